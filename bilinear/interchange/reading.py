@@ -46,7 +46,7 @@ def read_text(path: Path, most: int | None = None) -> Source:
     except OSError as error:
         raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
     try:
-        return Source(str(path), data.decode("utf-8"))
+        return Source(str(path), data.decode("utf-8-sig"))  # a byte order mark, as Windows editors write it, is no part of the text
     except UnicodeDecodeError as error:
         raise fail("E251", f"{path} is not UTF-8: byte {error.start} does not decode", "is this a file of coefficients?") from None
 

@@ -16,7 +16,7 @@ from bilinear.errors import BilinearError
 from bilinear.interchange.exp import read_exp
 from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.interchange.fmm_json import read_fmm_json
-from bilinear.interchange.importing import import_file
+from bilinear.interchange.importing import Imported, import_file
 from bilinear.interchange.mathematica import read_mathematica
 from bilinear.interchange.plinopt import read_sms
 from bilinear.interchange.slp import read_program
@@ -119,3 +119,12 @@ def test_mutated_tables_are_read_or_refused(kind: str, tmp_path: Path) -> None:
         except BilinearError as error:
             outcomes.add(code_of(error)[:3])
     assert {False, "E25"} <= outcomes
+
+
+@pytest.mark.parametrize("name", ["x.exp", "x.json"])
+def test_a_byte_order_mark_is_no_part_of_the_text(name: str, tmp_path: Path) -> None:
+    text = {"x.exp": "(a11)*(b11)*(c11)\n", "x.json": '{"n": [1, 1, 1], "m": 1, "u": [[1]], "v": [[1]], "w": [[1]]}'}[name]
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+    found = import_file(tmp_path / name)
+    assert isinstance(found, Imported)
+    assert prove_scheme(found.scheme).holds
