@@ -25,7 +25,7 @@ from bilinear.errors import Diagnostic
 from bilinear.frontend import load
 from bilinear.frontend.algorithms import shipped
 from bilinear.ir.launch import Kernel
-from bilinear.runtime import multi_dot
+from bilinear.runtime import integers, multi_dot
 from bilinear.verify import schedule as proofs
 from bilinear.verify.scheme import SchemeProof
 
@@ -36,6 +36,7 @@ SEEDS: dict[str, Iterable[int]] = {
     "formats": range(20),
     "kernels": range(3),
     "language": range(12),
+    "maps": range(20),
     "places": range(6),
     "schedules": range(12),
 }
@@ -148,6 +149,12 @@ def test_a_product_that_does_not_wait_for_its_operands_is_found(tmp_path: Path, 
         assert "has yet to bring the operand" in found("digits", range(8), tmp_path)
     finally:
         pretended_gpu.compiled.cache_clear()
+
+
+def test_a_modulus_too_few_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = integers.moduli_for_integers
+    monkeypatch.setattr(integers, "moduli_for_integers", lambda *sizes: right(*sizes)[:-1] or right(*sizes))
+    assert "are wrong" in found("maps", range(60), tmp_path)
 
 
 def test_a_writer_that_ignores_refusals_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
