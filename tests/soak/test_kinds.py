@@ -20,6 +20,7 @@ from soak.exact import error_of
 from soak.kinds import certificates
 
 from bilinear import cli
+from bilinear.backends.integers import moduli_for_integers
 from bilinear.codegen.render import render
 from bilinear.errors import Diagnostic
 from bilinear.frontend import load
@@ -152,7 +153,7 @@ def test_a_product_that_does_not_wait_for_its_operands_is_found(tmp_path: Path, 
 
 
 def test_a_modulus_too_few_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = integers.moduli_for_integers
+    right = moduli_for_integers
     monkeypatch.setattr(integers, "moduli_for_integers", lambda *sizes: right(*sizes)[:-1] or right(*sizes))
     assert "are wrong" in found("maps", range(60), tmp_path)
 

@@ -86,15 +86,14 @@ def _gram(generator: np.random.Generator) -> str:
     n, k, _ = _extents(generator)
     dtype = str(generator.choice(("float64", "float32", "int64", "int8")))
     a = _laid(generator, generator.integers(-3, 4, (n, k)).astype(dtype))
-    triangle = (None, "lower", "upper")[int(generator.integers(3))]
+    triangle: Any = (None, "lower", "upper")[int(generator.integers(3))]
     algorithm, levels = ALGORITHMS[int(generator.integers(len(ALGORITHMS)))]
     options: dict[str, Any] = {} if generator.random() < 0.3 else {"algorithm": algorithm, "levels": levels}
     what = f"gram of {dtype} {a.shape} {a.strides}, {triangle}, {options}"
     found = bilinear.gram(a, triangle=triangle, **options)
     with np.errstate(over="ignore"):
         exact = (a.astype(np.int64) @ a.T.astype(np.int64)).astype(dtype)
-    keep = {None: lambda x: x, "lower": np.tril, "upper": np.triu}[triangle]
-    return _same(found, keep(exact), what)
+    return _same(found, exact if triangle is None else (np.tril if triangle == "lower" else np.triu)(exact), what)
 
 
 def _extents(generator: np.random.Generator) -> tuple[int, int, int]:
