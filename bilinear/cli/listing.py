@@ -13,7 +13,7 @@ import typer
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
 from bilinear.cli.options import say, words
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def list_algorithms(
         return "\n".join(
             [
                 *table,
-                *([] if format or over or max_rank else ["", _transposed()]),
+                *([] if format or over or max_rank else ["", _transposed(), *_own_names()]),
                 "",
                 NOTE,
                 COMPLEX,
@@ -89,6 +89,13 @@ def _transposed() -> str:
     return f"for A*A^T, which gram runs: {', '.join(f'{own.name} {own.scheme.format}' for own in found)}"
 
 
+def _own_names() -> list[str]:
+    """The names of the user's own algorithms, as a line; none if there are none."""
+    from bilinear.frontend.files import own
+
+    return [f"your own (`bilinear list --own`): {', '.join(own())}"] if own() else []
+
+
 def add(file: Annotated[str, typer.Argument(help="A .bl file, or FILE.bl:NAME.")]) -> None:
     """Add an algorithm of your own, proved: `auto`, `plan --levels`, `tune --shape` and `combine` use it like a shipped one."""
     from bilinear.planner.own import add
@@ -112,21 +119,27 @@ def _list_own(json_file: Path | None) -> None:
     from bilinear.planner.ways import algorithm_named, hashes
     from bilinear.reporting.table import aligned
 
-    rows = [
-        {
+    def row(name: str) -> dict[str, str | list[str]]:
+        scheme, schedule = hashes((name,))[0]
+        ways = list(own_records()[name]["outlines"]) if name in own_records() else []
+        return {
             "name": name,
             "format": algorithm_named(name).scheme.format,
-            "scheme_sha256": hashes((name,))[0][0],
-            "schedule_sha256": hashes((name,))[0][1],
-            "ways": list(own_records()[name]["outlines"]) if name in own_records() else [],
+            "scheme_sha256": scheme,
+            "schedule_sha256": schedule,
+            "ways": ways,
         }
-        for name in own()
-    ]
+
+    rows = []
+    for name in own():
+        try:
+            rows.append(row(name))
+        except BilinearError as error:
+            what = error.diagnostics[0].message
+            say(f"warning: {name} is damaged ({what}): add it again, or `bilinear remove {name}`", error=True)
 
     def told() -> str:
-        cells = [
-            (r["name"], r["format"], str(r["scheme_sha256"])[:16], str(r["schedule_sha256"])[:16] or "-", len(r["ways"])) for r in rows
-        ]
+        cells = [(*(str(r[of])[:16] or "-" for of in ("name", "format", "scheme_sha256", "schedule_sha256")), len(r["ways"])) for r in rows]
         none = "there are none; `bilinear add FILE.bl` adds one"
         return "\n".join(aligned(cells, ("name", "format", "scheme", "schedule", "ways"))) if rows else none
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from bilinear.interchange.importing import Imported, import_file
 from bilinear.interchange.plinopt import partners
 from bilinear.ir.scheme import Scheme
 
+log = logging.getLogger("bilinear")
 NO_SCHEME = "E125"
 """A file with only schedules."""
 
@@ -24,10 +26,18 @@ Progress = Callable[[str, int, int], None]
 
 
 def shipped_schemes() -> list[Entry]:
-    """The schemes among the shipped algorithms, and among those that the user has added."""
-    found = []
-    for name, path in (shipped() | own()).items():
-        schemes = schemes_in(path)
+    """The schemes among the shipped algorithms, and among those that the user has added. One of the latter that is damaged is left out,
+    and logged.
+    """
+    found, added = [], own()
+    for name, path in (shipped() | added).items():
+        try:
+            schemes = schemes_in(path)
+        except BilinearError as error:
+            if name not in added:
+                raise
+            log.warning("%s is left out (%s): add it again, or `bilinear remove %s`", path, error.diagnostics[0].message, name)
+            continue
         found += [(name, scheme) for scheme in schemes if scheme.name == name or len(schemes) == 1]
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX
@@ -42,6 +43,9 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     unknown = [name for name in levels if not is_file_name(name) and name not in known]
     if unknown or not (levels or products):
         what = f"{unknown[0]!r} is no shipped algorithm, and none of your own" if unknown else "no level is named"
+        if unknown and Path(unknown[0]).is_dir():
+            what = f"{unknown[0]!r} is a folder, and a level is one algorithm"
+            raise fail("E543", what, "name a file in it; after `bilinear add FILE.bl`, `auto` weighs it, too")
         raise fail("E543", what, f"choose from {', '.join(known)}", "or give a file: mine.bl")
     levels = full_names(levels)
     if len(levels) > MOST_LEVELS:

@@ -178,3 +178,21 @@ def test_the_command_line_adds_lists_and_removes(shell: Shell, tmp_path: Path) -
     assert shell("remove", "mine")[0] == 0
     status, _, told = shell("remove", "mine")
     assert status == 1 and told.startswith("error[E577]: 'mine' is none of your own algorithms")
+
+
+def test_a_damaged_algorithm_of_ones_own_is_told_and_left_out(shell: Shell, tmp_path: Path) -> None:
+    for name in ("mine", "other"):
+        assert shell("add", copied("strassen", tmp_path, name))[0] == 0
+    assert "\nyour own (`bilinear list --own`): mine, other\n" in shell("list")[1]
+    (own_folder() / "mine.bl").write_text("garbage (")  # type: ignore[operator]
+    status, out, told = shell("list", "--own")
+    assert status == 0 and "other  <2,2,2;7>" in out and "mine" not in out
+    assert told.startswith("warning: mine is damaged (expected an operator") and "`bilinear remove mine`" in told
+    status, out, _ = shell("combine", "4,4,4")
+    assert status == 0 and "<4,4,4;" in out
+    assert shell("remove", "mine")[0] == 0
+
+
+def test_a_folder_is_no_level(tmp_path: Path) -> None:
+    with pytest.raises(BilinearError, match="is a folder, and a level is one algorithm"):
+        pinned_plan(PROBLEM, load_device("h200"), (str(tmp_path),))
