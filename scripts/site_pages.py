@@ -44,7 +44,7 @@ NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
 OF_OTHERS = ("bilinear.jax.matmul",)
 """Functions outside of the package's own names."""
 TORCH = "matmul", "linear", "Linear", "using"
-OVER_MACHINES = "bilinear.distributed.multiply.matmul", "bilinear.distributed.multiply.home", "bilinear.dask.matmul"
+OVER_MACHINES = "bilinear.distributed.call.matmul", "bilinear.distributed.multiply.home", "bilinear.dask.matmul"
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 

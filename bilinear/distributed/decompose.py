@@ -41,7 +41,7 @@ def decompose(
     Lipshitz, O. Schwartz, *Communication-optimal parallel algorithm for Strassen's matrix multiplication*, SPAA 2012). Raises
     `BilinearError` (E760 to E762).
     """
-    _require_extents(extents)
+    require_extents(extents)
     m, k, n = extents
     shapes = (m, k), (k, n), (m, n)
     lie = tuple(distribution.spread(*shape, ranks) for distribution, shape in zip(given, shapes, strict=True))
@@ -120,6 +120,7 @@ def fewest_levels(scheme: Scheme, ranks: int) -> int:
     return levels
 
 
-def _require_extents(extents: Extents) -> None:
+def require_extents(extents: Extents) -> None:
+    """Refuse (E760) what is no shape of a product."""
     if len(extents) != 3 or not all(isinstance(e, int) and not isinstance(e, bool) and e > 0 for e in extents):
         raise fail("E760", f"the shape {extents!r} is not three positive integers", "give (m, k, n) of A (m x k) and B (k x n)")

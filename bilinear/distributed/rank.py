@@ -11,6 +11,7 @@ import numpy as np
 
 from bilinear.backends.array_forms import added_up, blocks_of, evaluate
 from bilinear.backends.array_sums import add, coefficient
+from bilinear.distributed.parts import dense, place_of, put, take
 from bilinear.distributed.plan import Plan, Task, results_of, sending_order
 from bilinear.distributed.spread import Rect, Spread
 from bilinear.ir.matrix import Array
@@ -56,10 +57,10 @@ def moved(x: Array, source: Spread, target: Spread, rank: int, tag: int) -> Step
     for other in range(len(source)):
         leaves, comes = held.meet(target[other]), wanted.meet(source[other])
         if other == rank:
-            _put(out, wanted, comes, _take(x, held, comes))
+            put(out, wanted, comes, take(x, held, comes))
         else:
             if leaves.size:
-                post.sends.append((other, tag, _packed(_take(x, held, leaves))))
+                post.sends.append((other, tag, dense(take(x, held, leaves))))
             arrivals.expect(post, other, tag, out, wanted, comes)
     ticket = yield post
     yield Wait(ticket)
@@ -138,7 +139,7 @@ class _Rank:
                 if part.size:
                     key = side, task.product, part
                     if key not in packed:
-                        packed[key] = _packed(_take(factors[side][task.product], held, part))
+                        packed[key] = dense(take(factors[side][task.product], held, part))
                     post.sends.append((target, LEFT + side, packed[key]))
         return post
 
@@ -176,10 +177,10 @@ class _Rank:
             form, wanted, own = self.plan.form[side], task.operands[side], factors[side][task.product]
             mine = form[self.rank].meet(wanted)
             if mine == wanted:
-                found.append(_take(own, form[self.rank], wanted))
+                found.append(take(own, form[self.rank], wanted))
                 continue
             operand = np.empty_like(own, shape=wanted.shape, order="C")
-            _put(operand, wanted, mine, _take(own, form[self.rank], mine))
+            put(operand, wanted, mine, take(own, form[self.rank], mine))
             for source in range(self.plan.ranks):
                 if source != self.rank:
                     arrivals.expect(post, source, LEFT + side, operand, wanted, form[source].meet(wanted))
@@ -193,9 +194,9 @@ class _Rank:
         for target, wanted in enumerate(form):
             part = wanted.meet(task.result)
             if target == self.rank:
-                _put(products[task.product], wanted, part, _take(found, task.result, part))
+                put(products[task.product], wanted, part, take(found, task.result, part))
             elif part.size:
-                post.sends.append((target, PRODUCT, _packed(_take(found, task.result, part))))
+                post.sends.append((target, PRODUCT, dense(take(found, task.result, part))))
         return post
 
 
@@ -209,7 +210,7 @@ class _Arrivals:
         """Receive a part of `out`, which holds `held`."""
         if not part.size:
             return
-        index = _index(held, part)
+        index = place_of(held, part)
         place = out[index] if isinstance(index[0], slice) else None
         if place is None or not place.flags.c_contiguous:
             place = np.empty_like(out, shape=part.shape, order="C")
@@ -219,32 +220,8 @@ class _Arrivals:
     def put(self) -> None:
         """Move what has arrived to its place."""
         for out, held, part, buffer in self.waiting:
-            _put(out, held, part, buffer)
+            put(out, held, part, buffer)
         self.waiting.clear()
-
-
-def _index(held: Rect, part: Rect) -> tuple[object, ...]:
-    """NumPy's index of a part of what is held."""
-    local = part.inside(held)
-    if len(local.rows) <= 1 and len(local.columns) <= 1:
-        first, second = (slice(*runs[0]) if runs else slice(0, 0) for runs in (local.rows, local.columns))
-        return first, second
-    rows, columns = (np.concatenate([np.arange(0), *(np.arange(*run) for run in runs)]) for runs in (local.rows, local.columns))
-    return np.ix_(rows, columns)
-
-
-def _take(x: Array, held: Rect, part: Rect) -> Array:
-    """A part of what is held: a view if it lies in one piece."""
-    return x[_index(held, part)]
-
-
-def _put(x: Array, held: Rect, part: Rect, value: Array) -> None:
-    if part.size:
-        x[_index(held, part)] = value
-
-
-def _packed(x: Array) -> Array:
-    return x if x.flags.c_contiguous else x.copy()
 
 
 def _expanded(x: Array, levels: tuple[Scheme, ...], side: int) -> list[Array]:

@@ -1,0 +1,96 @@
+"""A matrix over a mesh of ranks, as PyTorch's DTensor lays it: what each rank holds, and which placements a product has."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from itertools import product
+
+from bilinear.distributed.spread import Rect, Run, Spread, run
+
+
+class Placement(Enum):
+    """How a matrix lies along one dimension of a mesh; the values are what PyTorch prints."""
+
+    ROWS = "Shard(0)"
+    COLUMNS = "Shard(1)"
+    COPIES = "Replicate()"
+    SUMMANDS = "Partial(sum)"
+
+
+Placements = tuple[Placement, ...]
+"""One placement for each dimension of a mesh; the first one cuts the matrix, the next one what that leaves."""
+WHOLE = Placement.COPIES, Placement.SUMMANDS
+"""Those that do not cut."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ranks in a grid of any number of dimensions: `ranks` lists them with the last coordinate running fastest."""
+
+    shape: tuple[int, ...]
+    ranks: tuple[int, ...]
+
+    @cached_property
+    def places(self) -> dict[int, tuple[int, ...]]:
+        """The coordinates of each rank."""
+        return dict(zip(self.ranks, product(*map(range, self.shape)), strict=True))
+
+    def beside(self, rank: int, dimensions: Collection[int]) -> tuple[int, ...]:
+        """The ranks, in ascending order, whose coordinates differ from a rank's in these dimensions at most: the rank is one."""
+        own = self.places[rank]
+        found = (other for other, place in self.places.items() if _agree(own, place, dimensions))
+        return tuple(sorted(found))
+
+
+def _agree(left: tuple[int, ...], right: tuple[int, ...], but: Collection[int]) -> bool:
+    return all(x == y for at, (x, y) in enumerate(zip(left, right, strict=True)) if at not in but)
+
+
+def held(mesh: Mesh, placements: Placements, rows: int, columns: int) -> Spread:
+    """What each rank holds of a matrix: chunks of ceil(length / ranks) rows or columns, the last ones shorter or empty."""
+    return tuple(_held(mesh, mesh.places[rank], placements, (0, rows), (0, columns)) for rank in range(len(mesh.ranks)))
+
+
+def _held(mesh: Mesh, place: tuple[int, ...], placements: Placements, rows: Run, columns: Run) -> Rect:
+    for placement, ranks, at in zip(placements, mesh.shape, place, strict=True):
+        if placement is Placement.ROWS:
+            rows = chunk(rows, ranks, at)
+        elif placement is Placement.COLUMNS:
+            columns = chunk(columns, ranks, at)
+    return Rect(run(*rows), run(*columns))
+
+
+def shared(mesh: Mesh, placements: Placements, spread: Spread, kinds: Collection[Placement], by: Placement) -> Spread:
+    """What each rank has of a spread if those that hold the same part, by the placements of these kinds, cut it up by rows or columns."""
+    cut = tuple(by if placement in kinds else Placement.COPIES for placement in placements)
+    found = []
+    for rank, part in enumerate(spread):
+        (rows,), (columns,) = part.rows or ((0, 0),), part.columns or ((0, 0),)
+        found.append(_held(mesh, mesh.places[rank], cut, rows, columns))
+    return tuple(found)
+
+
+def chunk(whole: Run, parts: int, at: int) -> Run:
+    """One of the parts of `torch.chunk`, which may be empty."""
+    start, stop = whole
+    size = -(-(stop - start) // parts)
+    return min(start + at * size, stop), min(start + (at + 1) * size, stop)
+
+
+def of_product(a: Placements, b: Placements) -> Placements:
+    """The placements of A B, dimension by dimension of the mesh (docs/distributed.md has the table).
+
+    They are those that need no messages where there are such, which PyTorch's own multiply gives, too; else C is cut as A or B is.
+    """
+    return tuple(map(_of_product, a, b))
+
+
+def _of_product(a: Placement, b: Placement) -> Placement:
+    if a in (Placement.ROWS, Placement.SUMMANDS):
+        return Placement.ROWS
+    if b in (Placement.COLUMNS, Placement.SUMMANDS):
+        return Placement.COLUMNS
+    return Placement.COPIES if a is b else Placement.SUMMANDS

@@ -1,0 +1,159 @@
+"""A product of matrices over a mesh: on what each rank holds where that is enough, else by a plan over all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bilinear.distributed.mesh import WHOLE, Mesh, Placement, Placements, held, shared
+from bilinear.distributed.parts import dense, put, take
+from bilinear.distributed.plan import Extents, Plan
+from bilinear.distributed.rank import HOME_A, HOME_B, RESULT, Multiply, Post, Steps, Wait, steps_of
+from bilinear.distributed.spread import Rect, Run, Runs, Spread, joined, length, meet
+from bilinear.ir.matrix import Array
+
+COPIES, SUMMANDS = Placement.COPIES, Placement.SUMMANDS
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix over a mesh.
+
+    Each rank holds `whole`. Summands are added up before anything else; then a rank has `summed`. `owned` has each element once: copies,
+    too, are cut up among the ranks that hold them.
+    """
+
+    placements: Placements
+    whole: Spread
+    summed: Spread
+    owned: Spread
+
+
+@dataclass(frozen=True)
+class MeshPlan:
+    """A product over a mesh.
+
+    Either each rank multiplies what it has, over the range `inner` of k, which gives `part` of C or a summand of that; or `plan` says what
+    the ranks do with what they own.
+    """
+
+    mesh: Mesh
+    a: Operand
+    b: Operand
+    c: Operand
+    part: Spread
+    inner: tuple[Runs, ...] | None
+    plan: Plan | None
+
+
+def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], planned: Callable[..., Plan], stay: bool) -> MeshPlan:
+    """The plan of a product of matrices with the placements of A, B and C.
+
+    `stay` allows products of what each rank has, without messages; else, or where that is not enough, `planned` gives the plan from what
+    the ranks own of A, B and C.
+    """
+    m, k, n = extents
+    a = _operand(mesh, placements[0], m, k, Placement.ROWS)
+    b = _operand(mesh, placements[1], k, n, Placement.COLUMNS)
+    c = _operand(mesh, placements[2], m, n, Placement.ROWS)
+    part = shared(mesh, c.placements, c.whole, [COPIES], Placement.ROWS)
+    inner = _inner(mesh, a, b, c, part, k) if stay else None
+    plan = planned(a.owned, b.owned, c.owned) if inner is None else None
+    return MeshPlan(mesh, a, b, c, part if plan is None else c.owned, inner, plan)
+
+
+def _operand(mesh: Mesh, placements: Placements, rows: int, columns: int, by: Placement) -> Operand:
+    whole = held(mesh, placements, rows, columns)
+    cut = (shared(mesh, placements, whole, kinds, by) for kinds in ([SUMMANDS], WHOLE))
+    return Operand(placements, whole, *cut)
+
+
+def _inner(mesh: Mesh, a: Operand, b: Operand, c: Operand, part: Spread, k: int) -> tuple[Runs, ...] | None:
+    """The range of k over which each rank multiplies what it has, if that gives each product of elements once."""
+    found = tuple(meet(left.columns, right.rows) for left, right in zip(a.summed, b.summed, strict=True))
+    for rank, wanted in enumerate(part):
+        beside = [found[other] for other in _beside(mesh, c, rank, SUMMANDS)]
+        runs: list[Run] = sorted(each for runs in beside for each in runs)
+        is_whole = sum(map(length, beside)) == length(joined(runs)) == k
+        has_all = meet(wanted.rows, a.summed[rank].rows) == wanted.rows and meet(wanted.columns, b.summed[rank].columns) == wanted.columns
+        if wanted.size and not (is_whole and has_all):
+            return None
+    return found
+
+
+def _beside(mesh: Mesh, operand: Operand, rank: int, kind: Placement) -> tuple[int, ...]:
+    """The ranks that hold copies, or summands, of what a rank holds, and the rank itself."""
+    return mesh.beside(rank, [at for at, placement in enumerate(operand.placements) if placement is kind])
+
+
+def mesh_steps(plan: MeshPlan, rank: int, a: Array, b: Array, multiply: Multiply) -> Steps:
+    """A rank's piece of C, from its pieces of A and B, which have one element type."""
+    a = yield from _added_up(plan.mesh, plan.a, rank, a, HOME_A)
+    b = yield from _added_up(plan.mesh, plan.b, rank, b, HOME_B)
+    has = plan.a.summed[rank], plan.b.summed[rank]
+    if plan.plan is None:
+        c = _here(plan, rank, take_inner(plan, rank, a, b), multiply)
+    else:
+        own = take(a, has[0], plan.a.owned[rank]), take(b, has[1], plan.b.owned[rank])
+        c = yield from steps_of(plan.plan, rank, *own, multiply)
+    del a, b
+    return (yield from _copied(plan, rank, c))
+
+
+def take_inner(plan: MeshPlan, rank: int, a: Array, b: Array) -> tuple[Array, Array]:
+    """What a rank multiplies of what it has."""
+    assert plan.inner is not None
+    part, inner = plan.part[rank], plan.inner[rank]
+    left, right = Rect(part.rows, inner), Rect(inner, part.columns)
+    return take(a, plan.a.summed[rank], left), take(b, plan.b.summed[rank], right)
+
+
+def _here(plan: MeshPlan, rank: int, factors: tuple[Array, Array], multiply: Multiply) -> Array:
+    if min(*factors[0].shape, *factors[1].shape) == 0:
+        return np.zeros_like(factors[0], shape=plan.part[rank].shape, order="C")
+    return dense(multiply(*factors))
+
+
+def _added_up(mesh: Mesh, operand: Operand, rank: int, x: Array, tag: int) -> Steps:
+    """What a rank has of a matrix after each of those that hold summands has added up its share of them, in the order of the ranks."""
+    others, whole, own = _beside(mesh, operand, rank, SUMMANDS), operand.whole[rank], operand.summed[rank]
+    if len(others) == 1:
+        return x
+    post, summands = Post(), dict[int, Array]()
+    for other in others:
+        leaves = operand.summed[other]
+        if other != rank and leaves.size:
+            post.sends.append((other, tag, dense(take(x, whole, leaves))))
+        summands[other] = take(x, whole, own) if other == rank else np.empty_like(x, shape=own.shape, order="C")
+        if other != rank and own.size:
+            post.receives.append((other, tag, summands[other]))
+    ticket = yield post
+    yield Wait(ticket)
+    total = np.zeros_like(x, shape=own.shape, order="C")
+    for other in others:
+        np.add(total, summands.pop(other), out=total)
+    return total
+
+
+def _copied(plan: MeshPlan, rank: int, c: Array) -> Steps:
+    """What a rank is to hold of C, from what each has computed; a summand is zero where others have computed."""
+    whole, own = plan.c.whole[rank], plan.part[rank]
+    others = [other for other in _beside(plan.mesh, plan.c, rank, COPIES) if other != rank]
+    if own == whole and not others:
+        return c
+    out, post = np.zeros_like(c, shape=whole.shape, order="C"), Post()
+    put(out, whole, own, c)
+    arrivals = []
+    for other in others:
+        if own.size:
+            post.sends.append((other, RESULT, dense(c)))
+        if plan.part[other].size:
+            arrivals.append((plan.part[other], np.empty_like(c, shape=plan.part[other].shape, order="C")))
+            post.receives.append((other, RESULT, arrivals[-1][1]))
+    ticket = yield post
+    yield Wait(ticket)
+    for part, buffer in arrivals:
+        put(out, whole, part, buffer)
+    return out
