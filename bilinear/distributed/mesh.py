@@ -22,8 +22,6 @@ class Placement(Enum):
 
 Placements = tuple[Placement, ...]
 """One placement for each dimension of a mesh; the first one cuts the matrix, the next one what that leaves."""
-WHOLE = Placement.COPIES, Placement.SUMMANDS
-"""Those that do not cut."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,9 @@ def _held(mesh: Mesh, place: tuple[int, ...], placements: Placements, rows: Run,
     return Rect(run(*rows), run(*columns))
 
 
-def shared(mesh: Mesh, placements: Placements, spread: Spread, kinds: Collection[Placement], by: Placement) -> Spread:
-    """What each rank has of a spread if those that hold the same part, by the placements of these kinds, cut it up by rows or columns."""
-    cut = tuple(by if placement in kinds else Placement.COPIES for placement in placements)
+def shared(mesh: Mesh, placements: Placements, spread: Spread, kind: Placement, by: Placement) -> Spread:
+    """What each rank has of a spread if those that hold the same part, by placements of this kind, cut it up by rows or columns."""
+    cut = tuple(by if placement is kind else Placement.COPIES for placement in placements)
     found = []
     for rank, part in enumerate(spread):
         (rows,), (columns,) = part.rows or ((0, 0),), part.columns or ((0, 0),)

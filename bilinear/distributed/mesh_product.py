@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilinear.distributed.mesh import WHOLE, Mesh, Placement, Placements, held, shared
+from bilinear.distributed.mesh import Mesh, Placement, Placements, held, shared
 from bilinear.distributed.parts import dense, put, take
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import HOME_A, HOME_B, RESULT, Multiply, Post, Steps, Wait, steps_of
@@ -58,7 +58,7 @@ def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], 
     a = _operand(mesh, placements[0], m, k, Placement.ROWS)
     b = _operand(mesh, placements[1], k, n, Placement.COLUMNS)
     c = _operand(mesh, placements[2], m, n, Placement.ROWS)
-    part = shared(mesh, c.placements, c.whole, [COPIES], Placement.ROWS)
+    part = shared(mesh, c.placements, c.whole, COPIES, Placement.ROWS)
     inner = _inner(mesh, a, b, c, part, k) if stay else None
     plan = planned(a.owned, b.owned, c.owned) if inner is None else None
     return MeshPlan(mesh, a, b, c, part if plan is None else c.owned, inner, plan)
@@ -66,8 +66,8 @@ def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], 
 
 def _operand(mesh: Mesh, placements: Placements, rows: int, columns: int, by: Placement) -> Operand:
     whole = held(mesh, placements, rows, columns)
-    cut = (shared(mesh, placements, whole, kinds, by) for kinds in ([SUMMANDS], WHOLE))
-    return Operand(placements, whole, *cut)
+    summed = shared(mesh, placements, whole, SUMMANDS, by)
+    return Operand(placements, whole, summed, shared(mesh, placements, summed, COPIES, by))
 
 
 def _inner(mesh: Mesh, a: Operand, b: Operand, c: Operand, part: Spread, k: int) -> tuple[Runs, ...] | None:
@@ -92,28 +92,25 @@ def mesh_steps(plan: MeshPlan, rank: int, a: Array, b: Array, multiply: Multiply
     """A rank's piece of C, from its pieces of A and B, which have one element type."""
     a = yield from _added_up(plan.mesh, plan.a, rank, a, HOME_A)
     b = yield from _added_up(plan.mesh, plan.b, rank, b, HOME_B)
-    has = plan.a.summed[rank], plan.b.summed[rank]
     if plan.plan is None:
-        c = _here(plan, rank, take_inner(plan, rank, a, b), multiply)
+        c = _here(plan, rank, a, b, multiply)
     else:
-        own = take(a, has[0], plan.a.owned[rank]), take(b, has[1], plan.b.owned[rank])
-        c = yield from steps_of(plan.plan, rank, *own, multiply)
+        left, right = (take(x, had.summed[rank], had.owned[rank]) for x, had in ((a, plan.a), (b, plan.b)))
+        c = yield from steps_of(plan.plan, rank, left, right, multiply)
+        del left, right
     del a, b
     return (yield from _copied(plan, rank, c))
 
 
-def take_inner(plan: MeshPlan, rank: int, a: Array, b: Array) -> tuple[Array, Array]:
-    """What a rank multiplies of what it has."""
+def _here(plan: MeshPlan, rank: int, a: Array, b: Array, multiply: Multiply) -> Array:
+    """A rank's part of C, or a summand of it, of what the rank has."""
     assert plan.inner is not None
     part, inner = plan.part[rank], plan.inner[rank]
-    left, right = Rect(part.rows, inner), Rect(inner, part.columns)
-    return take(a, plan.a.summed[rank], left), take(b, plan.b.summed[rank], right)
-
-
-def _here(plan: MeshPlan, rank: int, factors: tuple[Array, Array], multiply: Multiply) -> Array:
-    if min(*factors[0].shape, *factors[1].shape) == 0:
-        return np.zeros_like(factors[0], shape=plan.part[rank].shape, order="C")
-    return dense(multiply(*factors))
+    if part.size == 0 or not inner:
+        return np.zeros_like(a, shape=part.shape, order="C")
+    left = take(a, plan.a.summed[rank], Rect(part.rows, inner))
+    right = take(b, plan.b.summed[rank], Rect(inner, part.columns))
+    return dense(multiply(left, right))
 
 
 def _added_up(mesh: Mesh, operand: Operand, rank: int, x: Array, tag: int) -> Steps:
