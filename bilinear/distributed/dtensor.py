@@ -113,9 +113,12 @@ def _mesh_of(module: ModuleType, operands: tuple[Array, Array], connection: Conn
         raise fail("E795", f"the mesh has {len(ranks)} ranks, and the communicator of MPI {comm.size}", hint)
     own, numbers = mesh.get_rank(), {rank: at for at, rank in enumerate(sorted(ranks))}
     if numbers.get(own) != comm.rank:
-        place = f"the mesh's number {numbers[own]}" if own in numbers else "not in the mesh"
+        place = f"number {numbers[own]} of the mesh" if own in numbers else "not in the mesh"
         hint = "give init_process_group the rank and size of MPI; comm.Split(color, key=torch's rank) makes a communicator of a part of it"
         raise fail("E795", f"MPI's rank {comm.rank} is PyTorch's rank {own}, {place}", hint)
+    if not all(bool((mesh.mesh.diff(dim=at) > 0).all()) for at in range(mesh.mesh.ndim)):
+        hint = "PyTorch itself numbers the ranks of each line of a mesh in ascending order when it moves pieces"
+        raise fail("E795", f"the ranks of the mesh {mesh.mesh.tolist()} do not ascend along each of its dimensions", hint)
     return Mesh(tuple(mesh.mesh.shape), tuple(numbers[rank] for rank in ranks))
 
 
@@ -144,7 +147,7 @@ def _read(module: ModuleType, placement: Array) -> Placement:
     if type(placement) is module.Shard and -2 <= placement.dim < 2:
         return (Placement.ROWS, Placement.COLUMNS)[placement.dim]
     hint = "redistribute the matrix to Shard(0), Shard(1), Replicate() or Partial() first"
-    raise fail("E796", f"the placement {placement} is not one that is multiplied", hint)
+    raise fail("E796", f"the placement {placement!r} is not one that is multiplied", hint)
 
 
 def _written(module: ModuleType, placement: Placement) -> object:

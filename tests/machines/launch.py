@@ -20,6 +20,16 @@ PATIENCE = 600
 """Seconds: a busy machine is slow, a program that hangs never ends."""
 
 needs_mpi = pytest.mark.skipif(MPIRUN is None or find_spec("mpi4py") is None, reason="no MPI here: scripts/test-distributed has one")
+needs_torch = pytest.mark.skipif(
+    MPIRUN is None or find_spec("mpi4py") is None or find_spec("torch") is None,
+    reason="not both MPI and PyTorch here: scripts/test-torch has them",
+)
+
+
+def told_by(rank: int, output: str) -> str:
+    """What one rank printed."""
+    start = f"[{rank}] "
+    return "\n".join(line.removeprefix(start) for line in output.splitlines() if line.startswith(start))
 
 
 def mpirun(ranks: int, *words: str, patience: float = PATIENCE) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from machines.launch import mpirun, needs_mpi
+from machines.launch import mpirun, needs_mpi, told_by
 
 pytestmark = needs_mpi
 
@@ -73,9 +73,3 @@ def test_the_benchmark_runs_as_the_page_says(ranks: int) -> None:
 def test_wrong_options_of_the_benchmark_are_refused(words: tuple[str, ...]) -> None:
     done = mpirun(1, "-m", "bilinear.distributed.bench", *words)
     assert done.returncode == 1 and "E769" in done.stderr
-
-
-def told_by(rank: int, output: str) -> str:
-    """What one rank printed."""
-    start = f"[{rank}] "
-    return "\n".join(line.removeprefix(start) for line in output.splitlines() if line.startswith(start))
