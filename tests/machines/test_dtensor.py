@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
-from machines.launch import mpirun, needs_torch, told_by
+from machines.launch import ROOT, mpirun, needs_torch, told_by
 
 pytestmark = needs_torch
 
@@ -40,6 +41,26 @@ def test_products_are_exact_and_lie_by_the_table(ranks: int) -> None:
     done = mpirun(ranks, "dtensors.py", "exact")
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(re.findall(r"rank \d: 1\d\d products", done.stdout)) == ranks
+
+
+def test_the_example_of_the_page_runs(tmp_path: Path) -> None:
+    """On ranks that meet at a file; a port may be taken."""
+    page = (ROOT / "docs" / "distributed.md").read_text().partition("### PyTorch's DTensors")[2]
+    code = page.partition("```python\n")[2].partition("```")[0]
+    start = 'init_process_group("gloo", '
+    assert start in code
+    program = code.replace(start, f'{start}init_method="file://{tmp_path}/store", ')
+    checks = """
+assert c.placements == (Shard(0),) and d.placements == (Replicate(),) and c.shape == d.shape == (1000, 600)
+assert torch.allclose(c.full_tensor(), a.full_tensor() @ b.to_local(), atol=1e-3)
+assert torch.allclose(d.to_local(), c.full_tensor(), atol=1e-2)
+dist.destroy_process_group()
+print("as the page says")
+"""
+    file = tmp_path / "page.py"
+    file.write_text(program + checks)
+    done = mpirun(2, str(file))
+    assert done.returncode == 0 and done.stdout.count("as the page says") == 2, done.stdout + done.stderr
 
 
 def test_what_is_refused_is_refused_by_all_ranks() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from bilinear.frontend import load
 from bilinear.ir.scheme import Scheme
 
 Matrix = NDArray[np.int64]
+ROOT = Path(__file__).resolve().parents[2]
 ROWS, COLUMNS, COPIES, SUMMANDS = Placement
 SCHEME = load("strassen").scheme
 ONE = {ranks: Mesh((ranks,), tuple(range(ranks))) for ranks in (1, 2, 3, 4)}
@@ -106,6 +108,18 @@ def test_meshes_of_more_dimensions_are_exact(mesh: Mesh) -> None:
         own = of_product(a, b)
         asked = own if at % 2 else tuple(others.choice(tuple(Placement)) for _ in mesh.shape)
         multiply(mesh, ((9, 11, 7), (3, 2, 5))[at % 3 // 2], (a, b, asked), SCHEME if at % 5 == 0 else None)
+
+
+def test_the_table_of_the_page_is_what_is_done() -> None:
+    """A in the rows, B in the columns; a star where nothing travels."""
+    table = (ROOT / "docs" / "distributed.md").read_text().partition("<!-- the table of placements -->")[2].partition("<!-- end -->")[0]
+    head, _, *rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.strip().splitlines()]
+    names = {"Shard(0)": ROWS, "Shard(1)": COLUMNS, "Replicate()": COPIES, "Partial()": SUMMANDS}
+    assert head[1:] == [row[0] for row in rows] == list(names)
+    for a, *cells in rows:
+        for b, cell in zip(head[1:], cells, strict=True):
+            assert of_product((names[a],), (names[b],)) == (names[cell.rstrip("* `")],), (a, b)
+            assert cell.endswith("*") == ((names[a], names[b]) in WITHOUT_MESSAGES)
 
 
 WITHOUT_MESSAGES = {
