@@ -11,7 +11,7 @@ from bilinear.distributed.mesh import Mesh, Placement, Placements, held, shared
 from bilinear.distributed.parts import dense, put, take
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import HOME_A, HOME_B, RESULT, Multiply, Post, Steps, Wait, steps_of
-from bilinear.distributed.spread import Rect, Run, Runs, Spread, joined, length, meet
+from bilinear.distributed.spread import Rect, Runs, Spread, joined, meet, run
 from bilinear.ir.matrix import Array
 
 COPIES, SUMMANDS = Placement.COPIES, Placement.SUMMANDS
@@ -74,11 +74,9 @@ def _inner(mesh: Mesh, a: Operand, b: Operand, c: Operand, part: Spread, k: int)
     """The range of k over which each rank multiplies what it has, if that gives each product of elements once."""
     found = tuple(meet(left.columns, right.rows) for left, right in zip(a.summed, b.summed, strict=True))
     for rank, wanted in enumerate(part):
-        beside = [found[other] for other in _beside(mesh, c, rank, SUMMANDS)]
-        runs: list[Run] = sorted(each for runs in beside for each in runs)
-        is_whole = sum(map(length, beside)) == length(joined(runs)) == k
+        ends_meet = joined(sorted(each for other in _beside(mesh, c, rank, SUMMANDS) for each in found[other])) == run(0, k)
         has_all = meet(wanted.rows, a.summed[rank].rows) == wanted.rows and meet(wanted.columns, b.summed[rank].columns) == wanted.columns
-        if wanted.size and not (is_whole and has_all):
+        if wanted.size and not (ends_meet and has_all):
             return None
     return found
 

@@ -1,6 +1,6 @@
 """A program for mpirun: PyTorch's DTensors multiplied, exact on integers, laid as PyTorch lays them, and refused where they must be.
 
-`dtensors.py exact`, `refused` or `raised`; with `cuda` as well, on GPUs: one a rank, or several ranks on one (then by gloo).
+`dtensors.py exact`, `refused` or `raised`; with `cuda` as well, on GPUs, one a rank.
 """
 
 from __future__ import annotations
@@ -112,8 +112,9 @@ def others(line: Array) -> None:
     assert before == (connection.sent, connection.received)
     if COMM.size == 4:
         by_columns = DeviceMesh(DEVICE, [[0, 2], [1, 3]])
-        for lying in (([ROWS, COLUMNS], [ROWS, COLUMNS]), ([ROWS, COPIES], [SUMMANDS, COLUMNS])):
+        for lying in (([ROWS, COLUMNS], [ROWS, COLUMNS]), ([COLUMNS, COPIES], [SUMMANDS, COLUMNS])):
             check(by_columns, lying, (9, 8, 7), torch.float64)
+        check(by_columns, ([COLUMNS, COPIES], [COPIES, COPIES]), (9, 8, 7), torch.float64, placements=[COPIES, SUMMANDS])
         square = init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("outer", "inner"))
         row = COMM.Split(COMM.rank // 2, COMM.rank)
         check(square["inner"], ([ROWS], [COLUMNS]), (9, 8, 7), torch.float64, comm=row)
@@ -186,12 +187,11 @@ def raised() -> None:
 
 def main() -> None:
     torch.set_num_threads(1)
-    one_each = DEVICE == "cuda" and torch.cuda.device_count() >= COMM.size
     if DEVICE == "cuda":
-        torch.cuda.set_device(COMM.rank % torch.cuda.device_count())
+        torch.cuda.set_device(COMM.rank)
     folder = COMM.bcast(mkdtemp() if COMM.rank == 0 else None)
     store = dist.FileStore(str(Path(folder) / "store"), COMM.size)
-    dist.init_process_group("nccl" if one_each else "gloo", store=store, rank=COMM.rank, world_size=COMM.size)
+    dist.init_process_group("nccl" if DEVICE == "cuda" else "gloo", store=store, rank=COMM.rank, world_size=COMM.size)
     {"exact": exact, "refused": refused, "raised": raised}[sys.argv[1]]()
     dist.destroy_process_group()
     COMM.Barrier()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 
@@ -154,7 +155,23 @@ def test_dimensions_of_a_mesh_that_need_no_messages_need_none_together() -> None
             assert plan.plan is None and not network.sent
 
 
-def test_summands_that_cover_a_product_twice_are_not_taken() -> None:
-    """Ranks with copies of A and B, and C asked for as a sum: each would have the whole of it."""
-    plan, _ = multiply(ONE[2], (4, 5, 6), ((COPIES,), (COPIES,), (SUMMANDS,)))
+def test_products_of_what_each_rank_has_are_all_of_the_product() -> None:
+    """In every placement of A, B and C on a mesh: no product of elements is missing, or there twice, where a rank asks no other."""
+    mesh, extents, found = TWO[0], (4, 4, 4), 0
+    for placements in product(product(Placement, repeat=2), repeat=3):
+        with suppress(LookupError):
+            plan_over(mesh, extents, placements, no_plan, stay=True)
+            multiply(mesh, extents, placements)
+            found += 1
+    assert found > 100
+
+
+def no_plan(*_: Spread) -> Plan:
+    raise LookupError
+
+
+@pytest.mark.parametrize("a", [(COPIES, COPIES), (COLUMNS, COPIES)])
+def test_products_that_ranks_have_twice_are_not_added_up(a: Placements) -> None:
+    """With copies, and C asked for as a sum, each rank would have the whole of it; with half of k on two ranks, half of it twice."""
+    plan, _ = multiply(TWO[0], (4, 4, 4), (a, (COPIES, COPIES), (ROWS, SUMMANDS)))
     assert plan.plan is not None
