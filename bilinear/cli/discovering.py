@@ -112,13 +112,11 @@ def _told(found: Found, written: Path | None) -> str:
 
 
 def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:
-    from bilinear.ir.scheme import least_rank
-
     m, k, n = found.task.format
     begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
     rank = f"the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)
     below = rank if found.scheme is not None else f"nothing is below {begin}"
-    least = least_rank(m, k, n)
-    more = f"no scheme <{m},{k},{n}> has fewer than {least} products" if found.task.rank < least else "give more --time, or another --seed"
     keep = ("give --best to write what was reached",) if found.scheme is not None and written is None else ()
-    return fail("E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", more, *keep)
+    return fail(
+        "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep
+    )

@@ -92,7 +92,7 @@ def test_what_is_wrong_is_said_plainly(words: tuple[str, ...], said: str, shell:
 @pytest.mark.parametrize(
     ("body", "hint"),
     [
-        ("M1 := A11 * B11", "hint: an equation is written with = alone: M1 = ..."),
+        ("M1 := A11 * B11", "hint: write = alone: M1 = ..."),
         ("M1 = A11 * B11\n  C11 = P1", "hint: did you mean M1?"),
         ("product = A11 * B11\n  C11 = prodct", "hint: did you mean product?"),
         ("M1 = A11 * B11\n  C11 = P7", "hint: known here are M1"),
