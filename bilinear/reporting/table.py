@@ -29,11 +29,11 @@ def fitted(columns: int | None) -> Iterator[None]:
         _room.reset(token)
 
 
-def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None) -> list[str]:
+def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None, indent: int = 0) -> list[str]:
     """Rows as lines with columns two spaces apart: numbers right-aligned, text left, the header underlined.
 
     In a table that has to fit (`fitted`), long texts go on in further lines, and columns that find no room stand below the others, each
-    time beside the first column.
+    time beside the first column. `indent` is how far the caller moves the lines to the right.
     """
     texts = [[visible(str(cell), MOST) for cell in row] for row in rows]
     titles = [list(header)] if header is not None else []
@@ -42,7 +42,7 @@ def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None) -> l
     cells = titles + texts
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [bool(texts) and header is not None and all(_is_number(row[i]) for row in texts) for i in range(len(widths))]
-    room = _room.get()
+    room = None if (columns := _room.get()) is None else columns - indent
     parts = [list(range(len(widths)))]
     if room is not None and header is not None:
         parts = _split(_narrowed(widths, right, room), room)
