@@ -71,6 +71,23 @@ def test_columns_without_room_stand_below_beside_the_first() -> None:
     ]
 
 
+def test_as_many_columns_as_name_a_row_stand_beside_the_others() -> None:
+    rows = [("a", 1, 11111111, 22222222), ("a", 2, 11111111, 22222222)]
+    with fitted(20):
+        lines = aligned(rows, ("name", "n", "one", "two"))
+    assert lines == [
+        "name  n       one",
+        "----  -  --------",
+        "a     1  11111111",
+        "a     2  11111111",
+        "",
+        "name  n       two",
+        "----  -  --------",
+        "a     1  22222222",
+        "a     2  22222222",
+    ]
+
+
 def test_facts_go_on_below_their_values() -> None:
     with fitted(40):
         assert aligned([("source", "one two three four five six seven")], None) == ["source  one two three four five six", "        seven"]
