@@ -27,7 +27,7 @@ SAMPLED = 64
 OWN: tuple[tuple[str, ...], ...] = (("winograd",), ("winograd",) * 2, ("winograd",) * 3, ("msmes",) * 2)
 BELOW: tuple[tuple[str, ...], ...] = ((), ("winograd",), ("winograd",) * 2)
 PRODUCTS = {
-    "float32": ("pairs", "residues7", "residues8", "residues9"),
+    "float32": ("pairs", "pairs_on_load", "residues7", "residues8", "residues9"),
     "float64": ("residues13", "residues14", "residues15", "residues16"),
 }
 LEGEND = (("library", "libraries", 0), ("own", "fewer products on their own unit", 90), ("digits", "digits and residues", 334))
