@@ -1,8 +1,10 @@
 """Error against speed at one size: every way to multiply, its ratio to the library, bound, probable and measured error; and the picture.
 
 On a GPU every way is checked on integers and timed in shuffled rounds beside the libraries. Its error by norm is that of some rows and
-columns of normal data beside sums in double-double. `--draw FILE` draws the results of a file for the documentation instead, on a light and a dark page:
-one point a way; to the right is faster, further down is more accurate.
+columns of normal data beside sums in double-double.
+
+`--draw FILE` draws the results of a file for the documentation, on a light and a dark page: one point a way; to the right is faster,
+further down is more accurate.
 """
 
 from __future__ import annotations
