@@ -1,4 +1,4 @@
-"""The kernel that cuts operands into digits itself is built for its chip in every order of its operands, and spills nothing that it sums."""
+"""The kernel that cuts operands into digits itself is built for its chip in every order of operands, and spills nothing that it sums."""
 
 from __future__ import annotations
 
