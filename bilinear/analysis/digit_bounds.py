@@ -159,10 +159,10 @@ def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None
     others = [(i, j) for i, j in computed if i + j]
     sizes = probable_sizes(representation)
     chunk = min(how.chunk, below)
-    shrunk, varied = _cut_off(chunk * (1 if how.separate else len(computed)), how.unit)
+    shrunk, varied = cut_off(chunk * (1 if how.separate else len(computed)), how.unit)
     varied += (ROUNDED * u) ** 2 * (ceil(below / chunk) / 2 + 1)
     varied += 2 * (probable_part(representation)) ** 2 + sum((sizes[i] * sizes[j]) ** 2 for i, j in dropped)
-    low = _cut_off(len(others) * below, how.unit) if others and how.separate else (0.0, 0.0)
+    low = cut_off(len(others) * below, how.unit) if others and how.separate else (0.0, 0.0)
     varied += (low[0] ** 2 + low[1]) * sum((sizes[i] * sizes[j]) ** 2 for i, j in others)
     if block is None or levels == 0:
         return sqrt(shrunk**2 + varied)
@@ -251,7 +251,7 @@ def _half_of_smallest(representation: Representation) -> float:
     return 2.0 ** (representation.digit.least - representation.rounded)
 
 
-def _cut_off(terms: int, unit: Unit) -> tuple[float, float]:
+def cut_off(terms: int, unit: Unit) -> tuple[float, float]:
     """By how much a sum of random terms in the unit shrinks, relative to itself, and the variance around that.
 
     The n partial sums are a random walk: the i-th has the variance i and the covariance i with the whole, in units of one step.

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
+from typing import NamedTuple
 
 from bilinear.algebra.complex_products import complex_scheme, three_products
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
@@ -42,6 +43,17 @@ from bilinear.verify.bilinear_map import prove_map
 
 CutKernel = DigitKernel | LoadingKernel | ResidueKernel
 CutLaunch = tuple[Launch | PlainLaunch, Values]
+
+
+class Passes(NamedTuple):
+    """The launches of a product by what they do: for A and for B, those that find scales, and those that cut; and all that follow."""
+
+    clear: CutLaunch
+    scales: tuple[CutLaunch, CutLaunch]
+    cutting: tuple[CutLaunch, CutLaunch]
+    after: list[CutLaunch]
+
+
 Cut = Element | IntegerElement
 """A type whose numbers are cut."""
 
@@ -105,8 +117,10 @@ class CutMultiply(ABC):
         self._itemsize = element.bytes * (2 if self._is_complex else 1)
         self.workspace = self._geometry.places[-1] // self._itemsize
 
-    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
+    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0, kept: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory, if there is one, a multiple of 16.
+
+        `kept` is the address of what was prepared, for a product that reads it.
 
         Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
         """
@@ -114,14 +128,19 @@ class CutMultiply(ABC):
 
         if self._swaps:
             a, b = b, a
-        kept = None
+        pooled = None
         if not workspace:
-            kept = cupy.empty(self.workspace, self._layouts[2].dtype if self._is_complex else self._element.name)  # freed in stream order
-            workspace = kept.data.ptr
+            pooled = cupy.empty(self.workspace, self._layouts[2].dtype if self._is_complex else self._element.name)  # freed in stream order
+            workspace = pooled.data.ptr
         is_aligned = (a | b | c) % ALIGNMENT == 0
         bound = self.bound(is_aligned)
-        with bound.ready((a, b, c, workspace), *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
+        with bound.ready((a, b, c, workspace, kept), *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
             run_launches(steps, "a product of digits", self.writing)
+
+    @property
+    def swaps(self) -> bool:
+        """Whether C^T = B^T A^T is computed, because C lies by columns."""
+        return self._swaps
 
     def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
         """alpha and beta as numbers of the type of C."""
@@ -138,11 +157,16 @@ class CutMultiply(ABC):
     def _bind(self, is_aligned: bool) -> Bound:
         import cupy
 
-        device = cupy.cuda.Device()
-        launches = self.launches(is_aligned, device.attributes["MultiProcessorCount"])
-        loaded = [(launch, built_function(launch.kernel, device.id), values) for launch, values in launches]
-        bound = self._bound[is_aligned] = Bound(self._element, loaded, launch_kernel(), self._is_complex)
+        count = cupy.cuda.Device().attributes["MultiProcessorCount"]
+        bound = self._bound[is_aligned] = self._loaded(self.launches(is_aligned, count))
         return bound
+
+    def _loaded(self, launches: list[CutLaunch]) -> Bound:
+        import cupy
+
+        device = cupy.cuda.Device().id
+        loaded = [(launch, built_function(launch.kernel, device), values) for launch, values in launches]
+        return Bound(self._element, loaded, launch_kernel(), self._is_complex)
 
     @abstractmethod
     def all_kernels(self) -> tuple[CutKernel, ...]:

@@ -10,7 +10,7 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
 from bilinear.backends.line_scales import search
 from bilinear.backends.loaded_digits import LoadingMultiply
 from bilinear.backends.residues import ResidueMultiply
@@ -46,18 +46,26 @@ class DigitMultiply(CutMultiply):
 
     def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
+        g, result, own = self._geometry, self.result(), self.passes(is_aligned, multiprocessors)
+        clear = own.clear
+        if keeps_left:
+            count = g.lines[1]  # the flag stays
+            clear = launched(ClearKernel(), ceil(count / 256), {"words": result["LB"], "count": count})
+        return [clear, *own.scales[keeps_left:], *own.cutting[keeps_left:], *own.after]
+
+    def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
+        """The launches by what they do."""
         g, own, result = self._geometry, self.kernels(is_aligned), self.result()
         left, right = (
             x | {"block": lines, "largest": result[scales], "flag": result["flag"]}
             for x, lines, scales in zip(self.operands(), g.lines, ("LA", "LB"), strict=True)
         )
-        searches = [search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True)]
+        first, second = (search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True))
         each = zip(own.expand, (left, right), g.panels, g.places[1:3], strict=True)
-        expansions = [self._expansion(*one) for one in each]
-        first, count = (result["LB"], g.lines[1]) if keeps_left else (result["LA"], g.words)
-        clear = launched(ClearKernel(), ceil(count / 256), {"words": first, "count": count})
-        before = [clear, *searches[keeps_left:], *expansions[keeps_left:]]
-        return [*before, *self._products(own, result, multiprocessors), self.classical(multiprocessors)]
+        cut_left, cut_right = (self._expansion(*one) for one in each)
+        clear = launched(ClearKernel(), ceil(g.words / 256), {"words": result["LA"], "count": g.words})
+        after = [*self._products(own, result, multiprocessors), self.classical(multiprocessors)]
+        return Passes(clear, (first, second), (cut_left, cut_right), after)
 
     def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, place: int) -> CutLaunch:
         g = self._geometry

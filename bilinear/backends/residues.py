@@ -11,7 +11,7 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import residues_of
@@ -74,14 +74,20 @@ class ResidueMultiply(ModularMultiply):
 
     def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
+        own = self.passes(is_aligned, multiprocessors)
+        cleared = [] if keeps_left else [own.clear]
+        return [*cleared, *own.scales[keeps_left:], *own.cutting[keeps_left:], *own.after]
+
+    def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
+        """The launches by what they do."""
         own, result = self.kernels(is_aligned), self.result()
         (room,) = unpack("<q", pack("<d", self._room))
         left, right = (
             x | {"exponents": result[scales], "flag": result["flag"], "room": room}
             for x, scales in zip(self.operands(), ("LA", "LB"), strict=True)
         )
-        scales = [launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True)]
-        expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
+        first, second = (launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True))
+        cutting = self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)
         clear = launched(ClearKernel(), 1, {"words": result["flag"], "count": 1})
-        before = [scales[1], expansions[1]] if keeps_left else [clear, *scales, *expansions]
-        return [*before, *self.products(own.product, own.recompose, result, multiprocessors), self.classical(multiprocessors)]
+        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.classical(multiprocessors)]
+        return Passes(clear, (first, second), cutting, after)

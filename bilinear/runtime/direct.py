@@ -91,18 +91,24 @@ def _own_layouts(a: Array, b: Array, out: Array) -> Operands | None:
 
 
 def _within_limits(options: Options, direct: Direct, own: OwnMultiply, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
-    """A product whose workspace is the caller's, or memory of the pool.
+    """A product whose workspace is the caller's, or memory of the pool; see `workspace_address`."""
+    address = workspace_address(options, direct, own, a, b, out, aside)
+    return own.within(address) if address else own
+
+
+def workspace_address(options: Options, direct: Direct, own: OwnMultiply, a: Array, b: Array, out: Array, aside: int = 0) -> int:
+    """The address of the caller's workspace for a product; 0 if it takes memory of the pool, or needs none.
 
     More than is allowed is refused (E535), with `aside` elements of a result apart from `out`.
     """
     if own.workspace and options.buffer is not None:
-        return own.within(given_workspace(options, own.workspace, out, a, b, alignment=own.alignment).data.ptr)
+        return int(given_workspace(options, own.workspace, out, a, b, alignment=own.alignment).data.ptr)
     needed = (own.workspace + aside) * out.dtype.itemsize
     is_allowed = options.budget == 0 and not aside and isinstance(direct, Digits) and direct.holds_scales_alone
     if options.budget is not None and needed > options.budget and not is_allowed:
         name = f"{own_name(direct)}, with a result aside from out," if aside else own_name(direct)
         raise over_budget(name, needed, options.budget, "give an out that overlaps no operand" if aside else LESS[type(direct)])
-    return own
+    return 0
 
 
 def run_direct_plan(options: Options, direct: Direct, a: Array, b: Array, out: Array, overlaps: bool, factors: tuple[Array, Array]) -> None:

@@ -13,7 +13,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
-from bilinear.planner.plan import bytes_text
+from bilinear.planner.plan import Digits, Plan, bytes_text
 from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
 from bilinear.runtime.environment import uses_library
@@ -21,7 +21,8 @@ from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import by_schedule, make_executor
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.options import Options, check_options, check_plan_options
+from bilinear.runtime.prepared_digits import KEPT_BY_AUTO, KeptDigits, digits_to_keep, kept_digits
 from bilinear.runtime.recipe import Recipe, parted, placement_for
 from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
@@ -43,17 +44,20 @@ class Prepared(Kept):
     core: tuple[int, int, int]
     buffer: Array
     digest: int | None
+    digits: KeptDigits | None = None
 
     def __repr__(self) -> str:
         m, n = self.operand.shape
         side = "left" if self.side == LEFT else "right"
         name = "the library's multiply" if self.recipe is None else ", then ".join(own.scheme.name for own in self.recipe.algorithms)
+        name = name if self.digits is None else self.digits.name
         return f"<Prepared {side} operand {m} x {n}, {self.operand.dtype}, for {name}: keeps {bytes_text(self.bytes)}>"
 
     @property
     def bytes(self) -> int:
         """The bytes that are kept, the operand itself not counted."""
-        return 0 if self.buffer is None else int(self.buffer.nbytes)
+        buffer = self.buffer if self.digits is None else self.digits.buffer
+        return 0 if buffer is None else int(buffer.nbytes)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -91,12 +95,12 @@ class Prepared(Kept):
         options = self.options._replace(alpha=alpha, beta=beta, workspace=workspace)
         check_options(options, out)
         self._check_unchanged()
-        if self.recipe is None or alpha == 0 or uses_library():
+        if (self.recipe is None and self.digits is None) or alpha == 0 or uses_library():
             return self._unprepared(a, b, out, options)
         kind = kind_of(a, b, out)
         left, right = adopt(a, kind), adopt(b, kind)
         target = None if out is None else adopt_out(out, kind)
-        result = self._multiply(options._replace(kind=kind), self.recipe, left, right, target)
+        result = self._multiply(options._replace(kind=kind), left, right, target)
         return out if out is not None else kind.give_back(result)
 
     def _unprepared(self, a: Array, b: Array, out: Array, options: Options) -> Array:
@@ -105,13 +109,16 @@ class Prepared(Kept):
         own: Array = options.accuracy  # it was checked when the operand was prepared
         return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=named, levels=levels, workspace=most, accuracy=own)
 
-    def _multiply(self, options: Options, recipe: Recipe, a: Array, b: Array, out: Array) -> Array:
+    def _multiply(self, options: Options, a: Array, b: Array, out: Array) -> Array:
         layouts = layouts_of(a, b, out)
         shape, dtype = fit(layouts)
         other = layouts.b if self.side == LEFT else layouts.a
         if other.dtype != self.operand.dtype or other.ndim < 2:
             kept = f"a matrix of {self.operand.dtype}"
             raise fail("E538", f"{kept} was prepared, and this is {other.ndim}-dimensional {other.dtype}", f"give {kept}")
+        if self.digits is not None:
+            return self.digits.multiply(options, layouts, a, b, out)
+        recipe: Recipe = self.recipe  # type: ignore[assignment]
         result = options.kind.module.empty(shape, dtype) if out is None else out
         placement = placement_as_they_lie(recipe, layouts, shape, dtype)
         if 0 not in shape:
@@ -142,6 +149,7 @@ def prepare(
     algorithm: str | Loaded = "auto",
     levels: int | str = "auto",
     accuracy: float | str | None = None,
+    plan: Plan | None = None,
     check: bool = True,
 ) -> Prepared:
     """Compute once what a multiply computes from one operand alone, for many calls with that operand.
@@ -157,6 +165,9 @@ def prepare(
         as long as the operand is cut into the same blocks.
     algorithm, levels, accuracy
         As in `matmul`. Under "auto" the plan is the one for a call with these extents.
+    plan : Plan
+        A plan of `bilinear.plan` for a call with these extents, in place of the three above: one that only reads its operands and is no
+        call of the library. One of digits or residues keeps the operand's digits and scales.
     check : bool
         Look at every call whether the operand has changed, which reads it once and, on a GPU, waits. Without it, a changed operand gives
         wrong products.
@@ -169,7 +180,7 @@ def prepare(
     Raises
     ------
     BilinearError
-        E539 if there is nothing to keep for the named algorithm, and what `matmul` raises.
+        E539 if there is nothing to keep for the named algorithm or plan, and what `matmul` raises.
 
     Examples
     --------
@@ -192,7 +203,7 @@ def prepare(
     if torch is not None:
         with surroundings(torch, None, operand):
             array = adopt_tensor(torch, operand)
-            kept = prepare(array, rows=rows, columns=columns, algorithm=algorithm, levels=levels, accuracy=accuracy, check=check)
+            kept = prepare(array, rows=rows, columns=columns, algorithm=algorithm, levels=levels, accuracy=accuracy, plan=plan, check=check)
             return replace(kept, operand=operand)
     kind = kind_of(operand)
     matrix = adopt(operand, kind)
@@ -200,10 +211,14 @@ def prepare(
         raise fail("E538", f"an operand of {matrix.ndim} dimension(s) cannot be prepared", "give a matrix")
     if algorithm != "auto" and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm))
-    options = Options(1, 0, algorithm, levels, "preserve", None, None, None, accuracy)
+    if plan is not None:
+        check_plan_options(plan, algorithm, levels, "preserve")
+    options = Options(1, 0, algorithm, levels, "preserve", None, None, plan, accuracy)
     check_options(options, None)
     recipe, layouts, settled = _recipe(options, kind, matrix, side, extent)
     make = partial(Prepared, operand, side, settled, check)
+    if isinstance(recipe, Digits):
+        return make(None, (0, 0, 0), None, _digest(matrix) if check else None, kept_digits(recipe, layouts, kind, matrix, side))
     if recipe is None:
         return make(None, (0, 0, 0), None, None)
     placement, buffer = _filled(recipe, layouts, kind, matrix, side)
@@ -214,20 +229,27 @@ def _lines(side: str) -> str:
     return "columns" if side == LEFT else "rows"
 
 
-def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int) -> tuple[Recipe | None, Layouts, Options]:
+def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int) -> tuple[Recipe | Digits | None, Layouts, Options]:
     """What runs with such an operand, after it has been prepared; None for the library's multiply and for plans that keep nothing."""
     own, (rows, columns), size = layout_of(matrix), matrix.shape, matrix.dtype.itemsize
     shape = (columns, extent) if side == LEFT else (extent, rows)
     other = Layout(shape, (shape[1] * size, size), matrix.dtype)
     layouts = Layouts(own, other, None) if side == LEFT else Layouts(other, own, None)
     settled = options.settled(kind)
-    recipe = decide(settled, layouts).recipe
+    decision = decide(settled, layouts)
+    recipe, is_asked = decision.recipe, settled.plan is not None
+    if recipe is None and 0 not in matrix.shape and (is_asked or KEPT_BY_AUTO):
+        digits = digits_to_keep(decision.library, is_asked)
+        if digits is not None:
+            return digits, layouts, settled
     if recipe is None or 0 in matrix.shape:
         return None, layouts, options
     levels = recipe.levels if recipe.levels != "auto" else placement_for(recipe, layouts).schedule.levels
     try:
         if recipe.rest is not None:
             raise fail("E539", "the plan computes C in parts")
+        if recipe.promise != "preserve":
+            raise fail("E539", "the plan writes its operands", "plan with inputs='preserve'")
         if matrix.dtype.kind == "c":
             raise fail(
                 "E539",
@@ -237,7 +259,7 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
         kept = Recipe(recipe.algorithms, levels, recipe.inputs, recipe.tile, device=recipe.device, kept=side)
         placement_for(kept, layouts)
     except BilinearError:
-        if settled.algorithm is not None:
+        if settled.algorithm is not None or is_asked:
             raise
         return None, layouts, options
     return kept, layouts, settled
@@ -264,4 +286,6 @@ def _digest(operand: Array) -> int:
     executor = make_executor(kind)
     if executor.is_captured():
         raise not_captured("nothing can wait for what tells whether a prepared operand has changed", "prepare it before, with check=False")
-    return executor.digest(matrix_of(adopt(operand, kind)))
+    array = adopt(operand, kind)
+    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+    return hash(tuple(executor.digest(matrix_of(part)) for part in parts))

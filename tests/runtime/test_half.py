@@ -18,7 +18,7 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.element import BFLOAT16, FLOAT16, HALVES, Element
 from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
-from bilinear.planner.half import SUMMED, way_error
+from bilinear.planner.half import SUMMED, way_error, way_probable
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.ways import Way
@@ -149,6 +149,40 @@ def test_errors_are_within_the_bound_that_a_plan_tells(gpu: Gpu, element: Elemen
     assert plan.chosen.error is not None and 0 < error <= plan.chosen.error
     by_norm = np.linalg.norm(found - exact) / np.linalg.norm(exact)
     assert element.unit_roundoff / 4 < by_norm < 8 * levels * element.unit_roundoff
+
+
+@pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize("levels", [("winograd",), ("strassen",), ("winograd", "winograd"), ("strassen", "winograd")])
+def test_probable_errors_are_what_normal_data_have(gpu: Gpu, element: Element, levels: tuple[str, ...]) -> None:
+    size = 128
+    generator = np.random.default_rng(3)
+    a, b = (bits(generator.standard_normal((size, size)), element) for _ in "AB")
+    exact = numbers(a, element).astype(float) @ numbers(b, element).astype(float)
+    plan = plan_of(element.name, size, levels)
+    found = numbers(multiplied(element, a, b, algorithm="auto", levels="auto", plan=plan), element)
+    library = numbers(bits(exact, element), element)
+    times = np.linalg.norm(found - exact) / np.linalg.norm(library - exact)
+    assert plan.chosen.probable == pytest.approx(times, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "levels", "measured"),
+    [("bfloat16", 1, 7.6e-3 / 1.7e-3), ("bfloat16", 2, 2.0e-2 / 1.7e-3), ("float16", 1, 9.5e-4 / 2.1e-4), ("float16", 2, 2.5e-3 / 2.1e-4)],
+)
+def test_probable_errors_are_those_of_an_h200(dtype: str, levels: int, measured: float) -> None:
+    """At 16384, by norm, in units of the library's (docs/how-to/half.md)."""
+    assert way_probable(Way(("winograd",) * levels), 16384, dtype) == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_a_class_of_accuracy_is_kept(dtype: str) -> None:
+    """One level has more than twice the library's error, so that no class allows it; the library keeps both."""
+    for asked in ("classical", "twice"):
+        made = plan_of(dtype, 8192, None, accuracy=asked)
+        assert made.is_library and made.chosen.probable == 1
+        assert "times the classical multiply's" in made.candidates[1].why
+        with pytest.raises(BilinearError, match=r"E543.*its probable error is 4\..* times"):
+            plan_of(dtype, 8192, accuracy=asked)
 
 
 def test_auto_and_no_levels_are_the_librarys(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

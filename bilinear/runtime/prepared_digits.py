@@ -1,0 +1,113 @@
+"""Prepared operands of products of digits and residues: an operand's scales and digits, kept for many calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bilinear.backends.capture import is_captured, not_captured
+from bilinear.backends.factor import factor
+from bilinear.errors import fail
+from bilinear.ir.matrix import Array, Layout, layout_of
+from bilinear.planner.plan import Digits, Direct, own_name
+from bilinear.runtime.arrays import Kind
+from bilinear.runtime.direct import NEEDS, NEW, POOLED, run_direct_plan, workspace_address
+from bilinear.runtime.layouts import Layouts, fit
+from bilinear.runtime.operands import accumulate
+from bilinear.runtime.options import Options
+from bilinear.runtime.safety import indices
+
+KEPT_BY_AUTO = False
+"""Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them (benchmarks/prepared.py)."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptDigits:
+    """How products with a prepared operand run, and what is kept: its digits, scales and flag.
+
+    `buffer` is None if the operand holds an Inf or a NaN: its products are the classical ones, and nothing is read but the operand.
+    """
+
+    side: int
+    digits: Digits
+    buffer: Array
+
+    @property
+    def name(self) -> str:
+        """What runs, in words."""
+        return self.digits.name
+
+    def multiply(self, options: Options, layouts: Layouts, a: Array, b: Array, out: Array) -> Array:
+        """alpha * A * B + beta * out of matrices, or of a batch of the other operand, of the dtype that was prepared.
+
+        If `out` has another dtype, or overlaps an operand, the result is computed aside from it. Raises what a call with the plan raises,
+        and `BilinearError` (E538) if C lies by columns or an operand otherwise than the kernels read.
+        """
+        shape, dtype = fit(layouts)
+        aside = out is not None and (layouts.overlaps or out.dtype != dtype)
+        if is_captured() and (out is None or aside):
+            message = "the result would be computed aside from out, in memory from the pool"
+            raise not_captured(*(NEW if out is None else (message, "give an out that overlaps no operand, of their dtype")))
+        result = options.kind.module.empty(shape, dtype) if out is None or aside else out
+        beta = 0 if aside else options.beta
+        one = options._replace(beta=beta)
+        for index in indices(shape[:-2]) if result.size else ():
+            left, right = (x if x.ndim == 2 else x[index] for x in (a, b))
+            self._run(one, left, right, result[index] if index else result)
+        if aside:
+            accumulate(out, result, factor("beta", options.beta, out.dtype))
+        return out if aside else result
+
+    def _run(self, options: Options, a: Array, b: Array, c: Array) -> None:
+        from bilinear.backends.kept_digits import kept_multiply_of
+
+        factors = factor("alpha", options.alpha, c.dtype), factor("beta", options.beta, c.dtype)
+        if self.buffer is None:
+            run_direct_plan(options, self.digits, a, b, c, False, factors)
+            return
+        own = kept_multiply_of(layout_of(a), layout_of(b), layout_of(c), self.digits, self.side)
+        if own is None:
+            what = f"the {own_name(self.digits)} whose digits are kept {NEEDS[Digits]}, which lies by rows"
+            raise fail("E538", what, "give such arrays, or multiply without preparation")
+        if options.buffer is None and is_captured():
+            raise not_captured(*POOLED)
+        workspace = workspace_address(options, self.digits, own, a, b, c)
+        own(a.data.ptr, b.data.ptr, c.data.ptr, *factors, workspace, self.buffer.data.ptr)
+
+
+def digits_to_keep(direct: str | Direct, is_asked: bool) -> Digits | None:
+    """The product of digits that an operand is prepared for.
+
+    None if nothing of it can be kept, which is refused (E539) if the caller's own plan says so.
+    """
+    if isinstance(direct, str) or not isinstance(direct, Digits):
+        reason = f"{own_name(direct)} computes nothing from one operand alone"
+    elif direct.cut != (1, 1):
+        reason = "the plan computes C in blocks, and makes their digits one after the other"
+    elif direct.holds_scales_alone:
+        reason = "the plan cuts operands on their way to the unit, and holds no digits"
+    else:
+        return direct
+    if is_asked:
+        raise fail("E539", reason, "plan with memory for a product of digits of all of C, or for a schedule that expands its operands")
+    return None
+
+
+def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, side: str) -> KeptDigits:
+    """The digits and scales of an operand. They are computed now, and there is a wait for the flag.
+
+    Refused (E536) while the stream is captured, and (E538) for an operand that the kernels cannot read.
+    """
+    from bilinear.backends.kept_digits import kept_multiply_of
+
+    if is_captured():
+        raise not_captured("nothing can wait for what tells whether an operand holds an Inf or a NaN", "prepare it before")
+    number, (m, _, n) = "AB".index(side), layouts.extents
+    size = matrix.dtype.itemsize
+    result = Layout((m, n), (n * size, size), matrix.dtype)
+    own = kept_multiply_of(layouts.a, layouts.b, result, digits, number)
+    if own is None:
+        raise fail("E538", f"the {own_name(digits)} {NEEDS[Digits]}", "give such arrays, or multiply without preparation")
+    buffer = kind.module.empty(own.kept_bytes, "uint8")
+    own.fill(matrix.data.ptr, buffer.data.ptr)
+    flag = int(buffer[own.flag_at :].max())
+    return KeptDigits(number, digits, None if flag else buffer)
