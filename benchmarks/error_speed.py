@@ -1,8 +1,10 @@
 """Error against speed at one size: every way to multiply, its ratio to the library, bound, probable and measured error; and the picture.
 
 On a GPU every way is checked on integers and timed in shuffled rounds beside the libraries. Its error by norm is that of some rows and
-columns of normal data beside sums in double-double. `--draw FILE` draws the results of a file instead, for a light and a dark page:
-one point a way; to the right is faster, further down is more accurate.
+columns of normal data beside sums in double-double.
+
+`--draw FILE` draws the results of a file for the documentation, on a light and a dark page: one point a way; to the right is faster,
+further down is more accurate.
 """
 
 from __future__ import annotations
@@ -22,15 +24,19 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.planner.plan import Plan
 
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
 Row = dict[str, Any]
+Box = tuple[float, float, float, float]
 SAMPLED = 64
 OWN: tuple[tuple[str, ...], ...] = (("winograd",), ("winograd",) * 2, ("winograd",) * 3, ("msmes",) * 2)
 BELOW: tuple[tuple[str, ...], ...] = ((), ("winograd",), ("winograd",) * 2)
 PRODUCTS = {
-    "float32": ("pairs", "residues7", "residues8", "residues9"),
+    "float32": ("pairs", "pairs_on_load", "residues7", "residues8", "residues9"),
     "float64": ("residues13", "residues14", "residues15", "residues16"),
 }
 LEGEND = (("library", "libraries", 0), ("own", "fewer products on their own unit", 90), ("digits", "digits and residues", 334))
+CHARACTER = 6.6
+"""The width of a character, about."""
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, PANEL, GAP = 860, 420, 62, 84, 366, 338, 76
 
 
@@ -141,15 +147,26 @@ def _panel(rows: list[Row], dtype: str, left: float) -> Iterator[str]:
                 yield f'<line class="grid" x1="{left}" x2="{left + PANEL}" y1="{y}" y2="{y}"/>'
                 yield f'<text class="quiet end" x="{left - 6}" y="{y + 4}">{digit}e{power}</text>'
     points = [(across(row["ratio"]), down(row["error"]), row) for row in sorted(own, key=lambda x: -x["ratio"])]
-    named: list[tuple[float, float]] = []
+    taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y, _ in points]
     for x, y, row in points:
-        told = f"{row['way']}: {row['ratio']:.2f}x, {row['error']:.1e}"
-        yield f'<circle class="{_kind(row["way"])}" cx="{x}" cy="{y}" r="4"><title>{told}</title></circle>'
-        if all(abs(y - other) > 13 or abs(x - place) > 150 for place, other in named):  # the fastest of those that lie together
-            named.append((x, y))
-            first = min(other for other, level, _ in points if abs(level - y) <= 9 and abs(other - x) < 120)
-            at, side = (first - 8, "end") if x > left + PANEL / 2 else (x + 8, "")
-            yield f'<text class="{side}" x="{at:g}" y="{y + 4:g}">{row["way"]}</text>'
+        yield f'<circle class="{_kind(row["way"])}" cx="{x}" cy="{y}" r="4"><title>{_told(row)}</title></circle>'
+    for x, y, row in points:  # the fastest first: others are named where there is room
+        length = CHARACTER * len(row["way"])
+        for side, at, low in (("", x - 4, y - 7), ("end", x + 4, y - 7), ("", x - 4, y + 17), ("end", x + 4, y + 17)):
+            first = at - length if side else at
+            box = first, low - 10, first + length, low + 1
+            if left <= first and box[2] <= left + PANEL + GAP / 2 and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                yield f'<text class="{side}" x="{at:g}" y="{low:g}">{row["way"]}</text>'
+                break
+
+
+def _told(row: Row) -> str:
+    return f"{row['way']}: {row['ratio']:.2f}x, {row['error']:.1e}"
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _kind(way: str) -> str:
@@ -162,12 +179,12 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float64,float32", help="comma-separated")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--draw", type=Path, help="draw these results as FILE-light.svg and FILE-dark.svg, and measure nothing")
+    parser.add_argument("--draw", type=Path, help="draw these results as docs/images/error-speed-*.svg, and measure nothing")
     options = parser.parse_args()
     if options.draw is not None:
         results = json.loads(options.draw.read_text())
         for name, theme in THEMES.items():
-            options.draw.with_name(f"{options.draw.stem}-{name}.svg").write_text(picture(results, theme))
+            (IMAGES / f"error-speed-{name}.svg").write_text(picture(results, theme))
         return
     need_gpu()
     rows = [row for dtype in options.dtypes.split(",") for row in measure(options.size, dtype, options.repeats)]

@@ -14,7 +14,9 @@ import ctypes
 import gc
 import pstats
 import sys
+from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from itertools import count, zip_longest
@@ -100,16 +102,17 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     recipe = Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve"))
     plan = placement_for(recipe, layouts_of(a, b, c))
     buffer = allocate_workspace(executor, plan, c.dtype)
-    steps = executor.ready(plan, call_of(a, b, c, 1.0, 0.0, buffer)).__enter__()  # never given back, so that no call changes it
-
+    held = ExitStack()  # of arguments that are never given back, so that no call changes them
+    steps = held.enter_context(executor.ready(plan, call_of(a, b, c, 1.0, 0.0, buffer)))
     looks: list[Callable[[], None]] = []
+    flag = None
     if options.get("inputs") == "restore":
         flag = cuda_executor._Flag(cupy.cuda.alloc_pinned_memory(CELL))
         device, stream = cupy.cuda.runtime.getDevice(), executor.stream()
         scans = [cuda_executor._look(ScanKernel, layout_of(x), device) for x in (a, b)]
-        looks = [scan.ready((x.data.ptr, flag.address), 1, 0, stream).__enter__()[0] for scan, x in zip(scans, (a, b), strict=True)]
+        looks = [held.enter_context(scan.ready((x.data.ptr, flag.address), 1, 0, stream))[0] for scan, x in zip(scans, (a, b), strict=True)]
 
-    def launch(_: int) -> None:
+    def launch(_: int, held: Any = (held, buffer, flag)) -> None:  # what the launches read lives as long as they may be issued
         for look in looks:
             look()
         if looks:
@@ -187,7 +190,7 @@ def pretend() -> None:
 
     memory = ctypes.create_string_buffer(8)
     stream = SimpleNamespace(ptr=0, synchronize=nothing)
-    device = SimpleNamespace(id=0, compute_capability="90", cublas_handle=1)
+    device = SimpleNamespace(id=0, compute_capability="90", cublas_handle=1, attributes=defaultdict(int, MultiProcessorCount=132))
     facts = {"getDeviceProperties": lambda index: {"name": b"a pretended GPU"}, "driverGetVersion": lambda: 13000}
     runtime = SimpleNamespace(getDevice=lambda: 0, free=nothing, streamIsCapturing=lambda stream: False, **facts)
     cuda: Any = ModuleType("cupy.cuda")
@@ -207,7 +210,7 @@ def pretend() -> None:
 
     building.__dict__["build"] = lambda source, name, target: Built(target, b"", (), "", cached=False)
     loaded_kernels._function = lambda *_: Function()
-    devices_here._described.cache_clear()
+    devices_here._described = lambda named, index: None
 
 
 def main() -> None:

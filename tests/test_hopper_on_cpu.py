@@ -404,6 +404,63 @@ def test_a_multiplication_is_exact_and_then_cut(keep: bool) -> None:
         assert Fraction(float(d[thread_, i_])) == cut(exact + (Fraction(float(old[m, n])) if keep else 0))
 
 
+HELD = """
+    const unsigned short* const from = reinterpret_cast<const unsigned short*>(a);
+    const unsigned char* const right = reinterpret_cast<const unsigned char*>(a) + 64 * 16 * 2;
+    if (threadIdx.x == 0) {
+        barrier_init(&b, 1);
+        barrier_fence();
+        barrier_expect(&b, 2 * 8192);
+        copy_bulk(buffer, right, 2 * 8192, &b);
+    }
+    __syncthreads();
+    barrier_wait(&b, 0);
+    float d[64];
+    for (int i = 0; i < 64; ++i) d[i] = c[threadIdx.x * 64 + i];
+    unsigned held[4] = {};
+    for (int i = 0; i < 8; ++i) {
+        const int row = threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + i / 2 % 2 * 8, k = threadIdx.x % 4 * 2 + i % 2 + i / 4 * 8;
+        held[i / 2] |= unsigned(from[row * 16 + k]) << 16 * (i % 2);
+    }
+    group_fence();
+    group_multiply<1>(d, held, descriptor(buffer, 16, 1024), keep);
+    group_commit();
+    group_wait<0>();
+    for (int i = 0; i < 64; ++i) c[threadIdx.x * 64 + i] = d[i];"""
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_first_operand_in_registers_is_multiplied_by_the_same_unit(keep: bool) -> None:
+    """Registers are filled by the table of the PTX ISA, element by element."""
+    random = np.random.default_rng(4)
+    a, b = ((random.standard_normal((size, 64)) * 2.0 ** random.integers(-8, 8, (size, 64))).astype(np.float16) for size in (64, 128))
+    old = random.standard_normal((64, 128)).astype(np.float32)
+    thread, i = np.indices((128, 64))
+    rows, columns = thread // 32 * 16 + thread % 32 // 4 + i // 2 % 2 * 8, i // 4 * 8 + thread % 4 * 2 + i % 2
+    d = np.ascontiguousarray(old[rows, columns])
+    operands = guarded(np.concatenate([np.ascontiguousarray(a[:, :16]).view(np.uint8).ravel(), tiles(b, "k")]))
+    one(HELD, "const void* a, float* c, bool keep").launch("k", 1, 128, [operands, d, keep], shared_bytes=2 * 8192)
+    for thread_, i_ in ((t, j) for t in range(0, 128, 5) for j in range(0, 64, 3)):
+        m, n = rows[thread_, i_], columns[thread_, i_]
+        exact = sum((Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[m, :16], b[n, :16], strict=True)), Fraction(0))
+        assert Fraction(float(d[thread_, i_])) == cut(exact + (Fraction(float(old[m, n])) if keep else 0))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("group_wait<0>();", "held[2] ^= 1; group_wait<0>();", "register 2 of the operand was written during a multiplication"),
+        ("group_fence();", "", "no group_fence since the registers of the operand could be used"),
+        ("    group_multiply<1>", "    if (threadIdx.x != 5) group_multiply<1>", "different numbers"),
+    ],
+)
+def test_registers_of_an_operand_belong_to_the_unit_until_it_is_done(old: str, new: str, message: str) -> None:
+    operands, d = guarded(np.zeros(64 * 16 * 2 + 2 * 8192, np.uint8)), np.zeros((128, 64), np.float32)
+    module = one(HELD.replace(old, new), "const void* a, float* c, bool keep")
+    with pytest.raises(AsyncError, match=message):
+        module.launch("k", 1, 128, [operands, d, True], shared_bytes=2 * 8192)
+
+
 def test_half_precision_is_that_of_numpy() -> None:
     halves = np.arange(2**16, dtype=np.uint16)
     values = np.concatenate(

@@ -246,6 +246,7 @@ inline void barrier_expect(Barrier* b, int bytes, unsigned line = __builtin_LINE
     cuda_on_cpu::arrive(b, cuda_on_cpu::worker->rank, bytes, line);
 }
 inline void barrier_arrive(Barrier* b, int rank, unsigned line = __builtin_LINE()) { cuda_on_cpu::arrive(b, unsigned(rank), 0, line); }
+inline void barrier_arrive_here(Barrier* b, unsigned line = __builtin_LINE()) { cuda_on_cpu::arrive(b, cuda_on_cpu::worker->rank, 0, line); }
 inline void barrier_wait(Barrier* b, int parity, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;

@@ -47,12 +47,18 @@ struct Operand {
     }
 };
 
-// One multiplication: sum = a * b, plus what it was if that is kept.
+// A first operand of 16 terms in registers, as halves: a thread holds neighbours t and t + 1 of rows r, r + 8, then those 8 terms on.
+constexpr unsigned TERMS = 16, PARTS = 4;
+inline unsigned row_of_part(unsigned thread, unsigned part) { return thread / 32 * 16 + thread % 32 / 4 + part % 2 * 8; }
+inline unsigned term_of_part(unsigned thread, unsigned part) { return thread % 4 * 2 + part / 2 * 8; }
+
+// One multiplication: sum = a * b, plus what it was if that is kept. `held` is the first operand if it lies in registers.
 struct Work {
     Worker& w;
     Operand a, b;
     bool keep, a_along, b_along;
     unsigned line;
+    const uint16_t (*held)[TERMS];
 
     template <class Element, class Value, unsigned LINES, unsigned DEPTH>
     void load(const Operand& operand, bool along, Value (&to)[LINES][DEPTH], Value (&value_of)(Element)) const
@@ -89,7 +95,9 @@ __attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_f
     constexpr unsigned COLUMNS = 128, DEPTH = 16;
     constexpr uint64_t CUT = (uint64_t(1) << 29) - 1;
     float a[ROWS][DEPTH], b[COLUMNS][DEPTH];
-    work.load(work.a, work.a_along, a, value_of_half);
+    if (work.held == nullptr) work.load(work.a, work.a_along, a, value_of_half);
+    for (unsigned i = 0; i < ROWS && work.held != nullptr; ++i)
+        for (unsigned k = 0; k < DEPTH; ++k) a[i][k] = value_of_half(work.held[i][k]);
     work.load(work.b, work.b_along, b, value_of_half);
     double across[DEPTH][COLUMNS], total[COLUMNS];
     for (unsigned j = 0; j < COLUMNS; ++j)

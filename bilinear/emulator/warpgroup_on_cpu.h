@@ -9,7 +9,7 @@ namespace cuda_on_cpu {
 
 // ---------------------------------------------------------------------------------------------------------------- what is under way
 
-constexpr unsigned MOST_WARPGROUPS = MOST_THREADS / WARPGROUP, MOST_MULTIPLIES = 256, MOST_ACCUMULATORS = 8;
+constexpr unsigned MOST_WARPGROUPS = MOST_THREADS / WARPGROUP, MOST_MULTIPLIES = 256, MOST_ACCUMULATORS = 8, MOST_HELD = 16;
 
 constexpr unsigned PATTERN = 0x7fbadbad;       // a signalling NaN, in registers that a multiplication is under way to
 
@@ -18,6 +18,7 @@ inline void* register_at(void* d, unsigned i) { return static_cast<unsigned char
 struct Multiply {
     const Unit* unit;
     uint64_t a, b;                             // descriptors
+    bool is_held;                              // the first operand lies in registers
     bool keep, a_along, b_along;
     uint32_t group, line;
     unsigned accumulator;
@@ -31,6 +32,12 @@ struct Accumulator {
     uint32_t sum[ROWS][MOST_COLUMNS];
 };
 
+// The first operand of a multiplication in registers, which keep it until that is done.
+struct Held {
+    const unsigned* registers[WARPGROUP];
+    uint16_t value[ROWS][TERMS];
+};
+
 struct Warpgroup {
     unsigned issued[WARPGROUP], committed[WARPGROUP];
     bool fenced[WARPGROUP];
@@ -39,6 +46,7 @@ struct Warpgroup {
     uint64_t round;
     Multiply multiplies[MOST_MULTIPLIES];      // by number, modulo
     Accumulator accumulators[MOST_ACCUMULATORS];
+    Held held[MOST_HELD];                      // by number of the multiplication, modulo
 };
 
 inline Warpgroup* warpgroups_of(Worker& w) { return reinterpret_cast<Warpgroup*>(w.extension + sizeof(Asynchronous)); }
@@ -89,16 +97,43 @@ inline unsigned accumulator_of(Warpgroup& g, const void* d, unsigned thread, uns
     misuse(line, "more than %u accumulators under way", MOST_ACCUMULATORS);
 }
 
-// Its first thread records a multiplication, the others must issue the same.
-inline void issue_multiply(void* d, Multiply multiply)
+inline uint16_t half_of_part(unsigned word, unsigned which) { return static_cast<uint16_t>(word >> 16 * which); }
+
+inline void hold(Warpgroup& g, unsigned number, unsigned thread, const unsigned* a, unsigned line)
+{
+    if (number - g.done >= MOST_HELD) misuse(line, "more than %u multiplications of registers under way", MOST_HELD);
+    if (!g.fenced[thread]) misuse(line, "no group_fence since the registers of the operand could be used");
+    Held& to = g.held[number % MOST_HELD];
+    to.registers[thread] = a;
+    for (unsigned part = 0; part < PARTS; ++part)
+        for (unsigned which = 0; which < 2; ++which)
+            to.value[row_of_part(thread, part)][term_of_part(thread, part) + which] = half_of_part(a[part], which);
+}
+
+// What was in the registers of an operand must be there still.
+inline void check_held(Worker& w, const Warpgroup& g, const Held& held)
+{
+    const Fiber* const fibers = w.fibers + (&g - warpgroups_of(w)) * WARPGROUP;
+    for (unsigned thread = 0; thread < WARPGROUP; ++thread)
+        for (unsigned part = 0; part < PARTS; ++part)
+            for (unsigned which = 0; which < 2; ++which) {
+                if (held.value[row_of_part(thread, part)][term_of_part(thread, part) + which] == half_of_part(held.registers[thread][part], which)) continue;
+                w.thread = fibers[thread].thread;
+                misuse(g.line, "register %u of the operand was written during a multiplication", part);
+            }
+}
+
+// Its first thread records a multiplication, the others must issue the same; `a` are the registers of its first operand, if it lies there.
+inline void issue_multiply(void* d, Multiply multiply, const unsigned* a = nullptr)
 {
     const unsigned thread = worker->current % WARPGROUP, line = multiply.line;
     const Unit& unit = *multiply.unit;
     Warpgroup& g = warpgroup(line);
-    check_operand(unit, multiply.a, multiply.a_along, thread % ROWS, line);
+    if (a == nullptr) check_operand(unit, multiply.a, multiply.a_along, thread % ROWS, line);
     for (unsigned row = thread; row < unit.columns; row += WARPGROUP) check_operand(unit, multiply.b, multiply.b_along, row, line);
     const unsigned number = g.issued[thread]++;
     multiply.group = g.committed[thread];
+    if (a != nullptr) hold(g, number, thread, a, line);
     Multiply& recorded = g.multiplies[number % MOST_MULTIPLIES];
     if (number == g.recorded) {
         if (number - g.done == MOST_MULTIPLIES) misuse(line, "more than %u multiplications under way", MOST_MULTIPLIES);
@@ -147,7 +182,9 @@ inline void finish_groups(Worker& w, Warpgroup& g)
         const Multiply& m = g.multiplies[g.done % MOST_MULTIPLIES];
         if (m.group + g.left >= g.committed[0]) break;
         Accumulator& x = g.accumulators[m.accumulator];
-        m.unit->multiply({w, Operand(m.a), Operand(m.b), m.keep, m.a_along, m.b_along, m.line}, x.sum);
+        const Held* const held = m.is_held ? &g.held[g.done % MOST_HELD] : nullptr;
+        if (held != nullptr) check_held(w, g, *held);
+        m.unit->multiply({w, Operand(m.a), Operand(m.b), m.keep, m.a_along, m.b_along, m.line, held == nullptr ? nullptr : held->value}, x.sum);
         x.pending -= 1;
         if (x.pending == 0) give_registers(w, g, *m.unit, x);
     }
@@ -219,11 +256,16 @@ template <int N> inline void group_wait(unsigned line = __builtin_LINE())
 template <int ALONG_A, int ALONG_B>
 inline void group_multiply(float (&d)[64], unsigned long long a, unsigned long long b, bool keep, unsigned line = __builtin_LINE())
 {
-    cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::FLOAT16, a, b, keep, ALONG_A != 0, ALONG_B != 0, 0, line, 0});
+    cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::FLOAT16, a, b, false, keep, ALONG_A != 0, ALONG_B != 0, 0, line, 0});
+}
+template <int ALONG_B>
+inline void group_multiply(float (&d)[64], const unsigned (&a)[4], unsigned long long b, bool keep, unsigned line = __builtin_LINE())
+{
+    cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::FLOAT16, 0, b, true, keep, true, ALONG_B != 0, 0, line, 0}, a);
 }
 inline void group_multiply(int (&d)[128], unsigned long long a, unsigned long long b, bool keep, unsigned line = __builtin_LINE())
 {
-    cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::INT8, a, b, keep, true, true, 0, line, 0});
+    cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::INT8, a, b, false, keep, true, true, 0, line, 0});
 }
 
 inline unsigned short half_bits(float x) { return static_cast<unsigned short>(cuda_on_cpu::half_of_value(x)); }

@@ -125,6 +125,8 @@ class DigitProductKernel:
     features: str = field(default="a", init=False)
     """The suffix of the architecture: its instructions are those of one chip."""
     template: str = field(default="digit_product.cu.j2", init=False)
+    sums: str = field(default="digit_sums.cu.j2", init=False)
+    """The template of the sums of a tile."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]:

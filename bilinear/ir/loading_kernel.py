@@ -29,6 +29,8 @@ class LoadingKernel:
     features: str = field(default="a", init=False)
     """The suffix of the architecture: its instructions are those of one chip."""
     template: str = field(default="digit_load_product.cu.j2", init=False)
+    sums: str = field(default="digit_load_sums.cu.j2", init=False)
+    """The template of the sums of a tile."""
     arguments: tuple[Argument, ...] = (
         Argument("pointer", "A"),
         *indices("A_line", "A_term"),

@@ -128,12 +128,16 @@ class DigitTile:
 
 @dataclass(frozen=True)
 class LoadingTile(DigitTile):
-    """A tile whose loaders, one for A and one for B, read float32 numbers and cut them in shared memory: no digits lie in a workspace."""
+    """A tile of float32 numbers that are cut by its own kernel: no digits lie in a workspace.
+
+    Loaders cut B in shared memory, four numbers `at_once` times so many; consumers cut A in registers.
+    """
 
     cluster: int = 1
-    registers: int = 208
-    loaders: int = field(default=2, init=False)
-    loader_registers: int = 48
+    registers: int = 224
+    loaders: int = 1
+    loader_registers: int = 56
+    at_once: int = 4
 
     @property
     def slice_bytes(self) -> int:
