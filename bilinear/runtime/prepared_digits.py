@@ -89,13 +89,15 @@ def _at(x: Array, index: tuple[int, ...]) -> Array:
     return x[tuple(min(i, extent - 1) for i, extent in zip(own, x.shape, strict=False))] if own else x
 
 
-def digits_to_keep(direct: str | Direct, is_asked: bool) -> Digits | None:
-    """The product of digits that an operand is prepared for.
+def digits_to_keep(direct: str | Direct, is_asked: bool, kind: Kind) -> Digits | None:
+    """The product of digits that an operand of this kind is prepared for.
 
     None if nothing of it can be kept, which is refused (E539) if the caller's own plan says so.
     """
     if isinstance(direct, str) or not isinstance(direct, Digits):
         reason = f"{own_name(direct)} computes nothing from one operand alone"
+    elif not kind.on_gpu:
+        reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
     elif direct.cut != (1, 1):
         reason = "the plan computes C in blocks, and makes their digits one after the other"
     elif direct.holds_scales_alone:
