@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,8 @@ def kept(side: str, a: Any, b: Any, plan: Plan, **options: Any) -> Prepared:
 
 def product(own: Prepared, a: Any, b: Any, out: Any = None, **options: Any) -> Any:
     target = None if out is None else Array(out)
-    operands = (own, Array(b)) if own.side == "A" else (Array(a), own)
-    return bilinear.matmul(*operands, target, **options).host
+    left, right = (own, Array(b)) if own.side == "A" else (Array(a), own)
+    return bilinear.matmul(left, right, target, **options).host
 
 
 def code(call: Callable[[], object]) -> str:
@@ -231,7 +232,7 @@ def test_plans_that_keep_nothing_or_do_not_fit_are_refused(gpu: Gpu) -> None:
     assert library.direct is not None
     blocks = replace(pairs, candidates=(replace(pairs.chosen, cut=(2, 1)),))
     for plan in (on_load, library, blocks):
-        assert code(lambda plan=plan: bilinear.prepare(right, rows=41, plan=plan)) == "E539"
+        assert code(partial(bilinear.prepare, right, rows=41, plan=plan)) == "E539"
     assert code(lambda: bilinear.prepare(b, rows=41, plan=pairs)) == "E539"  # NumPy's array
     assert code(lambda: bilinear.prepare(right, rows=42, plan=pairs)) == "E544"
     assert code(lambda: bilinear.prepare(Array(b.astype(float)), rows=41, plan=pairs)) == "E544"
@@ -280,7 +281,7 @@ def test_while_a_stream_is_captured(gpu: Gpu) -> None:
     space = space[-space.ctypes.data % 16 :]
     with gpu.using(is_capturing=True):
         for check in (True, False):
-            assert code(lambda check=check: kept("right", a, b, plan, check=check)) == "E536"
+            assert code(partial(kept, "right", a, b, plan, check=check)) == "E536"
         assert code(lambda: product(own, a, b, out, workspace=Array(space))) == "E536"
         assert code(lambda: product(unchecked, a, b, workspace=Array(space))) == "E536"
         assert code(lambda: product(unchecked, a, b, out)) == "E536"
@@ -317,5 +318,6 @@ def test_digits_below_a_file_that_has_changed_are_refused(gpu: Gpu, tmp_path: Pa
 
 def test_nothing_is_kept_of_empty_operands(gpu: Gpu) -> None:
     plan = plan_of(SHAPE, "pairs")
-    own = kept("right", *integers("float32", (41, 70), (70, 60)), plan)
+    a, b = integers("float32", (41, 70), (70, 60))
+    own = kept("right", a, b, plan)
     assert product(own, np.zeros((0, 70), np.float32), None).shape == (0, 60)
