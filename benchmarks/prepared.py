@@ -6,7 +6,9 @@ operand gives what the plain call gives, and a changed operand is refused.
 
 Times are medians of shuffled rounds. `plain`, `prepared` and the libraries are timed on the device, calls queued; `called` are times
 between events with the host's, where `prepared, checked` also looks at every call whether the operand has changed. `prepare` is the time to
-cut the operand and to read the flag, with a wait. `--levels winograd` puts block levels above; several are joined by +.
+cut the operand and to read the flag, with a wait; it has paid after `pays_after` calls, or never (null).
+
+`--levels winograd` puts block levels above; several are joined by +.
 """
 
 from __future__ import annotations
@@ -186,7 +188,7 @@ def measure(n: int, products: str, levels: tuple[str, ...], side: str) -> Row:
     ms = {name: round(median(times), 4) for name, times in queued({**libraries, **mine}, ROUNDS, IN_A_ROW).items()}
     all_calls: dict[str, Call] = {**mine, "prepared, checked": call_of(checked, a, b, c)}
     called = {name: round(median(times), 4) for name, times in interleaved(all_calls, ROUNDS, 1).items()}
-    best = min(ms[name] for name in libraries)
+    best, saved = min(ms[name] for name in libraries), ms["plain"] - ms["prepared"]
     return {
         "n": n,
         "products": products,
@@ -198,7 +200,8 @@ def measure(n: int, products: str, levels: tuple[str, ...], side: str) -> Row:
         "ms": ms,
         "called": called,
         "prepare": round(median(cutting), 4),
-        "saves": round(1 - ms["prepared"] / ms["plain"], 4),
+        "saves": round(saved / ms["plain"], 4),
+        "pays_after": round(median(cutting) / saved, 1) if saved > 0 else None,
         "ratio": {name: round(best / ms[name], 3) for name in mine},
     }
 
@@ -210,8 +213,8 @@ def tell(row: Row) -> None:
     print(
         f"{row['n']:6} {name:18} {row['side']:5} plain {ms['plain']:9.3f} ms  prepared {ms['prepared']:9.3f} ms ({row['saves']:.1%} less;"
         f" x{row['ratio']['plain']:.2f}, x{row['ratio']['prepared']:.2f} of the library)  called {called['plain']:.3f}, "
-        f"{called['prepared']:.3f}, checked {called['prepared, checked']:.3f} ms  prepare {row['prepare']:.3f} ms  "
-        f"keeps {row['bytes'] / 2**20:.1f} MiB",
+        f"{called['prepared']:.3f}, checked {called['prepared, checked']:.3f} ms  prepare {row['prepare']:.3f} ms, "
+        f"paid after {row['pays_after']} calls  keeps {row['bytes'] / 2**20:.1f} MiB",
         *wrong,
         flush=True,
     )

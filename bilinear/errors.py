@@ -13,7 +13,8 @@ from bilinear.visible import visible, visible_lines
 class Diagnostic:
     """One diagnostic: what is wrong, where, why, and what to do.
 
-    `code` is stable (documented in docs/diagnostics.md); `label` stands under the caret; notes are facts, hints are actions.
+    `code` is stable (documented in docs/diagnostics.md); `label` stands under the caret; notes are facts, hints are actions. `others` are
+    further places of the same text, each with its label, which are shown below the first.
     """
 
     code: str
@@ -22,12 +23,15 @@ class Diagnostic:
     label: str = ""
     notes: tuple[str, ...] = ()
     hints: tuple[str, ...] = ()
+    others: tuple[tuple[Span, str], ...] = ()
 
     def __str__(self) -> str:
         head = f"error[{self.code}]: {self.message}"
         lines = [head if self.span is None else f"{self.span}: {head}"]
         if self.span is not None:
-            lines += _excerpt(self.span, self.label)
+            shown = ((self.span, self.label), *self.others)
+            gutter = max(len(str(span.line)) for span, _ in shown)
+            lines += [line for span, label in shown for line in _excerpt(span, label, gutter)]
         lines += [f"  note: {note}" for note in self.notes]
         lines += [f"  hint: {hint}" for hint in self.hints]
         return visible_lines(lines)
@@ -42,13 +46,14 @@ class Diagnostic:
             "message": self.message,
             "place": place,
             "label": self.label,
+            "others": [{"line": span.line, "column": span.column, "label": label} for span, label in self.others],
             "notes": list(self.notes),
             "hints": list(self.hints),
         }
 
 
-def _excerpt(span: Span, label: str) -> list[str]:
-    """The source line with carets under the span; long lines are cut around it."""
+def _excerpt(span: Span, label: str, room: int) -> list[str]:
+    """The source line with carets under the span; long lines are cut around it. `room` is that of the number of the line."""
     width = 100
     line, first = span.source.line(span.line).replace("\t", " "), span.column - 1
     cut, last = max(0, first - width // 2), first + span.end - span.start
@@ -56,8 +61,8 @@ def _excerpt(span: Span, label: str) -> list[str]:
     before = before[-width // 2 :]
     text, first = (before + marked + after)[:width], len(before)
     length = max(1, min(len(marked), width - first))
-    gutter = str(span.line)
-    blank = " " * len(gutter)
+    gutter = str(span.line).rjust(room)
+    blank = " " * room
     return [
         f"  {gutter} | {text}",
         f"  {blank} | {' ' * first}{'^' * length}{' ' + label if label else ''}",

@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from shutil import get_terminal_size
 from typing import Annotated
 
 from bilinear.cli.colour import allows_colour, coloured
 from bilinear.cli.groups import output_option
+from bilinear.cli.wrapping import columns_of, wrapped
 from bilinear.writing import write_file
 
 STDOUT = Path("-")
-LEAST_COLUMNS = 40
-"""Tables are not made narrower than this."""
 Json = Annotated[
     Path | None,
     output_option("--json", metavar="[FILE]", help="Print JSON; with FILE.json, write it there beside the text."),
@@ -36,15 +34,19 @@ def answer(json_file: Path | None, data: Callable[[], str], text: Callable[[], s
     file = file_of(json_file)
     if file is not None:
         write_file(file, _ended(data()))
-    print_fitted(data if in_place_of_text(json_file) else text)
+    if in_place_of_text(json_file):
+        print(_ended(data()), end="")
+        return
+    print_fitted(text)
 
 
 def print_fitted(text: Callable[[], str]) -> None:
-    """Print what a function writes; on a terminal, with tables as wide as it is, and the verdict in colour."""
+    """Print what a function writes; on a terminal, with tables and lines as wide as it is, and the verdict in colour."""
     from bilinear.reporting.table import fitted
 
-    with fitted(_columns()):
-        found = text()
+    columns = _columns()
+    with fitted(columns):
+        found = wrapped(text(), columns)
     print(coloured(_ended(found)) if allows_colour(sys.stdout) else _ended(found), end="")
 
 
@@ -54,6 +56,4 @@ def _ended(text: str) -> str:
 
 def _columns() -> int | None:
     """The width of the terminal; None if the answer goes elsewhere."""
-    if sys.stdout.isatty():
-        return max(LEAST_COLUMNS, get_terminal_size().columns)
-    return None
+    return columns_of(sys.stdout)

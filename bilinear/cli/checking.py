@@ -10,6 +10,7 @@ import typer
 
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
 from bilinear.cli.groups import limit_option, problem_option
+from bilinear.cli.options import waiting
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import write_file
@@ -41,7 +42,8 @@ def check(
     factors = [int(value) if value.is_integer() else value for value in (alpha, beta)]
     old = None if before is None else _mapped(before)
     given = {"alpha": factors[0], "beta": factors[1], "before": old, "tolerance": tolerance, "confidence": confidence}
-    found = check_arrays(x, y, z, **given, vectors=vectors, seed=seed)  # type: ignore[arg-type]
+    with waiting("checking"):
+        found = check_arrays(x, y, z, **given, vectors=vectors, seed=seed)  # type: ignore[arg-type]
 
     def data() -> str:
         return json.dumps(found.to_json(), indent=1)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.options import Output, progress_bar, read_seconds, read_shape
+from bilinear.cli.options import Output, progress_bar, read_seconds, read_shape, seed_of_a_search
 from bilinear.errors import BilinearError, fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
@@ -25,7 +25,7 @@ def discover(
     format: Annotated[str, typer.Argument(metavar="M,K,N", help="The format: blocks m,k,n, or one number for all three.")],
     rank: Annotated[int, typer.Option(help="The most products that the scheme may have.")],
     time: Annotated[str, typer.Option(help="End the search after this time: seconds, or 90s, 5m, 2h.")] = "60",
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed finds the same scheme.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, callback=seed_of_a_search, help="The same seed finds the same scheme.")] = 0,
     walkers: Annotated[int, typer.Option(min=1, max=4096, help="Number of walks; another number finds another scheme.")] = 8,
     over: Annotated[str, typer.Option(help="Z: coefficients -1, 0 and 1; or Z/2: a faster walk, for `bilinear lift` to lift.")] = "Z",
     lift: Annotated[bool, typer.Option("--lift", help="Over Z/2: go on until a scheme can be lifted to Z or Q, and write that.")] = False,
@@ -112,13 +112,11 @@ def _told(found: Found, written: Path | None) -> str:
 
 
 def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:
-    from bilinear.ir.scheme import least_rank
-
     m, k, n = found.task.format
     begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
     rank = f"the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)
     below = rank if found.scheme is not None else f"nothing is below {begin}"
-    least = least_rank(m, k, n)
-    more = f"no scheme <{m},{k},{n}> has fewer than {least} products" if found.task.rank < least else "give more --time, or another --seed"
     keep = ("give --best to write what was reached",) if found.scheme is not None and written is None else ()
-    return fail("E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", more, *keep)
+    return fail(
+        "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep
+    )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Annotated
 
 import typer
 
 from bilinear.cli import completing
+from bilinear.cli.answers import print_fitted
+from bilinear.cli.wrapping import columns_of
 from bilinear.errors import fail
 from bilinear.resources import diagnostics_page
+
+_JOINED = re.compile(r"(?<=\S)\n(?!To do:|[-*|] |\s)(?=\S)")
 
 
 def explain(
@@ -25,4 +30,11 @@ def explain(
         raise fail(
             "E590", f"{code[:40]!r} is the code of no error", f"codes go from {min(sections)} to {max(sections)}: bilinear explain E301"
         )
-    print(found.rstrip())
+    title, _, body = found.rstrip().partition("\n")
+    print_fitted(lambda: f"{title}\n{_flowing(body) if columns_of(sys.stdout) is not None else body}")
+
+
+def _flowing(text: str) -> str:
+    """The text with one line for each paragraph, to be wrapped anew; examples stay as they are."""
+    parts = re.split(r"(?s)(```.*?```)", text)
+    return "".join(part if part.startswith("```") else _JOINED.sub(" ", part) for part in parts)

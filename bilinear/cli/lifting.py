@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.options import Algorithm, Output, progress_bar, say
+from bilinear.cli.options import Algorithm, Output, progress_bar, say, seed_of_a_search
 from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
 from bilinear.writing import write_file
@@ -23,7 +23,7 @@ def lift(
     algorithm: Algorithm,
     over: Annotated[str, typer.Option(help="Q: integers or, if there are none, fractions; Z: integers alone.")] = "Q",
     tries: Annotated[int, typer.Option(min=1, max=1000, help="The most choices among the solutions of a step.")] = 10,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The seed of the choices after the first.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, callback=seed_of_a_search, help="The seed of the choices after the first.")] = 0,
     output: Output = None,
     json_file: Json = None,
 ) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.options import say, words
+from bilinear.cli.options import say, waiting, words
 from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
 
@@ -100,7 +100,8 @@ def add(file: Annotated[str, typer.Argument(help="A .bl file, or FILE.bl:NAME.")
     """Add an algorithm of your own, proved: `auto`, `plan --levels`, `tune --shape` and `combine` use it like a shipped one."""
     from bilinear.planner.own import add
 
-    name, place = add(file)
+    with waiting("proving, and counting what its levels cost"):
+        name, place = add(file)
     say(f"{name} is added, and kept as {place}")
 
 

@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from signal import SIG_DFL, SIGTERM, signal
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from bilinear.cli import completing
 from bilinear.cli.groups import limit_option, output_option, problem_option
+from bilinear.cli.wrapping import columns_of, wrapped
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.visible import visible, visible_lines
@@ -43,6 +45,8 @@ Inputs = Annotated[
 Shape = Annotated[str, problem_option(help="Size of the check: m,k,n or MxKxN, or one number for all three.")]
 Shapes = Annotated[list[str] | None, problem_option(help="N, MxKxN or m,k,n; given again for further shapes.")]
 Dtypes = Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)]
+A_MOMENT = 1.0
+"""Seconds without a word, before a line says what is done."""
 Output = Annotated[Path | None, output_option("--output", "-o", help="Write the result to a .bl file.")]
 
 
@@ -185,11 +189,19 @@ def devices(asked: str = "all") -> list[Literal["cpu", "gpu"]]:
 
 def say(*lines: str, error: bool = False) -> None:
     """Print lines that contain user text, such as a file name."""
-    print(visible_lines(lines), file=sys.stderr if error else sys.stdout)
+    stream = sys.stderr if error else sys.stdout
+    print(wrapped(visible_lines(lines), columns_of(stream)), file=stream)
+
+
+def seed_of_a_search(value: int) -> int:
+    """The callback of an option for a seed: one below 2^32; typer would show the bound as a word too long for a narrow terminal."""
+    if value >= 2**32:
+        raise typer.BadParameter(f"it is at most {2**32 - 1}")
+    return value
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar() -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda what, done, of: None
@@ -199,5 +211,28 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("proving", total=None)
+        task = bar.add_task("starting", total=None)
         yield lambda what, done, of: bar.update(task, description=visible(what), completed=done, total=of)
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """On a terminal, a line that says what is done and for how long, if it takes more than a moment."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    over = Event()
+
+    def show() -> None:
+        if not over.wait(A_MOMENT):
+            with progress_bar() as progress:
+                progress(what, 0, None)
+                over.wait()
+
+    shown = Thread(target=show, daemon=True)
+    shown.start()
+    try:
+        yield
+    finally:
+        over.set()
+        shown.join()

@@ -30,6 +30,7 @@ from bilinear.cli.options import (
     read_levels_for,
     read_shape,
     say,
+    waiting,
     words,
 )
 from bilinear.cli.pages import Svg, require_pages, write_pages
@@ -168,7 +169,8 @@ def verify(
         return
     require_pages(html, svg, certificate, rocq, file_of(json_file))
     inputs = inputs or natural_inputs(loaded.schedule)
-    report, error = _examined(loaded, depth, inputs, accuracy)
+    with waiting("proving"):
+        report, error = _examined(loaded, depth, inputs, accuracy)
     theorems = ""
     if error is None:
         report, theorems = _with_theorems(report, loaded, depth, inputs, rocq is not None, check)
@@ -222,7 +224,8 @@ def _verify_digits(
         raise fail("E507", f"{loaded.scheme.name} multiplies digits, and its proof has no such option", hint)
     require_levels(levels)
     require_pages(html, None, file_of(json_file))
-    report, error = digit_report(loaded.scheme, levels)
+    with waiting("proving"):
+        report, error = digit_report(loaded.scheme, levels)
     write_pages(report.html, html, None)
     _answer_report(report, json_file, markdown, error)
 
@@ -232,7 +235,8 @@ def _verify_map(report_of: Callable[[], ComplexReport | GramReport], what: str, 
     if other_options:
         raise fail("E507", f"{what}, and its proof has no such option", "there is --json")
     require_files(file_of(json_file))
-    report = report_of()
+    with waiting("proving"):
+        report = report_of()
     answer(json_file, report.json, lambda: str(report))
 
 

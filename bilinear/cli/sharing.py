@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.scheme import Scheme
 
+INDENT = 2
+"""Spaces before the lines of the table."""
+
 
 def share(
     algorithm: Algorithm,
@@ -101,7 +104,12 @@ def _told(scheme: Scheme, result: Shared, time: str, tries: int) -> str:
     ]
     total = ("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
     header = ("on", "table: additions", "scalings", "before: additions", "scalings", "now: additions", "scalings")
-    lines = [f"{result.scheme.name} {scheme.format}: proved", "", *(f"  {line}" for line in aligned([*rows, total], header)), ""]
+    lines = [
+        f"{result.scheme.name} {scheme.format}: proved",
+        "",
+        *(f"{' ' * INDENT}{line}" for line in aligned([*rows, total], header, INDENT)),
+        "",
+    ]
     least = [operand for operand, known in zip("ABC", result.least, strict=True) if known]
     if least:
         lines.append(f"sums and differences alone cannot do with fewer on {', '.join(least)}")

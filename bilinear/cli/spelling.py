@@ -9,8 +9,16 @@ from dataclasses import replace
 from bilinear.errors import Diagnostic
 
 OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype"}
-ARGUMENTS = "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|dtype|dtypes|architectures|products|output|algorithm"
-_ARGUMENT = re.compile(rf"\b({ARGUMENTS})=(?:'([^']*)'|([\w.]+))")
+ARGUMENTS = (
+    "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|modulus|dtype|dtypes|architectures|products|output|algorithm"
+)
+_ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|([\w.]+)|(?=[\s,.;:)]|\Z))")
+"""Not inside of quotes, or of a path: so are names of files that users chose."""
+_MODULAR = re.compile(r"matmul\(\.\.\., modulus=([0-9]+)\)")
+CALLS = {
+    "explain=True": "--explain",
+    "give algorithm= and levels= to matmul": "`bilinear run NAME --levels 2` runs levels of one algorithm",
+}
 OLDER = {
     "bench": {"--sizes": "--shape", "--dtypes": "--dtype"},
     "tune": {"--search": "--shape", "--dtypes": "--dtype"},
@@ -31,17 +39,20 @@ PLAINER = {
 
 def with_options(diagnostic: Diagnostic) -> Diagnostic:
     """The diagnostic with `device='h200'` written `--device h200`."""
-    return replace(diagnostic, message=as_options(diagnostic.message), hints=tuple(map(as_options, diagnostic.hints)))
+    notes, hints = (tuple(map(as_options, texts)) for texts in (diagnostic.notes, diagnostic.hints))
+    return replace(diagnostic, message=as_options(diagnostic.message), notes=notes, hints=hints)
 
 
 def as_options(text: str) -> str:
-    """The text with Python's arguments written as options; an algorithm has none, and is only named."""
-    return _ARGUMENT.sub(_option, text.replace("explain=True", "--explain"))
+    """The text with Python's calls and arguments written as commands and options; an algorithm has none, and is only named."""
+    for call, command in CALLS.items():
+        text = text.replace(call, command)
+    return _ARGUMENT.sub(_option, _MODULAR.sub(r"`bilinear run --modulus \g<1>`", text))
 
 
 def _option(found: re.Match[str]) -> str:
-    name, value = found[1], found[2] if found[3] is None else found[3]
-    return f"algorithm {value}" if name == "algorithm" else f"--{OTHER_NAMES.get(name, name)} {value}"
+    name, value = found[1], found[2] or found[3] or ""
+    return (f"algorithm {value}" if name == "algorithm" else f"--{OTHER_NAMES.get(name, name)} {value}").rstrip()
 
 
 def plainly(usage: str) -> str:

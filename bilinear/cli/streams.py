@@ -10,6 +10,7 @@ from signal import SIGINT, SIGPIPE
 from typing import TextIO
 
 from bilinear.cli.colour import allows_colour, coloured
+from bilinear.cli.wrapping import columns_of, wrapped
 
 FAILED = 1
 """The exit code for user errors."""
@@ -30,7 +31,7 @@ def prepare_streams() -> bool:
 def tell(*texts: str) -> None:
     """Print to standard error, if it can be written."""
     with suppress(OSError):
-        for text in texts:
+        for text in (wrapped(text, columns_of(sys.stderr)) for text in texts):
             print(coloured(text) if allows_colour(sys.stderr) else text, file=sys.stderr, flush=True)
 
 

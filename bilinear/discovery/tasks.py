@@ -9,6 +9,7 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
+from bilinear.discovery.bounds import fewest_products
 from bilinear.discovery.factors import coefficients_of, residues_of
 from bilinear.discovery.walker import WIDTH, classical_masks, masks_of
 from bilinear.errors import fail
@@ -84,11 +85,23 @@ class Task:
             )
         if self.start is not None:
             self._require_start(self.start)
-        if not 1 <= self.rank < self.begin:
-            whose = "the classical scheme" if self.start is None else self.start.name
-            reason = "it has no product" if self.rank < 1 else f"{whose} has rank {self.begin}"
-            hint = f"give one from 1 to {self.begin - 1}" if self.begin > 1 else "give a larger format"
-            raise fail("E660", f"rank {self.rank} is nothing to look for in <{m},{k},{n}>: {reason}", hint)
+        self._require_rank()
+
+    def _require_rank(self) -> None:
+        m, k, n = self.format
+        least = fewest_products(m, k, n)
+        whose = "the classical scheme" if self.start is None else self.start.name
+        if least.rank <= self.rank < self.begin:
+            return
+        reason = f"{whose} has rank {self.begin}"
+        if self.rank < least.rank:
+            reason = f"no scheme has fewer than {least.rank} products ({least.source})"
+        hint = f"give one from {least.rank} to {self.begin - 1}"
+        if least.rank == self.begin - 1:
+            hint = f"give {least.rank}"
+        elif least.rank >= self.begin:
+            hint = f"give a larger format: nothing has fewer products than {whose}"
+        raise fail("E660", f"rank {self.rank} is nothing to look for in <{m},{k},{n}>: {reason}", hint)
 
     def _require_start(self, start: Scheme) -> None:
         if (start.m, start.k, start.n) != self.format:

@@ -90,6 +90,17 @@ class Explanation:
         return self.confusions[0].brief if self.confusions else ""
 
     @property
+    def others(self) -> tuple[tuple[Span, str], ...]:
+        """The places of the other edits of the first repair, or where it is one edit, of the repairs that do as well."""
+        if not self.repairs:
+            return ()
+        first, word = self.repairs[0].edits, "and"
+        edits = first[1:]
+        if not edits:
+            edits, word = tuple(repair.edits[0] for repair in self.repairs[1:]), "or"
+        return tuple((edit.span, f"{word} {edit.brief}") for edit in edits if edit.span is not None)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """The facts, one a note."""
         ring = (f"as it is written it holds over {', '.join(self.holds_over)}",) if self.holds_over else ()
@@ -118,7 +129,7 @@ class Explanation:
         hints = self.hints or diagnostic.hints
         if self.span is None:
             return replace(diagnostic, notes=self.notes, hints=hints)
-        return replace(diagnostic, span=self.span, label=self.label, notes=self.notes, hints=hints)
+        return replace(diagnostic, span=self.span, label=self.label, others=self.others, notes=self.notes, hints=hints)
 
 
 def explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> RefusedError:

@@ -115,7 +115,12 @@ class Names:
         known = [other for other, value in self.values.items() if value is not None]
         alike = [other for other in known[:400] if name[1:].isdecimal() and other[1:] == name[1:]]
         near = did_you_mean(name, [*known, *self._block_names()])
-        return f"did you mean {' or '.join(alike[:3])}?" if alike else near or (f"known here are {listed(known)}" if known else "")
+        if alike or near:
+            return f"did you mean {' or '.join(alike[:3])}?" if alike else near
+        products = [product.name for product in self.products if product.name]
+        if name[1:].isdecimal() and len(products) > 1:
+            return f"the products are {products[0]} to {products[-1]}"
+        return f"known here are {listed(known)}" if known else ""
 
     def _block_names(self) -> list[str]:
         return [block_name(s, i, j) for s in "AB" for i in range(self.blocks[s][0]) for j in range(self.blocks[s][1])]

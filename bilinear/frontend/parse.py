@@ -34,6 +34,8 @@ _ROW = re.compile(r"^[ \t]*[A-Za-z_][A-Za-z0-9_]*[ \t]*:[^\n]*$", re.MULTILINE)
 _LONG_NAME = re.compile(
     rf"\b(?:(?:scheme|schedule|digits|of)[ \t]+([A-Za-z_][A-Za-z0-9_-]{{{MOST_LETTERS},}})|([A-Za-z_][A-Za-z0-9_]{{{MOST_LETTERS},}}))"
 )
+_SEGMENT = re.compile(r"[^\n;]+")
+_LAST_NAME = re.compile(r"\b([A-Za-z_]\w{0,39}(?:\[[^\]\n]{1,20}\])?)[ \t]*\Z")
 _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 
@@ -55,6 +57,7 @@ def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
         return []
     if _has_long_names(source, _QUOTED.sub(lambda m: " " * len(m[0]), text), reporter):
         return []
+    text = _without_assignments(source, text, reporter)
     broken: list[Broken] = []
     for _ in range(max(1, min(MOST_ERRORS, MOST_REPARSED // max(equations, 1)))):
         tree = _parse(text, source, reporter, broken)
@@ -74,6 +77,25 @@ def _has_long_names(source: Source, text: str, reporter: Reporter) -> bool:
         hint = f"names have at most {MOST_LETTERS}"
         reporter.report("E115", f"a name of {end - start} characters", Span(source, start, end), "too long", hint=hint)
     return bool(found)
+
+
+def _without_assignments(source: Source, text: str, reporter: Reporter) -> str:
+    """The text with each `:=` as it is meant, = or the : of a row, so that nothing else is said of it; they are reported (E112)."""
+    masked = _QUOTED.sub(lambda m: " " * len(m[0]), text)
+    found = [match for match in _SEGMENT.finditer(masked) if ":=" in match[0]] if ":=" in masked else []
+    if not found:
+        return text
+    before, _, rest = found[0][0].partition(":=")
+    place, name = found[0].start() + len(before), _LAST_NAME.search(before[-MOST_LETTERS:])
+    sign = ":" if "|" in rest else "="
+    hint = f"write {sign} alone" + (f": {name[1]}{':' if sign == ':' else ' ='} ..." if name is not None else "")
+    note = f"there are {len(found)} of them" if len(found) > 1 else ""
+    reporter.report("E112", "':=' is not part of the language", Span(source, place, place + 2), "not expected", note=note, hint=hint)
+    pieces, last = [], 0
+    for match in found:
+        pieces += [text[last : match.start()], text[match.start() : match.end()].replace(":=", ": " if "|" in match[0] else " =")]
+        last = match.end()
+    return "".join([*pieces, text[last:]])
 
 
 def _parse(text: str, source: Source, reporter: Reporter, broken: list[Broken]) -> Tree[Token] | str:

@@ -30,8 +30,6 @@ def read_row(row: Row, header: Format, reporter: Reporter) -> Cells | None:
     count = row.cells.text.count("|") + 1 if row.cells is not None else 0
     if count != 3:
         hint = "a row reads: M1: coefficients of A | of B | of C"
-        if row.cells is not None and row.cells.text.startswith("="):
-            hint = f"an equation is written with = alone: {row.name.text[:40]} = ..."
         parts_found = f"{count} part" + ("" if count == 1 else "s")
         place = row.cells.span if row.cells is not None else row.name.span
         message = f"row {row.name.text[:40]} has {parts_found}, a table has 3"

@@ -72,8 +72,7 @@ class Candidate:
     def name(self) -> str:
         """A readable name of the candidate."""
         if self.is_digits:
-            blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
-            return (f"{name_of(self.levels)} on {self.tile}" if self.levels else self.tile) + blocks
+            return Digits(self.levels, self.tile, self.cut).name
         if self.levels:
             return "; ".join(name_of(part.levels) for part in self.parts)
         return self.strategy if self.parts_of_sums == 1 else f"{self.strategy}, sums in {self.parts_of_sums} parts"
@@ -143,6 +142,12 @@ class Digits:
     def holds_scales_alone(self) -> bool:
         """True if the workspace holds the scales of rows and columns, and nothing else."""
         return self.tile in LOADING_TILES
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
+        return (f"{name_of(self.levels)} on {self.tile}" if self.levels else self.tile) + blocks
 
 
 Direct = Thin | Digits

@@ -29,11 +29,12 @@ def fitted(columns: int | None) -> Iterator[None]:
         _room.reset(token)
 
 
-def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None) -> list[str]:
+def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None, indent: int = 0) -> list[str]:
     """Rows as lines with columns two spaces apart: numbers right-aligned, text left, the header underlined.
 
     In a table that has to fit (`fitted`), long texts go on in further lines, and columns that find no room stand below the others, each
-    time beside the first column.
+    time beside the columns that name the row: the first, and more where it is the same in several rows. `indent` is how far the caller
+    moves the lines to the right.
     """
     texts = [[visible(str(cell), MOST) for cell in row] for row in rows]
     titles = [list(header)] if header is not None else []
@@ -42,10 +43,11 @@ def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None) -> l
     cells = titles + texts
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [bool(texts) and header is not None and all(_is_number(row[i]) for row in texts) for i in range(len(widths))]
-    room = _room.get()
+    room = None if (columns := _room.get()) is None else columns - indent
     parts = [list(range(len(widths)))]
     if room is not None and header is not None:
-        parts = _split(_narrowed(widths, right, room), room)
+        narrow = _narrowed(widths, right, room)
+        parts = _split(narrow, room, _naming(texts, narrow, room))
     lines: list[str] = []
     for part in parts:
         lines += [""] if lines else []
@@ -85,12 +87,21 @@ def _narrowed(widths: list[int], right: list[bool], room: int | None) -> list[in
     return found
 
 
-def _split(widths: list[int], room: int) -> list[list[int]]:
-    """The columns in groups that fit, each with the first column, which names the row."""
-    parts = [[0]]
-    for column in range(1, len(widths)):
-        if len(parts[-1]) > 1 and _total([widths[i] for i in (*parts[-1], column)]) > room:
-            parts.append([0])
+def _naming(rows: list[Cells], widths: list[int], room: int) -> int:
+    """How many columns name a row: the first, and more where rows are alike in it, as long as half of the room is left for the others."""
+    for count in range(1, len(widths)):
+        if len({tuple(row[:count]) for row in rows}) == len(rows):
+            return count if _total(widths[:count]) <= room // 2 else 1
+    return 1
+
+
+def _split(widths: list[int], room: int, naming: int) -> list[list[int]]:
+    """The columns in groups that fit, each with the first ones, which name the row."""
+    names = list(range(naming))
+    parts = [[*names]]
+    for column in range(naming, len(widths)):
+        if len(parts[-1]) > naming and _total([widths[i] for i in (*parts[-1], column)]) > room:
+            parts.append([*names])
         parts[-1].append(column)
     return parts
 

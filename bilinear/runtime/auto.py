@@ -91,7 +91,7 @@ def plan(
     >>> import bilinear
     >>> plan = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
     >>> plan
-    <Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: winograd, 1 level on residues14>
+    <Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: residues14>
     >>> bilinear.plan(8192, 8192, 8192, "float64", device="h200", workspace="none").chosen.workspace
     0
     """

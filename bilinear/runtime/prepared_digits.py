@@ -9,7 +9,7 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Layout, layout_of
-from bilinear.planner.plan import DIGITS, Candidate, Digits, Direct, own_name
+from bilinear.planner.plan import Digits, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.direct import NEEDS, NEW, POOLED, run_direct_plan, workspace_address
 from bilinear.runtime.layouts import Layouts, fit
@@ -40,7 +40,7 @@ class KeptDigits:
     @property
     def name(self) -> str:
         """What runs, in words."""
-        return Candidate(self.digits.levels, "preserve", DIGITS, tile=self.digits.tile).name
+        return self.digits.name
 
     def multiply(self, options: Options, layouts: Layouts, a: Array, b: Array, out: Array) -> Array:
         """alpha * A * B + beta * out of matrices, or of a batch of the other operand, of the dtype that was prepared.

@@ -54,11 +54,27 @@ def test_a_code_that_does_not_exist(shell: Shell) -> None:
         ("architectures='sm_1' names none", "--arch sm_1 names none"),
         ("or algorithm='classical'", "or algorithm classical"),
         ("27 more: explain=True", "27 more: --explain"),
+        ("use inputs='preserve', without tolerance=", "use --inputs preserve, without --tolerance"),
+        ("or leave accuracy= out", "or leave --accuracy out"),
+        ("give algorithm= and levels= to matmul", "`bilinear run NAME --levels 2` runs levels of one algorithm"),
+        ("there is no file 'levels=2.bl'", "there is no file 'levels=2.bl'"),
         ("lambda = 2^-11, C11=M1", "lambda = 2^-11, C11=M1"),
     ],
 )
 def test_arguments_are_spelled_as_options(text: str, found: str) -> None:
     assert as_options(text) == found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "walk_444_mod2", "--shape", "64"), "over Q its Brent equations fail; `bilinear run --modulus 2` runs it"),
+        (("verify", "levels=2.bl"), "error[E121]: there is no file 'levels=2.bl'"),
+        (("verify", "my/device=x.bl"), "error[E121]: there is no file 'my/device=x.bl'"),
+    ],
+)
+def test_what_is_python_is_spelled_for_the_shell_and_names_of_files_are_not(words: tuple[str, ...], said: str, shell: Shell) -> None:
+    assert said in shell(*words)[2]
 
 
 def test_hints_of_commands_are_not_pythons(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +108,7 @@ def test_what_is_wrong_is_said_plainly(words: tuple[str, ...], said: str, shell:
 @pytest.mark.parametrize(
     ("body", "hint"),
     [
-        ("M1 := A11 * B11", "hint: an equation is written with = alone: M1 = ..."),
+        ("M1 := A11 * B11", "hint: write = alone: M1 = ..."),
         ("M1 = A11 * B11\n  C11 = P1", "hint: did you mean M1?"),
         ("product = A11 * B11\n  C11 = prodct", "hint: did you mean product?"),
         ("M1 = A11 * B11\n  C11 = P7", "hint: known here are M1"),

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import re
+import struct
 import subprocess
 import sys
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event
 
 import pytest
 from shell import Shell
 
-from bilinear.cli import answers, completing
+from bilinear.cli import answers, completing, options
+from bilinear.cli.app import COMMANDS
 from bilinear.cli.colour import allows_colour, coloured
+from bilinear.cli.options import waiting
+from bilinear.cli.wrapping import wrapped
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
 from bilinear.planner.device_files import shipped_devices
@@ -57,6 +68,23 @@ def test_columns_without_room_stand_below_beside_the_first() -> None:
         "----  --------",
         "a     33333333",
         "b     33333333",
+    ]
+
+
+def test_as_many_columns_as_name_a_row_stand_beside_the_others() -> None:
+    rows = [("a", 1, 11111111, 22222222), ("a", 2, 11111111, 22222222)]
+    with fitted(20):
+        lines = aligned(rows, ("name", "n", "one", "two"))
+    assert lines == [
+        "name  n       one",
+        "----  -  --------",
+        "a     1  11111111",
+        "a     2  11111111",
+        "",
+        "name  n       two",
+        "----  -  --------",
+        "a     1  22222222",
+        "a     2  22222222",
     ]
 
 
@@ -114,6 +142,91 @@ def test_an_answer_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: py
     narrow = shell(*plan)[1]
     assert max(map(len, narrow.splitlines()[1:])) <= 60 < max(map(len, wide.splitlines()[1:]))
     assert set(wide.split()) - set(narrow.split()) <= {word for word in wide.split() if set(word) == {"-"}}
+
+
+@pytest.mark.parametrize("columns", [40, 60, 100])
+def test_long_lines_go_on_and_no_word_is_cut(columns: int) -> None:
+    text = (
+        "error[E507]: what went wrong is told here at some length, and ends only after a while\n"
+        "  8 |   M3 = a line of a source that stays as it is, because carets stand below it, in their columns\n"
+        "    |        ^^ write -S4, which is told in a label that may well be longer than the terminal is wide\n"
+        "  hint: `bilinear plan --shape 64` says more, and /a/path/that/is/longer/than/any/line/of/this/terminal/which/stays/whole does not"
+    )
+    lines = wrapped(text, columns).splitlines()
+    assert " ".join(" ".join(lines).split()) == " ".join(text.split())
+    assert text.splitlines()[1] in lines and text.splitlines()[2] in lines
+    assert any("`bilinear plan --shape 64`" in line for line in lines)
+    assert all(len(line) <= columns or "|" in line or line.strip().startswith("/a/path") for line in lines)
+    assert wrapped(text, None) == text
+
+
+def on_a_terminal(*words: str, columns: int = 60, **environment: str) -> str:
+    """What a command shows on a terminal of so many columns, where nobody asked for colour."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    environment = {
+        **{k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")},
+        "NO_COLOR": "1",
+        "TERM": "xterm",
+        **environment,
+    }
+    command = [sys.executable, "-m", "bilinear.cli", *words]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        with suppress(OSError):  # the other end is closed
+            while part := os.read(ours, 65536):
+                shown += part
+    os.close(ours)
+    assert process.returncode in (0, 1)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    "words", [("list",), ("explain", "E660"), ("doctor",), ("plan", "--levels", "2", "--shape", "1000"), ("verify", "nothing")]
+)
+def test_nothing_is_wider_than_a_narrow_terminal_and_nothing_is_coloured(words: tuple[str, ...]) -> None:
+    shown = on_a_terminal(*words)
+    assert "\033" not in shown and max(map(len, shown.splitlines())) <= 60
+    assert set(shown.split()) >= set(on_a_terminal(*words, columns=1000).split()) - {"-" * n for n in range(1000)}
+
+
+@pytest.mark.parametrize("name", [name for name, *_ in COMMANDS])
+def test_help_cuts_no_word(name: str, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def words_of_help(columns: str) -> set[str]:
+        monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", int(columns))
+        monkeypatch.setenv("COLUMNS", columns)
+        text = shell(name, "--help")[1]
+        assert max(map(len, text.splitlines())) <= int(columns)
+        return set(re.sub("[│╭╮╰╯─]", " ", text).split())
+
+    assert words_of_help("60") == words_of_help("200")
+
+
+def test_a_line_says_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    seen = Event()
+
+    @contextmanager
+    def bar() -> Iterator[Callable[[str, int, int | None], None]]:
+        def progress(what: str, done: int, of: int | None) -> None:
+            told.append(what)
+            seen.set()
+
+        yield progress
+
+    monkeypatch.setattr(options, "progress_bar", bar)
+    monkeypatch.setattr("sys.stderr", Terminal(True))
+    with waiting("at once"):
+        pass
+    assert told == []
+    monkeypatch.setattr(options, "A_MOMENT", 0.01)
+    with waiting("long"):
+        assert seen.wait(60)
+    monkeypatch.setattr("sys.stderr", Terminal(False))
+    with waiting("in a file"):
+        pass
+    assert told == ["long"]
 
 
 def completed(*words: str) -> list[str]:

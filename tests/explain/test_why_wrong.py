@@ -429,3 +429,20 @@ def test_a_proof_that_holds_has_nothing_to_explain() -> None:
     scheme = load("strassen").scheme
     with pytest.raises(ValueError, match="nothing to explain"):
         explained(prove_scheme(scheme), scheme)
+
+
+def test_repairs_that_do_equally_well_are_shown_at_their_places() -> None:
+    """In C12 = ... + S4*B22 a sign may be wrong before the product, or before its factor."""
+    text = text_of("winograd").replace("C12 = U3 + M3", "C12 = U3 - M3")
+    (scheme,) = parse_source(Source("w.bl", text)).schemes
+    (diagnostic,) = explained(prove_scheme(scheme), scheme).diagnostics
+    lines = str(diagnostic).splitlines()
+    numbered = [number for number, line in enumerate(text.splitlines(), 1) if line.startswith(("  M3 =", "  C12 ="))]
+    assert [span.line for span, _ in diagnostic.others] == numbered[1:] and numbered[0] == diagnostic.span.line  # type: ignore[union-attr]
+    assert lines[1:5] == [
+        f"  {numbered[0]:>2} |   M3 = S4 * B22",
+        "     |        ^^ write -S4",
+        f"  {numbered[1]:>2} |   C12 = U3 - M3",
+        "     |            ^^^^ or write +M3",
+    ]
+    assert diagnostic.to_json()["others"] == [{"line": numbered[1], "column": 12, "label": "or write +M3"}]

@@ -75,7 +75,8 @@ def test_a_described_gpu_gains_from_the_symmetry(n: int, dtype: str) -> None:
     if n <= 4096:
         covered(plan)
     assert plan.seconds is not None and plan.plain is not None
-    assert plan.gains == (n > 512) and plan.seconds <= plan.plain + 1e-12
+    least = 512 if dtype == "float64" else 4096  # below that a product of residues as a whole is faster than its parts
+    assert plan.gains == (n > least) and plan.seconds <= plan.plain + 1e-12
     assert repr(plan).startswith(f"<GramPlan of A*A^T, A {n} x {n}, {dtype}, NVIDIA H200: ")
 
 
