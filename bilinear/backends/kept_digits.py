@@ -24,12 +24,15 @@ from bilinear.planner.ways import follows_from_names
 
 WORKSPACE, KEPT = 3, 4
 """The bases of the workspace, and of what is kept."""
+Form = tuple[object, ...]
+"""What digits were cut for: equal forms read the same bytes."""
 
 
 class KeptMultiply(CutMultiply):
     """A product by pairs or residues, `whole`, with the digits of A (`side` 0) or of B (`side` 1) kept.
 
-    `kept_bytes` is what those take, with the scales and the flag, which begins at byte `flag_at`. C lies by rows.
+    `kept_bytes` is what those take, with the scales and the flag, which begins at byte `flag_at`. `form` tells them from those of another
+    scheme, tile or chip. C lies by rows.
     """
 
     def __init__(self, whole: DigitMultiply | ResidueMultiply, side: int) -> None:
@@ -41,6 +44,7 @@ class KeptMultiply(CutMultiply):
         self._words = range(begin, begin + WORD * g.lines[side])
         self.flag_at = len(self._digits) + len(self._words)
         self.kept_bytes = self.flag_at + WORD
+        self.form: Form = whole._scheme, g.tile, whole._element, whole._by_warps, side, g.panels[side], g.slices, g.lines[side]
         self.workspace = (g.places[-1] - len(self._digits)) // self._itemsize
 
     def all_kernels(self) -> tuple[CutKernel, ...]:

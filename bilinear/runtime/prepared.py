@@ -93,7 +93,7 @@ class Prepared(Kept):
                 return give_tensor(torch, result) if out is None else out
         a, b = (self.operand, other) if self.side == LEFT else (other, self.operand)
         options = self.options._replace(alpha=alpha, beta=beta, workspace=workspace)
-        check_options(options, out)
+        check_options(options._replace(accuracy=None), out)  # the accuracy was checked when the operand was prepared
         self._check_unchanged()
         if (self.recipe is None and self.digits is None) or alpha == 0 or uses_library():
             return self._unprepared(a, b, out, options)
@@ -239,7 +239,7 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
     decision = decide(settled, layouts)
     recipe, is_asked = decision.recipe, settled.plan is not None
     if recipe is None and 0 not in matrix.shape and (is_asked or KEPT_BY_AUTO):
-        digits = digits_to_keep(decision.library, is_asked)
+        digits = digits_to_keep(decision.library, is_asked, kind)
         if digits is not None:
             return digits, layouts, settled
     if recipe is None or 0 in matrix.shape:

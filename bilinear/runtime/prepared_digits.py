@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
@@ -16,6 +17,9 @@ from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import Options
 from bilinear.runtime.safety import indices
 
+if TYPE_CHECKING:  # imported with the first call on a GPU
+    from bilinear.backends.kept_digits import Form
+
 KEPT_BY_AUTO = False
 """Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them (benchmarks/prepared.py)."""
 
@@ -25,10 +29,12 @@ class KeptDigits:
     """How products with a prepared operand run, and what is kept: its digits, scales and flag.
 
     `buffer` is None if the operand holds an Inf or a NaN: its products are the classical ones, and nothing is read but the operand.
+    `form` is that of the product which it was cut for.
     """
 
     side: int
     digits: Digits
+    form: Form
     buffer: Array
 
     @property
@@ -51,13 +57,12 @@ class KeptDigits:
         beta = 0 if aside else options.beta
         one = options._replace(beta=beta)
         for index in indices(shape[:-2]) if result.size else ():
-            left, right = (x if x.ndim == 2 else x[index] for x in (a, b))
-            self._run(one, left, right, result[index] if index else result)
+            self._run(one, _at(a, index), _at(b, index), _at(result, index), result.size if aside else 0)
         if aside:
             accumulate(out, result, factor("beta", options.beta, out.dtype))
         return out if aside else result
 
-    def _run(self, options: Options, a: Array, b: Array, c: Array) -> None:
+    def _run(self, options: Options, a: Array, b: Array, c: Array, aside: int) -> None:
         from bilinear.backends.kept_digits import kept_multiply_of
 
         factors = factor("alpha", options.alpha, c.dtype), factor("beta", options.beta, c.dtype)
@@ -68,19 +73,31 @@ class KeptDigits:
         if own is None:
             what = f"the {own_name(self.digits)} whose digits are kept {NEEDS[Digits]}, which lies by rows"
             raise fail("E538", what, "give such arrays, or multiply without preparation")
+        if own.form != self.form:
+            raise fail(
+                "E538", "its levels name other algorithms, or it was cut for another chip, since it was prepared", "prepare it again"
+            )
         if options.buffer is None and is_captured():
             raise not_captured(*POOLED)
-        workspace = workspace_address(options, self.digits, own, a, b, c)
+        workspace = workspace_address(options, self.digits, own, a, b, c, aside)
         own(a.data.ptr, b.data.ptr, c.data.ptr, *factors, workspace, self.buffer.data.ptr)
 
 
-def digits_to_keep(direct: str | Direct, is_asked: bool) -> Digits | None:
-    """The product of digits that an operand is prepared for.
+def _at(x: Array, index: tuple[int, ...]) -> Array:
+    """The matrix of a batch that belongs to this place of the result's."""
+    own = index[len(index) - (x.ndim - 2) :]
+    return x[tuple(min(i, extent - 1) for i, extent in zip(own, x.shape, strict=False))] if own else x
+
+
+def digits_to_keep(direct: str | Direct, is_asked: bool, kind: Kind) -> Digits | None:
+    """The product of digits that an operand of this kind is prepared for.
 
     None if nothing of it can be kept, which is refused (E539) if the caller's own plan says so.
     """
     if isinstance(direct, str) or not isinstance(direct, Digits):
         reason = f"{own_name(direct)} computes nothing from one operand alone"
+    elif not kind.on_gpu:
+        reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
     elif direct.cut != (1, 1):
         reason = "the plan computes C in blocks, and makes their digits one after the other"
     elif direct.holds_scales_alone:
@@ -110,4 +127,4 @@ def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, sid
     buffer = kind.module.empty(own.kept_bytes, "uint8")
     own.fill(matrix.data.ptr, buffer.data.ptr)
     flag = int(buffer[own.flag_at :].max())
-    return KeptDigits(number, digits, None if flag else buffer)
+    return KeptDigits(number, digits, own.form, None if flag else buffer)

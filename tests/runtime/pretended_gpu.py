@@ -95,6 +95,10 @@ class Array:
     def real(self) -> Array:
         return Array(self.host.real)
 
+    @property
+    def imag(self) -> Array:
+        return Array(self.host.imag)
+
     def conj(self) -> Array:
         return Array(self.host.conj())
 

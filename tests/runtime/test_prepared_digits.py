@@ -1,31 +1,43 @@
-"""Prepared operands of products of digits and residues, on a pretended GPU: the bits of the plain call, and no cutting of what is kept."""
+"""Prepared operands of products of digits and residues, on a pretended GPU that runs the emitted kernels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from digit_unit import slow_units
 from runtime.pretended_gpu import Array, Gpu, undescribed
-from runtime.test_digits import laid
-from runtime.test_prepared import code
+from runtime.test_complex_digits import gaussian
+from runtime.test_residues import laid
 
 import bilinear
 from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError
+from bilinear.frontend.printer import print_scheme
 from bilinear.planner.device_files import load_device
+from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.plan import Plan
-from bilinear.runtime import devices_here
+from bilinear.runtime import devices_here, prepared
+from bilinear.runtime.prepared import Prepared
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
-WAYS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("float32", "pairs", ()),
-    ("float32", "pairs", ("winograd",)),
-    ("float32", "residues7", ()),
-    ("float64", "residues14", ("winograd",)),
-)
-SHAPE = (70, 90, 60)
+WINOGRAD = ("winograd",)
+WAYS: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "pairs": ("float32", "pairs", ()),
+    "pairs below winograd": ("float32", "pairs", WINOGRAD),
+    "residues8 below winograd": ("float32", "residues8", WINOGRAD),
+    "residues14": ("float64", "residues14", ()),
+    "complex64": ("complex64", "pairs", WINOGRAD),
+    "complex128": ("complex128", "residues14", ()),
+}
+SIDES = "left", "right"
+SHAPE = 41, 70, 60
 
 
 @pytest.fixture
@@ -36,141 +48,276 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
         yield found
 
 
-def planned(way: tuple[str, str, tuple[str, ...]], shape: tuple[int, int, int] = SHAPE, **options: Any) -> Plan:
-    dtype, products, levels = way
+def plan_of(shape: tuple[int, int, int], way: str = "pairs below winograd", **options: Any) -> Plan:
+    dtype, products, levels = WAYS[way]
     return bilinear.plan(*shape, dtype, device=H200, levels=levels, products=products, **options)
 
 
-def operands(dtype: str, seed: int = 1) -> tuple[Any, Any]:
-    generator, (m, k, n) = np.random.default_rng(seed), SHAPE
-    return generator.integers(-9, 10, (m, k)).astype(dtype), generator.integers(-9, 10, (k, n)).astype(dtype)
+def integers(dtype: str, *shapes: tuple[int, ...]) -> list[Any]:
+    draw = np.random.default_rng(4)
+    made = [gaussian(draw, 15, *x) if dtype.startswith("c") else draw.integers(-30, 31, x) for x in shapes]
+    return [np.asarray(x, dtype) for x in made]
 
 
-def empty(dtype: str, shape: tuple[int, ...] = (SHAPE[0], SHAPE[2])) -> Array:
-    return Array(np.full(shape, np.nan, dtype))
+def normal(dtype: str, *shapes: tuple[int, ...]) -> list[Any]:
+    draw = np.random.default_rng(9)
+    return [(draw.standard_normal(x) + (1j * draw.standard_normal(x) if dtype.startswith("c") else 0)).astype(dtype) for x in shapes]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_products_have_the_bits_of_the_plain_call(gpu: Gpu, way: tuple[str, str, tuple[str, ...]], side: str) -> None:
-    """Fractions, so that any other digit, scale or order of sums shows; and integers, whose products are exact."""
-    dtype, plan = way[0], planned(way)
-    (m, _, n), generator = SHAPE, np.random.default_rng(3)
-    for a, b in (operands(dtype), tuple(generator.standard_normal(x.shape).astype(dtype) for x in operands(dtype))):
-        kept = bilinear.prepare(Array(b), rows=m, plan=plan) if side == "right" else bilinear.prepare(Array(a), columns=n, plan=plan)
-        old = generator.integers(-5, 6, (m, n)).astype(dtype)
+def kept(side: str, a: Any, b: Any, plan: Plan, **options: Any) -> Prepared:
+    if side == "left":
+        return bilinear.prepare(Array(a), columns=plan.problem.n, plan=plan, **options)
+    return bilinear.prepare(Array(b), rows=plan.problem.m, plan=plan, **options)
+
+
+def product(own: Prepared, a: Any, b: Any, out: Any = None, **options: Any) -> Any:
+    target = None if out is None else Array(out)
+    left, right = (own, Array(b)) if own.side == "A" else (Array(a), own)
+    return bilinear.matmul(left, right, target, **options).host
+
+
+def code(call: Callable[[], object]) -> str:
+    with pytest.raises(BilinearError) as caught:
+        call()
+    return caught.value.diagnostics[0].code
+
+
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("way", WAYS)
+def test_integers_are_exact_and_other_bits_are_those_of_the_plain_call(gpu: Gpu, way: str, side: str) -> None:
+    plan, dtype, (m, k, n) = plan_of(SHAPE, way), WAYS[way][0], SHAPE
+    for a, b, old in (integers(dtype, (m, k), (k, n), (m, n)), normal(dtype, (m, k), (k, n), (m, n))):
+        own = kept(side, a, b, plan)
         for alpha, beta in ((1, 0), (3, -2)):
-            found, plain = (Array(old.copy()) for _ in range(2))
-            pair = (Array(a), kept) if side == "right" else (kept, Array(b))
-            assert bilinear.matmul(*pair, found, alpha=alpha, beta=beta) is found
-            bilinear.matmul(Array(a), Array(b), plain, alpha=alpha, beta=beta, plan=plan)
-            np.testing.assert_array_equal(found.host, plain.host)
-            if a.dtype.kind == "f" and (a == np.rint(a)).all():
-                np.testing.assert_array_equal(found.host, alpha * (a.astype(int) @ b.astype(int)) + beta * old)
+            out, plain = (np.full_like(old, np.nan) if beta == 0 else old.copy() for _ in range(2))
+            assert product(own, a, b, out, alpha=alpha, beta=beta) is out
+            bilinear.matmul(Array(a), Array(b), Array(plain), alpha=alpha, beta=beta, plan=plan)
+            np.testing.assert_array_equal(out, plain)
+            if (a == a.round()).all():
+                np.testing.assert_array_equal(out, alpha * (a @ b) + beta * old)
+        np.testing.assert_array_equal(product(own, a, b), product(own, a, b))
     assert gpu.library == 0
 
 
-@pytest.mark.parametrize("way", WAYS[:3:2], ids=str)
-@pytest.mark.parametrize("side", ["left", "right"])
-def test_what_is_kept_is_neither_searched_nor_cut_again(gpu: Gpu, way: tuple[str, str, tuple[str, ...]], side: str) -> None:
-    plan, (a, b) = planned(way), operands(way[0])
-    kept = bilinear.prepare(Array(b), rows=SHAPE[0], plan=plan, check=False) if side == "right" else None
-    kept = kept or bilinear.prepare(Array(a), columns=SHAPE[2], plan=plan, check=False)
-    pair: Any = (Array(a), kept) if side == "right" else (kept, Array(b))
-    launches = []
-    for one in (pair, (Array(a), Array(b))):
-        before = len(gpu.launches)
-        bilinear.matmul(*one, empty(way[0]), **({} if one is pair else {"plan": plan}))
-        launches.append([name for name, _ in gpu.launches[before:]])
-    assert len(launches[0]) == len(launches[1]) - 2
-    assert sum("expand" in name for name in launches[0]) == 1 and sum("expand" in name for name in launches[1]) == 2
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("way", ["pairs below winograd", "residues14"])
+def test_only_the_other_operand_is_cut(gpu: Gpu, way: str, side: str) -> None:
+    plan, (m, k, n) = plan_of(SHAPE, way), SHAPE
+    a, b = normal(WAYS[way][0], (m, k), (k, n))
+    own = kept(side, a, b, plan)
+    del gpu.launches[:]
+    product(own, a, b)
+    with_kept = len(gpu.launches)
+    del gpu.launches[:]
+    bilinear.matmul(Array(a), Array(b), plan=plan)
+    assert with_kept == len(gpu.launches) - 2 > 3  # no search for scales, and no cutting
 
 
-def test_it_says_what_it_is_and_how_much_it_keeps(gpu: Gpu) -> None:
-    _, b = operands("float32")
-    kept = bilinear.prepare(Array(b), rows=70, plan=planned(WAYS[1]))
-    lines = (
-        30  # of a block of B, which is 45 x 30: one panel of 128, and one slice of 64 terms, of each of seven forms, four bytes a number
-    )
-    assert 0 <= kept.bytes - (7 * 128 * 64 * 4 + 4 * lines + 4) < 4 * 4
-    assert repr(kept).startswith("<Prepared right operand 90 x 60, float32, for winograd, 1 level on pairs: keeps 2")
+@pytest.mark.parametrize("side", SIDES)
+def test_what_is_kept_is_what_is_said_and_leaves_the_workspace(gpu: Gpu, side: str) -> None:
+    plan, (m, k, n) = plan_of(SHAPE), SHAPE
+    a, b = normal("float32", (m, k), (k, n))
+    own, g = kept(side, a, b, plan), geometry_of(WINOGRAD, SHAPE, "pairs")
+    number = SIDES.index(side)
+    assert own.bytes == g.places[2 + number] - g.places[1 + number] + 4 * (g.lines[number] + 1)
+    assert own.bytes >= g.digit_bytes[number]
+    shape = f"{'x'.join(map(str, (m, k) if side == 'left' else (k, n)))}".replace("x", " x ")
+    assert repr(own).startswith(f"<Prepared {side} operand {shape}, float32, for winograd, 1 level on pairs: keeps ")
+    taken: list[int] = []
+    out = np.zeros((m, n), np.float32)
+    with gpu.using(allocate=taken.append):
+        product(own, a, b, out)
+    needed = (plan.chosen.workspace or 0) - (g.places[2 + number] - g.places[1 + number])
+    assert taken == [needed]
+    assert code(lambda: product(own, a, b, out, workspace="none")) == "E535"
+    assert code(lambda: product(own, a, b, out, workspace=needed - 1)) == "E535"
+    assert code(lambda: product(own, a, b, out, workspace=Array(np.zeros(needed - 4, np.uint8)))) == "E529"
+    plain, space = np.zeros_like(out), np.full(needed // 4 + 8, np.nan, np.float32)
+    begin = -space.ctypes.data % 16 // 4
+    with gpu.using(allocate=lambda count: pytest.fail("memory of the pool")):
+        product(own, a, b, out, workspace=Array(space[begin : begin + needed // 4]))
+    bilinear.matmul(Array(a), Array(b), Array(plain), plan=plan)
+    np.testing.assert_array_equal(out, plain)
 
 
-def test_batches_of_the_other_operand(gpu: Gpu) -> None:
-    a, b = operands("float32")
-    batch = np.stack([a, 2 * a, -a])
-    kept = bilinear.prepare(Array(b), rows=70, plan=planned(WAYS[0]))
-    found = bilinear.matmul(Array(batch), kept)
-    np.testing.assert_array_equal(found.host, batch.astype(int) @ b.astype(int))
+@pytest.mark.parametrize("side", SIDES)
+def test_batches_and_other_extents_of_the_other_operand(gpu: Gpu, side: str) -> None:
+    plan, (m, k, n) = plan_of(SHAPE, "pairs"), SHAPE
+    a, b = integers("float32", (m, k), (k, n))
+    own = kept(side, a, b, plan)
+    for extent in (2, 40, 131):
+        x, y = integers("float32", (extent, k), (k, extent))
+        left, right = (a, y) if side == "left" else (x, b)
+        np.testing.assert_array_equal(product(own, left, right), left @ right)
+    left, right = (a, np.stack([b, 2 * b, -b])) if side == "left" else (np.stack([a, 2 * a, -a]), b)
+    np.testing.assert_array_equal(product(own, left, right), left @ right)
+    space = np.zeros(10**6, np.uint8)
+    np.testing.assert_array_equal(product(own, left, right, workspace=Array(space[-space.ctypes.data % 16 :])), left @ right)
+    out = np.full((2, 3, m, n), np.nan, np.float32)  # more matrices than were given: they are repeated
+    product(own, left[None], right, out) if side == "right" else product(own, left, right[None], out)
+    np.testing.assert_array_equal(out, np.broadcast_to(left @ right, out.shape))
 
 
-@pytest.mark.parametrize("order", [(), ("A",), ("B",), ("A", "B")], ids=str)
-def test_operands_lie_in_any_order_and_anywhere(gpu: Gpu, order: tuple[str, ...]) -> None:
-    a, b = operands("float32")
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("way", ["pairs", "residues8 below winograd", "residues14"])
+def test_inf_and_nan_of_either_operand_are_those_of_the_classical_product(gpu: Gpu, way: str, side: str) -> None:
+    plan, (m, k, n), dtype = plan_of(SHAPE, way), SHAPE, WAYS[way][0]
+    for number, value in ((0, np.inf), (0, np.nan), (1, -np.inf)):
+        a, b, old = integers(dtype, (m, k), (k, n), (m, n))
+        (a, b)[number][3, 4] = value
+        own = kept(side, a, b, plan)
+        holds = number == SIDES.index(side)
+        assert (own.bytes == 0) is holds  # the classical product reads the operand itself
+        for alpha, beta in ((1, 0), (2, 3)):
+            out = old.copy()
+            product(own, a, b, out, alpha=alpha, beta=beta)
+            with np.errstate(invalid="ignore"):
+                np.testing.assert_array_equal(out, alpha * (a @ b) + (beta * old if beta else 0))
+        if not holds:  # and the flag of one call is not that of the next
+            left, right = integers(dtype, (m, k), (k, n))
+            np.testing.assert_array_equal(product(own, left, right), left @ right)
+    assert gpu.library == 0
+
+
+@pytest.mark.parametrize("way", ["pairs below winograd", "residues14"])
+@pytest.mark.parametrize("by_columns", [(), ("A",), ("B",), ("A", "B")], ids=str)
+def test_operands_lie_in_every_order_and_at_any_address(gpu: Gpu, way: str, by_columns: tuple[str, ...]) -> None:
+    plan, (m, k, n), dtype = plan_of(SHAPE, way), SHAPE, WAYS[way][0]
+    whole = integers(dtype, (m, k), (k, n))
     for padded in (0, 3):
-        left, right = laid(a, "A" in order, padded), laid(b, "B" in order, padded)
-        kept = bilinear.prepare(Array(right), rows=70, plan=planned(WAYS[0]))
-        out = empty("float32")
-        bilinear.matmul(Array(left), kept, out)
-        np.testing.assert_array_equal(out.host, a.astype(int) @ b.astype(int))
+        a, b = (laid(x, dtype, name in by_columns, padded) for name, x in zip("AB", whole, strict=True))
+        moved = [np.zeros(x.size + 5, dtype)[1:][: x.size].reshape(x.shape) for x in whole]  # at no multiple of 16 bytes, once at least
+        for target, x in zip(moved, whole, strict=True):
+            target[...] = x
+        for side in SIDES:
+            for left, right in ((a, b), (moved[0], b), (a, moved[1])):
+                np.testing.assert_array_equal(product(kept(side, left, right, plan), left, right), whole[0] @ whole[1])
 
 
-@pytest.mark.parametrize("where", ["kept", "other"])
-def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu, where: str) -> None:
-    a, b = operands("float32")
-    x = b if where == "kept" else a
-    for place, value in (((3, 4), np.inf), ((0, 0), np.nan)):
-        saved, x[place] = x[place], value
-        kept = bilinear.prepare(Array(b), rows=70, plan=planned(WAYS[0]))
-        assert (kept.bytes == 0) is (where == "kept")
-        old = np.arange(70 * 60, dtype=np.float32).reshape(70, 60)
-        out = Array(old.copy())
-        bilinear.matmul(Array(a), kept, out, alpha=2, beta=3)
-        with np.errstate(invalid="ignore"):
-            np.testing.assert_array_equal(out.host, 2 * (a @ b) + 3 * old)
-        x[place] = saved
+def test_digits_of_an_operand_at_one_address_serve_others_at_any(gpu: Gpu) -> None:
+    plan, (m, k, n) = plan_of(SHAPE), SHAPE
+    a, b = normal("float32", (m, k), (k, n))
+    own = kept("right", a, b, plan)
+    memory = np.zeros(a.size + 8, np.float32)
+    for begin in range(4):
+        x = memory[begin : begin + a.size].reshape(a.shape)
+        x[...] = a
+        np.testing.assert_array_equal(product(own, x, b), product(own, a, b))
 
 
-def test_a_changed_operand_is_refused(gpu: Gpu) -> None:
-    a, b = operands("float32")
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_changed_operand_is_refused(gpu: Gpu, dtype: str) -> None:
+    plan, (m, k, n) = plan_of(SHAPE, "complex64" if dtype == "complex64" else "pairs"), SHAPE
+    a, b = integers(dtype, (m, k), (k, n))
+    own, unchecked = kept("right", a, b, plan), kept("right", a, b, plan, check=False)
+    first = a @ b
+    steps = (1, 1j) if dtype == "complex64" else (1,)
+    for step in steps:
+        b[k - 1, n - 1] += step
+        assert code(lambda: product(own, a, b)) == "E537"
+        np.testing.assert_array_equal(product(unchecked, a, b), first)  # as documented: the product of what was kept
+        b[k - 1, n - 1] -= step
+    b[[0, 1]] = b[[1, 0]]
+    assert code(lambda: product(own, a, b)) == "E537"
+    b[[0, 1]] = b[[1, 0]]
+    np.testing.assert_array_equal(product(own, a, b), first)
+
+
+def test_plans_that_keep_nothing_or_do_not_fit_are_refused(gpu: Gpu) -> None:
+    a, b = integers("float32", (41, 70), (70, 60))
     right = Array(b)
-    kept = bilinear.prepare(right, rows=70, plan=planned(WAYS[0]))
-    right.host[5, 7] += 1
-    assert code(bilinear.matmul, Array(a), kept) == "E537"
-    right.host[5, 7] -= 1
-    np.testing.assert_array_equal(bilinear.matmul(Array(a), kept).host, a.astype(int) @ b.astype(int))
-
-
-def test_plans_that_keep_nothing_are_refused(gpu: Gpu) -> None:
-    _, b = operands("float32")
-    on_load = planned(("float32", "pairs_on_load", ()), workspace=0)
-    assert code(bilinear.prepare, Array(b), rows=70, plan=on_load) == "E539"
+    on_load = bilinear.plan(*SHAPE, "float32", device=H200, products="pairs_on_load")
     thin = bilinear.plan(*SHAPE, "float32", device=H200)
-    assert thin.chosen.strategy == "thin" and code(bilinear.prepare, Array(b), rows=70, plan=thin) == "E539"
-    assert code(bilinear.prepare, Array(b), rows=71, plan=planned(WAYS[0])) == "E544"
-    assert code(bilinear.prepare, Array(b), rows=70, algorithm="winograd", plan=planned(WAYS[0])) == "E544"
+    pairs = plan_of(SHAPE, "pairs")
+    assert thin.chosen.is_thin
+    blocks = replace(pairs, candidates=(replace(pairs.chosen, cut=(2, 1)),))
+    for plan in (on_load, thin, blocks):
+        assert code(partial(bilinear.prepare, right, rows=41, plan=plan)) == "E539"
+    assert code(lambda: bilinear.prepare(b, rows=41, plan=pairs)) == "E539"  # NumPy's array
+    assert code(lambda: bilinear.prepare(right, rows=42, plan=pairs)) == "E544"
+    assert code(lambda: bilinear.prepare(Array(b.astype(float)), rows=41, plan=pairs)) == "E544"
+    assert code(lambda: bilinear.prepare(right, rows=41, plan=pairs, algorithm="winograd")) == "E544"
+    assert code(lambda: bilinear.prepare(right, rows=41, plan=pairs, accuracy="classical")) == "E519"
+    own = kept("right", a, b, pairs)
+    assert code(lambda: product(own, a.astype(float), b)) == "E538"
+    assert code(lambda: product(own, a[0], b)) == "E538"
+    assert code(lambda: product(own, a, b, np.zeros((60, 41), np.float32).T)) == "E538"
+    with pytest.raises(ValueError, match="inner dimensions"):
+        product(own, a[:, :5], b)
 
 
-def test_c_by_columns_and_another_shape_are_refused(gpu: Gpu) -> None:
-    a, b = operands("float32")
-    kept = bilinear.prepare(Array(b), rows=70, plan=planned(WAYS[0]))
-    out = Array(np.asfortranarray(np.zeros((70, 60), np.float32)))
-    assert code(bilinear.matmul, Array(a), kept, out) == "E538"
+def test_a_schedule_of_a_plan_is_kept_too(gpu: Gpu) -> None:
+    a, b = integers("float32", (41, 70), (70, 60))
+    plan = bilinear.plan(*SHAPE, "float32", device=H200, levels=WINOGRAD)
+    own = kept("right", a, b, plan)
+    assert own.digits is None and own.bytes
+    np.testing.assert_array_equal(product(own, a, b), a @ b)
+    restore = bilinear.plan(*SHAPE, "float32", device=H200, levels=("msmes",), inputs="restore")
+    assert code(lambda: kept("right", a, b, restore)) == "E539"
 
 
-def test_workspace_is_the_callers_or_limited(gpu: Gpu) -> None:
-    a, b = operands("float32")
-    kept = bilinear.prepare(Array(b), rows=70, plan=planned(WAYS[0]))
-    assert code(bilinear.matmul, Array(a), kept, empty("float32"), workspace="none") == "E535"
-    out = empty("float32")
-    bilinear.matmul(Array(a), kept, out, workspace=Array(np.zeros(1 << 16, np.float32)))
-    np.testing.assert_array_equal(out.host, a.astype(int) @ b.astype(int))
+def test_results_aside_from_out(gpu: Gpu) -> None:
+    (a,) = integers("float32", (64, 64))
+    plan, wanted = plan_of((64, 64, 64), "pairs"), a @ a
+    x = a.copy()
+    own = kept("right", x, a, plan)
+    product(own, x, a, x, beta=2)
+    np.testing.assert_array_equal(x, wanted + 2 * a)
+    wide = np.ones((64, 64))
+    product(own, a, a, wide, alpha=2, beta=-1)
+    np.testing.assert_array_equal(wide, 2 * wanted - 1)
+    needed = (plan.chosen.workspace or 0) - own.bytes + 4 * 65
+    assert code(lambda: product(own, a, a, wide, workspace=needed)) == "E535"
+    with gpu.using(is_capturing=True):
+        unchecked = replace(own, digest=None)
+        assert code(lambda: product(unchecked, a, a, wide)) == "E536"
 
 
-def test_auto_keeps_digits_once_that_is_allowed(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not before a GPU has run it: then what `auto` chooses is run plainly, and nothing is kept."""
-    from bilinear.runtime import prepared_digits
+def test_while_a_stream_is_captured(gpu: Gpu) -> None:
+    plan, (m, k, n) = plan_of(SHAPE), SHAPE
+    a, b = integers("float32", (m, k), (k, n))
+    own, unchecked = kept("right", a, b, plan), kept("right", a, b, plan, check=False)
+    out, space = np.zeros((m, n), np.float32), np.zeros(10**6, np.uint8)
+    space = space[-space.ctypes.data % 16 :]
+    with gpu.using(is_capturing=True):
+        for check in (True, False):
+            assert code(partial(kept, "right", a, b, plan, check=check)) == "E536"
+        assert code(lambda: product(own, a, b, out, workspace=Array(space))) == "E536"
+        assert code(lambda: product(unchecked, a, b, workspace=Array(space))) == "E536"
+        assert code(lambda: product(unchecked, a, b, out)) == "E536"
+        product(unchecked, a, b, out, workspace=Array(space))
+    np.testing.assert_array_equal(out, a @ b)
 
-    _, b = operands("float32")
-    assert not prepared_digits.KEPT_BY_AUTO
-    assert bilinear.prepare(Array(b), rows=70, accuracy="classical").bytes == 0
+
+def test_auto_keeps_no_digits_before_a_gpu_has_run_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    eager = slow_units(H200)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: eager)
+    a, b = integers("float32", (70, 900), (900, 70))
+    for by_auto in (False, True):
+        monkeypatch.setattr(prepared, "KEPT_BY_AUTO", by_auto)
+        own = bilinear.prepare(Array(b), rows=70, accuracy="classical")
+        assert (own.digits is not None, own.bytes > 0) == (by_auto, by_auto)
+        np.testing.assert_array_equal(product(own, a, b), a @ b)
+    assert gpu.library == 0
+    monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
+    np.testing.assert_array_equal(product(own, a, b), a @ b)
+    assert gpu.library == 1
+
+
+def test_digits_below_a_file_that_has_changed_are_refused(gpu: Gpu, tmp_path: Path) -> None:
+    a, b = integers("float32", (41, 70), (70, 60))
+    path = tmp_path / "mine.bl"
+    path.write_text(print_scheme(bilinear.load("strassen").scheme), encoding="utf-8")
+    plan = bilinear.plan(*SHAPE, "float32", device=H200, levels=(str(path),), products="pairs")
+    own = kept("right", a, b, plan)
+    np.testing.assert_array_equal(product(own, a, b), a @ b)
+    path.write_text(print_scheme(bilinear.load("winograd").scheme), encoding="utf-8")
+    bilinear.plan(*SHAPE, "float32", device=H200, levels=(str(path),), products="pairs")
+    assert code(lambda: product(own, a, b)) == "E538"
+
+
+def test_nothing_is_kept_of_empty_operands(gpu: Gpu) -> None:
+    plan = plan_of(SHAPE, "pairs")
+    a, b = integers("float32", (41, 70), (70, 60))
+    own = kept("right", a, b, plan)
+    assert product(own, np.zeros((0, 70), np.float32), None).shape == (0, 60)
