@@ -121,6 +121,8 @@ def others(line: Array) -> None:
     a, b = laid(integers(6, 6), line, [ROWS]), laid(integers(6, 6, seed=1), line, [SUMMANDS])
     moving = a.redistribute(line, [COPIES], async_op=True)
     assert torch.equal(matmul(moving, b, timeout=TIMEOUT).full_tensor(), integers(6, 6) @ integers(6, 6, seed=1))
+    a = laid(integers(7, 5), line, [ROWS])
+    assert torch.equal(matmul(a.t(), a, timeout=TIMEOUT).full_tensor(), integers(7, 5).t() @ integers(7, 5))
     check(line, ([ROWS], [COLUMNS]), (5, 6, 7), torch.int64)
     check(line, ([ROWS], [COLUMNS]), (64, 64, 64), torch.float64, algorithm="strassen", local_levels=1, decomposition="winograd", levels=1)
     a = laid(integers(6, 6), line, [ROWS]).requires_grad_()
