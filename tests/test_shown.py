@@ -71,9 +71,7 @@ def test_a_plan_prints_its_best_candidates() -> None:
     first, *candidates, last = str(PLAN).splitlines()
     assert first == repr(PLAN)[1:-1] and last == f"... and {len(PLAN.candidates) - 4} more in candidates"
     assert candidates == [f"  {candidate}" for candidate in PLAN.candidates[:4]]
-    assert str(PLAN.chosen).startswith(
-        f"residues14 (digits): {PLAN.chosen.ms:.3f} ms, 2.63 GiB of workspace; chosen: "
-    )
+    assert str(PLAN.chosen).startswith(f"residues14 (digits): {PLAN.chosen.ms:.3f} ms, 2.63 GiB of workspace; chosen: ")
 
 
 def test_a_notebook_shows_a_plan_as_a_table() -> None:
