@@ -168,6 +168,7 @@ def on_a_terminal(*words: str, columns: int = 60, **environment: str) -> str:
         **{k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")},
         "NO_COLOR": "1",
         "TERM": "xterm",
+        "BILINEAR_CACHE_DIR": "/tmp",  # a path that is longer than a column is cut
         **environment,
     }
     command = [sys.executable, "-m", "bilinear.cli", *words]
