@@ -31,6 +31,7 @@ def test_the_import_is_light(statement: str) -> None:
     assert run(program).split() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", bilinear.__all__)
 def test_public_names_stay_what_they_are_whichever_is_used_first(first: str) -> None:
     """Importing a module of the package sets an attribute of that name on the package, which must not hide a public function."""

@@ -81,6 +81,7 @@ def test_other_orders_of_memory_and_of_threads(mode: str, orders: str, order: Or
     multiply("winograd", 1, mode, (70, 37, 41), "float32", orders=orders, order=order)
 
 
+@pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.parametrize("mode", CUT)
 @pytest.mark.parametrize(("name", "levels"), [("strassen", 2), ("laderman", 1)])

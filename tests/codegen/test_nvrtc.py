@@ -180,6 +180,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_an_interrupt_at_any_moment_reaches_the_one_who_compiles() -> None:
     said = []

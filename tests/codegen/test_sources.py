@@ -67,6 +67,7 @@ def test_sources_are_deterministic_and_stand_alone() -> None:
         assert "atomic" not in text
 
 
+@pytest.mark.slow
 @needs_nvrtc
 @pytest.mark.parametrize(("name", "inputs", "levels"), BUILT)
 def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, levels: int) -> None:

@@ -48,6 +48,7 @@ def test_ctrl_c_ends_a_compilation(tmp_path: Path) -> None:
     assert not (tmp_path / "found.bl").exists()
 
 
+@pytest.mark.slow
 def test_another_process_compiles(tmp_path: Path) -> None:
     """The walk is loaded beside the main thread: what numba calls back cannot hand on a Ctrl-C."""
     command = (sys.executable, "-c", COMPILED, str(tmp_path / "cache"))

@@ -72,6 +72,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answers({name: text for name, (_, _, text) in BYTES.items()}, tmp_path_factory.mktemp("bytes"))
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("name", BYTES)
 def test_any_bytes_get_an_answer_soon_in_little_memory(name: str, said: dict[str, Any]) -> None:

@@ -41,11 +41,13 @@ def test_matrices_of_rational_programs(linear: LinearMap) -> None:
     assert all(isinstance(c, int) or c.denominator != 1 for row in found for _, c in row)  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @given(programs(WITH_ROOT))
 def test_matrices_of_programs_with_a_root(linear: LinearMap) -> None:
     assert linear.matrix == by_substitution(linear)
 
 
+@pytest.mark.slow
 @given(st.one_of(programs(NUMBERS), programs(WITH_ROOT)))
 def test_the_additions_of_a_table_are_counted_without_it(linear: LinearMap) -> None:
     assert linear.additions_of_table == LinearMap(linear.inputs, by_substitution(linear)).additions

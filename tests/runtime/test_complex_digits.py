@@ -70,6 +70,7 @@ def gaussian(generator: Any, most: int, *shape: int) -> Any:
     return generator.integers(-most, most + 1, shape) + 1j * generator.integers(-most, most + 1, shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("products", "levels", "by_columns"),
     [
@@ -260,6 +261,7 @@ def test_auto_takes_digits_and_repeats_them(gpu: Gpu, monkeypatch: pytest.Monkey
     assert gpu.library == 0 and len(names) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("conjugated", ["", "A", "B", "AB"])
 @pytest.mark.parametrize("digits", [True, False])
 def test_auto_reads_conjugates(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, conjugated: str, digits: bool) -> None:

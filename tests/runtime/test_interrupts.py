@@ -209,6 +209,7 @@ print(late, changed, lost)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends signals")
 @pytest.mark.parametrize(("name", "inputs"), [("winograd_depth_first", "preserve"), ("msmes", "restore")])
 def test_two_signals_in_a_row(name: str, inputs: str) -> None:

@@ -74,6 +74,7 @@ def test_schemes_over_the_integers_run_modulo_every_number(algorithm: str, p: in
             check(out, exact(a, b, p, alpha, beta, old), p)
 
 
+@pytest.mark.slow
 def test_schemes_over_one_modulus_run_for_it_and_for_no_other() -> None:
     generator = np.random.default_rng(3)
     a, b = (generator.integers(-9, 9, shape) for shape in ((35, 38), (38, 33)))

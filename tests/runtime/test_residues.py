@@ -180,6 +180,7 @@ def test_what_is_put_together_is_rounded_once(products: str) -> None:
             assert abs(Fraction(float(found)) - wanted) <= u * (1 + Fraction(1, 2**20)) * abs(wanted)
 
 
+@pytest.mark.slow
 def test_sums_beyond_int32_are_cut() -> None:
     """The largest residues, in sums of more terms than int32 holds, modulo 256 and 255."""
     slices = LONGEST_SUM // 128 + 1

@@ -130,6 +130,7 @@ def test_too_little_memory_is_told() -> None:
         plan_streamed((512, 512, 512), memory=100, device="h200")
 
 
+@pytest.mark.slow
 def test_an_accuracy_is_that_of_one_product_of_all_k() -> None:
     cut, whole = (plan_streamed((256, 65536, 256), memory=2**24, device="h200", accuracy=x) for x in (None, "twice"))
     assert cut.counts[1] > 1 == whole.counts[1]

@@ -204,6 +204,7 @@ def test_a_write_to_an_operand_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert any("was written" in text or "restor" in text for text in findings(range(60), tmp_path))
 
 
+@pytest.mark.slow
 def test_a_lost_nan_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = array_sums.multiply
 

@@ -98,6 +98,7 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return answers({name: text for name, (_, text) in GROWING.items()}, tmp_path_factory.mktemp("growing"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", GROWING)
 def test_what_grows_is_refused_soon_in_little_memory(name: str, said: dict[str, Any]) -> None:
     told = said[name]
