@@ -92,7 +92,6 @@ def small() -> Iterator[Scheme]:
             yield scheme
 
 
-@pytest.mark.slow
 @needs_folder
 def test_every_mutant_of_a_hundred_published_schemes() -> None:
     schemes = mutants = 0
