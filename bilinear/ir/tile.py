@@ -130,7 +130,7 @@ class DigitTile:
 class LoadingTile(DigitTile):
     """A tile of float32 numbers that are cut by its own kernel: no digits lie in a workspace.
 
-    Loaders cut B in shared memory, four numbers `at_once` times so many; consumers cut A in registers.
+    Loaders cut B in shared memory, `at_once` vectors of four numbers at a time in each thread; consumers cut A in registers.
     """
 
     cluster: int = 1
