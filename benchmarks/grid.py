@@ -2,29 +2,41 @@
 
 The time of a short call is that on the device, of others that between events, host time included; a shape fails where the confidence
 interval of its ratio lies below 0.98. Every result is checked in the same run. The rows are saved every few seconds, for a run can be cut.
-`--part 2/4` measures the second quarter of the shapes, every fourth one; `--fresh` others, so
-that rules are not judged by the shapes they were made on.
+`--part 2/4` measures the second quarter of the shapes, every fourth one; `--fresh` others, so that rules are not judged by the shapes they
+were made on; `--large SEED` 100 shapes whose sides are log-uniform in 512 to 16384.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
 import sys
 from math import prod
 from pathlib import Path
 
 from common import need_gpu, tell
 
+from bilinear.ir.measurement import Shape
 from bilinear.measure import bench_shapes
 from bilinear.measure.bench import GRID, collect, described, effort, measure
 from bilinear.measure.bench_tasks import AUTO, Task, build_ahead, choose
 from bilinear.reporting.bench_table import grid_summary
+
+LARGE, LEAST, MOST = 100, 512, 16384
+
+
+def large(seed: int) -> list[Shape]:
+    """Shapes (m, k, n) with sides that are log-uniform from `LEAST` to `MOST`."""
+    draw = random.Random(seed)
+    m, k, n = ([round(LEAST * (MOST / LEAST) ** draw.random()) for _ in range(LARGE)] for _ in "mkn")
+    return list(zip(m, k, n, strict=True))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", default="1/1", help="which part of the shapes, as 2/4")
     parser.add_argument("--fresh", action="store_true", help="other shapes")
+    parser.add_argument("--large", type=int, metavar="SEED", help="large shapes only, in all types")
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--dtypes", default="float64,float32")
@@ -32,7 +44,10 @@ def main() -> None:
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     dtypes = options.dtypes.split(",")
-    tasks = tuple(Task(shape, dtype, (AUTO,)) for shape, dtype in bench_shapes.grid(options.fresh) if dtype in dtypes)[part - 1 :: parts]
+    shapes = bench_shapes.grid(options.fresh)
+    if options.large is not None:
+        shapes = tuple((shape, dtype) for dtype in dtypes for shape in large(options.large))
+    tasks = tuple(Task(shape, dtype, (AUTO,)) for shape, dtype in shapes if dtype in dtypes)[part - 1 :: parts]
     need_gpu()
     device = described(tasks)
     if options.library:

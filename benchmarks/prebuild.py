@@ -11,6 +11,8 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
+from grid import large
+
 import bilinear
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.measure import bench_shapes
@@ -35,6 +37,8 @@ def blocks(options: argparse.Namespace, dtype: str, accuracy: float | str | None
             for step in bilinear.plan_gram(n, k, dtype, device=options.device, accuracy=accuracy).steps:
                 (top, bottom), (left, right) = step.rows, step.columns
                 yield (bottom - top, k, right - left), True
+    if options.large is not None:
+        yield from ((shape, False) for shape in large(options.large))
     if options.grid:
         yield from ((shape, False) for shape, own in bench_shapes.grid(options.grid == "fresh") if own == dtype)
 
@@ -46,6 +50,7 @@ def main() -> None:
     parser.add_argument("--accuracy", default="none,classical,twice", help="comma-separated: none, classes, or bounds")
     parser.add_argument("--gram", action="store_true", help="also A*A^T of the same extents")
     parser.add_argument("--grid", choices=("known", "fresh"), help="also the shapes of benchmarks/grid.py")
+    parser.add_argument("--large", type=int, metavar="SEED", help="also the large shapes of benchmarks/grid.py")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--arch", default="sm_90")
     options = parser.parse_args()

@@ -1,0 +1,114 @@
+"""Products under an accuracy and a budget of workspace beside the libraries: checked, timed, and their errors beside the libraries' own.
+
+A case is N:dtype:accuracy:workspace, the workspace `any`, `none`, or a number of N^2 elements. Every multiply is first checked on integers
+of 5 bits into NaN, some rows against the library's. Times are medians of shuffled rounds on the device; at `LARGEST` and above the library
+is not timed, the data is normal only, and the ratio is of rates, to the last smaller size of the type. Errors are those of some rows and
+columns beside sums in double-double: by norm, and the largest of an element over |A| |B|, on normal data and on data of nine decades.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import cupy
+from common import Call, classical, need_gpu, queued, save
+from residues import exact_sums
+
+import bilinear
+
+CASES = "32768:float32:classical:any,32768:float32:classical:none,32768:float64:twice:any,32768:float64:twice:1,65536:float64:twice:any"
+LARGEST = 65536
+SAMPLED, PANEL = 64, 4096
+DECADES = (0, 9)
+Row = dict[str, Any]
+
+
+def fill(x: Any, seed: int, decades: int | None) -> None:
+    """Normal numbers in place, each times a power of ten of its own, or integers of 5 bits (None); panel by panel, for memory is short."""
+    draw = cupy.random.default_rng(seed)
+    for begin in range(0, len(x), PANEL):
+        panel = x[begin : begin + PANEL]
+        if decades is None:
+            panel[...] = draw.integers(-15, 16, panel.shape, dtype="int8")
+            continue
+        panel[...] = draw.standard_normal(panel.shape, dtype=x.dtype)
+        if decades:
+            panel *= 10 ** (decades * (draw.random(panel.shape, dtype=x.dtype) - x.dtype.type(0.5)))
+
+
+def errors(c: Any, a: Any, b: Any, sampled: Any, exact: tuple[Any, Any]) -> tuple[float, float]:
+    """By norm, and the largest of an element over |A| |B|."""
+    off = (c[sampled][:, sampled].astype("float64") - exact[0]) - exact[1]
+    size = abs(a[sampled].astype("float64")) @ abs(b[:, sampled].astype("float64"))
+    return float(cupy.linalg.norm(off) / cupy.linalg.norm(exact[0])), float((abs(off) / size).max())
+
+
+def is_exact(call: Call, a: Any, b: Any, c: Any, sampled: Any) -> bool:
+    """Whether sampled rows are right on integers; these sums are exact in every type."""
+    for seed, x in enumerate((a, b)):
+        fill(x, seed, None)
+    c[...] = cupy.nan
+    call()
+    return bool((c[sampled] == cupy.matmul(a[sampled], b)).all() and not cupy.isnan(c[:: len(c) // SAMPLED]).any())
+
+
+def measure(n: int, dtype: str, accuracy: str, budget: str, repeats: int, rates: dict[str, float]) -> Row:
+    """One case; `rates` are those of the library, in TFLOP/s by type, and get that of this size."""
+    a, b, c = (cupy.empty((n, n), dtype) for _ in "abc")
+    workspace: Any = {"any": None, "none": "none"}.get(budget) or int(float(budget) * n * n * a.itemsize)
+    options: dict[str, Any] = {"accuracy": accuracy} | ({} if budget == "any" else {"workspace": workspace})
+    own: Call = partial(bilinear.matmul, a, b, c, **options)
+    plan = bilinear.plan(n, n, n, dtype, accuracy=accuracy, workspace=0 if budget == "none" else workspace)
+    sampled = cupy.linspace(0, n - 1, SAMPLED).astype(int)
+    exact = is_exact(own, a, b, c, sampled)
+    cupy.get_default_memory_pool().free_all_blocks()
+    is_timed, by_library = n < LARGEST, partial(bilinear.matmul, a, b, c, algorithm="classical")
+    calls: dict[str, Call] = classical(a, b, c) if is_timed else {"cublas": by_library}
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for decades in reversed(DECADES if is_timed else DECADES[:1]):
+        for seed, x in enumerate((a, b)):
+            fill(x, seed, decades)
+        sums = exact_sums(a[sampled].astype("float64"), b[:, sampled].astype("float64"))
+        for name, call in {**calls, "own": own}.items():
+            if name in ("own", "cublas"):
+                c[...] = cupy.nan
+                call()
+                found.setdefault(f"{decades} decades", {})[name] = errors(c, a, b, sampled, sums)
+        cupy.get_default_memory_pool().free_all_blocks()
+    timed: dict[str, Call] = {**calls, "own": own} if is_timed else {"own": own}
+    ms = {name: round(median(values), 4) for name, values in queued(timed, repeats, 1).items()}
+    rate = {name: 2e-9 * n**3 / value for name, value in ms.items()}
+    if is_timed:
+        rates[dtype] = max(value for name, value in rate.items() if name != "own")
+    used = plan.chosen.workspace
+    return {
+        "n": n, "dtype": dtype, "accuracy": accuracy, "budget": budget, "plan": str(plan.chosen.name), "workspace": used,
+        "ms": ms, "TFLOP/s": round(rate["own"], 1), "ratio": round(rate["own"] / rates[dtype], 3), "errors": found, "exact": exact,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=CASES, help="comma-separated N:dtype:accuracy:workspace")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    need_gpu()
+    rows: list[Row] = []
+    rates: dict[str, float] = {}
+    for case in asked.cases.split(","):
+        n, dtype, accuracy, budget = case.split(":")
+        rows.append(measure(int(n), dtype, accuracy, budget, asked.repeats, rates))
+        print(*(f"{key} {value}" for key, value in rows[-1].items()), sep="  ", flush=True)
+        cupy.get_default_memory_pool().free_all_blocks()
+        save("budgets", rows, asked.json)
+    if not all(row["exact"] for row in rows):
+        raise SystemExit("a result is wrong")
+
+
+if __name__ == "__main__":
+    main()
