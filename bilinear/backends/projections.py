@@ -37,7 +37,7 @@ Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 class Sizes(NamedTuple):
-    """The norms of the rows of a matrix, and of their lower parts, from below but for roundings; and how many parts each sum has."""
+    """The squared norms of the rows of a matrix, and of their lower parts, as they were added up; and how many parts each sum has."""
 
     rows: Floats
     tails: Floats
@@ -45,7 +45,7 @@ class Sizes(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """The norms of the rows of (C X - alpha A Y - beta C0 X) with Y = B X, the sizes of the matrices, and the norms of Y and its rest."""
+    """The squared norms of the rows of (C X - alpha A Y - beta C0 X) with Y = B X, the sizes of the matrices, and Y's and its rest's."""
 
     residual: Floats
     a: Sizes
@@ -98,12 +98,11 @@ def _read(plan: _Plan, host: Floats, m: int, k: int, has_before: bool) -> Projec
     """What the last launches wrote."""
     width = 7 if has_before else 5
     at = plan.sizes - plan.found
-    rows = np.sqrt(host[: m * width].reshape(m, width))
-    own = np.sqrt(host[at : at + 2 * k].reshape(k, 2))
-    squares, rests = host[plan.norms - plan.found :].reshape(-1, 2).sum(0)
-    sizes = [Sizes(rows[:, 1 + 2 * i], rows[:, 2 + 2 * i], plan.splits[x]) for i, x in enumerate((C, A, D)) if x in plan.splits]
-    in_b = Sizes(own[:, 0], own[:, 1], plan.splits[B])
-    return Projected(rows[:, 0], sizes[1], in_b, sizes[0], sizes[2] if has_before else None, float(squares) ** 0.5, float(rests) ** 0.5)
+    rows = np.ascontiguousarray(host[: m * width].reshape(m, width).T)
+    own = np.ascontiguousarray(host[at : at + 2 * k].reshape(k, 2).T)
+    y, rest = host[plan.norms - plan.found :].reshape(-1, 2).sum(0)
+    sizes = [Sizes(rows[1 + 2 * i], rows[2 + 2 * i], plan.splits[x]) for i, x in enumerate((C, A, D)) if x in plan.splits]
+    return Projected(rows[0], sizes[1], Sizes(own[0], own[1], plan.splits[B]), sizes[0], sizes[2] if has_before else None, y, rest)
 
 
 def splits_for(rows: int, columns: int, processors: int) -> int:

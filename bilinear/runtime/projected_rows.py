@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -54,50 +55,57 @@ def _with_errors(found: Projected, problem: Problem, factors: tuple[float, float
     """What was found, with norms from above, and the bound of the errors of every row."""
     alpha, beta = factors
     k, n = problem.b.shape
-    wide = problem.is_wide
-    error_y, _ = _errors(found.b, n, size_x, 0.0, 0.0, wide)
-    size_y = _one_from_above(found.y, k * COLUMNS)
-    rest = _one_from_above(found.rest, k * COLUMNS) if wide else 0.0
-    of_y = float(np.linalg.norm(error_y)) + UNIT * (rest if wide else size_y)
-    parts: list[tuple[float, Sizes, float, tuple[Floats, Floats]]] = [
-        (1.0, found.c, size_x, _errors(found.c, n, size_x, 0.0, 0.0, wide)),
-        (abs(alpha), found.a, size_y, _errors(found.a, k, size_y, rest, of_y, wide)),
-    ]
+    wide, of_x = problem.is_wide, _Vectors(size_x, 0.0, 0.0)
+    b = _bounds(found.b, n, of_x, wide)
+    size_y = _from_above(found.y, k * COLUMNS)
+    rest = _from_above(found.rest, k * COLUMNS) if wide else 0.0
+    of_y = _Vectors(float(size_y), float(rest), float(np.linalg.norm(b.error) + UNIT * (rest if wide else size_y)))
+    c, a = _bounds(found.c, n, of_x, wide), _bounds(found.a, k, of_y, wide)
+    parts = [(1.0, c, of_x), (abs(alpha), a, of_y)]
     if found.before is not None:
-        parts.append((abs(beta), found.before, size_x, _errors(found.before, n, size_x, 0.0, 0.0, wide)))
-    error = 4 * UNIT * found.residual + 16 * COLUMNS * TINY
-    for factor, sizes, norm, (own, low) in parts:
-        error = error + factor * own + 8 * UNIT * (factor * low + 2 * UNIT * factor * _from_above(sizes.rows, n + k) * norm)
-    size_a, size_b, size_before = (_norm(x, n + k) for x in (found.a, found.b, found.before))
-    scale = abs(alpha) * size_a * size_b + abs(beta) * size_before
-    return Residuals(found.residual + (2 * COLUMNS * TINY) ** 0.5, error, scale, longest_x)
+        parts.append((abs(beta), _bounds(found.before, n, of_x, wide), of_x))
+    residual = np.sqrt(found.residual + 2 * COLUMNS * TINY)
+    error = 4 * UNIT * residual + 16 * COLUMNS * TINY
+    for factor, own, vectors in parts:
+        error += factor * (own.error + 8 * UNIT * own.low + 16 * UNIT * UNIT * vectors.norm * own.rows)
+    size_a, size_b, size_before = (float(np.linalg.norm(own.rows)) for own in (a, b, parts[-1][1]))
+    scale = abs(alpha) * size_a * size_b + (abs(beta) * size_before if found.before is not None else 0.0)
+    return Residuals(residual, error, scale, longest_x)
 
 
-def _errors(sizes: Sizes, terms: int, norm: float, rest: float, of_vectors: float, is_wide: bool) -> tuple[Floats, Floats]:
-    """Bounds of the errors of the projected rows of a matrix, and of the norms of the low parts of their sums.
+class _Vectors(NamedTuple):
+    """Of vectors: their Frobenius norm, that of their rest, and by how much they are off."""
 
-    The vectors are of this Frobenius norm, with a rest, and are off by `of_vectors`. By Cauchy and Schwarz, row by row: what is not exact
-    is the lower part of the row times the vectors, the row times the rest, and what additions of exact sums lost; they are added up in
-    one chain. Without pieces (not `is_wide`) the whole sum is such a chain.
+    norm: float
+    rest: float
+    error: float
+
+
+class _Bounds(NamedTuple):
+    """Of the rows of a projection: the norms of the matrix, bounds of the errors, and those of the norms of the low parts of sums."""
+
+    rows: Floats
+    error: Floats
+    low: Floats
+
+
+def _bounds(sizes: Sizes, terms: int, vectors: _Vectors, is_wide: bool) -> _Bounds:
+    """Bounds by Cauchy and Schwarz, row by row.
+
+    What is not exact is the lower part of the row times the vectors, the row times the rest, and what additions of exact sums lost; they
+    are added up in one chain. Without pieces (not `is_wide`) the whole sum is such a chain.
     """
-    size, tail = _from_above(sizes.rows, terms), _from_above(sizes.tails, terms)
+    size = _from_above(sizes.rows, terms)
     added = 2 * (-(-terms // CHUNK)) + 2 * sizes.splits
-    known = size * of_vectors + terms * COLUMNS * TINY
+    tiny = terms * COLUMNS * TINY
     if not is_wide:
-        return gamma(terms + added + 8) * size * norm + known, UNIT * sizes.splits * size * norm
-    low = tail * norm + (size + tail) * rest + added * UNIT * size * norm
-    return gamma(2 * terms + 2 * added + 8) * low + known, 2 * low
+        low = UNIT * sizes.splits * vectors.norm * size
+        return _Bounds(size, (gamma(terms + added + 8) * vectors.norm + vectors.error) * size + tiny, low)
+    low = (vectors.norm + vectors.rest) * _from_above(sizes.tails, terms) + (vectors.rest + added * UNIT * vectors.norm) * size
+    return _Bounds(size, gamma(2 * terms + 2 * added + 8) * low + vectors.error * size + tiny, 2 * low)
 
 
-def _from_above(norms: Floats, terms: int) -> Floats:
-    """Norms with what underflow in their squares, and rounding, may have lost."""
-    found: Floats = np.sqrt(np.square(norms) + 2 * terms * TINY) * (1 + gamma(terms + 8))
+def _from_above(squares: Floats | float, terms: int) -> Floats:
+    """Norms of squares, with what underflow in these, and rounding, may have lost."""
+    found: Floats = np.sqrt(squares + 2 * terms * TINY) * (1 + gamma(terms + 8))
     return found
-
-
-def _one_from_above(norm: float, terms: int) -> float:
-    return float(_from_above(np.array([norm]), terms)[0])
-
-
-def _norm(sizes: Sizes | None, terms: int) -> float:
-    return 0.0 if sizes is None else float(np.linalg.norm(_from_above(sizes.rows, terms)))

@@ -175,8 +175,9 @@ MISTAKES = {
         ("add_piece(low[half], upper, vectors, EXACT, half);", ""),
         ("upper[s][e] = rounded(value, shift[e % 2]);", "upper[s][e] = value;"),
         ("low += (high - (total - back)) + (value - back);", ""),
-        ("s * STEP_K + late * 4 + member < columns", "s * STEP_K + late * 4 + member <= columns"),
-        ("from += 4 * X_cs;", "from += 4;"),
+        ("s * 4 + member < columns", "s * 4 + member <= columns"),
+        ("++s, from += 4 * X_cs)", "++s, from += 4)"),
+        ("(chunk + 1) * CHUNK <= columns", "chunk * CHUNK <= columns"),
         ("size[h] += beside(size[h], 2);", ""),
         ("first + each < all ? first + each : all", "all"),
     ),
@@ -200,11 +201,12 @@ MISTAKES = {
 )
 def test_mistakes_in_the_kernels_show(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, kernel: str, text: str, instead: str) -> None:
     """A product that is right to the last bit has a residual within its error; with the mistake in a kernel one of them has not."""
-    right = rendering.environment().get_template
+    right, is_changed = rendering.environment().get_template, []
 
     def changed(kernel_asked: Any) -> str:
         source = right(kernel_asked.template).render(kernel=kernel_asked, stored="Real", packed="Lanes")
         if kernel_asked.template == f"{kernel}.cu.j2" and text in source:
+            is_changed.append(kernel_asked.name)
             return source.replace(text, instead, 1) + f"// {kernel} {text}"
         return source
 
@@ -215,7 +217,7 @@ def test_mistakes_in_the_kernels_show(gpu: Gpu, monkeypatch: pytest.MonkeyPatch,
     forget()
     seen = [is_off(seed) for seed in (1, 2)]
     pretended_gpu.compiled.cache_clear()
-    assert any(seen)
+    assert is_changed and any(seen)
 
 
 def test_check_uses_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
