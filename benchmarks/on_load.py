@@ -34,6 +34,8 @@ NAME = "pairs_on_load"
 ROUNDS, IN_A_ROW = 7, 2
 START, WRITING = 0.6, 3.7
 """Microseconds that a tile takes beyond its product, and to write C: those of `pairs` on an H200."""
+UNEVEN, LOADING = 6.0, 0.4
+"""More microseconds for rows of C that are no multiples of 16 bytes, and the share of time for those of each operand: from 100 shapes."""
 ODD = (301, 1093, 517)
 Row = dict[str, Any]
 
@@ -137,7 +139,15 @@ def rates(rows: list[Row]) -> Row:
         table.append([float(n), round(2 * tile.m * tile.n * tile.k * g.slices * processors / seconds / 1e12, 1)])
         shares.append(2 * n * n * 4 / (row["ms"]["search"] * 1e-3) / bandwidth)
     none = [[1.0, 1.0]]  # nothing is expanded, and nothing is put together
-    own = {"product": table, "start": START, "direct": WRITING, "uneven": 6.0, "loading": 0.4, "tail": 0.0, "search": round(median(shares), 2)}
+    own = {
+        "product": table,
+        "start": START,
+        "direct": WRITING,
+        "uneven": 6.0,
+        "loading": 0.4,
+        "tail": 0.0,
+        "search": round(median(shares), 2),
+    }
     return {NAME: {**own, "expansion": none, "recomposition": none, "launch": 2.0}}
 
 

@@ -11,12 +11,17 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 from grid import large
 
 import bilinear
+from bilinear.backends.triangle_digits import TriangleMultiply
 from bilinear.codegen.cuda.target import targets_of
+from bilinear.ir.matrix import Layout
 from bilinear.measure import bench_shapes
 from bilinear.measure.bench_tasks import Built, builder, kernels_of
+from bilinear.planner.gram import TRIANGLE_TILE
+from bilinear.planner.plan import Digits
 from bilinear.planner.problem import CLASSES
 
 Block = tuple[int, int, int]
@@ -43,6 +48,12 @@ def blocks(options: argparse.Namespace, dtype: str, accuracy: float | str | None
         yield from ((shape, False) for shape, own in bench_shapes.grid(options.grid == "fresh") if own == dtype)
 
 
+def triangle_kernels() -> set[Built]:
+    """Those of A*A^T by digits in one launch, A by rows."""
+    square = Layout((1024, 1024), (4096, 4), np.dtype("float32"))
+    return {*TriangleMultiply(square, square, Digits((), TRIANGLE_TILE)).all_kernels()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="2048,4096,8192,16384,32768", help="comma-separated N, or MxKxN")
@@ -62,6 +73,8 @@ def main() -> None:
                 plan = bilinear.plan(*shape, dtype, device=options.device, accuracy=accuracy)
                 turned = replace(plan, problem=replace(plan.problem, column_major=("B",))) if by_transpose else plan
                 needed |= kernels_of(turned, not target.has_warpgroups)
+        if options.gram and dtype == "float32" and target.has_warpgroups:
+            needed |= triangle_kernels()
     print(f"{len(needed)} programs and kernels", flush=True)
     with builder(lambda _, done, of: print(f"\r{done + 1} of {of}", end="", flush=True), target) as build:
         build(needed)

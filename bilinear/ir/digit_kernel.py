@@ -114,19 +114,28 @@ class ExpandKernel:
 
 @dataclass(frozen=True)
 class DigitProductKernel:
-    """Products of digits. If `direct`, the only one is C without its scales; otherwise products lie in P, scaled, in rows of `pitch`."""
+    """Products of digits. If `direct`, the only one is C without its scales; otherwise products lie in P, scaled, in rows of `pitch`.
+
+    Of A*A^T (`one_triangle`, direct) only tiles at and below the diagonal are computed, and each result is written to both triangles.
+    """
 
     name: str
     tile: DigitTile
     left_along: bool
     right_along: bool
     direct: bool
+    one_triangle: bool = False
     element: Element = FLOAT32
     features: str = field(default="a", init=False)
     """The suffix of the architecture: its instructions are those of one chip."""
     template: str = field(default="digit_product.cu.j2", init=False)
     sums: str = field(default="digit_sums.cu.j2", init=False)
     """The template of the sums of a tile."""
+
+    @property
+    def order(self) -> str:
+        """The template of the order in which tiles are computed."""
+        return "digit_triangle.cu.j2" if self.one_triangle else "digit_order.cu.j2"
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -208,6 +217,18 @@ def _later(order: list[int], parts: int) -> tuple[bool, ...]:
 
 
 @dataclass(frozen=True)
+class MirrorKernel:
+    """Copies the lower triangle of C (n x n) to the upper one, if the int at `flag` is set; else nothing."""
+
+    name: str = "digit_mirror"
+    element: Element = FLOAT32
+    threads: tuple[int, int] = (256, 1)
+    arguments: tuple[Argument, ...] = (Argument("pointer", "C"), *indices("C_rs", "C_cs", "n"), Argument("flag", "flag"))
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="digit_mirror.cu.j2", init=False)
+
+
+@dataclass(frozen=True)
 class ComplexProductKernel:
     """C = alpha * A * B + beta * C of complex matrices by the definition, if the int at `flag` is set; else nothing."""
 
@@ -232,4 +253,4 @@ class ComplexProductKernel:
     template: str = field(default="complex_product.cu.j2", init=False)
 
 
-DigitKernel = ComplexProductKernel | ClearKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel
+DigitKernel = ComplexProductKernel | ClearKernel | MirrorKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel

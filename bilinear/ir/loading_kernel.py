@@ -26,6 +26,7 @@ class LoadingKernel:
     element: Element = FLOAT32
     direct: bool = field(default=True, init=False)
     """The product is C: there are no levels above it."""
+    one_triangle: bool = field(default=False, init=False)
     features: str = field(default="a", init=False)
     """The suffix of the architecture: its instructions are those of one chip."""
     template: str = field(default="digit_load_product.cu.j2", init=False)

@@ -14,6 +14,7 @@ from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of
+from bilinear.planner.gram import triangle_tiles
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
@@ -142,17 +143,37 @@ def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, 
     return seconds * 1e3 + (blocks * (6 if g.is_direct else 7) * rates.launch + device.call) * 1e-3
 
 
+def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate | None:
+    """A*A^T of float32, m = n: A is cut once, and the tiles of one triangle are computed and written to both; None without rates."""
+    rates = device.digit_rates(tile)
+    if rates is None or problem.dtype != FLOAT32.name:
+        return None
+    g, bandwidth = geometry_for(problem, (), tile), device.bandwidth * 1e9
+    operand, tiles = problem.m * problem.k * problem.itemsize, triangle_tiles(g.panels[0], g.tile.cluster)
+    passes = operand / rates.search + (operand + g.digit_bytes[0]) / at(rates.expansion, g.rank)
+    product = product_seconds_of_digits(g, device, rates, (problem.m**2 * problem.k) ** (1 / 3), is_even(problem, "C"), tiles=tiles)
+    ms = (passes / bandwidth + product) * 1e3 + (5 * rates.launch + device.call) * 1e-3
+    return Candidate((), "preserve", DIGITS, ms, g.places[-1], tile=tile)
+
+
 def product_seconds_of_digits(
-    g: DigitGeometry, device: Device, rates: DigitRates, size: float, is_even: bool = True, loaded_uneven: int = 0
+    g: DigitGeometry,
+    device: Device,
+    rates: DigitRates,
+    size: float,
+    is_even: bool = True,
+    loaded_uneven: int = 0,
+    tiles: int = 0,
 ) -> float:
     """The seconds of the products of a block alone, of a multiply of this size: a tile at a time on every multiprocessor, in waves.
 
-    `is_even`: whether rows of C are multiples of 16 bytes; `loaded_uneven`: of how many operands that the product itself cuts they are not.
+    `is_even`: whether rows of C are multiples of 16 bytes; `loaded_uneven`: of how many operands that the product itself cuts they are not;
+    `tiles`: if not all of them.
     """
     tile = 2 * g.tile.m * g.tile.n * g.tile.k * g.slices * device.processors / (at(rates.product, size) * 1e12)
     tile *= 1 + rates.loading * loaded_uneven
     write = (rates.direct + (0.0 if is_even else rates.uneven)) * 1e-6 if g.is_direct else 0.0
-    return ceil(g.tiles / device.processors) * (tile + rates.start * 1e-6 + write) + rates.tail * tile
+    return ceil((tiles or g.tiles) / device.processors) * (tile + rates.start * 1e-6 + write) + rates.tail * tile
 
 
 def rows_of(problem: Problem) -> dict[str, int]:

@@ -17,6 +17,9 @@ LEAST = 512
 """With times, rows are not cut below this: there the rates of a device say little, and launches count."""
 ALIGNMENT = 64
 """Rows are cut at multiples of this, so that blocks begin where bulk copies and matrix units can read."""
+TRIANGLE_TILE = "pairs"
+ONE_TRIANGLE = f"{TRIANGLE_TILE}, one triangle"
+"""The plan of a block on the diagonal that is computed and mirrored by one launch (backends/triangle_digits.py)."""
 _Tree = int | tuple["_Tree", "_Tree"]
 """How the rows are cut: a number of rows that stay together, or two parts."""
 
@@ -39,6 +42,17 @@ class GramStep:
         """Whether the block lies on the diagonal."""
         return self.rows == self.columns
 
+    @property
+    def is_mirrored(self) -> bool:
+        """Whether what multiplies also writes the block's mirror image."""
+        return self.plan == ONE_TRIANGLE
+
+    @property
+    def results(self) -> int:
+        """The elements of C that are computed."""
+        height, width = self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]
+        return height * (height + 1) // 2 if self.is_mirrored else height * width
+
 
 @dataclass(frozen=True)
 class GramPlan:
@@ -60,7 +74,7 @@ class GramPlan:
     @property
     def multiplications(self) -> int:
         """The multiplications of all blocks by the classical multiply, at most n^2 k."""
-        return sum((step.rows[1] - step.rows[0]) * (step.columns[1] - step.columns[0]) for step in self.steps) * self.k
+        return sum(step.results for step in self.steps) * self.k
 
     @property
     def peak(self) -> int:
@@ -70,7 +84,7 @@ class GramPlan:
     @property
     def gains(self) -> bool:
         """Whether the plan is predicted to be faster than the best plan for two matrices."""
-        return self.seconds is not None and self.plain is not None and len(self.steps) > 1 and self.seconds < self.plain
+        return self.seconds is not None and self.plain is not None and self.seconds < self.plain
 
     def __repr__(self) -> str:
         where = f", {self.device}" if self.device else ""
@@ -162,6 +176,12 @@ def _halved(rows: int, most: int) -> _Tree:
         return rows
     first = _half(rows)
     return _halved(first, most), _halved(rows - first, most)
+
+
+def triangle_tiles(panels: int, cluster: int) -> int:
+    """Tiles at and below the diagonal of a square of `panels` x `panels`, where clusters that cross it take whole rows of tiles."""
+    rows = -(-panels // cluster)
+    return cluster * cluster * (rows * (rows + 1) // 2)
 
 
 def _half(rows: int) -> int:

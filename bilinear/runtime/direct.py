@@ -75,7 +75,7 @@ def direct_multiply(options: Options, a: Array, b: Array, out: Array, library: s
     own = None if layouts is None else own_of(layouts, library)
     is_pooled = own is not None and own.workspace > 0 and options.buffer is None and is_captured()
     if own is not None and not is_pooled:
-        return _within_limits(options, library, own, a, b, out)
+        return within_limits(options, library, own, a, b, out)
     check_library_accuracy(options.accuracy, a.shape[-1], out.dtype)
     if is_pooled:
         log.info("matmul %s by %s: capture, but %s takes memory of the pool; the library's multiply", a.shape, b.shape, own_name(library))
@@ -90,7 +90,7 @@ def _own_layouts(a: Array, b: Array, out: Array) -> Operands | None:
     return layout_of(a), layout_of(b), layout_of(out)
 
 
-def _within_limits(options: Options, direct: Direct, own: OwnMultiply, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
+def within_limits(options: Options, direct: Direct, own: OwnMultiply, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
     """A product whose workspace is the caller's, or memory of the pool; see `workspace_address`."""
     address = workspace_address(options, direct, own, a, b, out, aside)
     return own.within(address) if address else own
@@ -129,7 +129,7 @@ def run_direct_plan(options: Options, direct: Direct, a: Array, b: Array, out: A
     if found.workspace and captured and options.buffer is None:
         raise not_captured(*POOLED)
     alpha, beta = factors
-    run = _within_limits(options, direct, found, left, right, target, target.size if overlaps else 0)
+    run = within_limits(options, direct, found, left, right, target, target.size if overlaps else 0)
     run(left.data.ptr, right.data.ptr, result.data.ptr, alpha, 0 if overlaps else beta)
     if overlaps:
         accumulate(target, result, beta)

@@ -16,9 +16,6 @@ from bilinear.runtime.layouts import check_out
 from bilinear.runtime.options import Options
 from bilinear.runtime.safety import is_writable, shares_memory
 
-FINDS_ON_GPU = False
-"""Whether `matmul` finds A*A^T on a GPU by itself: not as long as plans of blocks have not been run and timed on one."""
-
 
 def gram_arrays(asked: Options, kind: Kind, x: Array, out: Array, triangle: str | None, plan: GramPlan | None = None) -> Array:
     """alpha * x @ x^T + beta * out on arrays of one kind, with options that were checked, by a plan or the one that is found.
@@ -34,7 +31,7 @@ def gram_arrays(asked: Options, kind: Kind, x: Array, out: Array, triangle: str 
     products = Products(asked, kind)
     products.blocks(plan, x, lower_of(result, triangle), (asked.alpha, asked.beta), triangle is not None)
     if triangle is None:
-        products.mirror(result)
+        products.mirror_blocks(plan, result)
     return result
 
 
@@ -66,7 +63,7 @@ def own_product(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
         return None
     try:
         plan = described_plan(Asked(asked, kind, False), x)
-        if plan is None or not plan.gains or (kind.on_gpu and (not FINDS_ON_GPU or is_captured())):
+        if plan is None or not plan.gains or (kind.on_gpu and is_captured()):
             return None
         return gram_arrays(asked, kind, x, out, None, plan)
     except BilinearError:  # raised before anything was written: a block has no plan within the limits

@@ -12,10 +12,12 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
+from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.chains import Way
 from bilinear.planner.cpu import Cpu, cpu_plan, library_seconds
 from bilinear.planner.device import Device
-from bilinear.planner.gram import GramPlan, Times, plan_by_size, plan_by_times
+from bilinear.planner.digits import triangle_candidate
+from bilinear.planner.gram import ONE_TRIANGLE, TRIANGLE_TILE, GramPlan, Times, plan_by_size, plan_by_times
 from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem, require_accuracy
 from bilinear.planner.ways import follows_from_names
@@ -142,8 +144,22 @@ def _on_gpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | st
         found = plan(rows, k, columns, dtype, device=given, workspace=budget, accuracy=accuracy).chosen
         return Way((found.ms or 0.0) * 1e-3, found.workspace or 0, found.name)
 
+    def diagonal(rows: int) -> Way:
+        usual = product(rows, rows)
+        own = _by_triangle(Problem(rows, k, rows, dtype, "preserve", budget, accuracy), device)
+        return usual if own is None or own.cost >= usual.cost else own
+
     mirroring = n * n * ELEMENTS[dtype].bytes / (device.bandwidth * 1e9)  # half of them read, as many written
-    return plan_by_times(n, k, dtype, device.title, budget, Times(product, lambda rows: product(rows, rows), mirroring, product(n, n).cost))
+    return plan_by_times(n, k, dtype, device.title, budget, Times(product, diagonal, mirroring, product(n, n).cost))
+
+
+def _by_triangle(problem: Problem, device: Device) -> Way | None:
+    """The product that computes one triangle by pairs of digits, if an accuracy is asked for that it keeps, within the limit."""
+    found = None if problem.accuracy is None else triangle_candidate(problem, device, TRIANGLE_TILE)
+    if found is None or found.ms is None or why_inaccurate(with_errors(found, problem, explain=False), problem.accuracy):
+        return None
+    needed = found.workspace or 0
+    return None if problem.workspace is not None and needed > problem.workspace else Way(found.ms * 1e-3, needed, ONE_TRIANGLE)
 
 
 @lru_cache(maxsize=256)

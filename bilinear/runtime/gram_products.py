@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bilinear.ir.matrix import Array, Factor
-from bilinear.planner.gram import GramPlan, plan_by_size
-from bilinear.planner.plan import LIBRARY
+from bilinear.ir.matrix import Array, Factor, layout_of
+from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
+from bilinear.planner.plan import LIBRARY, Digits
 from bilinear.runtime.arrays import Kind
+from bilinear.runtime.direct import within_limits
 from bilinear.runtime.gram_plans import TILE
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.options import Options
@@ -47,6 +48,9 @@ class Products(NamedTuple):
         for step in plan.steps:
             rows, columns = slice(*step.rows), slice(*step.columns)
             block, left, right = lower[..., rows, columns], x[..., rows, :], x[..., columns, :].swapaxes(-1, -2)
+            if step.is_mirrored:
+                self.by_triangle(left, right, block, *factors)
+                continue
             multiply_block = self.library if step.plan == LIBRARY else self.general
             if not (step.is_diagonal and one_triangle):
                 multiply_block(left, right, block, *factors)
@@ -56,6 +60,31 @@ class Products(NamedTuple):
                     xp.copyto(aside, block, where=mask)
                 multiply_block(left, right, aside, *factors)
                 xp.copyto(block, aside, where=mask)
+
+    def by_triangle(self, x: Array, transposed: Array, out: Array, alpha: Factor, beta: Factor) -> None:
+        """Both triangles of alpha * x @ x^T + beta * out, of which the lower one is read, by digits in one launch; else by two matrices."""
+        from bilinear.backends.triangle_digits import triangle_multiply_of
+
+        digits = Digits((), TRIANGLE_TILE)
+        own = triangle_multiply_of(layout_of(x), layout_of(out), digits)
+        if own is None:
+            self.general(x, transposed, out, alpha, beta)
+            self.mirror(out)
+            return
+        run = within_limits(self.asked, digits, own, x, transposed, out)
+        run(x.data.ptr, x.data.ptr, out.data.ptr, alpha, beta)
+
+    def mirror_blocks(self, plan: GramPlan, lower: Array) -> None:
+        """Copy the lower triangle to the upper one, where a block's own multiply has not done so."""
+        if not any(step.is_mirrored for step in plan.steps):
+            self.mirror(lower)
+            return
+        for step in plan.steps:
+            rows, columns = slice(*step.rows), slice(*step.columns)
+            if not step.is_diagonal:
+                lower[..., columns, rows] = lower[..., rows, columns].swapaxes(-1, -2)
+            elif not step.is_mirrored:
+                self.mirror(lower[..., rows, rows])
 
     def mirror(self, lower: Array) -> None:
         """Copy the lower triangle to the upper one, tile by tile, so that what is read by columns stays in a cache."""
