@@ -196,3 +196,36 @@ def test_a_damaged_algorithm_of_ones_own_is_told_and_left_out(shell: Shell, tmp_
 def test_a_folder_is_no_level(tmp_path: Path) -> None:
     with pytest.raises(BilinearError, match="is a folder, and a level is one algorithm"):
         pinned_plan(PROBLEM, load_device("h200"), (str(tmp_path),))
+
+
+OF_EACH_KIND = [("float64", None), ("float16", None), ("float32", "pairs"), ("float64", "residues14"), ("complex64", "pairs")]
+"""Types and products whose plans are made in different ways."""
+
+
+@pytest.mark.parametrize(("dtype", "products"), OF_EACH_KIND)
+@pytest.mark.parametrize(
+    ("first", "second", "ring", "code"),
+    [
+        ("i 0 | 1 0 | -i", "0 1 | 0 1 | 1", "Q[i]", "E528"),  # right, and not for real numbers
+        ("1 0 | 1 0 | 1", "0 1 | 0 1 | 0", "Q", "E301"),
+        ("1 0 | 1 0 | 1", "0 1 | 0 1 | 0", "Z/2", "E301"),
+    ],
+)
+def test_no_plan_is_made_of_a_file_that_cannot_run(
+    dtype: str, products: str | None, first: str, second: str, ring: str, code: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.bl").write_text(f"scheme mine <1,2,1;2> over {ring}\n  M1: {first}\n  M2: {second}\n")
+    with pytest.raises(BilinearError) as caught:
+        bilinear.plan(4096, 4096, 4096, dtype, device="h200", levels=(str(tmp_path / "mine.bl"),), products=products)
+    assert code_of(caught) == code
+
+
+@pytest.mark.parametrize(
+    ("ring", "row", "message"),
+    [("Q[i]", "i | 1 | -i", "no real number"), ("Q", f"1{50 * '0'} | 1 | 1/1{50 * '0'}", "too large or too small for float32")],
+)
+def test_what_float32_cannot_hold_is_not_added(ring: str, row: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.bl").write_text(f"scheme mine <1,1,1;1> over {ring}\n  M1: {row}\n")
+    with pytest.raises(BilinearError, match=message) as caught:
+        add(str(tmp_path / "mine.bl"))
+    assert code_of(caught) == "E528" and own_records() == {}
