@@ -229,3 +229,39 @@ def test_what_float32_cannot_hold_is_not_added(ring: str, row: str, message: str
     with pytest.raises(BilinearError, match=message) as caught:
         add(str(tmp_path / "mine.bl"))
     assert code_of(caught) == "E528" and own_records() == {}
+
+
+def test_a_wrong_algorithm_of_ones_own_is_told_and_not_combined(shell: Shell, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was kept is changed later: one sum fewer, which the least additions would take.
+
+    No other test has this name: a process looks at the file where it first found it, and each test has a home of its own.
+    """
+    file = copied("winograd", tmp_path, "altered")
+    assert shell("add", file)[0] == 0
+    file.unlink()  # a file in the working folder comes before what is kept
+    kept = own_folder() / "altered.bl"  # type: ignore[operator]
+    kept.write_text(kept.read_text().replace("S2 = S1 - A11", "S2 = S1"))
+    forget_names()
+    status, out, _ = shell("combine", "2,2,2")
+    assert status == 0 and "  winograd\n" in out
+    assert "altered is not a multiplication" in caplog.text and "`bilinear remove altered`" in caplog.text
+    with pytest.raises(BilinearError, match="E301"):
+        bilinear.matmul(np.eye(2), np.eye(2), algorithm="altered")
+
+
+def test_names_are_listed_whole_and_can_be_removed(shell: Shell, tmp_path: Path) -> None:
+    names = [f"scheme_4x4x4_48_{way}_of_a_long_name" for way in ("one", "other")]
+    for name in names:
+        assert shell("add", copied("strassen", tmp_path, name))[:2] == (0, f"{name} is added, and kept as {own_folder()}/{name}.bl\n")
+    listed = [line.split()[0] for line in shell("list", "--own")[1].splitlines()[2:]]
+    assert listed == names
+    assert shell("add", tmp_path / f"{names[0]}.bl")[1].startswith(f"{names[0]} replaces the one of that name, and is kept as ")
+    assert [shell("remove", name)[0] for name in listed] == [0, 0]
+
+
+def test_a_folder_is_not_added_and_is_none_of_ones_own(shell: Shell, tmp_path: Path) -> None:
+    status, _, told = shell("add", tmp_path)
+    assert status == 1 and told.startswith(f"error[E576]: '{tmp_path}' is a folder, and one algorithm is added at a time")
+    (own_folder() / "deep.bl").mkdir(parents=True)  # type: ignore[operator]
+    assert shell("list", "--own")[1:] == ("there are none; `bilinear add FILE.bl` adds one\n", "")
+    assert own_records() == {}
