@@ -62,7 +62,7 @@ def schemes_of(
         for number, path in enumerate(paths):
             progress(path.name, number, len(paths))
             try:
-                entries = _of_file(path)
+                entries = _of_file(path, explain=False)
                 if path.suffix == SUFFIX:
                     _proved(scheme for _, scheme in entries)
                 found += entries
@@ -80,21 +80,21 @@ def _proved(schemes: Iterable[Scheme]) -> list[Scheme]:
     return found
 
 
-def _of_file(path: Path) -> list[Entry]:
+def _of_file(path: Path, explain: bool = True) -> list[Entry]:
     if path.suffix == SUFFIX:
         schemes = schemes_in(path)
         if not schemes:
             raise fail(NO_SCHEME, f"{path} holds no scheme", "a schedule is made of a scheme: name the file of that")
         return [(f'"{path}"' if len(schemes) == 1 else f'"{path}:{scheme.name}"', scheme) for scheme in schemes]
-    return list(_published(path))
+    return list(_published(path, explain))
 
 
-def _published(path: Path) -> Iterator[Entry]:
+def _published(path: Path, explain: bool) -> Iterator[Entry]:
     """The schemes of a published file; the first of a set of three files stands for all."""
     if (partners(path) or [path])[0] != path:
         return
     form, _ = format_of(path)
     for entry in entries_of(path, form):
-        result = import_file(path, format=form.name, entry=entry)
+        result = import_file(path, format=form.name, entry=entry, explain=explain)
         if isinstance(result, Imported):
             yield f'"{path}{f"[{entry}]" if entry else ""}"', result.scheme
