@@ -59,7 +59,8 @@ def is_exact(call: Call, a: Any, b: Any, c: Any, sampled: Any) -> bool:
 def measure(n: int, dtype: str, accuracy: str, budget: str, repeats: int, rates: dict[str, float]) -> Row:
     """One case; `rates` are those of the library, in TFLOP/s by type, and get that of this size."""
     a, b, c = (cupy.empty((n, n), dtype) for _ in "abc")
-    workspace: Any = {"any": None, "none": "none"}.get(budget) or int(float(budget) * n * n * a.itemsize)
+    named: dict[str, Any] = {"any": None, "none": "none"}
+    workspace = named[budget] if budget in named else int(float(budget) * n * n * a.itemsize)
     options: dict[str, Any] = {"accuracy": accuracy} | ({} if budget == "any" else {"workspace": workspace})
     own: Call = partial(bilinear.matmul, a, b, c, **options)
     plan = bilinear.plan(n, n, n, dtype, accuracy=accuracy, workspace=0 if budget == "none" else workspace)

@@ -11,11 +11,13 @@ from __future__ import annotations
 import argparse
 import random
 import sys
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
 from common import need_gpu, tell
 
+from bilinear.cli.options import read_accuracy
 from bilinear.ir.measurement import Shape
 from bilinear.measure import bench_shapes
 from bilinear.measure.bench import GRID, collect, described, effort, measure
@@ -40,6 +42,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--dtypes", default="float64,float32")
+    parser.add_argument("--accuracy", help="classical, twice, or a bound")
     parser.add_argument("--library", action="store_true", help="only where `auto` is the library's multiply, small problems first")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
@@ -47,7 +50,8 @@ def main() -> None:
     shapes = bench_shapes.grid(options.fresh)
     if options.large is not None:
         shapes = tuple((shape, dtype) for dtype in dtypes for shape in large(options.large))
-    tasks = tuple(Task(shape, dtype, (AUTO,)) for shape, dtype in shapes if dtype in dtypes)[part - 1 :: parts]
+    case = replace(AUTO, accuracy=read_accuracy(options.accuracy or ""))
+    tasks = tuple(Task(shape, dtype, (case,)) for shape, dtype in shapes if dtype in dtypes)[part - 1 :: parts]
     need_gpu()
     device = described(tasks)
     if options.library:

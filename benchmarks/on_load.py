@@ -137,7 +137,7 @@ def rates(rows: list[Row]) -> Row:
         table.append([float(n), round(2 * tile.m * tile.n * tile.k * g.slices * processors / seconds / 1e12, 1)])
         shares.append(2 * n * n * 4 / (row["ms"]["search"] * 1e-3) / bandwidth)
     none = [[1.0, 1.0]]  # nothing is expanded, and nothing is put together
-    own = {"product": table, "start": START, "direct": WRITING, "search": round(median(shares), 2)}
+    own = {"product": table, "start": START, "direct": WRITING, "uneven": 6.0, "loading": 0.4, "tail": 0.0, "search": round(median(shares), 2)}
     return {NAME: {**own, "expansion": none, "recomposition": none, "launch": 2.0}}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bilinear.cli import completing
 from bilinear.cli.answers import STDOUT, Json, answer, file_of, in_place_of_text
 from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.options import (
@@ -17,6 +18,7 @@ from bilinear.cli.options import (
     joined,
     nothing_measured,
     progress_bar,
+    read_accuracy,
     read_dtypes,
     read_seconds,
     say,
@@ -40,6 +42,13 @@ def bench(
     algorithms: Annotated[
         str | None, typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER.")
     ] = None,
+    accuracy: Annotated[
+        str,
+        limit_option(
+            help="Plans with at most this error: a bound relative to max|A| * max|B|, classical, or twice.",
+            autocompletion=completing.accuracies,
+        ),
+    ] = "",
     rounds: Annotated[int | None, limit_option(min=1, help="The most rounds of calls (default: 7; for the grid 25).")] = None,
     time: Annotated[str, limit_option(help="Start no further shape after this time: seconds, or 90s, 5m.")] = "",
     json_file: Json = None,
@@ -60,7 +69,8 @@ def bench(
     if sum((shape is not None, shapes_file is not None, grid)) > 1:
         raise fail("E684", "--shape, --shapes-file and --grid each say what is measured", "give one of them")
     seconds = read_seconds(time) if time else None
-    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), words(algorithms or ("auto" if grid else "plan")))
+    asked = words(algorithms or ("auto" if grid else "plan"))
+    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), asked, read_accuracy(accuracy))
     file = file_of(json_file)
     require_pages(html, svg, file, png, unread=device_files())
     measuring.require_gpu()

@@ -9,11 +9,12 @@ from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
 from bilinear.ir.integer_kernel import LargestIntegersKernel
 from bilinear.ir.kernel import Grid, LinearKernel, PartsKernel, ProductKernel, ThinKernel
 from bilinear.ir.loading_kernel import LoadingKernel
+from bilinear.ir.projection_kernel import CheckKernel
 from bilinear.ir.residue_kernel import ResidueKernel
 
 Kernel = LinearKernel | ProductKernel
-InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel
-"""Kernels that look at the inputs."""
+InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
+"""Kernels that look at matrices, and write none of them."""
 DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 
@@ -36,7 +37,7 @@ class Launch:
 class PlainLaunch:
     """One launch of a kernel that has no table."""
 
-    kernel: ScanKernel | DigestKernel | LargestIntegersKernel | DirectKernel
+    kernel: ScanKernel | DigestKernel | LargestIntegersKernel | CheckKernel | DirectKernel
     grid: Grid
     first: int = field(default=0, init=False)
     stage: None = field(default=None, init=False)

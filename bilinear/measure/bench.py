@@ -176,7 +176,10 @@ class _Bench:
         runs: dict[What, Call] = {}
         trusts: dict[What, Trust] = {}
         for what, (case, plan) in distinct.items():
-            call = partial(matmul, *arrays) if case.by_auto else partial(matmul, *arrays, plan=plan)
+            plain: Call = partial(matmul, *arrays)
+            if case.accuracy is not None:
+                plain = partial(matmul, *arrays, accuracy=case.accuracy)  # type: ignore[arg-type]  # a class, or a bound
+            call: Call = plain if case.by_auto else partial(matmul, *arrays, plan=plan)
             try:
                 trusts[what] = trust_of(call, plan, *arrays)
             except MemoryError as error:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -28,7 +28,7 @@ from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device import Device
 from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan, Thin
-from bilinear.planner.problem import Problem
+from bilinear.planner.problem import Problem, require_accuracy
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 
@@ -41,17 +41,19 @@ WORTH_A_POOL = 4
 class Case:
     """What to measure on a problem: the planner's choice within limits, pinned levels, or a plain `matmul` call.
 
-    `asked` names it: `plan`, `auto`, or the levels. `budget` limits the workspace in units of C's size (None: the device's memory).
+    `asked` names it: `plan`, `auto`, or the levels. `budget` limits the workspace in units of C's size (None: the device's memory), and
+    `accuracy` the error, as in `matmul`.
     """
 
     inputs: str = "preserve"
     budget: float | None = None
     levels: tuple[str, ...] = ()
     asked: str = "plan"
+    accuracy: float | str | None = None
 
     @property
     def by_auto(self) -> bool:
-        """True if only the arrays are given."""
+        """True if only the arrays, and perhaps an accuracy, are given."""
         return self.asked == "auto"
 
 
@@ -72,9 +74,17 @@ class Task:
         return f"{'x'.join(map(str, self.shape))} {self.dtype}"
 
 
-def tasks_for(sizes: str, file: Path | None, is_grid: bool, dtypes: Sequence[str], algorithms: Sequence[str]) -> tuple[Task, ...]:
-    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682)."""
-    cases = tuple(case for word in algorithms for case in asked_cases(word))
+def tasks_for(
+    sizes: str,
+    file: Path | None,
+    is_grid: bool,
+    dtypes: Sequence[str],
+    algorithms: Sequence[str],
+    accuracy: float | str | None = None,
+) -> tuple[Task, ...]:
+    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is no accuracy."""
+    require_accuracy(accuracy)
+    cases = tuple(replace(case, accuracy=accuracy) for word in algorithms for case in asked_cases(word))
     if is_grid:
         return tuple(Task(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
     shapes = read_sizes(sizes) if file is None else read_shapes_file(file)
@@ -106,7 +116,8 @@ def choose(task: Task, case: Case, device: Device) -> Plan:
     m, k, n = task.shape
     budget = None if case.budget is None else int(case.budget * m * n * ELEMENTS[task.dtype].bytes)
     known = None if case.by_auto else device
-    return auto.plan(m, k, n, task.dtype, device=known, inputs=case.inputs, workspace=budget, levels=case.levels or None)
+    options = {"inputs": case.inputs, "workspace": budget, "accuracy": case.accuracy, "levels": case.levels or None}
+    return auto.plan(m, k, n, task.dtype, device=known, **options)  # type: ignore[arg-type]  # each of its own type
 
 
 def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:

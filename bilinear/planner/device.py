@@ -80,6 +80,9 @@ class DigitRates:
     product: Table
     start: float
     direct: float
+    uneven: float
+    loading: float
+    tail: float
     search: float
     expansion: Table
     recomposition: Table

@@ -242,7 +242,7 @@ _POINTS: Fields = {
 _THIN: Fields = {"tail": read_share, "library": _library}
 _DIGITS: Fields = {
     "search": read_share,
-    **dict.fromkeys(("start", "direct", "launch"), read_not_negative),
+    **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "launch"), read_not_negative),
 }
 _MODES: Fields = {
     **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),

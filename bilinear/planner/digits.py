@@ -138,11 +138,30 @@ def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, 
         results = m * n * itemsize * (2 if problem.accumulate else 1)
         passes += blocks * (g.product_bytes + results) / at(rates.recomposition, g.rank)
     size = (problem.m * problem.k * problem.n) ** (1 / 3)
-    seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size)
+    seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
     return seconds * 1e3 + (blocks * (6 if g.is_direct else 7) * rates.launch + device.call) * 1e-3
 
 
-def product_seconds_of_digits(g: DigitGeometry, device: Device, rates: DigitRates, size: float) -> float:
-    """The seconds of the products of a block alone, of a multiply of this size: a tile at a time on every multiprocessor, in waves."""
+def product_seconds_of_digits(
+    g: DigitGeometry, device: Device, rates: DigitRates, size: float, is_even: bool = True, loaded_uneven: int = 0
+) -> float:
+    """The seconds of the products of a block alone, of a multiply of this size: a tile at a time on every multiprocessor, in waves.
+
+    `is_even`: whether rows of C are multiples of 16 bytes; `loaded_uneven`: of how many operands that the product itself cuts they are not.
+    """
     tile = 2 * g.tile.m * g.tile.n * g.tile.k * g.slices * device.processors / (at(rates.product, size) * 1e12)
-    return ceil(g.tiles / device.processors) * (tile + (rates.start + (rates.direct if g.is_direct else 0.0)) * 1e-6)
+    tile *= 1 + rates.loading * loaded_uneven
+    write = (rates.direct + (0.0 if is_even else rates.uneven)) * 1e-6 if g.is_direct else 0.0
+    return ceil(g.tiles / device.processors) * (tile + rates.start * 1e-6 + write) + rates.tail * tile
+
+
+def rows_of(problem: Problem) -> dict[str, int]:
+    """The lengths of the rows, as they lie in memory, of A, B and C."""
+    m, k, n = problem.m, problem.k, problem.n
+    sides = {"A": (k, m), "B": (n, k), "C": (n, m)}
+    return {name: by_column if name in problem.column_major else by_row for name, (by_row, by_column) in sides.items()}
+
+
+def is_even(problem: Problem, name: str) -> bool:
+    """Whether the rows of a matrix are multiples of 16 bytes."""
+    return rows_of(problem)[name] * problem.itemsize % 16 == 0

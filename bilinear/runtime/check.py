@@ -16,6 +16,7 @@ from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.runtime.arrays import Kind, adopt, kind_of, multiplies_itself
 from bilinear.runtime.checked import Checked
 from bilinear.runtime.projected import Problem, residuals_exactly, residuals_of_floats
+from bilinear.runtime.projected_rows import residuals_on_gpu
 from bilinear.runtime.thin_products import TINY, UNIT
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
@@ -116,7 +117,7 @@ def check(
 
 def _floats(problem: Problem, c: Array, risk: float) -> Checked:
     """The bounds of floats. Half of the risk belongs to the norm, the other half to all rows at once."""
-    found = residuals_of_floats(problem)
+    found = residuals_on_gpu(problem) or residuals_of_floats(problem)
     rows, count = max(1, found.residual.size), problem.count
     inner = sum(x.shape[-1] + x.shape[-2] for x in (problem.a, problem.b))
     slack = 1 + 8 * UNIT * (inner + rows + count + 100)  # of the norms themselves

@@ -66,8 +66,7 @@ class Residuals:
 
 def residuals_of_floats(problem: Problem) -> Residuals:
     """The projections of floats or complex numbers."""
-    xp, generator = problem.xp, np.random.default_rng(problem.seed)
-    entries = 2 * generator.integers(0, 2**BITS, (problem.c.shape[-1], problem.count), np.int16) - (2**BITS - 1)
+    xp, entries = problem.xp, random_entries(problem.c.shape[-1], problem.count, problem.seed)
     x = whole_numbers(xp, entries, problem.dtype)
     found, scale = [(np.empty(0), np.empty(0))], 0.0
     shared = _vectors_of_b(problem, problem.b[None], x) if problem.b.ndim == 2 else None
@@ -79,7 +78,7 @@ def residuals_of_floats(problem: Problem) -> Residuals:
         sizes = np.linalg.norm(size_a, axis=-1) * _host(size_b) + np.linalg.norm(size_before, axis=-1)
         scale += float((sizes**2).sum())
     residual, error = (np.concatenate(of) for of in zip(*found, strict=True))
-    return Residuals(residual, error, scale**0.5, _longest(entries))
+    return Residuals(residual, error, scale**0.5, longest(entries))
 
 
 def residuals_exactly(problem: Problem) -> Array:
@@ -144,7 +143,12 @@ def _panels(problem: Problem, *matrices: Array) -> Iterator[tuple[Array, ...]]:
         yield tuple(None if x is None else x[:, rows].astype(problem.dtype, copy=False) for x in matrices)
 
 
-def _longest(entries: Array) -> float:
+def random_entries(length: int, count: int, seed: int) -> Array:
+    """The random vectors of a seed: `count` columns of odd integers between -2^BITS and 2^BITS."""
+    return 2 * np.random.default_rng(seed).integers(0, 2**BITS, (length, count), np.int16) - (2**BITS - 1)
+
+
+def longest(entries: Array) -> float:
     """The 2-norm of X, from above: it is the root of the largest eigenvalue of X^T X, whose entries are integers below 2^53."""
     whole = entries.astype(np.float64)
     return float(np.sqrt(np.linalg.eigvalsh(whole.T @ whole)[-1])) * (1 + 1e-9) if whole.size else 1.0

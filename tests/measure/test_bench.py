@@ -32,6 +32,7 @@ from bilinear.measure.bench_launches import launch_times
 from bilinear.measure.bench_shapes import FAMILIES, LARGEST_SIDE, MOST_FLOPS, grid, read_shapes_file, read_sizes
 from bilinear.measure.bench_tasks import AUTO, PLANNED, Case, Task, build_ahead, choose, pinned, tasks_for
 from bilinear.measure.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
+from bilinear.planner.device_files import load_device
 from bilinear.runtime import devices_here
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.recipe import chosen_recipe, fitted_placement
@@ -415,10 +416,20 @@ def test_a_plain_call_is_plain(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
         return matmul(a, b, c, **options)
 
     monkeypatch.setattr(bench, "matmul", spied)
-    for case, options in ((AUTO, ()), (Case(), ("plan",))):
+    exact = replace(AUTO, accuracy="classical")
+    for case, options in ((AUTO, ()), (exact, ("accuracy",)), (Case(), ("plan",))):
         said.clear()
         rows_of(Task((64, 64, 64), "float64", (case,)), effort=Effort(1, 1, launches=False))
         assert said == {options}
+
+
+def test_an_accuracy_is_kept_by_what_is_chosen() -> None:
+    """Pairs of digits are weighed only where an accuracy is asked for, and a bound that nothing keeps is refused."""
+    device, task = load_device("h200"), Task((8192,) * 3, "float32")
+    usual, classical = (choose(task, Case(accuracy=accuracy), device).chosen for accuracy in (None, "classical"))
+    assert (usual.tile, classical.tile) == ("residues7", "pairs")
+    with pytest.raises(BilinearError, match="E5"):
+        choose(task, Case(accuracy=1e-30), device)
 
 
 def test_time_that_is_over_leaves_the_rest_out(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
