@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.options import Output, progress_bar, read_seconds, read_shape, seed_of_a_search
+from bilinear.cli.options import Output, interrupted_by_sigterm, progress_bar, read_seconds, read_shape, seed_of_a_search
 from bilinear.errors import BilinearError, fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
@@ -50,7 +50,7 @@ def discover(
     task = Task(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
     require_files(output or Path("walk.bl"), state, file_of(json_file))
     cache = default_cache().folder
-    with progress_bar() as progress:
+    with interrupted_by_sigterm(), progress_bar() as progress:
         found = discover(task, seconds, folder=cache and cache / "discovery", state=state, progress=progress)
     written = _write(found, output) if found.reached or best else None
     answer(json_file, lambda: json.dumps(_facts(found, written), indent=1), lambda: _told(found, written))

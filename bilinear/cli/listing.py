@@ -98,11 +98,13 @@ def _own_names() -> list[str]:
 
 def add(file: Annotated[str, typer.Argument(help="A .bl file, or FILE.bl:NAME.")]) -> None:
     """Add an algorithm of your own, proved: `auto`, `plan --levels`, `tune --shape` and `combine` use it like a shipped one."""
+    from bilinear.frontend.files import own
     from bilinear.planner.own import add
 
+    before = own()
     with waiting("proving, and counting what its levels cost"):
         name, place = add(file)
-    say(f"{name} is added, and kept as {place}")
+    say(f"{name} {'replaces the one of that name' if name in before else 'is added'}, and {'is ' * (name in before)}kept as {place}")
 
 
 def remove(
@@ -140,7 +142,8 @@ def _list_own(json_file: Path | None) -> None:
             say(f"warning: {name} is damaged ({what}): add it again, or `bilinear remove {name}`", error=True)
 
     def told() -> str:
-        cells = [(*(str(r[of])[:16] or "-" for of in ("name", "format", "scheme_sha256", "schedule_sha256")), len(r["ways"])) for r in rows]
+        hashed = [(str(r["scheme_sha256"])[:16], str(r["schedule_sha256"])[:16] or "-") for r in rows]
+        cells = [(r["name"], r["format"], *both, len(r["ways"])) for r, both in zip(rows, hashed, strict=True)]
         none = "there are none; `bilinear add FILE.bl` adds one"
         return "\n".join(aligned(cells, ("name", "format", "scheme", "schedule", "ways"))) if rows else none
 

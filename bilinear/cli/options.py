@@ -161,6 +161,21 @@ def ends_on_sigterm() -> Iterator[None]:
         signal(SIGTERM, before)
 
 
+@contextmanager
+def interrupted_by_sigterm() -> Iterator[None]:
+    """While the context lasts, SIGTERM, which ends the jobs of a cluster, does what Ctrl-C does; a second one ends everything at once."""
+
+    def interrupt(*_: object) -> None:
+        signal(SIGTERM, SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = signal(SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal(SIGTERM, before)
+
+
 def device_files(named: str = "") -> tuple[str, ...]:
     """The device description file named here or in BILINEAR_DEVICE, if any."""
     file = named or os.environ.get("BILINEAR_DEVICE", "")

@@ -36,7 +36,7 @@ from bilinear.cli.options import (
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.places import require_files
+from bilinear.places import goes_straight, require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ def verify(
     from bilinear.reporting.complex_report import ALGORITHMS, complex_report
     from bilinear.reporting.examine import certificate_of
     from bilinear.reporting.gram_report import gram_report
+    from bilinear.reporting.rocq_kernel import require_file_name
 
     if algorithm in ALGORITHMS:
         _verify_map(lambda: complex_report(algorithm), f"{algorithm} multiplies complex numbers", json_file, other_options)
@@ -168,6 +169,8 @@ def verify(
         _verify_map(lambda: gram_report(scheme), f"{scheme.name} computes A*A^T", json_file, other_options)
         return
     require_pages(html, svg, certificate, rocq, file_of(json_file))
+    if rocq is not None and not goes_straight(rocq):
+        require_file_name(rocq)
     inputs = inputs or natural_inputs(loaded.schedule)
     with waiting("proving"):
         report, error = _examined(loaded, depth, inputs, accuracy)

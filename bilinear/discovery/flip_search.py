@@ -30,8 +30,10 @@ from bilinear.verify.scheme import prove_scheme
 
 ROUND = 2**19
 """Steps of a walker in a round: about a tenth of a second."""
-KEPT_EVERY = 30.0
-"""Seconds between two writings of the state file."""
+KEPT_EVERY = 1.0
+"""Seconds between two writings of the state file, where the rank stays the same."""
+LEAST_SHARE = 20
+"""From one writing to the next the walk takes at least so many times as long as the writing."""
 
 Progress = Callable[[str, int, int], None]
 
@@ -65,9 +67,9 @@ def discover(
     """Walk until a scheme of the task's rank is found or the time is over; Ctrl-C also ends the walk and keeps its result.
 
     `folder` keeps the compiled walk; the seconds of compilation are not counted. If the file `state` exists, the walk goes on from there;
-    it is written every half minute and at the end. Raises `BilinearError`: E660 if the rank is no sensible goal, E661 if the format is
-    too large, E662 without numba, E740 and E741 if no walk goes over the ring or begins at the start, E742 if `state` is no state of this
-    search.
+    it is written whenever the rank has fallen, every second, and at the end. Raises `BilinearError`: E660 if the rank is no sensible goal,
+    E661 if the format is too large, E662 without numba, E740 and E741 if no walk goes over the ring or begins at the start, E742 if `state`
+    is no state of this search.
     """
     task.require()
     begin = binary_walker if task.ring == "Z/2" else ternary_walker
@@ -93,15 +95,17 @@ class _Search:
     def run(self, seconds: float, keep: Callable[[], None] = lambda: None) -> Found:
         """Walk, and call `keep` now and then and at the end."""
         begin = last = time.monotonic()
-        interrupted = False
+        rank, writing, interrupted = self.best.rank, 0.0, False
         with ThreadPoolExecutor(min(len(self.walkers), _cores())) as pool:
             try:
                 while not self._is_over and self._round(pool, begin, seconds):
                     if not self._is_over:
                         self.kept = State.of(self.walkers, self.best)
-                    if time.monotonic() - last > KEPT_EVERY:
+                    now, wait_for = time.monotonic(), 0.0 if self.best.rank < rank else KEPT_EVERY
+                    if now - last >= max(wait_for, LEAST_SHARE * writing):
                         keep()
-                        last = time.monotonic()
+                        last, rank = time.monotonic(), self.best.rank
+                        writing = last - now
             except KeyboardInterrupt:
                 interrupted = True
                 self.halt[0] = -1

@@ -68,7 +68,7 @@ def read_state(path: Path, task: Task, walkers: Sequence[AnyWalker]) -> Best:
     Raises `BilinearError` (E742) if the file cannot be read, is no state, or is one of another search.
     """
     try:
-        content = json.loads(read_bounded(path, MOST_BYTES))
+        content = _content(read_bounded(path, MOST_BYTES))
         if not isinstance(content, dict) or content.get("version") != VERSION:
             raise _StateError(f"it does not say that it is one: version {VERSION!r}")
         _require_search(content.get("search"), _search(task))
@@ -87,6 +87,15 @@ def read_state(path: Path, task: Task, walkers: Sequence[AnyWalker]) -> Best:
             else "a field is missing or wrong"
         )
         raise refused(path, reason or "it cannot be read") from None
+
+
+def _content(data: bytes) -> object:
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise _StateError(f"it is damaged or cut off at character {error.pos}") from None
+    except UnicodeDecodeError as error:
+        raise _StateError(f"it is damaged at byte {error.start}") from None
 
 
 def refused(path: Path, reason: str) -> BilinearError:

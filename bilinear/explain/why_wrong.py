@@ -104,7 +104,7 @@ class Explanation:
     def notes(self) -> tuple[str, ...]:
         """The facts, one a note."""
         ring = (f"as it is written it holds over {', '.join(self.holds_over)}",) if self.holds_over else ()
-        return (*map(str, self.groups), *self.facts, *(confusion.text for confusion in self.confusions), *self._counted(), *ring)
+        return (*map(str, self.groups), *self.facts, *(confusion.text for confusion in self.confusions), *self.counted, *ring)
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -117,7 +117,9 @@ class Explanation:
             told.append(f"if {self.holds_over[0]} is the ring that is meant, say so in the header: over {self.holds_over[0]}")
         return tuple(told)
 
-    def _counted(self) -> tuple[str, ...]:
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """How many repairs there are, if there is more than one."""
         if self.count < 2:
             return ()
         size = len(self.repairs[0].edits)

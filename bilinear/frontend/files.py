@@ -147,7 +147,7 @@ def shipped_transposed() -> dict[str, Path]:
 def own() -> dict[str, Path]:
     """The algorithms that the user has added (`bilinear add`), by name."""
     folder = own_folder()
-    return {} if folder is None else {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}"))}
+    return {} if folder is None else {path.stem: path for path in sorted(folder.glob(f"*{SUFFIX}")) if not path.is_dir()}
 
 
 def split(asked: str) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from bilinear.interchange.formats import entries_of, format_of
 from bilinear.interchange.importing import Imported, import_file
 from bilinear.interchange.plinopt import partners
 from bilinear.ir.scheme import Scheme
+from bilinear.verify.scheme import prove_scheme
 
 log = logging.getLogger("bilinear")
 NO_SCHEME = "E125"
@@ -26,13 +27,13 @@ Progress = Callable[[str, int, int], None]
 
 
 def shipped_schemes() -> list[Entry]:
-    """The schemes among the shipped algorithms, and among those that the user has added. One of the latter that is damaged is left out,
-    and logged.
+    """The schemes among the shipped algorithms, and among those that the user has added. One of the latter that is damaged or wrong is left
+    out, and logged.
     """
     found, added = [], own()
     for name, path in (shipped() | added).items():
         try:
-            schemes = schemes_in(path)
+            schemes = _proved(schemes_in(path)) if name in added else schemes_in(path)
         except BilinearError as error:
             if name not in added:
                 raise
@@ -49,8 +50,8 @@ def schemes_of(
 ) -> list[Entry]:
     """The schemes of files and folders, by path; published tables are proved as they are read.
 
-    A file without a scheme is an error if it was named itself (the readers' errors). In a folder it is skipped; a skipped `.bl` file is
-    reported, because it was meant to hold one.
+    A file without a scheme is an error if it was named itself (the readers' errors). In a folder it is skipped, as is a `.bl` file with a
+    wrong scheme; a skipped `.bl` file is reported, because it was meant to hold one.
     """
     found: list[Entry] = []
     for place in places:
@@ -61,28 +62,39 @@ def schemes_of(
         for number, path in enumerate(paths):
             progress(path.name, number, len(paths))
             try:
-                found += _of_file(path)
+                entries = _of_file(path, explain=False)
+                if path.suffix == SUFFIX:
+                    _proved(scheme for _, scheme in entries)
+                found += entries
             except BilinearError as error:
                 if path.suffix == SUFFIX and error.diagnostics[0].code != NO_SCHEME:
                     tell(path, error)
     return found
 
 
-def _of_file(path: Path) -> list[Entry]:
+def _proved(schemes: Iterable[Scheme]) -> list[Scheme]:
+    """The schemes, each of which multiplies (E301)."""
+    found = list(schemes)
+    for scheme in found:
+        prove_scheme(scheme).require()
+    return found
+
+
+def _of_file(path: Path, explain: bool = True) -> list[Entry]:
     if path.suffix == SUFFIX:
         schemes = schemes_in(path)
         if not schemes:
             raise fail(NO_SCHEME, f"{path} holds no scheme", "a schedule is made of a scheme: name the file of that")
         return [(f'"{path}"' if len(schemes) == 1 else f'"{path}:{scheme.name}"', scheme) for scheme in schemes]
-    return list(_published(path))
+    return list(_published(path, explain))
 
 
-def _published(path: Path) -> Iterator[Entry]:
+def _published(path: Path, explain: bool) -> Iterator[Entry]:
     """The schemes of a published file; the first of a set of three files stands for all."""
     if (partners(path) or [path])[0] != path:
         return
     form, _ = format_of(path)
     for entry in entries_of(path, form):
-        result = import_file(path, format=form.name, entry=entry)
+        result = import_file(path, format=form.name, entry=entry, explain=explain)
         if isinstance(result, Imported):
             yield f'"{path}{f"[{entry}]" if entry else ""}"', result.scheme

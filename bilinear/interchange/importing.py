@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.explain.confusions import find_confusions
+from bilinear.explain.why_wrong import explain_scheme
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.formats import HOLD_SEVERAL, Format, Reading, format_of, read
 from bilinear.interchange.other_maps import other_map
@@ -40,12 +40,18 @@ class Imported:
 
 
 def import_file(
-    path: str | Path, *, format: str = "", ring: Ring | None = None, transposed: bool | None = None, entry: str = ""
+    path: str | Path,
+    *,
+    format: str = "",
+    ring: Ring | None = None,
+    transposed: bool | None = None,
+    entry: str = "",
+    explain: bool = True,
 ) -> Imported | Identified:
     """The scheme in a file, proved, or another bilinear map in it, identified.
 
     What is not given is tried: the other orientation of C, and Z/p if the scheme holds modulo a prime. Raises `BilinearError`: the readers'
-    errors, and E356 if no reading multiplies.
+    errors, and E356 if no reading multiplies; it says which coefficient is wrong, unless `explain` is false, which saves seconds.
     """
     where = Path(path)
     form, how = format_of(where, format)
@@ -55,7 +61,7 @@ def import_file(
     if other is not None:
         return other
     reading = read(where, form, entry, ring, transposed)
-    return prove_reading(reading, form, how, ring, transposed)
+    return prove_reading(reading, form, how, ring, transposed, explain)
 
 
 def import_scheme(
@@ -86,15 +92,15 @@ def known_ring(text: str | None) -> Ring | None:
     return ring
 
 
-def prove_reading(reading: Reading, form: Format, how: str, ring: Ring | None, transposed: bool | None) -> Imported:
-    """The first reading that multiplies, among those compatible with what was given (E356)."""
-    for number, (scheme, orientation, found) in enumerate(_readings(reading, ring, transposed)):
+def prove_reading(reading: Reading, form: Format, how: str, ring: Ring | None, transposed: bool | None, explain: bool = True) -> Imported:
+    """The first reading that multiplies, among those compatible with what was given (E356); the error says where, if it is to explain."""
+    tried: list[tuple[Scheme, SchemeProof]] = []
+    for scheme, orientation, found in _readings(reading, ring, transposed):
         proof = prove_scheme(scheme)
         if proof.holds:
             return Imported(scheme, proof, form, how, orientation, found)
-        if number == 0:
-            first = proof
-    raise _refused(reading, first, ring, transposed)
+        tried.append((scheme, proof))
+    raise _refused(reading, tried, ring, transposed, explain)
 
 
 Way = tuple[Scheme, bool, tuple[str, ...]]
@@ -145,13 +151,25 @@ def turned(scheme: Scheme, transposed: bool) -> Scheme:
     return replace(scheme, w=LinearMap(w.inputs, tuple(w.outputs[place] for place in places), w.steps, w.names))
 
 
-def _refused(reading: Reading, proof: SchemeProof, ring: Ring | None, transposed: bool | None) -> BilinearError:
-    """Why no reading multiplies, and which one would if it were allowed."""
-    scheme = reading.scheme
-    hints = [f"with {told} it holds" for told in _otherwise(reading, ring, transposed)]
-    confusions = () if hints else find_confusions(scheme)
-    notes = [f"the coefficient of {proof.failures[0]}", *(c.text for c in confusions)]
-    hints += [f"{c.action} makes it correct" for c in confusions]
+def _refused(
+    reading: Reading, tried: Sequence[tuple[Scheme, SchemeProof]], ring: Ring | None, transposed: bool | None, explain: bool
+) -> BilinearError:
+    """Why no reading multiplies, and which one would if it were allowed; else, if asked, where the nearest one is wrong."""
+    otherwise = _otherwise(reading, ring, transposed)
+    (scheme, proof), nearest = tried[0], min(tried, key=lambda one: len(one[1].failures))
+    if not otherwise and 2 * len(nearest[1].failures) < len(proof.failures):
+        scheme, proof = nearest
+    notes, hints = [f"the coefficient of {proof.failures[0]}"], [f"with {told} it holds" for told in otherwise]
+    if not otherwise and explain:
+        found = explain_scheme(scheme, proof)
+        if scheme is not tried[0][0]:
+            notes.insert(0, "with the other orientation of C far fewer equations fail, so that is the one meant here")
+        notes += [f"all that fail point at {group.points_at}" for group in found.groups if not found.groups[1:]]
+        if found.repairs or len(found.groups) == 1:
+            notes.append(f"{scheme.products[0]} is the first product of the file")
+        notes += [*found.facts, *(c.text for c in found.confusions), *found.counted]
+        hints += [f"{c.action} makes it correct" for c in found.confusions]
+        hints += [f"{'or ' * (number > 0)}{repair} makes it correct" for number, repair in enumerate(found.repairs)]
     many = f"{len(proof.failures)} of {proof.equations}" if proof.complete else f"at least {len(proof.failures)} of {proof.equations}"
     message = f"{scheme.name} {scheme.format} over {proof.ring} does not multiply: {many} Brent equations fail"
     if ring is None and proof.valid_over:

@@ -102,7 +102,7 @@ def _of_a_set(session: _Survey, path: Path, form: str) -> Row:
 
 def _imported(path: Path, name: str, form: str, entry: str = "") -> Row:
     try:
-        result = import_file(path, format=form, entry=entry)
+        result = import_file(path, format=form, entry=entry, explain=False)
     except BilinearError as error:
         return _not_read(name, form, error)
     if isinstance(result, Identified):

@@ -19,7 +19,17 @@ from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import too_inaccurate
 from bilinear.planner.plan import CUBLAS, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
-from bilinear.planner.ways import Way, algorithm_named, follows_from_names, forget_changed_files, full_names, hashes, lowered, strategies
+from bilinear.planner.ways import (
+    Way,
+    algorithm_named,
+    follows_from_names,
+    forget_changed_files,
+    full_names,
+    hashes,
+    lowered,
+    require_sound,
+    strategies,
+)
 from bilinear.resources import implementation_sha256
 
 if TYPE_CHECKING:
@@ -38,15 +48,20 @@ That is at most (1 + SUMMED)^t.
 def half_plan(problem: Problem, device: str, levels: tuple[str, ...] | None = None) -> Plan:
     """The plan of a product of 16-bit matrices on a GPU; `levels` are run if they are named.
 
-    Raises `BilinearError`: E519 if the chosen way is less accurate than is asked for, E543 for levels that do not fit the limits, and what
-    `algorithm_named` and the lowering raise.
+    Raises `BilinearError`: E519 if the chosen way is less accurate than is asked for, E528 for coefficients that the type cannot hold, E543
+    for levels that do not fit the limits, and what `algorithm_named`, the proofs and the lowering raise.
     """
+    from bilinear.lowering.prepare import Level, prepare_levels
+
     forget_changed_files()
     library = _judged(Candidate((), "preserve", LIBRARY, None, 0, _classical(problem.k, problem.dtype), probable=1.0), problem)
     if levels is not None:
         if not levels:
             raise fail("E543", "no level is named", 'give algorithms, such as ("winograd",)')
-        named = _judged(_candidate(full_names(levels), problem), problem)
+        levels = full_names(levels)
+        prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), "preserve")
+        require_sound(levels, problem.dtype)
+        named = _judged(_candidate(levels, problem), problem)
         if named.why:
             raise fail("E543", f"{named.name}: {named.why}", "allow more, or choose other levels")
         first = replace(named, why="asked for: no time is known")

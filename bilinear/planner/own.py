@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import IN_ARRAYS
 from bilinear.planner.profiles import OutlineEntry, OwnRecord, entry_of, outline_of, way_key
 from bilinear.planner.ways import Way, algorithm_named, forget_changed_files, forget_names, full_names, hashes
 from bilinear.resources import implementation_sha256, own_folder
@@ -26,10 +27,12 @@ def add(file: str) -> tuple[str, Path]:
     """Keep the algorithm of a `.bl` file, proved, as one of the user's own; returns its name and place.
 
     It is written as text that needs no other file. Raises `BilinearError`: E576 if its name is that of a shipped algorithm or no name, E612
-    if nothing can be written, and the errors of what cannot be read, proved or run.
+    if nothing can be written, E528 if float32 cannot hold its coefficients, and the errors of what cannot be read, proved or run.
     """
     from bilinear.frontend.algorithms import is_file_name
 
+    if Path(file).is_dir():
+        raise fail("E576", f"{file!r} is a folder, and one algorithm is added at a time", "name a .bl file in it")
     if not is_file_name(file):
         raise fail("E576", f"{file!r} is no .bl file", "`bilinear import` writes one from a published table")
     forget_changed_files()
@@ -116,8 +119,11 @@ def _outlines(file: str, name: str) -> dict[str, OutlineEntry]:
 
 def _proved_outline(way: Way) -> OutlineEntry:
     """The outline of a way. Raises `BilinearError` if a proof fails, the levels cannot run, or there are too many products."""
+    from bilinear.lowering.coefficients import require_elements
     from bilinear.lowering.prepare import Level, prepare_levels
 
     loaded = [algorithm_named(name) for name in way.levels]
-    prepare_levels(tuple(Level(x.scheme, x.schedule) for x in loaded), way.inputs)
+    schedule = prepare_levels(tuple(Level(x.scheme, x.schedule) for x in loaded), way.inputs)
+    for dtype in IN_ARRAYS:  # `auto` weighs it for each of them
+        require_elements(loaded[0].scheme, schedule.coefficients, dtype, "f")
     return entry_of(outline_of(way))

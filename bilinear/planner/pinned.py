@@ -21,7 +21,7 @@ from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.residues import RESIDUES, residue_candidate, residues_for
-from bilinear.planner.ways import Way, algorithm_named, authored, forget_changed_files, full_names
+from bilinear.planner.ways import Way, algorithm_named, authored, forget_changed_files, full_names, require_sound
 from bilinear.resources import implementation_sha256
 
 
@@ -32,7 +32,8 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     no level: products are of digits.
 
     Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
-    below each other, E501 for too many products, E787 for products that do not multiply a complex type.
+    below each other, E501 for too many products, E528 for coefficients that the type cannot hold, E787 for products that do not multiply a
+    complex type.
     """
     from bilinear.frontend.algorithms import is_file_name
     from bilinear.frontend.files import own, shipped
@@ -50,11 +51,12 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     levels = full_names(levels)
     if len(levels) > MOST_LEVELS:
         raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
-    if problem.dtype in COMPLEX and products is not None:
-        return _pinned_complex(problem, device, levels, products)
     if products is not None:
-        return _pinned_digits(problem, device, levels, products)
+        require_sound(levels, problem.dtype)
+        pinned = _pinned_complex if problem.dtype in COMPLEX else _pinned_digits
+        return pinned(problem, device, levels, products)
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
+    require_sound(levels, problem.dtype)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)
     way, weighed = Way(levels, problem.inputs if writes else "preserve"), Weighing(problem, device, explain=True)
     found = weighed.figures(way)

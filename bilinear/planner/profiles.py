@@ -123,7 +123,7 @@ def own_outlines() -> Mapping[str, OutlineEntry]:
 def own_records() -> dict[str, OwnRecord]:
     """What is kept of each algorithm that the user has added, read once a process. What another version wrote is left out, and logged."""
     folder, found = own_folder(), dict[str, OwnRecord]()
-    for path in sorted(folder.glob("*.bl")) if folder is not None else ():
+    for path in sorted(path for path in folder.glob("*.bl") if not path.is_dir()) if folder is not None else ():
         try:
             record = json.loads(read_bounded(path.with_suffix(".json")))
             same = record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()

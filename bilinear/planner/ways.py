@@ -73,6 +73,20 @@ def full_names(levels: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(str(Path(name).absolute()) if is_file_name(name) else name for name in levels)
 
 
+def require_sound(levels: tuple[str, ...], dtype: str) -> None:
+    """Refuse levels with a scheme that is wrong (E301), or with coefficients that a type, or that of its parts, cannot hold (E528)."""
+    from bilinear.ir.element import COMPLEX
+    from bilinear.lowering.coefficients import require_elements
+    from bilinear.lowering.prepare import proved
+
+    part = COMPLEX[dtype].name if dtype in COMPLEX else dtype
+    for name in levels:
+        scheme = algorithm_named(name).scheme
+        proved(scheme)
+        if not scheme.ring.modulus and not scheme.ring.is_approximate:  # those are refused where they are lowered
+            require_elements(scheme, (c for table in scheme.tables for form in table for _, c in form), part, "f")
+
+
 @lru_cache(maxsize=64)
 def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """For each level the hashes of its scheme and of its schedule; the latter is empty if there is none."""

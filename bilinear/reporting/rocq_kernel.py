@@ -18,6 +18,16 @@ TOLD = 400
 """The most characters that are repeated of what the proof assistant says."""
 
 
+def require_file_name(place: Path) -> None:
+    """Refuse a file that `coqc` does not take whatever it holds (E788): its name has to be an identifier and end with `.v`."""
+    if place.suffix == ".v" and not place.stem.startswith("'") and place.stem.replace("'", "").isidentifier():
+        return
+    fitting = re.sub(r"\W", "_", place.name.removesuffix(".v"), flags=re.ASCII)
+    fitting = fitting if fitting.isidentifier() else f"scheme_{fitting}"
+    message = f"coqc does not take a file of the name {place.name!r}: letters, digits and _ before .v, no digit first"
+    raise fail("E788", message, f"name it {place.with_name(f'{fitting}.v')}")
+
+
 def accepted_by(text: str) -> str:
     """Which proof assistant accepted every theorem of a file without axioms, in words.
 

@@ -140,3 +140,13 @@ def test_what_is_written_is_what_is_asked_for_elsewhere(shell: Shell, tmp_path: 
     assert status == 0 and "NO" not in out, err
     status, _, err = shell("show", "strassen (+n) winogradd")
     assert status == 1 and "did you mean winograd" in err
+
+
+def test_a_wrong_scheme_in_a_folder_is_told_and_passed_over(shell: Shell, tmp_path: Path) -> None:
+    """It has fewer additions than every right one, so it would be taken."""
+    (tmp_path / "wrong.bl").write_text("scheme wrong <2,2,2;6>\n" + "".join(f"  M{p}: 1 0 0 0 | 1 0 0 0 | 1 0 0 0\n" for p in range(6)))
+    status, out, told = shell("combine", "2", tmp_path)
+    assert status == 0 and out.startswith("7 products in place of 8")
+    assert told.startswith(f"{tmp_path}/wrong.bl is passed over: wrong is not a multiplication:") and "(E301)" in told
+    status, _, told = shell("combine", "2", tmp_path / "wrong.bl")
+    assert status == 1 and "error[E301]: wrong is not a multiplication" in told

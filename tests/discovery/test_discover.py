@@ -89,23 +89,29 @@ def test_nothing_below_the_classical_rank_is_said(shell: Shell, tmp_path: Path, 
 
 
 @pytest.mark.parametrize("best", [True, False])
-def test_ctrl_c_ends_with_what_was_reached(shell: Shell, monkeypatch: pytest.MonkeyPatch, best: bool) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_or_sigterm_ends_with_what_was_reached(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, best: bool, tmp_path: Path
+) -> None:
     @contextmanager
     def interrupting() -> Iterator[Callable[[str, int, int], None]]:
         def progress(text: str, done: int, of: int) -> None:
             if text.startswith("<3,3,3>: rank 2") and not text.startswith("<3,3,3>: rank 27"):
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), sent)
 
         yield progress
 
     monkeypatch.setattr(discovering, "progress_bar", interrupting)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
     try:
-        status, out, err = shell("3,3,3", "--rank", 19, "--json", *(["--best"] if best else []))
+        before = signal.getsignal(signal.SIGTERM)
+        status, out, err = shell("3,3,3", "--rank", 19, "--json", "--state", tmp_path / "walk.json", *(["--best"] if best else []))
+        assert signal.getsignal(signal.SIGTERM) is before
     finally:
         signal.signal(signal.SIGINT, handler)
     facts: Any = json.loads(out)
     assert status == 130 and err == "" and 19 < facts["rank"] < 27
+    assert json.loads((tmp_path / "walk.json").read_text())["best"]["rank"] == facts["rank"]
     assert (facts["file"] is not None) == best
     if best:
         assert prove_scheme(load(facts["file"]).scheme).holds

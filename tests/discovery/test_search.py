@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 import time
@@ -152,6 +154,23 @@ def test_an_interrupt_ends_with_what_was_reached(monkeypatch: pytest.MonkeyPatch
     assert found.interrupted and not found.reached
     assert multiplies(scheme_of(found)) and found.rank < 27 and found.seconds < 30
     assert told[0] == "compiling the walk (once)" and told[-1] == f"<3,3,3>: rank {found.rank}, looking for 19"
+
+
+def test_a_lower_rank_is_written_before_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the state is kept otherwise: a process that is killed then has lost no rank."""
+    monkeypatch.setattr(flip_search, "ROUND", 2**10)
+    monkeypatch.setattr(flip_search, "KEPT_EVERY", 1e9)
+    monkeypatch.setattr(flip_search, "LEAST_SHARE", 0)
+    path, kept, told = tmp_path / "walk.json", [27], [27]
+
+    def progress(text: str, done: int, of: int) -> None:
+        found = re.search(r"rank ([0-9]+)", text)
+        if found is not None and int(found[1]) != told[-1]:
+            told.append(int(found[1]))
+            kept.append(json.loads(path.read_text())["best"]["rank"])
+
+    assert discover(Task((3, 3, 3), 24, seed=1), state=path, progress=progress).reached
+    assert kept == told and len(told) > 2
 
 
 @pytest.mark.parametrize(

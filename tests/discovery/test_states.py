@@ -51,8 +51,10 @@ def changed(change: Callable[[Any], object]) -> Callable[[str], str]:
 
 
 BAD: list[tuple[Callable[[str], str], str]] = [
-    (lambda text: text[:50], "a field is missing or wrong"),
-    (lambda text: "", "a field is missing or wrong"),
+    (lambda text: text[:100], "it is damaged or cut off at character 100"),
+    (lambda text: text[:-3], "it is damaged or cut off at character "),
+    (lambda text: "", "it is damaged or cut off at character 0"),
+    (lambda text: "{\udcff" + text, "it is damaged at byte 1"),
     (lambda text: "[" * 100_000, "a field is missing or wrong"),
     (lambda text: "[1, 2]", "it does not say that it is one"),
     (changed(lambda c: c.update(version="bilinear walk 0")), "it does not say that it is one"),
@@ -83,7 +85,7 @@ BAD: list[tuple[Callable[[str], str], str]] = [
 def test_what_is_no_state_of_the_search_is_refused(tmp_path: Path, edit: Callable[[str], str], reason: str) -> None:
     path = tmp_path / "walk.json"
     kept(path)
-    path.write_text(edit(path.read_text()))
+    path.write_text(edit(path.read_text()), errors="surrogateescape")
     with pytest.raises(BilinearError) as refused:
         read_state(path, TASK, walkers_of(TASK))
     (diagnostic,) = refused.value.diagnostics

@@ -148,3 +148,33 @@ def test_what_is_too_large_is_not_examined(monkeypatch: pytest.MonkeyPatch) -> N
     assert find_focus(load("dps_444").scheme) is None
     assert find_focus(load("karstadt_schwartz").scheme) is None
     assert find_focus(load("accurate_sqrt3").scheme) is None
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_term_that_is_missing_is_told_where_one_term_is_left(name: str) -> None:
+    lines, generator = print_scheme(load(name).scheme).splitlines(), random.Random(name)
+    pairs = [i for i, line in enumerate(lines) if re.fullmatch(r" *[STU]\w* = \w+ [+-] \w+", line)]
+    for at in generator.sample(pairs, 6):
+        wrong = "\n".join([*lines[:at], " ".join(lines[at].split()[:3]), *lines[at + 1 :]]) + "\n"
+        read = scheme_of(wrong)
+        explanation = explain_scheme(read, prove_scheme(read))
+        first = explanation.repairs[0].edits[0]
+        assert first.span is not None and (first.kind, first.span.line) == ("add", at + 1)
+        for repair in explanation.repairs:
+            assert multiplies(scheme_of(patched(wrong, repair.patches)))
+
+
+def test_a_term_that_may_be_missing_in_several_sums_is_told_in_each() -> None:
+    """Z1, Z2 and C11 repair it as well, for each sum is used once; an author names no copy, so that Z2 comes first."""
+    text = "scheme own <1,4,1;4>\n" + "".join(f"  M{p} = A1{p} * B{p}1\n" for p in range(1, 5))
+    wrong = text + "  Z1 = M1 + M4\n  Z2 = M2\n  C11 = Z1 + Z2\n"
+    read = scheme_of(wrong)
+    explanation = explain_scheme(read, prove_scheme(read))
+    assert [str(repair) for repair in explanation.repairs] == [
+        "adding +M3 to Z2 (line 7, column 8)",
+        "adding +M3 to Z1 (line 6, column 8)",
+        "adding +M3 to C11 (line 8, column 9)",
+    ]
+    assert explanation.count == 3
+    for repair in explanation.repairs:
+        assert multiplies(scheme_of(patched(wrong, repair.patches)))

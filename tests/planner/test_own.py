@@ -196,3 +196,72 @@ def test_a_damaged_algorithm_of_ones_own_is_told_and_left_out(shell: Shell, tmp_
 def test_a_folder_is_no_level(tmp_path: Path) -> None:
     with pytest.raises(BilinearError, match="is a folder, and a level is one algorithm"):
         pinned_plan(PROBLEM, load_device("h200"), (str(tmp_path),))
+
+
+OF_EACH_KIND = [("float64", None), ("float16", None), ("float32", "pairs"), ("float64", "residues14"), ("complex64", "pairs")]
+"""Types and products whose plans are made in different ways."""
+
+
+@pytest.mark.parametrize(("dtype", "products"), OF_EACH_KIND)
+@pytest.mark.parametrize(
+    ("first", "second", "ring", "code"),
+    [
+        ("i 0 | 1 0 | -i", "0 1 | 0 1 | 1", "Q[i]", "E528"),  # right, and not for real numbers
+        ("1 0 | 1 0 | 1", "0 1 | 0 1 | 0", "Q", "E301"),
+        ("1 0 | 1 0 | 1", "0 1 | 0 1 | 0", "Z/2", "E301"),
+    ],
+)
+def test_no_plan_is_made_of_a_file_that_cannot_run(
+    dtype: str, products: str | None, first: str, second: str, ring: str, code: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.bl").write_text(f"scheme mine <1,2,1;2> over {ring}\n  M1: {first}\n  M2: {second}\n")
+    with pytest.raises(BilinearError) as caught:
+        bilinear.plan(4096, 4096, 4096, dtype, device="h200", levels=(str(tmp_path / "mine.bl"),), products=products)
+    assert code_of(caught) == code
+
+
+@pytest.mark.parametrize(
+    ("ring", "row", "message"),
+    [("Q[i]", "i | 1 | -i", "no real number"), ("Q", f"1{50 * '0'} | 1 | 1/1{50 * '0'}", "too large or too small for float32")],
+)
+def test_what_float32_cannot_hold_is_not_added(ring: str, row: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.bl").write_text(f"scheme mine <1,1,1;1> over {ring}\n  M1: {row}\n")
+    with pytest.raises(BilinearError, match=message) as caught:
+        add(str(tmp_path / "mine.bl"))
+    assert code_of(caught) == "E528" and own_records() == {}
+
+
+def test_a_wrong_algorithm_of_ones_own_is_told_and_not_combined(shell: Shell, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What was kept is changed later: one sum fewer, which the least additions would take.
+
+    No other test has this name: a process looks at the file where it first found it, and each test has a home of its own.
+    """
+    file = copied("winograd", tmp_path, "altered")
+    assert shell("add", file)[0] == 0
+    file.unlink()  # a file in the working folder comes before what is kept
+    kept = own_folder() / "altered.bl"  # type: ignore[operator]
+    kept.write_text(kept.read_text().replace("S2 = S1 - A11", "S2 = S1"))
+    forget_names()
+    status, out, _ = shell("combine", "2,2,2")
+    assert status == 0 and "  winograd\n" in out
+    assert "altered is not a multiplication" in caplog.text and "`bilinear remove altered`" in caplog.text
+    with pytest.raises(BilinearError, match="E301"):
+        bilinear.matmul(np.eye(2), np.eye(2), algorithm="altered")
+
+
+def test_names_are_listed_whole_and_can_be_removed(shell: Shell, tmp_path: Path) -> None:
+    names = [f"scheme_4x4x4_48_{way}_of_a_long_name" for way in ("one", "other")]
+    for name in names:
+        assert shell("add", copied("strassen", tmp_path, name))[:2] == (0, f"{name} is added, and kept as {own_folder()}/{name}.bl\n")
+    listed = [line.split()[0] for line in shell("list", "--own")[1].splitlines()[2:]]
+    assert listed == names
+    assert shell("add", tmp_path / f"{names[0]}.bl")[1].startswith(f"{names[0]} replaces the one of that name, and is kept as ")
+    assert [shell("remove", name)[0] for name in listed] == [0, 0]
+
+
+def test_a_folder_is_not_added_and_is_none_of_ones_own(shell: Shell, tmp_path: Path) -> None:
+    status, _, told = shell("add", tmp_path)
+    assert status == 1 and told.startswith(f"error[E576]: '{tmp_path}' is a folder, and one algorithm is added at a time")
+    (own_folder() / "deep.bl").mkdir(parents=True)  # type: ignore[operator]
+    assert shell("list", "--own")[1:] == ("there are none; `bilinear add FILE.bl` adds one\n", "")
+    assert own_records() == {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -270,3 +271,40 @@ schedule plain of one: C = A*B + C
     with pytest.raises(BilinearError) as raised:
         rocq_of(loaded, 1, natural_inputs(loaded.schedule))
     assert codes(raised) == ["E595"] and "plain scales for itself" in str(raised.value)
+
+
+FILE_NAMES = {
+    "x.v": "",
+    "_4x5x6.v": "",
+    "élan.v": "",
+    "x'.v": "",
+    "4x5x6_m90.v": "scheme_4x5x6_m90.v",
+    "grey433-29.v": "grey433_29.v",
+    "two.parts.v": "two_parts.v",
+    "with space.v": "with_space.v",
+    "'x.v": "_x.v",
+    "x.txt": "x_txt.v",
+    "x": "x.v",
+    ".v": "scheme_.v",
+}
+"""Names of files, and what is advised in place of those that coqc refuses."""
+
+
+@pytest.mark.parametrize("name", FILE_NAMES)
+def test_a_file_that_coqc_would_not_take_is_not_written(name: str, shell: Shell, tmp_path: Path) -> None:
+    status, _, err = shell("verify", "strassen", "--rocq", tmp_path / name)
+    if not FILE_NAMES[name]:
+        assert (status, err) == (0, "") and (tmp_path / name).is_file()
+        return
+    assert status == 1 and not (tmp_path / name).exists()
+    assert err.startswith(f"error[E788]: coqc does not take a file of the name {name!r}: ")
+    assert f"hint: name it {tmp_path / FILE_NAMES[name]}\n" in err
+    assert shell("verify", "strassen", "--rocq", tmp_path / FILE_NAMES[name])[0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILE_NAMES)
+def test_coqc_takes_those_names_and_no_others(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("(* nothing *)\n")
+    done = subprocess.run(["coqc", "-q", name], cwd=tmp_path, capture_output=True, check=False)
+    assert (done.returncode == 0) == (not FILE_NAMES[name])

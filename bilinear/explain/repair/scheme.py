@@ -107,14 +107,24 @@ def _ordered(repair: Sequence[Edit]) -> tuple[Edit, ...]:
 
 
 def _proved(scheme: Scheme, found: list[tuple[Edit, ...]]) -> tuple[tuple[tuple[Edit, ...], ...], int]:
-    """The repairs that are proved, in order, and their number; of several that give the same scheme only the first counts."""
+    """The repairs that are proved, in order, and their number; of several of the same rows that give the same scheme only the first counts.
+
+    A term that is missing may have stood in several sums that are used once. A sum of one term is the likeliest: nobody names a copy.
+    """
     different: dict[object, tuple[Edit, ...]] = {}
-    ordered = sorted(found, key=closeness)
+    ordered = sorted(found, key=lambda repair: (closeness(repair)[:2], _completed(scheme, repair), closeness(repair)))
     for repair in ordered[:MOST_PROVED]:
         repaired = with_edits(scheme, repair)
-        if repaired.tables not in different and multiplies(repaired):
-            different[repaired.tables] = repair
+        same = repaired.tables, frozenset((e.table, c.row) for e in repair for c in e.changes)
+        if same not in different and multiplies(repaired):
+            different[same] = repair
     return tuple(different.values()), len(different) + max(0, len(ordered) - MOST_PROVED)
+
+
+def _completed(scheme: Scheme, repair: Sequence[Edit]) -> int:
+    """Minus the number of terms that are added to sums of one term."""
+    rows = {t: (*getattr(scheme, t).steps, *getattr(scheme, t).outputs) for t in TABLES}
+    return -sum(len(rows[e.table][c.row]) == 1 for e in repair if e.kind == "add" for c in e.changes)
 
 
 def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> Search:
