@@ -1,9 +1,9 @@
 """Products under an accuracy and a budget of workspace beside the libraries: checked, timed, and their errors beside the libraries' own.
 
 A case is N:dtype:accuracy:workspace, the workspace `any`, `none`, or a number of N^2 elements. Every multiply is first checked on integers
-of 5 bits into NaN, some rows against the library's. Times are medians of shuffled rounds on the device; at `LARGEST` and above the library
-is not timed, the data is normal only, and the ratio is of rates, to the last smaller size of the type. Errors are those of some rows and
-columns beside sums in double-double: by norm, and the largest of an element over |A| |B|, on normal data and on data of nine decades.
+of 5 bits into NaN, some rows against the library's. Times are medians of shuffled rounds on the device; at `LARGEST` and above cuBLAS alone
+is timed, once, and the data is normal only. Errors are those of some rows and columns beside sums in double-double: by norm, and the largest
+of an element over |A| |B|, on normal data and on data of nine decades.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from common import Call, classical, need_gpu, queued, save
 from residues import exact_sums
 
 import bilinear
+from bilinear.measure.timing import milliseconds
 
 CASES = "32768:float32:classical:any,32768:float32:classical:none,32768:float64:twice:any,32768:float64:twice:1,65536:float64:twice:any"
 LARGEST = 65536
@@ -56,8 +57,8 @@ def is_exact(call: Call, a: Any, b: Any, c: Any, sampled: Any) -> bool:
     return bool((c[sampled] == cupy.matmul(a[sampled], b)).all() and not cupy.isnan(c[:: len(c) // SAMPLED]).any())
 
 
-def measure(n: int, dtype: str, accuracy: str, budget: str, repeats: int, rates: dict[str, float]) -> Row:
-    """One case; `rates` are those of the library, in TFLOP/s by type, and get that of this size."""
+def measure(n: int, dtype: str, accuracy: str, budget: str, repeats: int) -> Row:
+    """One case."""
     a, b, c = (cupy.empty((n, n), dtype) for _ in "abc")
     named: dict[str, Any] = {"any": None, "none": "none"}
     workspace = named[budget] if budget in named else int(float(budget) * n * n * a.itemsize)
@@ -70,6 +71,7 @@ def measure(n: int, dtype: str, accuracy: str, budget: str, repeats: int, rates:
     is_timed, by_library = n < LARGEST, partial(bilinear.matmul, a, b, c, algorithm="classical")
     calls: dict[str, Call] = classical(a, b, c) if is_timed else {"cublas": by_library}
     found: dict[str, dict[str, tuple[float, float]]] = {}
+    once: dict[str, float] = {}
     for decades in reversed(DECADES if is_timed else DECADES[:1]):
         for seed, x in enumerate((a, b)):
             fill(x, seed, decades)
@@ -77,18 +79,17 @@ def measure(n: int, dtype: str, accuracy: str, budget: str, repeats: int, rates:
         for name, call in {**calls, "own": own}.items():
             if name in ("own", "cublas"):
                 c[...] = cupy.nan
-                call()
+                once[name] = milliseconds(call)
                 found.setdefault(f"{decades} decades", {})[name] = errors(c, a, b, sampled, sums)
         cupy.get_default_memory_pool().free_all_blocks()
     timed: dict[str, Call] = {**calls, "own": own} if is_timed else {"own": own}
     ms = {name: round(median(values), 4) for name, values in queued(timed, repeats, 1).items()}
-    rate = {name: 2e-9 * n**3 / value for name, value in ms.items()}
-    if is_timed:
-        rates[dtype] = max(value for name, value in rate.items() if name != "own")
+    ms |= {} if is_timed else {"cublas": round(once["cublas"], 4)}
+    library = min(value for name, value in ms.items() if name != "own")
     used = plan.chosen.workspace
     return {
         "n": n, "dtype": dtype, "accuracy": accuracy, "budget": budget, "plan": str(plan.chosen.name), "workspace": used,
-        "ms": ms, "TFLOP/s": round(rate["own"], 1), "ratio": round(rate["own"] / rates[dtype], 3), "errors": found, "exact": exact,
+        "ms": ms, "TFLOP/s": round(2e-9 * n**3 / ms["own"], 1), "ratio": round(library / ms["own"], 3), "errors": found, "exact": exact,
     }  # fmt: skip
 
 
@@ -100,10 +101,9 @@ def main() -> None:
     asked = parser.parse_args()
     need_gpu()
     rows: list[Row] = []
-    rates: dict[str, float] = {}
     for case in asked.cases.split(","):
         n, dtype, accuracy, budget = case.split(":")
-        rows.append(measure(int(n), dtype, accuracy, budget, asked.repeats, rates))
+        rows.append(measure(int(n), dtype, accuracy, budget, asked.repeats))
         print(*(f"{key} {value}" for key, value in rows[-1].items()), sep="  ", flush=True)
         cupy.get_default_memory_pool().free_all_blocks()
         save("budgets", rows, asked.json)

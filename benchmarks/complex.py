@@ -107,7 +107,9 @@ def launch_ms(multiply: CutMultiply, a: Any, b: Any, c: Any, memory: Any) -> dic
     return found
 
 
-def ways(a: Any, b: Any, c: Any, memory: Any, most: int) -> tuple[dict[str, Call], dict[str, tuple[CutMultiply, Candidate]]]:
+def ways(
+    a: Any, b: Any, c: Any, memory: Any, most: int, products: list[str]
+) -> tuple[dict[str, Call], dict[str, tuple[CutMultiply, Candidate]]]:
     """Every way that runs here by name; those of digits also by themselves."""
     dtype, own = str(a.dtype), dict[str, tuple[CutMultiply, Candidate]]()
     makers: dict[str, Callable[[], Call]] = {"cupy": lambda: partial(cupy.matmul, a, b, out=c), "torch": lambda: by_torch(a, b, c)}
@@ -125,7 +127,7 @@ def ways(a: Any, b: Any, c: Any, memory: Any, most: int) -> tuple[dict[str, Call
         return partial(multiply, a.data.ptr, b.data.ptr, c.data.ptr, 1, 0, memory.data.ptr)
 
     makers |= {f"complex3, {levels} levels": partial(by_schedule, levels) for levels in range(most + 1)}
-    for tile in PRODUCTS[dtype]:
+    for tile in (tile for tile in PRODUCTS[dtype] if tile in products):
         for levels in range(min(most, MOST_LEVELS.get(tile, 1)) + 1):
             name = f"complex3, {levels} levels, {tile}"
             makers[name] = partial(digits, name, tile, (WINOGRAD,) * levels)
@@ -183,11 +185,11 @@ def are_right(calls: dict[str, Call], own: dict[str, Any], a: Any, b: Any, c: An
     return right
 
 
-def measure(n: int, dtype: str, most: int) -> list[Row]:
+def measure(n: int, dtype: str, most: int, products: list[str]) -> list[Row]:
     """One size and type: a row for each way."""
     a, b, c = (drawn(n, dtype, seed) for seed in (1, 2, 3))
     memory = cupy.empty(int(SHARE * cupy.cuda.Device().mem_info[0]), "uint8")
-    calls, own = ways(a, b, c, memory, most)
+    calls, own = ways(a, b, c, memory, most, products)
     right = are_right(calls, own, a, b, c)
     for x, seed in ((a, 1), (b, 2)):
         x[...] = drawn(n, dtype, seed)
@@ -218,13 +220,14 @@ def main() -> None:
     parser.add_argument("--sizes", default="4096,8192,16384", help="comma-separated")
     parser.add_argument("--dtypes", default="complex64,complex128", help="comma-separated")
     parser.add_argument("--levels", type=int, default=2, help="the most block levels")
+    parser.add_argument("--products", default="pairs,residues13,residues14,residues15", help="comma-separated")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
     rows = []
     for n in map(int, asked.sizes.split(",")):
         for dtype in asked.dtypes.split(","):
-            rows += measure(n, dtype, asked.levels)
+            rows += measure(n, dtype, asked.levels, asked.products.split(","))
             cupy.get_default_memory_pool().free_all_blocks()
     save("complex", rows, asked.json)
 

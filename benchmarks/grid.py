@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="which part of the shapes, as 2/4")
     parser.add_argument("--fresh", action="store_true", help="other shapes")
     parser.add_argument("--large", type=int, metavar="SEED", help="large shapes only, in all types")
+    parser.add_argument("--rounds", type=int, help="the most rounds of a shape")
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--dtypes", default="float64,float32")
@@ -58,7 +59,7 @@ def main() -> None:
         tasks = tuple(sorted((t for t in tasks if choose(t, t.cases[0], device).is_library), key=lambda task: prod(task.shape)))
     print(f"{len(tasks)} shapes, at most {GRID.rounds} rounds each", flush=True)
     build_ahead(tasks, device)
-    result = collect(measure(tasks, device, effort(True, None, options.seconds)), "grid", sys.argv, options.json, tell)
+    result = collect(measure(tasks, device, effort(True, options.rounds, options.seconds)), "grid", sys.argv, options.json, tell)
     print(grid_summary(result.rows))
 
 
