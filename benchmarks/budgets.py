@@ -1,9 +1,9 @@
 """Products under an accuracy and a budget of workspace beside the libraries: checked, timed, and their errors beside the libraries' own.
 
 A case is N:dtype:accuracy:workspace, the workspace `any`, `none`, or a number of N^2 elements. Every multiply is first checked on integers
-of 5 bits into NaN, some rows against the library's. Times are medians of shuffled rounds on the device; at `LARGEST` and above cuBLAS alone
-is timed, once, and the data is normal only. Errors are those of some rows and columns beside sums in double-double: by norm, and the largest
-of an element over |A| |B|, on normal data and on data of nine decades.
+of 5 bits into NaN, some rows against the library's. Times are medians of shuffled rounds on the device; at `LARGEST` and above cuBLAS is
+timed alone, once, and the data is normal only. Errors are those of some rows and columns beside sums in double-double: by norm, and the
+largest of an element over |A| |B|, on normal data and on data of nine decades.
 """
 
 from __future__ import annotations
