@@ -6,7 +6,7 @@ linear stages, the run is cut so that the passes move the fewest elements, count
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, pairwise
@@ -45,13 +45,14 @@ class _Pass:
     """What is known of several stages as one pass: the elements that it moves, and whether it keeps old values of C.
 
     `shapes` are those of the blocks that it writes; `tables` tells for each shape of which the last stage changes more whether what the
-    stages share is written out.
+    stages share is written out. `parts` are the independent parts of which it is not known yet whether a thread holds their values.
     """
 
     moved: int
     keeps: bool
     shapes: frozenset[str]
     tables: Mapping[str, bool]
+    parts: tuple[BlockMap, ...] = ()
 
 
 EMPTY = Layer(NOTHING, {})
@@ -69,6 +70,8 @@ class _Run:
         self.shape_of = {space.name: space.shape for space in schedule.spaces}
         self.held = {space.name for space in schedule.operands}
         self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that hold for all shapes
+        self.limits = dict.fromkeys(range(begin, end), end)
+        """For each position the last end of a pass from there that is not known to be too large."""
         self.known: dict[LinearMap, int] = {}
         self.weighed = cache(self._weighed)
         self.cheapest = cache(self._cheapest)
@@ -77,16 +80,31 @@ class _Run:
         self.finished = cache(self._finished_group)
 
     def passes(self) -> tuple[LinearStage, ...]:
-        """The passes that move the fewest elements; a pass that writes nothing is dropped."""
-        cuts = pairwise((self.begin, *self.cheapest(self.begin)[2]))
-        return tuple(stage for begin, end in cuts if (stage := self._fused(begin, end)).maps)
+        """The passes that move the fewest elements; a pass that writes nothing is dropped.
+
+        An order of evaluation takes long to find, so only passes that would be chosen are ordered.
+        """
+        while too_large := [cut for cut in self._cuts() if not self._is_held(*cut)]:
+            self.limits |= {begin: end - 1 for begin, end in too_large}
+            self.cheapest.cache_clear()
+        return tuple(stage for begin, end in self._cuts() if (stage := self._fused(begin, end)).maps)
+
+    def _cuts(self) -> Iterator[tuple[int, int]]:
+        """The begin and the end of each of the cheapest passes."""
+        return pairwise((self.begin, *self.cheapest(self.begin)[2]))
+
+    def _is_held(self, begin: int, end: int) -> bool:
+        """True if a thread holds the values of a pass that is known to be possible otherwise."""
+        weighed = self.weighed(begin, end)
+        assert weighed is not None
+        return all(holds_at_most(part.map, own_inputs(part), self.thread.most_live) for part in weighed.parts)
 
     def _cheapest(self, begin: int) -> tuple[int, int, tuple[int, ...]]:
         """The cheapest way to cut from a position on: elements moved, number of passes, and the end of each."""
         if begin == self.end:
             return 0, 0, ()
         best: tuple[int, int, tuple[int, ...]] | None = None
-        for end in range(self.end, begin, -1):
+        for end in range(self.limits[begin], begin, -1):
             weighed = self.weighed(begin, end)
             if weighed is None:
                 continue
@@ -100,14 +118,14 @@ class _Run:
         return best
 
     def _weighed(self, begin: int, end: int) -> _Pass | None:
-        """The stages as one pass; None if that would be too large."""
+        """The stages as one pass; None if that would be impossible, or too much work for a thread."""
         if end == begin + 1:
             maps = self._uncrossed(begin).maps
             return _Pass(sum(map(self._moved, maps)), _keeps(maps), frozenset(map(self._shape, maps)), {})
         before = self.weighed(begin, end - 1)
         if before is None or (before.keeps and _keeps(self._stage(end - 1).maps)) or self._waits(begin, end):
             return None
-        moved, keeps, shapes, tables = 0, False, set(), {}
+        moved, keeps, shapes, tables, large = 0, False, set(), {}, []
         for shape in sorted({shape for stage in range(begin, end) for shape in self.layers(stage)}):
             groups = self._composed_groups(begin, end, shape)
             if groups is None:  # no form says that an old value is kept
@@ -116,12 +134,14 @@ class _Run:
                 tables[shape] = _shorter_as_table(groups)
             for group, count in groups:
                 whole = self._finished(group, end, tables.get(shape))
-                if not all(_fits(part, self.thread) for part in components(whole)):
+                parts = components(whole)
+                if any(_work(part) > self.thread.most_work for part in parts):
                     return None
+                large += [part for part in parts if len(part.sources) + len(part.map.steps) >= self.thread.most_live]
                 if whole.targets:
                     moved, keeps = moved + count * self._moved(whole), keeps or _keeps([whole])
                     shapes.add(shape)
-        return _Pass(moved, keeps, frozenset(shapes), tables)
+        return _Pass(moved, keeps, frozenset(shapes), tables, tuple(sorted(large, key=_work, reverse=True)))  # the least likely first
 
     def _composed_groups(self, begin: int, end: int, shape: str) -> list[tuple[BlockMap, int]] | None:
         """One of each kind of group, and their number; None if the last stage reads a block whose old value is kept."""
@@ -222,16 +242,17 @@ class _Run:
 
 def _shorter_as_table(groups: Sequence[tuple[BlockMap, int]]) -> bool:
     """True if maps, each so many times, take no more additions as tables."""
-    return sum(n * whole.map.additions_of_table for whole, n in groups) <= sum(n * whole.map.additions for whole, n in groups)
+    most = sum(count * whole.map.additions for whole, count in groups)
+    for whole, count in groups:
+        most -= count * whole.map.additions_of_table(most // count)
+        if most < 0:
+            return False
+    return True
 
 
-def _fits(part: BlockMap, thread: Thread) -> bool:
-    """Whether a thread can evaluate a part in its registers."""
-    if len(part.sources) + part.map.additions + len(part.targets) > thread.most_work:
-        return False
-    if len(part.sources) + len(part.map.steps) < thread.most_live:  # even all of them at once
-        return True
-    return holds_at_most(part.map, own_inputs(part), thread.most_live)
+def _work(part: BlockMap) -> int:
+    """The reads, additions and writes of a part."""
+    return len(part.sources) + part.map.additions + len(part.targets)
 
 
 def _keeps(maps: Iterable[BlockMap]) -> bool:
