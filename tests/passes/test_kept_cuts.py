@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 import pytest
 
@@ -16,9 +17,9 @@ from bilinear.passes.linear_run import LinearRun
 MOST_PRODUCTS = 2500
 
 
-def lowered(name: str, levels: int, inputs: str) -> Schedule:
-    loaded = bilinear.load(name)
-    return lower_levels([authored_schedule(loaded.scheme, loaded.schedule, inputs)] * levels, inputs)
+def lowered(names: Sequence[str], inputs: str) -> Schedule:
+    levels = map(bilinear.load, names)
+    return lower_levels([authored_schedule(level.scheme, level.schedule, inputs) for level in levels], inputs)
 
 
 def searches(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> dict[str, list[int]]:
@@ -39,22 +40,22 @@ def searches(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> dict
     return found
 
 
+def all_ways() -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every shipped algorithm at all levels of at most 2,500 products, and four levels that mix schedules in place for 2x2 blocks."""
+    for name in shipped():
+        loaded = bilinear.load(name)
+        for inputs in {"preserve", natural_inputs(loaded.schedule)}:
+            levels = 1
+            while 1 < loaded.scheme.rank**levels <= MOST_PRODUCTS and is_runnable(loaded.scheme, loaded.schedule, inputs):
+                yield (name,) * levels, inputs
+                levels += 1
+    yield from ((names, "restore") for names in product(("msmes", "winograd_in_place"), repeat=4))
+
+
 @pytest.mark.slow
 def test_the_table_holds_what_searches_find(monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
-    """For every shipped algorithm at all levels of at most 2,500 products; `--update-golden` writes the table anew."""
-
-    def all_levels() -> None:
-        for name in shipped():
-            loaded = bilinear.load(name)
-            for inputs in {"preserve", natural_inputs(loaded.schedule)}:
-                if not is_runnable(loaded.scheme, loaded.schedule, inputs):
-                    continue
-                levels = 1
-                while 1 < loaded.scheme.rank**levels <= MOST_PRODUCTS:
-                    lowered(name, levels, inputs)
-                    levels += 1
-
-    text = kept_cuts.table_text(searches(monkeypatch, all_levels))
+    """`--update-golden` writes it anew after a change of the algorithms or the passes."""
+    text = kept_cuts.table_text(searches(monkeypatch, lambda: [lowered(names, inputs) for names, inputs in all_ways()]))
     if update_golden:
         kept_cuts.TABLE.write_text(text, encoding="utf-8")
         return
@@ -62,8 +63,8 @@ def test_the_table_holds_what_searches_find(monkeypatch: pytest.MonkeyPatch, upd
 
 
 def test_a_kept_run_is_cut_as_a_search_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = [lowered("msmes", 4, "restore")]
-    found = searches(monkeypatch, lambda: made.append(lowered("msmes", 4, "restore")))
+    made = [lowered(["msmes"] * 4, "restore")]
+    found = searches(monkeypatch, lambda: made.append(lowered(["msmes"] * 4, "restore")))
     assert len(found) == 1
     assert all(kept_cuts.kept_ends(digest) == tuple(ends) for digest, ends in found.items())
     assert made[0] == made[1]
@@ -71,4 +72,4 @@ def test_a_kept_run_is_cut_as_a_search_cuts_it(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_kept_run_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinearRun, "searched", lambda _: pytest.fail("searched"))
-    assert lowered("msmes", 4, "restore").levels == 4
+    assert lowered(["msmes"] * 4, "restore").levels == 4
