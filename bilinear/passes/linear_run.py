@@ -83,10 +83,8 @@ class LinearRun:
 
         What is kept of a run like this is not searched for again.
         """
-        cuts = [(self.begin, self.end)]
-        if not self._is_possible(*cuts[0]):
-            ends = kept_ends(self.digest()) if self.end - self.begin >= LONG else ()
-            cuts = self.between(ends) if ends else self.searched()
+        ends = kept_ends(self.digest()) if self.end - self.begin >= LONG else ()
+        cuts = self.between(ends) if ends else [(self.begin, self.end)] if self._is_possible(self.begin, self.end) else self.searched()
         return tuple(stage for begin, end in cuts if (stage := self._fused(begin, end)).maps)
 
     def between(self, ends: Sequence[int]) -> list[tuple[int, int]]:
