@@ -33,7 +33,8 @@ from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
-from bilinear.lowering.prepare import plain, proved
+from bilinear.lowering.prepare import plain
+from bilinear.lowering.proofs import proved
 from bilinear.planner.complex_digits import complex_scheme_of
 from bilinear.planner.digit_geometry import WORD, DigitGeometry
 from bilinear.planner.digits import scheme_of

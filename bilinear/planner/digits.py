@@ -42,7 +42,7 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
     """
     from bilinear.algebra.tensor import tensor
     from bilinear.lowering.coefficients import require_numbers
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     schemes = [algorithm_named(name).scheme for name in levels or ("classical",)]
     m, k, n = (prod(getattr(scheme, extent) for scheme in schemes) for extent in "mkn")
