@@ -65,8 +65,6 @@ def digits_timed(products: str) -> str:
 
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
-LEAST_BLOCK = 1024
-"""Blocks have at least so many rows and columns."""
 
 
 def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[Candidate]:
@@ -97,7 +95,8 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
     if (whole.workspace or 0) <= budget:
         return whole
     m, n = _rows_and_columns(problem)
-    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * LEAST_BLOCK and n >= j * LEAST_BLOCK)
+    least = device.policy.least_digit_block
+    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * least and n >= j * least)
     found = (_candidate(problem, device, levels, products, cut) for cut in cuts)
     fits = [candidate for candidate in found if (candidate.workspace or 0) <= budget]
     return min(fits, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)

@@ -32,6 +32,7 @@ from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import plain, proved
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.devices_here import policy_here
 from bilinear.runtime.direct import NEW, POOLED
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
@@ -40,8 +41,6 @@ from bilinear.runtime.operands import as_matrices, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.safety import indices
 
-LEAST_EXTENT = 2048
-"""Below this extent `auto` leaves products of integers to CuPy."""
 SMALL = 2
 """Bytes of types whose numbers are not looked at: their range takes few moduli."""
 
@@ -103,7 +102,7 @@ def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
     dtype = np.result_type(layouts.a.dtype, layouts.b.dtype)
     if any(x.ndim < 2 or str(x.dtype) not in INTEGERS for x in layouts.given) or str(dtype) not in INTEGERS:
         return False
-    least = LEAST_EXTENT if is_auto else 1
+    least = policy_here().least_integers if is_auto else 1
     if layouts.overlaps or min((*layouts.extents, *layouts.a.shape, *layouts.b.shape)) < 1 or min(layouts.extents) < least:
         return False
     if layouts.out is not None and layouts.out.dtype != dtype:
