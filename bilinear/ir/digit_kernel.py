@@ -15,8 +15,6 @@ from bilinear.ir.tile import DigitTile
 
 PANEL, SLICE = 128, 64
 """Lines and terms that lie together, both digits of them."""
-MOST_BLOCKS = 64
-"""The most blocks of a matrix in one pass over memory."""
 
 FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
 TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))

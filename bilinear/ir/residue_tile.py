@@ -8,6 +8,8 @@ from bilinear.ir.element import FLOAT32, FLOAT64, Element
 
 PANEL, SLICE = 128, 128
 """Lines and terms of residues that lie together."""
+MOST_BLOCKS = 64
+"""The most blocks of a matrix whose sums are cut into digits or residues in one pass over memory."""
 LONGEST_SUM = 131_072
 """Products of residues are added up in int32 for at most this many terms."""
 

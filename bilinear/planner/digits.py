@@ -8,13 +8,11 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
-from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of
-from bilinear.planner.gram import triangle_tiles
+from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem

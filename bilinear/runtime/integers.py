@@ -23,9 +23,9 @@ from bilinear.backends.same import Same
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.integers import INTEGERS
 from bilinear.ir.matrix import Array, Factor, layout_of
+from bilinear.ir.residue_tile import MOST_BLOCKS
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
