@@ -1,7 +1,7 @@
 """Linear forms as single integers: the coefficient of value i is digit i in a large base, so a sum of forms is a sum of integers.
 
-Digits are balanced: they may be negative, and no more than a quarter of the base. Bounds of the digits are carried along, so none ever
-reaches into its neighbour, and all arithmetic is exact (Kronecker's substitution). In rings with a root, a second integer holds the
+Digits are balanced: they may be negative, and are at most a quarter of the base in size. Every form carries a bound of its digits, so no
+digit overflows into the next, and all arithmetic is exact (Kronecker's substitution). In rings with a root, a second integer holds the
 coefficients of the root.
 """
 
@@ -21,9 +21,9 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, generator, square
 T = TypeVar("T")
 
 _LETTERS = {2: "H", 8: "Q"}
-"""What `struct` calls unsigned numbers of so many bytes."""
+"""The codes of `struct` for unsigned numbers of so many bytes."""
 WIDTHS = (16, 64, 128, 256, 512, 1024, 2048, 4096)
-"""The bits of a digit that are tried, one after the other."""
+"""The widths of a digit in bits, in the order in which they are tried."""
 
 
 class TooLongError(ArithmeticError):
@@ -44,8 +44,8 @@ class Packed:
 
 
 def widened(attempt: Callable[[Packing], T], root: str = "") -> T:
-    """What `attempt` returns with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does."""
-    for width in WIDTHS[1 if root else 0 : -1]:  # roots come with larger numbers
+    """The result of `attempt` with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does."""
+    for width in WIDTHS[1 if root else 0 : -1]:  # with roots, numbers are larger
         with suppress(TooLongError):
             return attempt(Packing(width, root))
     return attempt(Packing(WIDTHS[-1], root))
@@ -74,7 +74,7 @@ class Packing:
 
     def _sum(self, terms: Sequence[tuple[Packed, Coefficient]]) -> Packed:
         whole = most = 0
-        for value, c in terms:  # integers alone are by far the most frequent
+        for value, c in terms:  # nearly all coefficients are integers
             if value.root or value.denominator != 1 or not isinstance(c, int):
                 return self._sum_of_fractions(terms)
             if c == 1:
@@ -110,7 +110,7 @@ class Packing:
         return Packed(whole, root, common, most)
 
     def product(self, first: Packed, second: Packed) -> Packed:
-        """The product of two forms as polynomials, whose places add up; no two pairs of digits may meet in one place."""
+        """The product of two forms as polynomials, whose places add up; each place may get the product of one pair of digits only."""
         whole, root = first.whole * second.whole, 0
         if first.root or second.root:
             whole += self.square * first.root * second.root
@@ -197,11 +197,11 @@ class Packing:
         return [digit - half for digit in self._unpacked(number + _bias(self.width, count), count)]
 
     def _count(self, number: int) -> int:
-        """So many digits hold a number; few counts occur."""
+        """The number of digits for a number, rounded up so that few different counts occur."""
         return (number.bit_length() // self.width + 32) // 32 * 32
 
     def _unpacked(self, number: int, count: int) -> Sequence[int]:
-        """The first digits of a number that is not negative, as they stand there."""
+        """The first digits of a nonnegative number, without a sign."""
         step = self.width // 8
         data = number.to_bytes(count * step, "little")
         if step in _LETTERS:
