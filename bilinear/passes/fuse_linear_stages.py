@@ -42,10 +42,10 @@ def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Sche
 
 @dataclass(frozen=True)
 class _Pass:
-    """What is known of several stages as one pass: the elements that it moves, and whether it keeps old values of C.
+    """Facts about several stages as one pass: the elements that it moves, and whether it keeps old values of C.
 
-    `shapes` are those of the blocks that it writes; `tables` tells for each shape of which the last stage changes more whether what the
-    stages share is written out.
+    `shapes` are those of the blocks that it writes. For each shape of which the last stage changes more blocks, `tables` says whether
+    shared sums are written out.
     """
 
     moved: int
@@ -60,8 +60,8 @@ EMPTY = Layer(NOTHING, {})
 class _Run:
     """Neighbouring linear stages of a schedule: positions `begin` to `end`, `end` excluded.
 
-    `last_read` is the position of the last stage that reads a block. Passes are weighed by one of each kind of the equal groups that their
-    stages consist of, and only those that are chosen are composed.
+    `last_read` is the position of the last stage that reads a block. To weigh a pass, it looks at one of each kind of equal groups in its
+    stages. Only the chosen passes are composed.
     """
 
     def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread, last_read: Mapping[Block, int]) -> None:
@@ -221,7 +221,7 @@ class _Run:
 
 
 def _shorter_as_table(groups: Sequence[tuple[BlockMap, int]]) -> bool:
-    """True if maps, each so many times, take no more additions as tables."""
+    """True if these maps, each with its number of copies, take no more additions as tables."""
     return sum(n * whole.map.additions_of_table for whole, n in groups) <= sum(n * whole.map.additions for whole, n in groups)
 
 
