@@ -10,8 +10,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import STDOUT, Json, answer, file_of, in_place_of_text
-from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Dtypes,
     Shapes,
     device_files,
@@ -24,6 +23,7 @@ from bilinear.cli.options import (
     say,
     words,
 )
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.writing import write_file

@@ -10,8 +10,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Algorithm,
     Output,
     device_files,
@@ -23,6 +22,7 @@ from bilinear.cli.options import (
     read_workspace,
     say,
 )
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail

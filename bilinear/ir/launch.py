@@ -14,7 +14,7 @@ from bilinear.ir.residue_kernel import ResidueKernel
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
-"""Kernels that look at matrices, and write none of them."""
+"""Kernels that only read matrices."""
 DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 

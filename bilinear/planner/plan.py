@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 
 from bilinear.ir.tile import LOADING_TILES, USUAL
@@ -216,6 +215,8 @@ class Plan:
 
 def table_html(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table as a notebook shows it."""
+    from html import escape  # imported late: a plan is seldom shown so
+
     top, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in (header, *rows))
     lines = "".join(f"<tr>{row}</tr>" for row in body)
     return f"<table><caption>{escape(title)}</caption><thead><tr>{top.replace('td>', 'th>')}</tr></thead><tbody>{lines}</tbody></table>"
