@@ -8,7 +8,7 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.tile import THIN_TILES, ThinTile
+from bilinear.ir.tile import THIN_TILES, AnyThinTile, ThinMmaTile
 from bilinear.planner.device import Device
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
 from bilinear.planner.problem import Problem
@@ -31,9 +31,10 @@ class View:
     swaps: bool
     """Whether it is C^T = B^T A^T."""
 
-    def copies(self, tile: ThinTile, element: Element) -> int:
+    def copies(self, tile: AnyThinTile, element: Element) -> int:
         """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""
-        left = element.lanes if (self.k if self.left_along else self.m) % element.lanes == 0 else 1
+        in_one_line = self.left_along and isinstance(tile, ThinMmaTile) and tile.keeps
+        left = element.lanes if in_one_line or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
         return tile.m * tile.k // left + tile.n * tile.k // right
 
@@ -83,26 +84,37 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         if not suits(tile, view, element, device.shared):
             continue
         for parts in _parts(tile, view, device.processors * _kernel(tile, view, element).resident_in(device.shared)):
+            if not tile.holds(view.k, view.n, parts):
+                continue
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
             ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
             yield Candidate((), "preserve", THIN, ms, workspace, tile=tile.name, parts_of_sums=parts)
 
 
-def suits(tile: ThinTile, view: View, element: Element, shared: int = MOST_SHARED_BYTES) -> bool:
+def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SHARED_BYTES) -> bool:
     """Whether a tile can run a problem on a device with so much shared memory, and is not far too large or too small for it."""
     if not tile.admits(element.lanes, view.left_along, view.right_along):
         return False
+    if isinstance(tile, ThinMmaTile):
+        return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
         return False
     return _kernel(tile, view, element).shared_bytes <= shared
 
 
-def _kernel(tile: ThinTile, view: View, element: Element) -> ThinKernel:
+def _suits_units(tile: ThinMmaTile, view: View) -> bool:
+    """Whether a tile on matrix units is not far too large for a problem; instructions outside of the result are left out."""
+    if tile.keeps:
+        return view.n > tile.n // 4 and tile.k // 4 < view.k
+    return tile.m < 8 * view.m and tile.n < 4 * view.n and (tile.n >= min(view.n, 16)) and tile.k < 4 * view.k
+
+
+def _kernel(tile: AnyThinTile, view: View, element: Element) -> ThinKernel:
     """The kernel for matrices at any addresses."""
     return ThinKernel("", element, tile, view.left_along, view.right_along, view.by_rows, 1, 1)
 
 
-def _parts(tile: ThinTile, view: View, slots: int) -> Iterator[int]:
+def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
     """In how many parts to split sums, each of whole slices of the tile, for a device that holds so many blocks of threads."""
     tiles = ceil(view.m / tile.m) * ceil(view.n / tile.n)
     wanted = [1]
@@ -116,7 +128,7 @@ def _parts(tile: ThinTile, view: View, slots: int) -> Iterator[int]:
 
 def thin_seconds(
     own: ThinTileRates,
-    tile: ThinTile,
+    tile: AnyThinTile,
     view: View,
     parts: int,
     element: Element,
@@ -134,21 +146,30 @@ def thin_seconds(
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
     units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident_in(device.shared)
     slots = device.processors * resident
-    results = m * n * (rates.torn if view.tears(element) else 1) * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
+    on_units = isinstance(tile, ThinMmaTile)
+    results = m * n * (rates.torn if not on_units and view.tears(element) else 1) * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
-    again = (m * k * (tiles_n - 1) + k * n * (tiles_m - 1)) * element.bytes
+    right_again = 0 if on_units and tile.keeps else tiles_m - 1
+    again = (m * k * (tiles_n - 1) + k * n * right_again) * element.bytes
     along, across = (own.along, own.across) if k > LONG_SUM else (own.short_along, own.short_across)
     share = along if view.left_along else across
     beside = ceil(units / device.processors)
     idle = max(0.0, beside * device.processors / units - 1) if units >= device.processors else 0.0
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3) * (1 + rates.tail * idle)
-    pipes = rates.pipes * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a microsecond
-    slice_us = 2 * tile.m * tile.n * tile.k / pipes + view.copies(tile, element) / rates.copies
+    speed = (rates.units if on_units else rates.pipes) * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a us
+    slice_us = _operations(tile, view) / speed + view.copies(tile, element) / rates.copies
     waves = ceil(units / slots)
     busy = waves * slots / units if units > slots else max(1.0, device.processors / units)
     arithmetic = slice_us * slices * units / device.processors * busy
-    begins = waves if tile.k_threads > 1 else 1  # threads that share sums gather them before they begin the next unit
+    begins = waves if tile.gathers else 1  # threads that share sums gather them before they begin the next unit
     slowest = max(slice_us * min(resident, beside), rates.latency / (tile.stages - 1))
     block = waves * slices * slowest + (rates.latency + rates.gathering) * begins
     us = rates.launch + max(memory, arithmetic, block) + min(memory, arithmetic) / 4 + (rates.adding if parts > 1 else 0)
     return us * 1e-6
+
+
+def _operations(tile: AnyThinTile, view: View) -> int:
+    """Operations of a slice; matrix units multiply 8 columns and terms at a time, and those outside are left out."""
+    if not isinstance(tile, ThinMmaTile):
+        return 2 * tile.m * tile.n * tile.k
+    return 2 * tile.m * min(tile.n, ceil(view.n / 8) * 8) * min(tile.k, ceil(view.k / 8) * 8)
