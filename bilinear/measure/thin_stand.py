@@ -135,6 +135,26 @@ class Stand:
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
         return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
 
+    def is_exact(self, case: Case, found: Candidate) -> bool:
+        """Whether a thin product gives what the library does, on small integers; what cannot run counts as exact."""
+        import cupy
+
+        (m, n, _), (a, b, _), layouts_of = case.shape, self._operands, layouts(case, self.dtype)
+        thin = Thin(found.tile, found.parts_of_sums, n > m)
+        calls = thin_multiply_of(*layouts_of, thin), multiply_of(*layouts_of, CUBLAS)
+        if None in calls:
+            return True
+        kept = [x[: _most(case.shape)].copy() for x in self._memory[:2]]
+        results = [cupy.full(m * n, cupy.nan, self.dtype) for _ in calls]
+        for x in self._memory[:2]:
+            x[: _most(case.shape)] = cupy.random.randint(-4, 5, _most(case.shape))
+        for call, result in zip(calls, results, strict=True):
+            if call is not None:
+                call(a, b, int(result.data.ptr), 1, 0)
+        for x, old in zip(self._memory, kept, strict=False):
+            x[: len(old)] = old
+        return bool((results[0] == results[1]).all())
+
     def _microseconds(self, calls: dict[str, Call]) -> dict[str, float]:
         """The median time of each call on the device, without the host's."""
         for call in calls.values():
