@@ -24,7 +24,7 @@ from bilinear.codegen.render import render
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.tile import THIN_TILES, ThinTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinTile
 from bilinear.planner.device_files import load_device
 
 N, RANKS, ROUNDS, IN_A_ROW = 8192, (4, 8, 16, 32, 64), 7, 10

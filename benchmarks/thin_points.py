@@ -1,7 +1,7 @@
 """Time tiles of the kernel for thin products on drawn shapes, beside the library: what `fit_thin_points.py` fits rates to.
 
-The shapes are those of `thin_auto.py`, with results by columns. Of each shape the tiles that are predicted to be fastest are timed: so many of
-those on pipes, so many of those on matrix units. `--build` only builds the kernels for all of them, on any machine.
+Results lie by columns. Of each shape the tiles that are predicted to be fastest are timed: so many of those on pipes, so many of those on
+matrix units. `--build` only builds the kernels for all of them, on any machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from common import need_gpu, save
 
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.ir.tile import THIN_TILES, ThinMmaTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinMmaTile
 from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate
@@ -76,7 +76,9 @@ def main() -> None:
             library = stand.library(case)
             us = [(own.tile, own.parts_of_sums, stand.thin(case, own)) for own in candidates]
             wrong = [own.tile for own in candidates if not stand.is_exact(case, own)]
-            rows.append({"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:], "thin": us, "wrong": wrong})
+            rows.append(
+                {"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:], "thin": us, "wrong": wrong}
+            )
             tell(rows[-1])
     if rows:
         save("thin_points", rows, options.json)

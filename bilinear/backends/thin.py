@@ -16,7 +16,7 @@ from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Layout
-from bilinear.ir.tile import THIN_TILES, AnyThinTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.plan import Thin
 
 ALIGNMENT = 16

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from bilinear.ir.element import Element, Precision
 from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.number import Coefficient
-from bilinear.ir.tile import AnyThinTile, ProductTile, precision_of
+from bilinear.ir.thin_tile import AnyThinTile
+from bilinear.ir.tile import ProductTile, precision_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.planner.device import Device
 from bilinear.planner.thin import View, thin_seconds
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates

@@ -23,7 +23,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.timing import Call, queued
 from bilinear.planner.device import Device

@@ -8,7 +8,7 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.tile import THIN_TILES, AnyThinTile, ThinMmaTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinMmaTile
 from bilinear.planner.device import Device
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
 from bilinear.planner.problem import Problem
@@ -147,7 +147,8 @@ def thin_seconds(
     units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident_in(device.shared)
     slots = device.processors * resident
     on_units = isinstance(tile, ThinMmaTile)
-    results = m * n * (rates.torn if not on_units and view.tears(element) else 1) * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
+    torn = rates.torn if not on_units and view.tears(element) else 1
+    results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
     right_again = 0 if on_units and tile.keeps else tiles_m - 1
     again = (m * k * (tiles_n - 1) + k * n * right_again) * element.bytes

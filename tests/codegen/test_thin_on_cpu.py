@@ -12,7 +12,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu, guarded, skip_reason
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
-from bilinear.ir.tile import AnyThinTile, ThinMmaTile, ThinTile
+from bilinear.ir.thin_tile import AnyThinTile, ThinMmaTile, ThinTile
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
@@ -26,6 +26,10 @@ TILES = (
     ThinMmaTile(32, 16, 16, 1, 2, 1, 2, 1),
     ThinMmaTile(32, 32, 64, 2, 1, 1, 2, 1, keeps=True),
 )
+
+WHOLE = (61, 37, 7, 1, 0), (65, 100, 19, 3, 0)
+UNEVEN = (1, 1, 1, 1, 1), (70, 33, 9, 2, 1), (72, 33, 9, 1, 0)
+"""m, k, n, parts of sums, and elements between lines."""
 
 
 def emulated(kernel: ThinKernel | PartsKernel) -> Module:
@@ -55,7 +59,7 @@ def test_every_layout_is_exact(tile: AnyThinTile, dtype: str, orders: int) -> No
         width = element.lanes if is_whole else 1
         kernel = ThinKernel("thin", element, tile, a_by_rows, not b_by_rows, by_rows, width, width)
         module = emulated(kernel)
-        for m, k, n, wanted, gap in ((61, 37, 7, 1, 0), (65, 100, 19, 3, 0)) if is_whole else ((1, 1, 1, 1, 1), (70, 33, 9, 2, 1), (72, 33, 9, 1, 0)):
+        for m, k, n, wanted, gap in WHOLE if is_whole else UNEVEN:
             if not tile.holds(k, n, wanted):
                 continue
             padded = [-extent % element.lanes if is_whole else gap for extent in (k if a_by_rows else m, n if b_by_rows else k)]

@@ -18,7 +18,7 @@ from bilinear.backends import bound_launches, loaded_kernels, thin
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
