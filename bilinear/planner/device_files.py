@@ -38,7 +38,7 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/9", "bilinear-cpu/1"
+FORMAT, CPU_FORMAT = "bilinear-device/10", "bilinear-cpu/1"
 SHEET = "bilinear-data-sheet/1"
 """The format of a data sheet, from which a description is estimated."""
 _ROW = re.compile(r"\[[^][{}]*\]")
