@@ -10,6 +10,7 @@ from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinMmaTile
 from bilinear.planner.device import Device
+from bilinear.planner.library_points import Kernels, Shape
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
 from bilinear.planner.problem import Problem
 from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRates
@@ -58,18 +59,26 @@ def is_thin(problem: Problem) -> bool:
     return min(problem.m, problem.k, problem.n) <= SHORT
 
 
-def thin_library(problem: Problem, device: Device) -> Candidate | None:
+def by_columns(problem: Problem) -> tuple[str, Shape]:
+    """The order of both operands, and m, n and k, of the product that BLAS computes, whose result lies by columns."""
+    p = problem
+    a, b, c = (name in p.column_major for name in "ABC")
+    if c:
+        return "".join("NT"[not by_column] for by_column in (a, b)), (p.m, p.n, p.k)
+    return "".join("NT"[by_column] for by_column in (b, a)), (p.n, p.m, p.k)
+
+
+def thin_library(problem: Problem, device: Device, kernels: Kernels | None = None) -> Candidate | None:
     """The library's multiply for a thin product by the points in the device's description; None if it has none.
 
-    The time is that of the call that is faster; the call itself is chosen when it is known which kernels cublasLt proposes.
+    The time is that of the call that is faster; it is known better with the kernels that cublasLt proposes. The call itself is chosen when
+    it first runs.
     """
     rates, p = device.thin_rates(problem.dtype), problem
     if rates is None or not is_thin(p):
         return None
-    a, b, c = (name in p.column_major for name in "ABC")
-    order = "".join("NT"[not by_column] for by_column in (a, b)) if c else "".join("NT"[by_column] for by_column in (b, a))
-    extents, element = (p.m, p.n, p.k) if c else (p.n, p.m, p.k), ELEMENTS[p.dtype]
-    times = rates.library.times(order, extents, element.lanes)
+    (order, extents), element = by_columns(p), ELEMENTS[p.dtype]
+    times = rates.library.times(order, extents, element.lanes, kernels)
     return Candidate((), "preserve", LIBRARY, min(times.values()) * rates.least_us(extents, element.bytes, device.bandwidth) * 1e-3, 0)
 
 
