@@ -15,6 +15,8 @@ from bilinear.planner.plan import LIBRARY, THIN, Candidate
 from bilinear.planner.problem import Problem
 from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRates
 
+LEAST_DEPTH, LEAST_COLUMNS = 16, 16
+"""The least depth and columns of a tile on matrix units."""
 WAVES = (1, 2, 4)
 """Sums are split so that the units, each a tile and a part, fill the device this many times."""
 
@@ -34,10 +36,11 @@ class View:
 
     def copies(self, tile: AnyThinTile, element: Element) -> int:
         """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""
-        in_one_line = self.left_along and isinstance(tile, ThinMmaTile) and tile.keeps
-        left = element.lanes if in_one_line or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
+        keeps = isinstance(tile, ThinMmaTile) and tile.keeps
+        left = element.lanes if (keeps and self.left_along) or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
-        return tile.m * tile.k // left + tile.n * tile.k // right
+        m, n = (min(tile.m, self.m), min(tile.n, self.n)) if isinstance(tile, ThinMmaTile) else (tile.m, tile.n)
+        return m * tile.k // left + (0 if keeps else n * tile.k // right)
 
     def tears(self, element: Element) -> bool:
         """Whether a thread writes C element by element: it has no neighbours of C, or lines of C do not begin at multiples of 16 bytes."""
@@ -113,9 +116,10 @@ def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SH
 
 def _suits_units(tile: ThinMmaTile, view: View) -> bool:
     """Whether a tile on matrix units is not far too large for a problem; instructions outside of the result are left out."""
+    is_deep = tile.k <= LEAST_DEPTH or tile.k < 4 * view.k
     if tile.keeps:
-        return view.n > tile.n // 4 and tile.k // 4 < view.k
-    return tile.m < 8 * view.m and tile.n < 4 * view.n and (tile.n >= min(view.n, 16)) and tile.k < 4 * view.k
+        return is_deep and (tile.n <= LEAST_COLUMNS or tile.n < 4 * view.n)
+    return is_deep and tile.m < 8 * view.m and min(view.n, LEAST_COLUMNS) <= tile.n < 4 * max(view.n, LEAST_COLUMNS)
 
 
 def _kernel(tile: AnyThinTile, view: View, element: Element) -> ThinKernel:
@@ -179,7 +183,7 @@ def thin_seconds(
 
 
 def _operations(tile: AnyThinTile, view: View) -> int:
-    """Operations of a slice; matrix units multiply 8 columns and terms at a time, and those outside are left out."""
+    """Operations of a slice; matrix units multiply 16 rows, 8 columns and 8 terms at a time, and those outside are left out."""
     if not isinstance(tile, ThinMmaTile):
         return 2 * tile.m * tile.n * tile.k
-    return 2 * tile.m * min(tile.n, ceil(view.n / 8) * 8) * min(tile.k, ceil(view.k / 8) * 8)
+    return 2 * min(tile.m, ceil(view.m / 16) * 16) * min(tile.n, ceil(view.n / 8) * 8) * min(tile.k, ceil(view.k / 8) * 8)
