@@ -24,7 +24,7 @@ from bilinear.codegen.render import render
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.thin_tile import THIN_TILES, ThinTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinTile
 from bilinear.planner.device_files import load_device
 
 N, RANKS, ROUNDS, IN_A_ROW = 8192, (4, 8, 16, 32, 64), 7, 10
@@ -39,7 +39,7 @@ STREAMED = """if (vector) {
             }"""
 
 
-def tiles_of(dtype: str) -> list[ThinTile]:
+def tiles_of(dtype: str) -> list[AnyThinTile]:
     """The tiles for wide results."""
     return [*(tile for tile in THIN_TILES[dtype].values() if min(tile.m, tile.n) >= 64), *LARGER[dtype]]
 
@@ -62,7 +62,7 @@ def main() -> None:
         for order in "CF":
             a, b = matrix((N, 16), dtype, order, 1), matrix((16, N), dtype, order, 2)
             c = cupy.empty((N, N), dtype, order=order)
-            kernels = dict[tuple[ThinTile, bool], ThinKernel]()
+            kernels = dict[tuple[AnyThinTile, bool], ThinKernel]()
             for tile in tiles_of(dtype):
                 kernel = kernel_for(ELEMENTS[dtype], tile, layout_of(a), layout_of(b), layout_of(c), is_aligned=True)
                 kernels |= {(tile, streams): kernel for streams in (False, True)}

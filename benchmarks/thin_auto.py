@@ -117,7 +117,7 @@ def measure(shape: Shape, orders: str, dtype: str, copy: float) -> Row:
         "exact": exact["auto"],
         "auto": "library" if plan is None else f"{plan.chosen.name} {plan.chosen.tile}" if plan.chosen.is_thin else plan.chosen.name,
         "ratio": round(library / us["auto"], 3),
-        "interval": [round(x, 3) for x in interval[:2]],
+        "interval": [round(interval.low, 3), round(interval.high, 3)],
         "bytes_us": round(moved / copy, 2),
         "work_us": round(2e-6 * m * n * k / PEAK, 2),
         "bandwidth": round(moved / us["auto"] / copy, 3),

@@ -163,7 +163,7 @@ def thin_seconds(
     torn = rates.torn if not on_units and view.tears(element) else 1
     results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
-    right_again = 0 if on_units and tile.keeps else tiles_m - 1
+    right_again = 0 if isinstance(tile, ThinMmaTile) and tile.keeps else tiles_m - 1
     again = (m * k * (tiles_n - 1) + k * n * right_again) * element.bytes
     along, across = (own.along, own.across) if k > LONG_SUM else (own.short_along, own.short_across)
     share = along if view.left_along else across
