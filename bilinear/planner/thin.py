@@ -95,7 +95,7 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         tile = THIN_TILES[problem.dtype][own.name]
         if not suits(tile, view, element, device.shared):
             continue
-        for parts in _parts(tile, view, device.processors * _kernel(tile, view, element).resident_in(device.shared)):
+        for parts in _parts(tile, view, device.processors * resident_blocks(tile, view, element, device.shared)):
             if not tile.holds(view.k, view.n, parts):
                 continue
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
@@ -125,6 +125,11 @@ def _suits_units(tile: ThinMmaTile, view: View) -> bool:
 def _kernel(tile: AnyThinTile, view: View, element: Element) -> ThinKernel:
     """The kernel for matrices at any addresses."""
     return ThinKernel("", element, tile, view.left_along, view.right_along, view.by_rows, 1, 1)
+
+
+def resident_blocks(tile: AnyThinTile, view: View, element: Element, shared: int) -> int:
+    """The blocks of threads that a multiprocessor holds at once, on a device with so much shared memory."""
+    return _kernel(tile, view, element).resident_in(shared)
 
 
 def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
@@ -157,7 +162,7 @@ def thin_seconds(
     """
     m, k, n = view.m, view.k, view.n
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
-    units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident_in(device.shared)
+    units, resident = tiles_m * tiles_n * parts, resident_blocks(tile, view, element, device.shared)
     slots = device.processors * resident
     on_units = isinstance(tile, ThinMmaTile)
     torn = rates.torn if not on_units and view.tears(element) else 1
