@@ -125,9 +125,9 @@ def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultipl
         return None
     element = IN_ARRAYS[str(a.dtype)]
     tile, (left, right) = THIN_TILES[element.name][thin.tile], (b.T, a.T) if thin.swaps else (a, b)
-    if not tile.admits(element.lanes, is_by_rows(left), not is_by_rows(right)) or not tile.holds(
-        right.shape[0], right.shape[1], thin.parts
-    ):
+    if not tile.holds(right.shape[0], right.shape[1], thin.parts):
+        return None
+    if not tile.admits(element.lanes, is_by_rows(left), not is_by_rows(right)):
         return None
     import cupy
 
