@@ -26,9 +26,10 @@ def test_long_matrices_keep_memory_busy_and_short_ones_wait_for_it() -> None:
     plan = make_plan(Problem(10_000_000, 8, 8, "float32"), H200)
     long = streaming(plan, H200)
     assert long is not None and long.bound_by == MEMORY and long.share > 0.5
-    tile = THIN_TILES["float32"][plan.chosen.tile]
+    tile, rates = THIN_TILES["float32"][plan.chosen.tile], H200.thin_rates("float32")
+    assert rates is not None
     assert long.under_way % (long.blocks * (tile.stages - 1) * ELEMENTS["float32"].bytes) == 0
-    assert long.needed == pytest.approx(H200.bandwidth * 1e9 / H200.processors * H200.thin_rates("float32").latency * 1e-6, rel=1e-4)
+    assert long.needed == pytest.approx(H200.bandwidth * 1e9 / H200.processors * rates.latency * 1e-6, rel=1e-4)
     explained = make_plan(Problem(2_000, 8, 8, "float32"), H200, True)
     thin = next(c for c in explained.candidates if c.is_thin)
     short = streaming(_with(explained, thin), H200)
