@@ -75,7 +75,7 @@ def main() -> None:
                 break
             library = stand.library(case)
             us = [(own.tile, own.parts_of_sums, stand.thin(case, own)) for own in candidates]
-            wrong = [own.tile for own in candidates if not stand.is_exact(case, own)]
+            wrong = stand.wrong(case, candidates)
             rows.append(
                 {"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:], "thin": us, "wrong": wrong}
             )
