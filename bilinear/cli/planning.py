@@ -221,19 +221,22 @@ def plan(
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; explained, with what bounds it on its device, unless it multiplies digits on other units than those of its type."""
     from bilinear.planner.roofline import roofline
+    from bilinear.planner.streaming import streaming
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
-    from bilinear.reporting.roofline import explained_json, roofline_table
+    from bilinear.reporting.roofline import explained_json, roofline_table, streaming_table
     from bilinear.runtime.devices_here import device_of
 
     known = device_of(device or None) if explain and plan.problem.dtype in IN_ARRAYS else None
     bounds = None if known is None or plan.chosen.is_digits else roofline(plan, known)
+    streamed = None if known is None else streaming(plan, known)
 
     def told() -> str:
         parts = [as_options(plan_table(plan, explain)), *([] if known is None else [pareto_table(plan)])]
         parts += [] if bounds is None else [roofline_table(bounds)]
+        parts += [] if streamed is None else [streaming_table(streamed)]
         return "\n\n".join(parts)
 
-    answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds), told)
+    answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds, streamed), told)
 
 
 def _plan_gram(

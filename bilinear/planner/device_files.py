@@ -14,7 +14,8 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.placement import AGAIN
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import FLOAT_TILES, SMALL, THIN_TILES, TILES, USUAL
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import FLOAT_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
     Fields,
@@ -37,7 +38,7 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/9", "bilinear-cpu/1"
+FORMAT, CPU_FORMAT = "bilinear-device/10", "bilinear-cpu/1"
 SHEET = "bilinear-data-sheet/1"
 """The format of a data sheet, from which a description is estimated."""
 _ROW = re.compile(r"\[[^][{}]*\]")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import LOADING_TILES, THIN_TILES, TILES, USUAL
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
 from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
