@@ -266,7 +266,8 @@ def _row(
 
 def _what(case: Case, plan: Plan) -> What:
     """What runs: equal for cases that run the same thing."""
-    return plan.chosen.levels, plan.chosen.inputs, plan.chosen.tile, plan.chosen.rest, case.by_auto
+    own = plan.chosen
+    return own.levels, own.inputs, own.tile, own.cut, own.rest, case.by_auto
 
 
 def _generator(seed: int) -> Array:

@@ -15,7 +15,7 @@ from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import FLOAT_TILES
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
-from bilinear.planner.plan import Candidate
+from bilinear.planner.plan import Candidate, Panel
 from bilinear.planner.problem import CLASSES, Problem
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
 
@@ -46,11 +46,15 @@ def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
 
     Of complex matrices those by digits: a bound for the real and the imaginary part, in units of the largest parts of A and B.
     """
-    if candidate.is_digits:
-        return _digits_error(candidate.levels, inner, candidate.tile, dtype in COMPLEX)
-    if not candidate.levels:
+    if not candidate.levels and not candidate.is_digits:
         return _classical_error(inner, ELEMENTS[dtype])
-    return max(_way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype]) for part in candidate.parts)
+    return max(_part_error(part, inner, dtype) for part in candidate.parts)
+
+
+def _part_error(part: Candidate | Panel, inner: int, dtype: str) -> float:
+    if part.is_digits:
+        return _digits_error(part.levels, inner, part.tile, dtype in COMPLEX)
+    return _way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype])
 
 
 @lru_cache(maxsize=256)
@@ -81,9 +85,13 @@ def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
 
     u = (COMPLEX.get(dtype) or ELEMENTS[dtype]).roundoffs[1]
     classical = probable_classical(inner, u)
-    if candidate.is_digits:
-        return _probable_digits(candidate.levels, inner, candidate.tile, dtype in COMPLEX) / classical
-    return max(_probable_way(part.levels, inner, u) for part in candidate.parts) / classical
+    return max(_probable_part(part, inner, dtype, u) for part in candidate.parts) / classical
+
+
+def _probable_part(part: Candidate | Panel, inner: int, dtype: str, unit_roundoff: float) -> float:
+    if part.is_digits:
+        return _probable_digits(part.levels, inner, part.tile, dtype in COMPLEX)
+    return _probable_way(part.levels, inner, unit_roundoff)
 
 
 def _probable_way(levels: tuple[str, ...], inner: int, unit_roundoff: float) -> float:

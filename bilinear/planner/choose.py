@@ -15,6 +15,7 @@ from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_candidates
+from bilinear.planner.lent import lent_candidates
 from bilinear.planner.loaded import loaded_candidates
 from bilinear.planner.model import (
     ProductWork,
@@ -138,7 +139,8 @@ class Weighing:
         loaded = loaded_candidates(self.problem, self.device) if asked else ()
         most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
         residues = residue_candidates(self.problem, self.device, self.budget, most_ms)
-        return [self.judged(candidate) for candidate in (*pairs, *loaded, *residues)]
+        found = [self.judged(candidate) for candidate in (*pairs, *loaded, *residues)]
+        return [*found, *map(self.judged, lent_candidates(self.problem, self.device, found, self.budget))]
 
     def judged(self, candidate: Candidate) -> Candidate:
         """A candidate with its error bound, if that is needed, and why it may not run."""

@@ -28,6 +28,7 @@ class PortfolioFacts(TypedDict):
     recurse: list[str]
     in_place: list[str]
     digits: list[str]
+    pairs: list[str]
     cpu: list[str]
     borrow: dict[str, list[str]]
 

@@ -14,7 +14,7 @@ from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Thin, own_nam
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
-from bilinear.runtime.operands import accumulate, as_matrices, given_workspace
+from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Operands
 
@@ -114,22 +114,26 @@ def workspace_address(options: Options, direct: Direct, own: OwnMultiply, a: Arr
 def run_direct_plan(options: Options, direct: Direct, a: Array, b: Array, out: Array, overlaps: bool, factors: tuple[Array, Array]) -> None:
     """Run a plan's own kernels; a vector is a row on the left, a column on the right.
 
-    If `out` overlaps an operand, the result is computed aside from it, and added to it afterwards. While the stream is captured that is
-    refused (E536), and the workspace must be the caller's. What the kernels cannot multiply is refused (E544).
+    If `out` overlaps an operand, or if it cannot lend memory that the plan needs, the result is computed aside from it, and added to it
+    afterwards. While the stream is captured that is refused (E536), and the workspace must be the caller's. What the kernels cannot
+    multiply is refused (E544).
     """
     left, right, target = as_matrices(a, b, out)
-    captured = is_captured()
-    if overlaps and captured:
-        raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
-    result = options.kind.module.empty(target.shape, target.dtype) if overlaps else target
+    captured, (alpha, beta) = is_captured(), factors
+    lends = not isinstance(direct, Digits) or direct.suits(layout_of(target), beta)
+    aside = overlaps or not lends
+    if aside and captured:
+        hint = "give an out that overlaps no operand" if lends else "give an out without gaps, in the planned order, and beta=0"
+        raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
+    by_columns = isinstance(direct, Digits) and direct.by_columns
+    result = fresh(options.kind.module, target.shape, target.dtype, by_columns) if aside else target
     layouts = _own_layouts(left, right, result)
     found = None if layouts is None else own_of(layouts, direct)
     if found is None:
         raise fail("E544", f"the plan's {own_name(direct)} {NEEDS[type(direct)]}", "give such arrays, or leave plan= out")
     if found.workspace and captured and options.buffer is None:
         raise not_captured(*POOLED)
-    alpha, beta = factors
-    run = within_limits(options, direct, found, left, right, target, target.size if overlaps else 0)
-    run(left.data.ptr, right.data.ptr, result.data.ptr, alpha, 0 if overlaps else beta)
-    if overlaps:
+    run = within_limits(options, direct, found, left, right, target, target.size if aside else 0)
+    run(left.data.ptr, right.data.ptr, result.data.ptr, alpha, 0 if aside else beta)
+    if aside:
         accumulate(target, result, beta)
