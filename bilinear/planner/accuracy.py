@@ -6,12 +6,14 @@ sums of K terms in order have, each rounded to nearest in the element type.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.rounding import ROUNDINGS
 from bilinear.ir.tile import FLOAT_TILES
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
@@ -22,6 +24,7 @@ from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowe
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
     from bilinear.ir.complex_scheme import Products
     from bilinear.ir.digits import DigitScheme
+    from bilinear.ir.scheme import Scheme
 
 
 def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candidate:
@@ -46,6 +49,10 @@ def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
 
     Of complex matrices those by digits: a bound for the real and the imaginary part, in units of the largest parts of A and B.
     """
+    if candidate.is_rounded:
+        from bilinear.analysis.rounded_bounds import rounded_bound
+
+        return rounded_bound(ROUNDINGS[candidate.tile], inner)
     if not candidate.levels and not candidate.is_digits:
         return _classical_error(inner, ELEMENTS[dtype])
     return max(_part_error(part, inner, dtype) for part in candidate.parts)
@@ -82,9 +89,12 @@ def _classical_error(inner: int, element: Element) -> float:
 def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
     """The probable error by norm of a candidate in units of the classical multiply's: the largest of its parts."""
     from bilinear.analysis.digit_bounds import probable_classical
+    from bilinear.analysis.rounded_bounds import rounded_probable
 
     u = (COMPLEX.get(dtype) or ELEMENTS[dtype]).roundoffs[1]
     classical = probable_classical(inner, u)
+    if candidate.is_rounded:
+        return rounded_probable(ROUNDINGS[candidate.tile], inner) / classical
     return max(_probable_part(part, inner, dtype, u) for part in candidate.parts) / classical
 
 
@@ -96,9 +106,13 @@ def _probable_part(part: Candidate | Panel, inner: int, dtype: str, unit_roundof
 
 def _probable_way(levels: tuple[str, ...], inner: int, unit_roundoff: float) -> float:
     """The probable error by norm of a way: every level amplifies what is below it, and rounds its own sums."""
+    return probable_error_of([algorithm_named(name).scheme for name in levels], inner, unit_roundoff)
+
+
+def probable_error_of(schemes: Sequence[Scheme], inner: int, unit_roundoff: float) -> float:
+    """The probable error by norm of these schemes, the outermost level first, around classical products."""
     from bilinear.analysis.digit_bounds import block_variance, probable_classical
 
-    schemes = [algorithm_named(name).scheme for name in levels]
     below = inner
     for scheme in schemes:
         below = max(1, below // scheme.k)

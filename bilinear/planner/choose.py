@@ -32,6 +32,7 @@ from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.residues import residue_candidates
+from bilinear.planner.rounded import rounded_candidates
 from bilinear.planner.thin import thin_candidates, thin_library
 from bilinear.planner.ways import Way, follows_from_names
 from bilinear.resources import implementation_sha256
@@ -133,13 +134,16 @@ class Weighing:
         return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
 
     def digits(self) -> list[Candidate]:
-        """Products of residues; and of pairs of digits where an accuracy is asked for: else integers are exact, and pairs hold 11 bits."""
+        """Products of residues; of pairs of digits where an accuracy is asked for, because else integers are exact, and pairs hold 11 bits;
+        and of rounded numbers where the accuracy is a bound.
+        """
         asked = self.problem.accuracy is not None
         pairs = digit_candidates(self.problem, self.device, self.budget) if asked else ()
         loaded = loaded_candidates(self.problem, self.device) if asked else ()
         most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
         residues = residue_candidates(self.problem, self.device, self.budget, most_ms)
-        found = [self.judged(candidate) for candidate in (*pairs, *loaded, *residues)]
+        rounded = rounded_candidates(self.problem, self.device)
+        found = [self.judged(candidate) for candidate in (*pairs, *loaded, *residues, *rounded)]
         return [*found, *map(self.judged, lent_candidates(self.problem, self.device, found, self.budget))]
 
     def judged(self, candidate: Candidate) -> Candidate:

@@ -37,7 +37,7 @@ Part = tuple[int, Candidate]
 
 def lent_candidates(problem: Problem, device: Device, found: Iterable[Candidate], budget: int) -> Iterator[Candidate]:
     """Of products of digits that a budget of bytes does not hold for all of C, those whose digits lie in C."""
-    for products in dict.fromkeys(x.tile for x in found if not x.levels and not x.holds_scales_alone):
+    for products in dict.fromkeys(x.tile for x in found if x.is_digits and not x.levels and not x.holds_scales_alone):
         if geometry_for(problem, (), products).places[-1] > budget:
             lent = Lending(problem, device, products, levels_above(products)).best()
             yield from () if lent is None else (lent,)

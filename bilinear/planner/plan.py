@@ -25,7 +25,9 @@ LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
 THIN = "thin"
 """The name of our own kernel for thin products, which runs without a schedule."""
 DIGITS = "digits"
-"""The name of products of float16 digits, which run without a schedule, too."""
+"""The name of products of digits, which run without a schedule, too."""
+ROUNDED = "rounded"
+"""The name of products of numbers that are rounded to fewer bits first: also without a schedule."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Candidate:
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
     With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
     the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits,
-    and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace.
+    and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `rounded` are products
+    of numbers rounded to the type that `tile` names.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
@@ -86,6 +89,8 @@ class Candidate:
             return Digits(self.levels, self.tile, self.cut, rest=self.rest).name
         if self.levels:
             return "; ".join(name_of(part.levels) for part in self.parts)
+        if self.is_rounded:
+            return self.tile
         return self.strategy if self.parts_of_sums == 1 else f"{self.strategy}, sums in {self.parts_of_sums} parts"
 
     @property
@@ -117,6 +122,11 @@ class Candidate:
     def is_digits(self) -> bool:
         """True for products of digits."""
         return self.strategy == DIGITS
+
+    @property
+    def is_rounded(self) -> bool:
+        """True for products of numbers rounded to fewer bits."""
+        return self.strategy == ROUNDED
 
     @property
     def holds_scales_alone(self) -> bool:
@@ -172,7 +182,14 @@ class Digits:
         return not self.rest or bool(beta == 0 and not out.has_gaps and out.is_by_column == self.by_columns)
 
 
-Direct = Thin | Digits
+@dataclass(frozen=True)
+class Rounded:
+    """How a product of rounded numbers runs: the name of the type that they are rounded to."""
+
+    name: str
+
+
+Direct = Thin | Digits | Rounded
 """What multiplies matrices as they lie, by our kernels, without a schedule."""
 
 
@@ -180,7 +197,7 @@ def own_name(direct: str | Direct) -> str:
     """What runs, in words."""
     if isinstance(direct, str):
         return "the library's multiply"
-    return "product of digits" if isinstance(direct, Digits) else "kernel for thin products"
+    return {Digits: "product of digits", Rounded: "product of rounded numbers", Thin: "kernel for thin products"}[type(direct)]
 
 
 @dataclass(frozen=True)
@@ -231,6 +248,8 @@ class Plan:
         chosen = self.chosen
         if chosen.is_digits:
             return Digits(chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns="C" in self.problem.column_major)
+        if chosen.is_rounded:
+            return Rounded(chosen.tile)
         if chosen.is_thin:
             return Thin(chosen.tile, chosen.parts_of_sums, self.problem.n > self.problem.m)
         return chosen.strategy if chosen.is_library else None

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
+from bilinear.ir.element import COMPLEX, ELEMENTS, FLOAT32, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.rounding import ROUNDINGS
 from bilinear.ir.tile import LOADING_TILES, THIN_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
-from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
+from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, ROUNDED, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import forget_changed_files, hashes
 from bilinear.reading import read_bounded
@@ -129,7 +130,7 @@ def _check(plan: Plan) -> None:
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
         _check_fields(candidate, _tiles_of(candidate, (ELEMENTS | MULTIPLIED)[p.dtype].name))
-    if chosen.ms is None and not chosen.is_digits and p.dtype not in HALVES:
+    if chosen.ms is None and not chosen.is_digits and not chosen.is_rounded and p.dtype not in HALVES:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
         raise ValueError("a field has the wrong type")
@@ -140,7 +141,7 @@ def _check(plan: Plan) -> None:
             raise ValueError("a part that is not the last one writes the inputs")
         if chosen.is_digits and chosen.rest and not part.is_digits and part is not chosen.rest[-1]:
             raise ValueError("its first candidate makes no sense")
-        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN, DIGITS):
+        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN, DIGITS, ROUNDED):
             raise ValueError(f"there is no library {chosen.strategy!r}")
         if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels and not part.is_digits):
             raise ValueError("its first candidate makes no sense")
@@ -156,6 +157,8 @@ def _check(plan: Plan) -> None:
 def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
     if candidate.is_digits:
         return (*products_of(dtype), *TILES[dtype]) if candidate.rest else products_of(dtype)
+    if candidate.is_rounded:
+        return tuple(ROUNDINGS) if dtype == FLOAT32.name and not candidate.levels and not candidate.rest else ()
     if dtype in HALVES:
         return CUBLAS, USUAL
     return THIN_TILES[dtype] if candidate.is_thin else TILES[dtype]

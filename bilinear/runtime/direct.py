@@ -10,7 +10,7 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, layout_of
-from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Thin, own_name
+from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Rounded, Thin, own_name
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
@@ -20,9 +20,10 @@ from bilinear.runtime.repeat import Operands
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cut_products import CutMultiply
+    from bilinear.backends.rounded import RoundedMultiply
     from bilinear.backends.thin import ThinMultiply
 
-    OwnMultiply = ThinMultiply | CutMultiply
+    OwnMultiply = ThinMultiply | CutMultiply | RoundedMultiply
 
 log = logging.getLogger("bilinear")
 
@@ -34,24 +35,30 @@ NEW = "a new result would have to live as long as the graph", "give out=, an arr
 """Messages and hints of refusals during capture."""
 NEEDS: dict[type[Direct], str] = {
     Thin: "multiplies two matrices or vectors of one type, and needs an out of that type",
+    Rounded: "multiplies two matrices or vectors of float32 whose rows or columns lie side by side, and needs such an out",
     Digits: "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type",
 }
 """What arrays our own kernels take."""
 LESS: dict[type[Direct], str] = {
     Thin: "plan with this workspace, for sums that are whole need none, or use algorithm='auto'",
+    Rounded: "plan with this workspace, or use algorithm='auto'",
     Digits: "plan with this workspace, or use algorithm='auto'",
 }
 """The hint if they need more workspace than is allowed."""
 
 
 def own_of(layouts: Operands, direct: str | Direct) -> OwnMultiply | None:
-    """The thin product, or the one of digits, for matrices of these layouts; None if neither was chosen, or if it does not suit them."""
+    """The product without a schedule that was chosen, for matrices of these layouts; None if it is the library's, or does not suit them."""
     if isinstance(direct, str):
         return None
     if isinstance(direct, Digits):
         from bilinear.backends.digits import digit_multiply_of
 
         return digit_multiply_of(*layouts, direct)
+    if isinstance(direct, Rounded):
+        from bilinear.backends.rounded import rounded_multiply_of
+
+        return rounded_multiply_of(*layouts, direct)
     from bilinear.backends.thin import thin_multiply_of
 
     return thin_multiply_of(*layouts, direct)
