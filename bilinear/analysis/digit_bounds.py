@@ -170,13 +170,17 @@ def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None
 
 
 def block_variance(block: Scheme, levels: int, leaf: float, unit_roundoff: float) -> float:
-    """The variance of the error by norm above leaf products with this one: amplified by every level, and the roundings of the sums.
+    """The variance of the error by norm above leaf products with this one: amplified by every level, and the roundings of the sums."""
+    rounded = (ROUNDED * unit_roundoff) ** 2
+    return norm_growth(block) ** (2 * levels) * (leaf + rounded * levels * roundings(block))
+
+
+def roundings(block: Scheme) -> float:
+    """How many roundings the sums of a level add to an error's variance, in units of those of a sum.
 
     On average a partial sum in a chain of additions has half of the chain's variance.
     """
-    left, right, out = (levels * side.depth / 2 for side in sides(block))
-    rounded = (ROUNDED * unit_roundoff) ** 2
-    return norm_growth(block) ** (2 * levels) * (leaf + rounded * (left + right + out))
+    return sum(side.depth / 2 for side in sides(block))
 
 
 def norm_growth(block: Scheme) -> float:

@@ -6,13 +6,13 @@ import numpy as np
 
 from bilinear.analysis.accuracy import error_allowance
 from bilinear.analysis.complex_bounds import PROBABLE
-from bilinear.analysis.digit_bounds import probable_classical
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.measure.check_multiply import lowered_for
-from bilinear.planner.accuracy import probable_error_of, why_inaccurate
+from bilinear.planner.accuracy import relative_above, why_inaccurate
 from bilinear.planner.plan import Candidate, name_of
 from bilinear.planner.problem import require_accuracy
+from bilinear.planner.profiles import growth_of
 
 
 def require_accurate(loaded: Loaded, inner: int, dtype: str, levels: int, inputs: str, accuracy: float | str) -> None:
@@ -24,7 +24,7 @@ def require_accurate(loaded: Loaded, inner: int, dtype: str, levels: int, inputs
     number = np.dtype(dtype)
     u = float(np.finfo(dtype).eps) / 2  # of a complex type that of its parts
     bound = error_allowance(loaded.scheme, lowered_for(loaded, number, levels, inputs), inner, u)
-    probable = probable_error_of((loaded.scheme,) * levels, inner, u) / probable_classical(inner, u)
+    probable = relative_above(growth_of((loaded.scheme,) * levels), loaded.scheme.k**levels, inner)
     probable *= PROBABLE if number.kind == "c" else 1
     why = why_inaccurate(Candidate((), inputs, "", error=bound, probable=probable), accuracy)
     if why:

@@ -60,7 +60,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
     require_sound(levels, problem.dtype)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)
-    way, weighed = Way(levels, problem.inputs if writes else "preserve"), Weighing(problem, device, explain=True)
+    way, weighed = Way(levels, problem.inputs if writes else "preserve"), Weighing(problem, device, explain=True, named=True)
     found = weighed.figures(way)
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
@@ -72,7 +72,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
 
 
 def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
-    weighed = Weighing(problem, device, explain=True)
+    weighed = Weighing(problem, device, explain=True, named=True)
     found, library = weighed.judged(_digits_named(problem, device, levels, products, weighed.budget)), weighed.library()
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
