@@ -169,7 +169,9 @@ def plan(
             autocompletion=completing.names,
         ),
     ] = None,
-    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues.")] = None,
+    products: Annotated[
+        str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues, tf32, bfloat16.")
+    ] = None,
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     explain: Annotated[
         bool,
