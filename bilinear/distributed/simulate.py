@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from math import prod
 
 from bilinear.distributed.model import Machine, sums
-from bilinear.distributed.plan import Plan, results_of, sending_order
+from bilinear.distributed.plan import Plan, results_of
 from bilinear.distributed.spread import Rect
 
 SUM = -1
@@ -64,7 +64,7 @@ class _Simulation:
         return self.last + self.after
 
     def _queue_operands(self, rank: int) -> None:
-        for target, at in sending_order(self.plan, rank):
+        for target, at in _sending_order(self.plan, rank):
             for side in (0, 1):
                 part = self.plan.form[side][rank].meet(self.plan.tasks[target][at].operands[side])
                 if self._queue(rank, target, part, at):
@@ -119,3 +119,10 @@ class _Simulation:
             for step in range(1, self.plan.ranks):
                 target = (rank + step) % self.plan.ranks
                 self._queue(rank, target, self.plan.form[2][target].meet(task.result), SUM)
+
+
+def _sending_order(plan: Plan, rank: int) -> tuple[tuple[int, int], ...]:
+    """In which order a rank sends operands: (target, number of its task) each, all first tasks first, each rank from another target on."""
+    most = max(map(len, plan.tasks))
+    targets = [(rank + step) % plan.ranks for step in range(1, plan.ranks)]
+    return tuple((target, at) for at in range(most) for target in targets if at < len(plan.tasks[target]))

@@ -12,23 +12,23 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bilinear.distributed import Slab, connection, decompose, matmul, multiply
+from bilinear.distributed import Slab, connection, matmul, multiply, shares
 
 Matrix = NDArray[np.float64]
 N, SHORT, LONG = 12, 8.0, 300.0
 
 
-def died(x: Matrix, y: Matrix, **options: object) -> Matrix:
+def died(x: Matrix, y: Matrix, *_: object, **options: object) -> Matrix:
     os.kill(os.getpid(), signal.SIGKILL)
     return x
 
 
-def stopped(x: Matrix, y: Matrix, **options: object) -> Matrix:
+def stopped(x: Matrix, y: Matrix, *_: object, **options: object) -> Matrix:
     os.kill(os.getpid(), signal.SIGSTOP)
     return x
 
 
-def raised(x: Matrix, y: Matrix, **options: object) -> Matrix:
+def raised(x: Matrix, y: Matrix, *_: object, **options: object) -> Matrix:
     raise MemoryError("no room for a product")
 
 
@@ -67,7 +67,7 @@ def main(way: str) -> None:
     elif is_odd and way == "name":
         decomposition = "strasen"
     elif is_odd and way == "plan":
-        decompose.PANELS = 3
+        shares.FIRST = 1
     elif is_odd and way == "version":
         setattr(multiply, "__version__", "0.0.1")  # noqa: B010
     matmul(a, b, shape=shape, distributions=Slab.X, decomposition=decomposition, timeout=timeout)
