@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import TextIO
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -121,7 +122,7 @@ def main() -> int:
     return int(any(found not in ("good", "not begun") for _, found, _ in table))
 
 
-def run(part: Part, limit: float, log: object) -> tuple[str, str, float]:
+def run(part: Part, limit: float, log: TextIO) -> tuple[str, str, float]:
     """The name of a part, how it ended, and its seconds."""
     print(f"\n=== {part.name} (at most {limit:.0f} s)", flush=True)
     begin = perf_counter()

@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from common import save
@@ -38,7 +39,7 @@ COMM = MPI.COMM_WORLD
 LARGEST, SEED, VECTORS, STRIPE = 2, 7, 2, 2048
 TIMEOUT = 60.0
 Call = Callable[[], Array]
-Configuration = dict[str, object]
+Configuration = dict[str, Any]
 OURS: dict[str, Configuration] = {
     "2d x library": {"local_levels": 0},
     "2d x auto": {},
@@ -152,7 +153,7 @@ class Run:
         """The plan over the ranks, what the busiest of them sends or receives, and what each multiplies."""
         options = dict(configuration)
         options.pop("home", None)
-        asked = Asked((self.n,) * 3, (Slab.X,) * 3, **options)  # type: ignore[arg-type]
+        asked = Asked((self.n,) * 3, (Slab.X,) * 3, **options)
         plan, _ = plan_for(asked, self.dtype, COMM.size)
         moved = busiest(traffic(plan), COMM.size) * np.dtype(self.dtype).itemsize
         tasks = ", ".join("x".join(map(str, task.extents)) for task in plan.tasks[0])
@@ -160,7 +161,7 @@ class Run:
 
     def plain(self) -> dict[str, tuple[Call, Spread]]:
         """The distributed multiply of the library: B is gathered beside the first product, or before one product."""
-        found = {"plain, beside": (partial(self._distributed, self._beside), self.slab)}
+        found: dict[str, tuple[Call, Spread]] = {"plain, beside": (partial(self._distributed, self._beside), self.slab)}
         for name in ("numpy",) if self.xp is np else ("cupy", "cublas", "torch", "cublaslt"):
             found[f"plain, {name}"] = partial(self._distributed, partial(self._gathered, name)), self.slab
         return found
@@ -229,7 +230,7 @@ class Run:
                 x[row : row + STRIPE] = generator.standard_normal(x[row : row + STRIPE].shape)
         libraries = {"numpy": lambda: np.matmul(a, b, out=c)} if self.xp is np else library_calls(a, b, c)
         found: dict[str, Call] = {f"one, {name}": call for name, call in libraries.items()}
-        room = {} if self.xp is np else {"workspace": max(0, free_memory() // 2**20 * 2**20)}
+        room: dict[str, Any] = {} if self.xp is np else {"workspace": max(0, free_memory() // 2**20 * 2**20)}
         found["one, auto"] = lambda: bilinear.matmul(a, b, c, **room)
         if self.dtype == "float32":
             found["one, twice"] = lambda: bilinear.matmul(a, b, c, accuracy="twice", **room)

@@ -25,7 +25,7 @@ def adopted(*pieces: Array) -> tuple[Kind, list[Array]]:
 
 def current(piece: Array, on_gpu: bool) -> AbstractContextManager[object]:
     """Make the GPU of a piece the current one."""
-    return piece.device if on_gpu else nullcontext()  # type: ignore[no-any-return]
+    return piece.device if on_gpu else nullcontext()
 
 
 def carrier(on_gpu: bool) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from bilinear.backends.array_forms import added_up, blocks_of, evaluate
 from bilinear.backends.array_sums import add, coefficient
 from bilinear.distributed.parts import dense, put, take, window
-from bilinear.distributed.plan import Plan, begins_result, ends_result
+from bilinear.distributed.plan import Plan, Task, begins_result, ends_result
 from bilinear.distributed.spread import Rect, Spread
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
@@ -138,7 +138,9 @@ class _Rank:
             yield from fetched.end()
             if at < len(tasks):
                 out = products.target(tasks[at].product, tasks[at].result, begins_result(tasks, at))
-                self.multiply(*fetched.operands, out, beta=int(not begins_result(tasks, at)))
+                left, right = fetched.operands
+                self.multiply(left, right, out, beta=int(not begins_result(tasks, at)))
+                del left, right
             del fetched
             returning.append((yield from self._return(at, products)))
             if len(returning) > 1:
@@ -191,15 +193,20 @@ class _Rank:
                 if part.size:
                     found.expect(post, source, PRODUCT, products.strip(task.product), form[self.rank], part)
                 continue
-            for target, wanted in enumerate(form) if products.total is not None else ():
-                part = wanted.meet(task.result)
-                if target == self.rank:
-                    put(products.strip(task.product), wanted, part, take(products.total, task.result, part))
-                elif part.size:
-                    post.sends.append((target, PRODUCT, dense(take(products.total, task.result, part))))
-            products.total = None
+            if products.total is not None:
+                self._hand_out(post, task, products)
+                products.total = None
         found.ticket = yield post
         return found
+
+    def _hand_out(self, post: Post, task: Task, products: _Products) -> None:
+        """Keep the rank's own part of a result, and send the others theirs."""
+        for target, wanted in enumerate(self.plan.form[2]):
+            part = wanted.meet(task.result)
+            if target == self.rank:
+                put(products.strip(task.product), wanted, part, take(products.total, task.result, part))
+            elif part.size:
+                post.sends.append((target, PRODUCT, dense(take(products.total, task.result, part))))
 
 
 class _Products:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,9 +103,9 @@ class Rank:
         return True
 
 
-def times(a: Matrix, b: Matrix, out: Matrix | None = None, *, beta: int = 0) -> Matrix:
+def times(a: Any, b: Any, out: Any = None, *, beta: int = 0) -> Any:
     """The product of what a rank holds, by NumPy; C is not read if beta is 0."""
-    found: Matrix = np.matmul(a, b)
+    found = np.matmul(a, b)
     if out is None:
         return found
     out[...] = found + out if beta else found

@@ -169,8 +169,8 @@ def main(way: str) -> None:
             given = known[at % len(known)], known[(at + 1) % len(known)], known[(at + 2) % len(known)]
             for levels in (None, 2) if name in ("strassen", "winograd") else (None,):
                 plan = decompose(extents, COMM.size, given, None if name == "2d" else load(name).scheme, levels)
-                own = (piece(x, spread[COMM.rank]) for x, spread in zip((a, b), plan.given, strict=False))
-                found = connection.run(steps_of(plan, COMM.rank, *own, failing), on_gpu=True)
+                left, right = (piece(x, spread[COMM.rank]) for x, spread in zip((a, b), plan.given, strict=False))
+                found = connection.run(steps_of(plan, COMM.rank, left, right, failing), on_gpu=True)
                 assert COMM.size == 1 or connection.carrier.name == "NCCL"
                 assert np.array_equal(found, piece(a @ b, plan.given[2][COMM.rank])), (extents, name, levels)
     print(f"rank {COMM.rank}: exact", flush=True)

@@ -48,7 +48,7 @@ class Slot(np.ndarray[Any, Any]):
 class OnGpu(Slot):
     """A matrix on the first GPU."""
 
-    device = Context()
+    device: Any = Context()
 
 
 class Refused(RuntimeError):
@@ -117,7 +117,7 @@ def test_chunks_of_any_size_carry_blocks_of_any_layout(module: Any, chunk: int, 
 @pytest.mark.parametrize("lies", ["rows", "columns", "backwards"])
 def test_matrices_of_a_gpu_are_copied_by_rows(module: Any, lies: str) -> None:
     """Those that lie otherwise are copied anew first, and such a C is written last."""
-    turned = {"rows": lambda x: x, "columns": np.asfortranarray, "backwards": lambda x: x[::-1].copy()[::-1]}[lies]
+    turned: Any = {"rows": lambda x: x, "columns": np.asfortranarray, "backwards": lambda x: x[::-1].copy()[::-1]}[lies]
     a, b, c = (turned(x).view(OnGpu) for x in (np.arange(143.0).reshape(11, 13), np.arange(117.0).reshape(13, 9), np.ones((11, 9))))
     expected = 2 * (a @ b) - c
     given = module.reachable(a, b, c, True)
