@@ -1,9 +1,9 @@
 """Complex products beside CuPy, PyTorch, and cublasCgemm or cublasZgemm and their 3m variants: checked, timed in turns, with errors.
 
 The ways: three real products by block levels on the units of the real type, and as digits: pairs of float16 for complex64, residues for
-complex128. Every way must be exact on small integers; digits must keep their certain bound on sampled rows and columns of normal data,
-beside sums in complex128 (for complex64) or double-double, and an Inf must stay in its row. A way that cannot be built is left out, and a
-line says why. Each way is one line of JSON.
+both types, and gaussian residues, two products modulo each p. Every way must be exact on small integers; digits must keep their certain
+bound on sampled rows and columns of normal data, beside sums in complex128 (for complex64) or double-double, and an Inf must stay in its
+row. A way that cannot be built is left out, and a line says why. Each way is one line of JSON.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bilinear.planner.plan import DIGITS, Candidate, Digits
 
 ROUNDS, IN_A_ROW, SAMPLED = 5, 1, 64
 WINOGRAD = "winograd"
-PRODUCTS = {"complex64": ("pairs",), "complex128": ("residues13", "residues14", "residues15")}
+PRODUCTS = {"complex64": ("pairs", "gaussian7"), "complex128": ("gaussian15", "residues13", "residues14", "residues15")}
 MOST_LEVELS = {"pairs": 2}
 """Levels below residues: one, for two have more blocks than a thread puts together."""
 LIBRARIES = ("cupy", "torch", "gemm", "gemm3m")
@@ -129,7 +129,7 @@ def ways(
     makers |= {f"complex3, {levels} levels": partial(by_schedule, levels) for levels in range(most + 1)}
     for tile in (tile for tile in PRODUCTS[dtype] if tile in products):
         for levels in range(min(most, MOST_LEVELS.get(tile, 1)) + 1):
-            name = f"complex3, {levels} levels, {tile}"
+            name = f"{tile}, {levels} levels"
             makers[name] = partial(digits, name, tile, (WINOGRAD,) * levels)
     found = {}
     for name, make in makers.items():
@@ -220,7 +220,7 @@ def main() -> None:
     parser.add_argument("--sizes", default="4096,8192,16384", help="comma-separated")
     parser.add_argument("--dtypes", default="complex64,complex128", help="comma-separated")
     parser.add_argument("--levels", type=int, default=2, help="the most block levels")
-    parser.add_argument("--products", default="pairs,residues13,residues14,residues15", help="comma-separated")
+    parser.add_argument("--products", default="pairs,gaussian7,gaussian15,residues14", help="comma-separated")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
