@@ -8,7 +8,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.element import FLOAT32, Element
+from bilinear.ir.element import COMPLEX, FLOAT32, Element
 from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
@@ -28,8 +28,11 @@ def element_of(products: str) -> Element:
 
 
 def products_of(dtype: str) -> tuple[str, ...]:
-    """The names of products of digits of an element type."""
-    return tuple(name for name in (*FLOAT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
+    """The names of products of digits of an element type, real or complex."""
+    if dtype in COMPLEX:
+        return tuple(name for name in (*DIGIT_TILES, *RESIDUE_TILES) if element_of(name) is COMPLEX[dtype])
+    own = (*FLOAT_TILES, *(name for name, tile in RESIDUE_TILES.items() if not tile.gaussian))
+    return tuple(name for name in own if element_of(name).name == dtype)
 
 
 @lru_cache(maxsize=64)

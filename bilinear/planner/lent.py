@@ -14,7 +14,7 @@ from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.device import Device
 from bilinear.planner.digit_geometry import CELL
-from bilinear.planner.digits import CUTS, LEAST_BLOCK, candidate_in_blocks, geometry_for, levels_above
+from bilinear.planner.digits import CUTS, candidate_in_blocks, geometry_for, levels_above
 from bilinear.planner.loaded import loaded_candidate
 from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import Candidate, Panel
@@ -86,7 +86,7 @@ class Lending:
             blocks = (
                 candidate_in_blocks(problem, self.device, levels, self.products, (1, count))
                 for count in COLUMNS
-                if across >= count * LEAST_BLOCK or count == 1
+                if across >= count * self.device.policy.least_digit_block or count == 1
             )
             found += [one for one in blocks if (one.workspace or 0) <= room][:1]
         return min(found, key=lambda candidate: candidate.ms or 0.0, default=None)
