@@ -46,7 +46,7 @@ def make_plan(problem: Problem, device: Device, explain: bool = False, kernels: 
     an accuracy is asked for. `kernels` are those that the current GPU's library proposes for a thin product. Raises `BilinearError` (E519)
     if nothing is as accurate, not even the library's multiply.
     """
-    weighed = Weighing(problem, device, explain, kernels)
+    weighed = Weighing(problem, device, explain, kernels=kernels)
     library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
     found = [library, *thin, *weighed.digits()]
     able: list[Candidate] = [candidate for candidate in found if not candidate.why]
