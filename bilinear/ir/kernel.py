@@ -1,4 +1,4 @@
-"""A kernel: everything that a template needs to print one CUDA function, and that a caller needs to launch it."""
+"""A kernel: everything that a template needs to print one CUDA function, and a caller to launch it."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class ProductKernel:
     turns: int = 1
     beside: int = 1
     guarded: bool = False
-    """Whether it does nothing unless the int at the argument `flag` is set."""
+    """True if the kernel does nothing unless the int at the argument `flag` is set."""
 
     @property
     def rows(self) -> int:
@@ -146,7 +146,7 @@ class ProductKernel:
 
     @property
     def barrier(self) -> str:
-        """What the threads that share a tile wait at: all of a block, or a warp if each has a tile of its own."""
+        """The barrier of the threads that share a tile: of a block, or of a warp if each warp has its own tile."""
         return "__syncthreads" if self.beside == 1 else "__syncwarp"
 
     @property
@@ -156,7 +156,7 @@ class ProductKernel:
 
     @property
     def copies(self) -> str:
-        """The template of copies from global to shared memory, which holds elements in the type in which they are computed."""
+        """The template of copies from global to shared memory, which holds elements in the type of the computation."""
         return "copies_async.cu.j2" if self.element.wider is None else "copies_converting.cu.j2"
 
     @property

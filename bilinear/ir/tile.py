@@ -34,7 +34,7 @@ class Instruction:
 
 
 WGMMA_FLOAT16 = Instruction("wgmma.m64n128k16.f32.f16.f16", "float16 matrix units", FLOAT16, FLOAT32, (64, 128, 16), 128, 90)
-"""Its sums are cut off instead of rounded. Only chips of compute capability 9.0 have it."""
+"""It truncates sums instead of rounding them. Only chips of compute capability 9.0 have it."""
 FMA_FLOAT32 = Instruction("fma.rn.f32", "float32 pipes", FLOAT32, FLOAT32, (1, 1, 1), 1, 0)
 FMA_FLOAT64 = Instruction("fma.rn.f64", "float64 pipes", FLOAT64, FLOAT64, (1, 1, 1), 1, 0)
 MMA_FLOAT64 = Instruction("mma.m16n8k8.f64", "float64 matrix units", FLOAT64, FLOAT64, (16, 8, 8), 32, 90)
@@ -96,8 +96,8 @@ ProductTile = SimtTile | MmaTile
 class DigitTile:
     """An m x n tile of a product of digits, in slices of depth k; `stages` slices are in flight.
 
-    `consumers` warpgroups multiply, `loaders` bring slices. `cluster` blocks of threads share what they read of B. Sums of the first
-    digits, which the unit cuts off, are added up in registers every `chunk` terms. Blocks run in bands of `band` tiles of rows.
+    `consumers` warpgroups multiply, `loaders` copy slices. `cluster` blocks of threads share the slices of B. The unit truncates its sums,
+    so sums of first digits are added up in registers every `chunk` terms. Blocks run in bands of `band` tiles of rows.
     """
 
     name: str
@@ -128,7 +128,7 @@ class DigitTile:
 
 @dataclass(frozen=True)
 class LoadingTile(DigitTile):
-    """A tile of float32 numbers that are cut by its own kernel: no digits lie in a workspace.
+    """A tile of float32 numbers that the product kernel cuts itself, without digits in a workspace.
 
     Loaders cut B in shared memory, `at_once` vectors of four numbers at a time in each thread; consumers cut A in registers.
     """
@@ -170,7 +170,7 @@ WARP_TILES: dict[str, ProductTile] = {
     element.name: SimtTile("warp", "warp", m=32, n=32, k=8, m_warps=1, n_warps=1, stages=2, blocks=1, instruction=instruction)
     for element, instruction in ((FLOAT32, FMA_FLOAT32), (FLOAT64, FMA_FLOAT64), (FLOAT16, FMA_FLOAT32), (BFLOAT16, FMA_FLOAT32))
 }
-"""The tile that one warp computes alone, by element type: a block of threads multiplies other operands in each of its warps."""
+"""The tile that one warp computes alone, by element type: each warp of a block of threads multiplies its own operands."""
 
 
 def beside(dtype: str, name: str, size: str) -> str:
@@ -193,8 +193,8 @@ def precision_of(element: Element, tile: ProductTile) -> Precision:
 
 
 DIGIT_TILES = {tile.name: tile for tile in (DigitTile("pairs"),)}
-"""The tiles of products of float16 digits that an expansion cuts, by name."""
+"""The tiles of products of float16 digits, by name, if the expansion cuts them."""
 LOADING_TILES = {tile.name: tile for tile in (LoadingTile("pairs_on_load"),)}
-"""The tiles of products whose loader cuts A and B, by name."""
+"""The tiles of products of float16 digits, by name, if the product kernel cuts them."""
 FLOAT_TILES: dict[str, DigitTile] = DIGIT_TILES | LOADING_TILES
 """All tiles of products of float16 digits, by name."""

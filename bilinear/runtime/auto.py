@@ -73,7 +73,7 @@ def plan(
     products : str, optional
         What multiplies below them: "pairs" are two float16 digits of each float32, "pairs_on_load" the same, cut without
         workspace and below no level, "residues15" residues modulo 15 numbers, and "residues" those with the fewest moduli that keep the
-        accuracy, "classical" if none is given.
+        accuracy, "classical" if none is given. "tf32" and "bfloat16" are the library's products of numbers with 11 and 8 bits.
     accumulate : bool
         Plan for a beta other than 0.
 

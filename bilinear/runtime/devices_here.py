@@ -12,7 +12,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import TUNING_SECONDS
 from bilinear.planner.library_points import LibraryPoints
-from bilinear.planner.policy import USUAL_RULES, LibraryRules
+from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 from bilinear.runtime.environment import uses_library
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ def _described_cpu(name: str, library: str) -> Cpu | None:
     from bilinear.planner.kept_plans import kept_cpu
 
     return kept_cpu(name, library)
+
+
+def policy_here() -> Policy:
+    """The thresholds of the current GPU, or the usual ones if it has no description."""
+    device = current_device()
+    return USUAL_POLICY if device is None else device.policy
 
 
 def library_choice(dtype: str) -> tuple[LibraryRules, LibraryPoints | None]:
