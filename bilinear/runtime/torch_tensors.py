@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.ir.element import HALVES
+from bilinear.ir.element import FLOAT32, HALVES
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import NUMPY, cupy_module, kind_of
 from bilinear.runtime.named import algorithm_as_it_is
@@ -109,9 +109,14 @@ def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Ask
 
 
 def _are_halves(torch: ModuleType, *tensors: Array) -> bool:
-    """Whether all that is given are dense tensors of one type of 16 bits on a GPU, in the memory that holds their elements."""
+    """Whether A, B and, if it is given, `out` are dense tensors on a GPU, in the memory that holds their elements, of one type of 16 bits.
+
+    `out` may be float32, too.
+    """
     given = [x for x in tensors if x is not None]
-    if not all(isinstance(x, torch.Tensor) for x in given) or len({x.dtype for x in given}) != 1 or _name(given[0].dtype) not in HALVES:
+    if not all(isinstance(x, torch.Tensor) for x in given) or _name(given[0].dtype) not in HALVES:
+        return False
+    if given[1].dtype != given[0].dtype or not {_name(x.dtype) for x in given[2:]} <= {_name(given[0].dtype), FLOAT32.name}:
         return False
     return all(x.is_cuda and _why_not_dense(x) is None and not x.is_neg() for x in given)
 
@@ -127,12 +132,17 @@ def _by_half(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, st
     if options.algorithm != "auto" and isinstance(options.algorithm, str):
         options = options._replace(algorithm=algorithm_as_it_is(options.algorithm))
     with surroundings(torch, stream, a, b, out, options.workspace):
-        left, right, target = (None if x is None else _on_gpu(x.detach().view(torch.int16)) for x in (a, b, out))
+        left, right, target = (None if x is None else _on_gpu(_bits(torch, x.detach())) for x in (a, b, out))
         options = options._replace(workspace=adopt_tensor(torch, options.workspace))
         result = by_half(options, kind_of(left, right), element, left, right, target)
         if result is None or out is not None:
             return None if result is None else out
         return give_tensor(torch, result).view(a.dtype)
+
+
+def _bits(torch: ModuleType, tensor: Array) -> Array:
+    """A tensor of 16 bits as integers, for CuPy need not know its type; another one as it is."""
+    return tensor.view(torch.int16) if _name(tensor.dtype) in HALVES else tensor
 
 
 def on_arrays_of(

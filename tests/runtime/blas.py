@@ -29,14 +29,20 @@ def gemm_ex(
     transa: int, transb: int, m: int, n: int, k: int, alpha: int, a: int, a_type: int, lda: int, b: int, b_type: int, ldb: int, beta: int,
     c: int, c_type: int, ldc: int, compute: int, algorithm: int
 ) -> None:  # fmt: skip
-    """The same for matrices of float16 (type 2) or bfloat16 (14): computed in float32, and rounded once where C is stored."""
-    assert a_type == b_type == c_type in (2, 14) and (compute, algorithm) == (68, -1)
+    """The same for matrices of float16 (type 2) or bfloat16 (14): computed in float32, and rounded once where C is stored.
+
+    A C of float32 (type 0) is not rounded.
+    """
+    assert a_type == b_type in (2, 14) and c_type in (0, a_type) and (compute, algorithm) == (68, -1)
     left = _columns("h", a, (k, m) if transa else (m, k), lda)
     right = _columns("h", b, (n, k) if transb else (k, n), ldb)
-    result = _columns("h", c, (m, n), ldc)
-    x, y = (widened(s, c_type == 14) for s in (left.T if transa else left, right.T if transb else right))
+    result = _columns("h" if c_type else "s", c, (m, n), ldc)
+    x, y = (widened(s, a_type == 14) for s in (left.T if transa else left, right.T if transb else right))
     factor, own = (_columns("s", address, (1, 1), 1)[0, 0] for address in (alpha, beta))
     product = factor * (x @ y)
+    if c_type == 0:
+        result[...] = product if own == 0 else product + own * result
+        return
     result[...] = narrowed(product if own == 0 else product + own * widened(result, c_type == 14), c_type == 14)
 
 
