@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from types import ModuleType
 from typing import Any
@@ -97,6 +97,10 @@ def _name(what: object) -> str:
 
 def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
     """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype != b.dtype:
+        with suppress(RuntimeError):  # two types without a common one are refused as they are
+            common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
+            a, b = a.to(common), b.to(common)
     if _are_halves(torch, a, b, out):
         half = _by_half(torch, a, b, out, asked, stream)
         if half is not None:
@@ -214,6 +218,8 @@ def adopt_tensor(torch: ModuleType, array: Array) -> Array:
         hint = (
             "give a dense tensor, after resolve_conj() and resolve_neg(); inside of torch.func and torch.compile, use bilinear.torch.matmul"
         )
+        if _name(array.dtype) not in TYPES:
+            hint = f"convert it: these options are for tensors of {', '.join(sorted(TYPES))}"
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
 
 
