@@ -8,7 +8,7 @@ coefficients are float32.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -62,7 +62,7 @@ class HalfExecutor(CudaExecutor):
         sums = [self._sums(placement, spaces, beta, *kind) for kind in kinds] if stages else []
         products = partial(self._product, schedule, spaces, alpha, beta)
         return [
-            _all([own[number] for own in sums if number in own] if isinstance(stage, LinearStage) else [products(x) for x in stage.products])
+            _all([own[number] for own in sums if number in own] if isinstance(stage, LinearStage) else map(products, stage.products))
             for number, stage in enumerate(stages)
         ]
 
@@ -140,7 +140,9 @@ def _block(schedule: Schedule, spaces: dict[str, Matrix], block: Block) -> Matri
     return whole.part((block.row * height, (block.row + 1) * height), (block.column * width, (block.column + 1) * width))
 
 
-def _all(steps: Sequence[Step]) -> Step:
+def _all(steps: Iterable[Step]) -> Step:
+    steps = tuple(steps)
+
     def run() -> None:
         for step in steps:
             step()

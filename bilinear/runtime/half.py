@@ -77,6 +77,16 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
     return result
 
 
+def by_half_itself(asked: Options, kind: Kind, element: Element, a: Array, b: Array, out: Array) -> None:
+    """The same where nobody else multiplies: without an algorithm, and with no levels, by one product of the library."""
+    if asked.algorithm == "auto" or asked.levels == 0:
+        asked = asked._replace(algorithm=algorithm_named("classical"), levels=1)
+    if asked.alpha == 0 or a.shape[-1] == 0:  # sums of one zero
+        zeros = kind.module.zeros
+        a, b, asked = zeros((*a.shape[:-1], 1), a.dtype), zeros((*b.shape[:-2], 1, b.shape[-1]), b.dtype), asked._replace(alpha=1)
+    by_half(asked, kind, element, a, b, out)
+
+
 def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None:
     """What runs; None for the library."""
     extents = layouts.extents
