@@ -35,7 +35,7 @@ def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
 
 
 def complex_scheme(block: Scheme, conjugated: str = "") -> ComplexScheme:
-    """Three real products (x) a block scheme: its sums are formed of the parts' sums, or theirs of its, whichever takes fewer additions."""
+    """Three real products (x) a block scheme; sums of parts and sums of blocks are formed in the order with fewer additions."""
     three, block = three_products(conjugated), on_blocks(block)
     u, v, w = (kronecker(x, y) for x, y in ((three.u, block.u), (three.v, block.v), (three.w, block.w)))
     return ComplexScheme(block, u, v, w, conjugated)
@@ -50,7 +50,7 @@ def four_products(conjugated: str = "") -> BilinearAlgorithm:
 
 
 def _of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
-    """The algorithm on the conjugates of the operands that are named: the imaginary part with the other sign in every factor."""
+    """The algorithm on the conjugates of the named operands: imaginary parts change their sign in every factor."""
     u, v = (_turned(linear) if letter in conjugated else linear for letter, linear in zip("AB", (algorithm.u, algorithm.v), strict=True))
     return replace(algorithm, target=complex_product(conjugated), u=u, v=v)
 

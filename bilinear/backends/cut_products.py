@@ -36,9 +36,10 @@ from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
-from bilinear.lowering.prepare import plain, proved
+from bilinear.lowering.prepare import plain
+from bilinear.lowering.proofs import proved
 from bilinear.planner.complex_digits import complex_scheme_of
-from bilinear.planner.digit_geometry import WORD, DigitGeometry
+from bilinear.planner.digit_geometry import CELL, WORD, DigitGeometry
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import Digits
 from bilinear.planner.ways import algorithm_named, follows_from_names
@@ -130,7 +131,8 @@ class CutMultiply(ABC):
     def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0, kept: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory, if there is one, a multiple of 16.
 
-        `kept` is the address of what was prepared, for a product that reads it.
+        `kept` is the address of what was prepared, for a product that reads it. Without it the first address in C that is a multiple of 256
+        takes its place: from there on C may lend memory to digits.
 
         Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
         """
@@ -144,7 +146,8 @@ class CutMultiply(ABC):
             workspace = pooled.data.ptr
         is_aligned = (a | b | c) % ALIGNMENT == 0
         bound = self.bound(is_aligned)
-        with bound.ready((a, b, c, workspace, kept), *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
+        bases = a, b, c, workspace, kept or ceil(c / CELL) * CELL
+        with bound.ready(bases, *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
             run_launches(steps, "a product of digits", self.writing)
 
     @property
@@ -221,13 +224,20 @@ class CutMultiply(ABC):
         if not isinstance(self._scheme, Scheme):
             return self._by_definition(self._element, self._scheme.conjugated, multiprocessors)
         tile = USUAL if self._by_warps else LARGE  # the large one of float64 has more shared memory than most of those chips
-        (launch,) = schedule_to_launches(plain().schedule, self._element, tile, "digit_classical")
+        launch, values = self.plain(tile)
         kernel = launch.kernel
         if not isinstance(kernel, ProductKernel):
             raise TypeError("the plain schedule is one product")
         guarded = replace(kernel, guarded=True, arguments=(*kernel.arguments, Argument("flag", "flag")))
+        return replace(launch, kernel=guarded), values
+
+    def plain(self, tile: str) -> tuple[Launch, Values]:
+        """The product of these matrices in the type itself, in a tile of this name."""
+        if isinstance(self._element, IntegerElement):
+            raise TypeError("integers have no such product")
+        (launch,) = schedule_to_launches(plain().schedule, self._element, tile, "digit_classical")
         values = self.result() | dict(zip(("bm", "bk", "bn"), self._extents, strict=True))
-        return replace(launch, kernel=guarded), values | self._matrices()
+        return launch, values | self._matrices()
 
     def _by_definition(self, element: Element, conjugated: str, multiprocessors: int) -> CutLaunch:
         """The complex product by four real ones."""

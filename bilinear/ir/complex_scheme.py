@@ -1,4 +1,4 @@
-"""A block scheme below complex numbers: what one pass over complex matrices forms, multiplies and puts together, all of it real."""
+"""A scheme for complex matrices in real arithmetic: sums of real and imaginary parts, their products, and sums of these."""
 
 from __future__ import annotations
 
@@ -102,4 +102,4 @@ class GaussianScheme:
 
 
 Products = Scheme | ComplexScheme | GaussianScheme
-"""What multiplies blocks of real matrices, or of complex ones."""
+"""A scheme that multiplies blocks of real matrices, or of complex ones."""

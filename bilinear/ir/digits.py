@@ -1,7 +1,8 @@
-"""Digits: a number as a few narrow numbers, and the bilinear schemes by which digits multiply (docs/digits.md).
+"""Digits: a number written as a few narrow numbers, and the bilinear schemes that multiply digits (docs/digits.md).
 
 There are two kinds. Floating-point digits stand for x = d_0 + lambda * d_1 + lambda^2 * d_2 + ..., and multiply by an approximate scheme.
-Residues stand for an integer modulo several p; each multiplies for itself, exactly, and the Chinese remainder theorem puts them together.
+Residues stand for an integer modulo several p. They multiply exactly, one modulus at a time, and the Chinese remainder theorem gives the
+integer product.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ class Representation:
     """How numbers of a type are cut into digits and put together again.
 
     `of` is the type that is represented. Floating-point digits are `count` numbers of the type `digit`; `step` is lambda, so digit i weighs
-    lambda^i. They are `shifted` if digit i is stored divided by its weight, so that all digits have the size of the first; else a digit is
-    stored as the part of x that it is. Each digit is what is left of x, `rounded` to nearest, ties to even, or truncated towards zero.
+    lambda^i. If they are `shifted`, digit i is stored divided by its weight, so that all digits have the size of the first; otherwise it is
+    stored with its weight. Each digit is the remainder of x after the earlier digits, `rounded` to nearest, ties to even, or truncated
+    towards zero.
 
-    Residues have the `moduli` instead, and `digit` None: x is `rounded` (or truncated) to an integer, and its residues of least size are
-    stored in int8. `scaled` says that a row of A and a column of B are multiplied by a power of two before they are cut.
+    Residues have `moduli` instead, and `digit` is None: x is `rounded` (or truncated) to an integer, and its residues of least size are
+    stored in int8. If `scaled`, each row of A and each column of B is multiplied by a power of two before it is cut.
 
-    `gaussian` residues stand for complex numbers x + i y whose parts are of the type `of`. Modulo p, -1 has the square root r, so that the
-    residues of x + r y and of x - r y are enough: complex numbers multiply as these two do, each for itself.
+    `gaussian` residues stand for complex numbers x + i y whose parts are of the type `of`. Modulo p, -1 has the square root r, so the
+    residues of x + r y and of x - r y suffice: a complex product is one product of each.
     """
 
     name: str
@@ -73,14 +75,14 @@ class Representation:
 
     @property
     def product(self) -> int:
-        """M, the product of the moduli: integers in an interval of M numbers are known by their residues."""
+        """M, the product of the moduli: residues determine an integer within an interval of M numbers."""
         return prod(self.moduli)
 
     @property
     def norm_limit(self) -> int:
         """R, the largest integer with 2 R^2 < (1 - 2^-30) M: rows and columns whose 2-norms are at most R have products below M/2.
 
-        They stay away from M/2 by so much that a float64 tells which multiple of M is to be subtracted.
+        The margin to M/2 is large enough for a float64 to determine the multiple of M that is subtracted.
         """
         return isqrt(((2**30 - 1) * self.product - 1) // 2**31)
 
@@ -114,7 +116,7 @@ class Representation:
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """What stands behind the colon of its declaration."""
+        """The text behind the colon of its declaration."""
         if self.is_modular:
             claims = [f"int8 modulo {' '.join(map(str, self.moduli))}"]
         else:
@@ -128,9 +130,8 @@ class Representation:
 class DigitScheme:
     """A scheme that multiplies matrices by products of digits: (numbers in blocks) x (digits of a number) x (digits in blocks).
 
-    `core` multiplies two numbers, digit by digit, in the `products` of these names. `above` is a block scheme whose sums are formed in the
-    represented type, before its blocks are cut; `inside` is one whose sums are formed from residues, where they are exact. Both are
-    optional.
+    `core` multiplies two numbers, digit by digit, in the `products` of these names. `above` is an optional block scheme whose sums are
+    formed in the represented type, before numbers are cut. `inside` is an optional one whose sums are formed from residues, exactly.
     """
 
     name: str
@@ -165,7 +166,7 @@ class DigitScheme:
 
 @lru_cache
 def residues_of(of: Element, count: int, gaussian: bool = False) -> Representation:
-    """The residues of a type, or of complex numbers with such parts, modulo the `count` largest numbers there are."""
+    """The residues of a type, or of complex numbers with such parts, modulo the `count` largest moduli."""
     moduli = largest_moduli(count, gaussian)
     return Representation(f"{'gaussian' if gaussian else 'residues'}{count}", of, None, count, moduli=moduli, gaussian=gaussian)
 
@@ -176,7 +177,7 @@ def representation_of(tile: ResidueTile) -> Representation:
 
 
 def residues(representation: Representation) -> DigitScheme:
-    """The scheme of residues: each is multiplied for itself, and the products are put together modulo M."""
+    """The scheme of residues: one product a modulus, put together modulo M."""
     if representation.gaussian:
         return _gaussian_residues(representation)
     r = representation
@@ -200,7 +201,7 @@ def _gaussian_residues(r: Representation) -> DigitScheme:
 
 
 def modular_product(representation: Representation, p: int) -> BilinearMap:
-    """The product of two numbers modulo p, one of the moduli: that of their residues modulo p."""
+    """The product of two numbers modulo p, one of the moduli, which is the product of their residues modulo p."""
     i = representation.moduli.index(p)
     left, right = digit_names(representation)
     if representation.gaussian:
@@ -213,7 +214,7 @@ def modular_product(representation: Representation, p: int) -> BilinearMap:
 def digit_product(representation: Representation) -> BilinearMap:
     """The product of two numbers of floating-point digits, a polynomial in lambda: exact below the power of lambda that is dropped.
 
-    x has no digit of weight lambda^count, so terms of this order and above are as small as what cutting x leaves out.
+    x has no digit of weight lambda^count, so terms of this order and above are as small as the remainder that cutting drops.
     """
     count = representation.count
     left, right = digit_names(representation)

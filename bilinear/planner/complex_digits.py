@@ -9,9 +9,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.element import COMPLEX, FLOAT32
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.accuracy import certain_error, relative_error
 from bilinear.planner.device import Device

@@ -123,3 +123,9 @@ def block_of(extent: int, cut: int) -> int:
     while block < extent and extent % block == 1:
         block += PANEL
     return min(block, extent)
+
+
+def triangle_tiles(panels: int, cluster: int) -> int:
+    """Tiles at and below the diagonal of a square of `panels` x `panels`, where clusters that cross it take whole rows of tiles."""
+    rows = -(-panels // cluster)
+    return cluster * cluster * (rows * (rows + 1) // 2)

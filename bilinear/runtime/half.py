@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from math import inf
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from bilinear.planner.half import WAYS
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.devices_here import policy_here
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.operands import as_matrices, given_workspace
@@ -27,8 +27,6 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, largest_scaling
 from bilinear.runtime.safety import indices
 
-LEAST_EXTENT = inf
-"""Below this extent `auto` leaves these products to the library: always, because it is faster (benchmarks/NOTES.md)."""
 FLOAT = np.dtype(FLOAT32.name)
 """The type of alpha and beta, and that of C if it is not the operands'."""
 
@@ -98,7 +96,7 @@ def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None
             planned, given = (f"{' x '.join(map(str, x))} of {name}" for x, name in (((p.m, p.k, p.n), p.dtype), (extents, element)))
             raise fail("E544", f"the plan is for {planned}, these arrays are {given}", "plan for this problem")
         return chosen_recipe(asked.plan)
-    if asked.levels == 0 or (asked.algorithm == "auto" and min(extents) < LEAST_EXTENT):
+    if asked.levels == 0 or (asked.algorithm == "auto" and min(extents) < policy_here().least_halves):
         return None
     if isinstance(asked.algorithm, Loaded):
         return Recipe((asked.algorithm,), asked.levels, asked.inputs)

@@ -28,8 +28,8 @@ from bilinear.ir.element import FLOAT64
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner import complex_plans
 from bilinear.planner.complex_digits import complex_scheme_of
+from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import Digits, Plan
@@ -317,10 +317,14 @@ def test_plans_are_kept_in_files_and_weighed() -> None:
             require_residues(scheme_of(levels) if each.gaussian else complex_scheme_of(levels), each)
 
 
+def for_small(device: Device) -> Device:
+    """The device, on which complex products of any size are weighed."""
+    return replace(device, policy=replace(device.policy, least_complex=1))
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_auto_takes_digits_and_repeats_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
-    monkeypatch.setattr(devices_here, "_described", lambda named, index: slow_units(H200))
-    monkeypatch.setattr(complex_plans, "LEAST_EXTENT", 1)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: for_small(slow_units(H200)))
     generator = np.random.default_rng(5)
     a, b = (gaussian(generator, 99, *shape).astype(dtype) for shape in ((40, 90), (90, 30)))
     for _ in range(2):  # decided, then found again
@@ -338,8 +342,7 @@ def test_auto_reads_conjugates(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, conjug
     rates = tuple((name, replace(own, product=H200.rates(name).product)) for name, own in device.elements)
     if not digits:
         device = replace(device, digits=(), elements=rates)
-    monkeypatch.setattr(devices_here, "_described", lambda named, index: device)
-    monkeypatch.setattr(complex_plans, "LEAST_EXTENT", 1)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: for_small(device))
     generator = np.random.default_rng(6)
     a, b = (gaussian(generator, 9, *shape) for shape in ((1030, 20), (20, 1040)))
     wanted = (a.conj() if "A" in conjugated else a) @ (b.conj() if "B" in conjugated else b)

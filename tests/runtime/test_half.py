@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.planner.half import SUMMED, way_error, way_probable
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.policy import Policy
 from bilinear.planner.ways import Way
 from bilinear.runtime import half
 from bilinear.runtime.arrays import kind_of
@@ -187,11 +187,10 @@ def test_a_class_of_accuracy_is_kept(dtype: str) -> None:
 
 def test_auto_and_no_levels_are_the_librarys(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     a = np.ones((8, 8), np.float16)
-    assert inf == half.LEAST_EXTENT
     assert (bilinear.matmul(Array(a), Array(a)).host == 8).all()
     assert (bilinear.matmul(Array(a), Array(a), algorithm="winograd", levels=0).host == 8).all()
     assert gpu.by_cublas == [] and gpu.library == 2
-    monkeypatch.setattr(half, "LEAST_EXTENT", 12)
+    monkeypatch.setattr(half, "policy_here", lambda: Policy(least_halves=12))
     a = np.ones((12, 12), np.float16)
     assert (bilinear.matmul(Array(a), Array(a)).host == 12).all()
     assert len(gpu.by_cublas) == 7
