@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,7 +112,7 @@ def bench(
 
 
 def _bench_modulo(
-    sizes: str, modulus: int, asked: list[str], rounds: int | None, json_file: Path | None, others: Mapping[str, object]
+    sizes: str, modulus: int, asked: Sequence[str], rounds: int | None, json_file: Path | None, others: Mapping[str, object]
 ) -> None:
     """`bench` with a modulus. Raises `BilinearError` where nothing was measured (E686), and for every row that is not exact (E685)."""
     from bilinear.ir.measurement import LeftOut

@@ -92,7 +92,7 @@ def _of_shape(shape: Shape, modulus: int, asked: Sequence[str], rounds: int) -> 
             told = error.diagnostics[0].message if isinstance(error, BilinearError) else f"out of memory: {error}"
             yield LeftOut(f"{word} at {'x'.join(map(str, shape))}", told)
             continue
-        calls[word], exact[word] = call, is_product_modulo(*map(_on_host, (a, b, c)), modulus)
+        calls[word], exact[word] = call, is_product_modulo(_on_host(a), _on_host(b), _on_host(c), modulus)
     x, y, z = a.astype("float64"), b.astype("float64"), cupy.empty((m, n), "float64")
     pieces, libraries = len(way_for(modulus, modulus // 2, modulus // 2, k).pairs), library_calls(x, y, z)
     times = {name: median(found) for name, found in interleaved({**libraries, **calls}, rounds).items()}

@@ -17,6 +17,7 @@ import pytest
 from measure.bench_gpu import Gpu, pretend
 from shell import Shell
 
+import bilinear
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
 from bilinear.measure import bench, bench_errors, bench_modulo, bench_shapes, bench_tasks
@@ -353,7 +354,7 @@ def test_the_scripts_keep_what_they_find(
 @pytest.fixture
 def modular(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Products modulo p move the clock by 2 ms."""
-    plain = bench_modulo.matmul
+    plain = bilinear.matmul
 
     def timed(*arrays: Any, **options: Any) -> Any:
         gpu.now += 2.0
@@ -377,7 +378,7 @@ def test_products_modulo_p_are_checked_and_timed(modular: Gpu, shell: Shell) -> 
 
 
 def test_a_wrong_product_modulo_p_fails(modular: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = bench_modulo.matmul
+    right = bilinear.matmul
 
     def wrong(a: Any, b: Any, c: Any, **options: Any) -> Any:
         right(a, b, c, **options)
