@@ -10,8 +10,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Algorithm,
     Output,
     device_files,
@@ -23,6 +22,7 @@ from bilinear.cli.options import (
     read_workspace,
     say,
 )
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
@@ -169,7 +169,9 @@ def plan(
             autocompletion=completing.names,
         ),
     ] = None,
-    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues.")] = None,
+    products: Annotated[
+        str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues, tf32, bfloat16.")
+    ] = None,
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     explain: Annotated[
         bool,
@@ -221,19 +223,22 @@ def plan(
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; explained, with what bounds it on its device, unless it multiplies digits on other units than those of its type."""
     from bilinear.planner.roofline import roofline
+    from bilinear.planner.streaming import streaming
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
-    from bilinear.reporting.roofline import explained_json, roofline_table
+    from bilinear.reporting.roofline import explained_json, roofline_table, streaming_table
     from bilinear.runtime.devices_here import device_of
 
     known = device_of(device or None) if explain and plan.problem.dtype in IN_ARRAYS else None
     bounds = None if known is None or plan.chosen.is_digits else roofline(plan, known)
+    streamed = None if known is None else streaming(plan, known)
 
     def told() -> str:
         parts = [as_options(plan_table(plan, explain)), *([] if known is None else [pareto_table(plan)])]
         parts += [] if bounds is None else [roofline_table(bounds)]
+        parts += [] if streamed is None else [streaming_table(streamed)]
         return "\n\n".join(parts)
 
-    answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds), told)
+    answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds, streamed), told)
 
 
 def _plan_gram(

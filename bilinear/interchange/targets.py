@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from bilinear.interchange.reading import Maps
+from bilinear.interchange.reader_parts import Maps
 from bilinear.ir.bilinear_map import (
     BilinearAlgorithm,
     BilinearMap,

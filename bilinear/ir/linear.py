@@ -1,4 +1,4 @@
-"""Exact linear maps, kept as the straight-line programs that their authors wrote."""
+"""Exact linear maps, stored as the straight-line programs that their authors wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Form = tuple[tuple[int, Coefficient], ...]
 
 
 MOST_DIGITS = 2**25
-"""The most digits of packed forms that the matrix of a map is computed with, 256 MiB."""
+"""The most digits of packed forms with which the matrix of a map is computed: 256 MiB."""
 
 
 def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -> Form:

@@ -1,4 +1,4 @@
-"""Kernels that check a product: matrices times vectors in more than double precision, and what is left (docs/checking.md)."""
+"""Kernels that check a product: matrices times vectors in more than double precision, and the residuals (docs/checking.md)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from bilinear.ir.kernel import Argument
 COLUMNS, CHUNK, ROWS_OF_A_WARP = 16, 32, 16
 """The vectors; the columns of a matrix, and rows of vectors, that share a unit; the rows that a warp takes."""
 BLOCKS_AT_ONCE = 3
-"""Blocks of threads of a projection that share a multiprocessor, for their registers."""
+"""Blocks of threads of a projection that a multiprocessor holds at once, which limits their registers."""
 RECORD = 2 * COLUMNS + 2
-"""Doubles of a row of a projection: sums, what they lack, and the squared norms of the row and of its lower part."""
+"""Doubles of a row of a projection: sums, their roundoff, and the squared norms of the row and of its lower part."""
 VECTORS_RECORD = 4
 PIECE_BITS, UPPER_BITS = 12, 35
-"""Bits of an exact piece of a vector, and of the upper part of a matrix: sums of `CHUNK` products have 52."""
+"""Bits of an exact piece of a vector, and of the upper part of a matrix: a sum of `CHUNK` products has 52."""
 
 
 def _indices(*names: str) -> tuple[Argument, ...]:
@@ -26,8 +26,8 @@ def _indices(*names: str) -> tuple[Argument, ...]:
 class ProjectionKernel:
     """The rows of X (rows x columns) times `COLUMNS` vectors Z. blockIdx.y says which chunks of columns, `each` of them, add to `parts`.
 
-    If it `is_wide`, products of the upper parts of X with the `exact` pieces of Z add up without rounding in a chunk; those with the lower
-    parts and, if Z `has_rest`, with the rest of Z are small. Z has its pieces, its rest, and last the whole.
+    If it `is_wide`, products of the upper parts of X with the `exact` pieces of Z add up without rounding within a chunk. Products with the
+    lower parts and, if Z `has_rest`, with the rest of Z are small. Z holds its pieces, then its rest, then the whole vectors.
     """
 
     name: str
@@ -53,13 +53,13 @@ class ProjectionKernel:
 
     @property
     def pieces(self) -> int:
-        """The pieces of Z that are stored; one whole without a rest is its only piece."""
+        """The pieces of Z that are stored; if there is no rest, the whole is the only one."""
         return self.exact + 2 if self.has_rest else 1
 
 
 @dataclass(frozen=True)
 class VectorsKernel:
-    """The sums of a projection's `splits` parts as vectors of another: cut into pieces if that one `is_wide`.
+    """Adds up the `splits` parts of a projection and writes them as vectors for the next one, in pieces if it `is_wide`.
 
     Each block writes a column of `VECTORS_RECORD` doubles to `found`: the squared norms of its rows of the matrix, of their lower parts, of
     the vectors, and of the rest of these.

@@ -95,7 +95,7 @@ def refusal(loaded: Loaded, error: BilinearError) -> Report:
 
 
 def _schedule_proof(loaded: Loaded, error: BilinearError) -> ScheduleProof | None:
-    """The schedule's proof; None if there is no schedule, or it is too large to be proved."""
+    """The schedule's proof; None if there is no schedule, or it is too large to prove."""
     if loaded.schedule is None or any(diagnostic.code == TOO_LARGE for diagnostic in error.diagnostics):
         return None
     try:

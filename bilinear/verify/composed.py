@@ -5,11 +5,12 @@ Brent equations of <m',k',n'>, over a commutative ring. Then the terms (u_p (x) 
 <mm',kk',nn'>, where block (i m' + i', j k' + j') of A is block (i', j') of block (i, j), and so on: both sides of the equations are
 Kronecker products. The blocks may be matrices, which do not commute, because coefficients commute with them.
 
-So a flat schedule is proved without expanding its products. Checked are: no stage has a hazard; the terms of every level satisfy the Brent
-equations; run exactly on the finest blocks, as it was lowered, the flat schedule multiplies only forms that are, up to factors, those of a
-combination of products, one of each level; every block of C ends with exactly the coefficients of the combined w, times alpha, and beta
-times its old value; and the operands that are to be restored end as they began. Nothing is taken from the passes that lowered it. A
-schedule that this does not prove may still be right, by other products: `prove_schedule` decides.
+So a flat schedule is proved without expanding its products. The proof checks that no stage has a hazard, and that the terms of every level
+satisfy the Brent equations. It then runs the flat schedule, as it was lowered, exactly on the finest blocks: every product must have, up to
+factors, the forms of a combination of products, one of each level; every block of C must end with exactly the coefficients of the combined
+w, times alpha, and beta times its old value; and the operands that the schedule promises to restore must end as they began. The proof
+trusts none of the passes that lowered the schedule. A schedule that it does not prove may still be right, by other products:
+`prove_schedule` decides.
 """
 
 from __future__ import annotations
@@ -54,12 +55,11 @@ def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> SchedulePr
 
 @uncollected
 def prove_large(schedule: Schedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof | None:
-    """The proof of a schedule of one level of a large scheme that leaves A and B alone, by its terms.
+    """The proof, by its terms, of a schedule of one level of a large scheme that does not write A and B.
 
-    None for smaller schemes, and if it is not right, or right in another way.
-
-    The Brent equations of the terms are decided by `analysis.brent`, so products of blocks are not written out; what the blocks hold after
-    each stage is not among the facts. If the scheme `is_proved`, the terms are compared with the scheme's instead.
+    None for smaller schemes, and if the schedule is wrong, or right in another way. `analysis.brent` decides the Brent equations of the
+    terms, so products of blocks are not written out, and the facts do not include the contents of blocks after each stage. If the scheme
+    `is_proved`, the terms are compared with the scheme's instead.
     """
     ring = schedule.ring
     if not is_large(schedule, scheme) or ring.modulus or ring.is_approximate or not is_sound(schedule):
@@ -216,7 +216,7 @@ def _combined(packing: Packing, levels: Sequence[_Terms]) -> _Known:
 
 
 def _places(rows: Sequence[int], columns: Sequence[int], is_complex: bool) -> list[Places]:
-    """The parts of block numbers. The outermost level of complex matrices also has those of the imaginary part, which come last."""
+    """The parts of block numbers. With complex matrices, the outermost level also has blocks of the imaginary part, which come last."""
     first, *rest = places_of_levels(rows, columns)
     behind = tuple(place + prod(rows) * prod(columns) for place in first if is_complex)
     return [first + behind, *rest]
