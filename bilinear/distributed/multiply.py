@@ -129,9 +129,9 @@ def check_options(asked: Asked) -> None:
     """Refuse levels (E760) and bytes (E762) that are none."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
-        raise fail("E760", f"levels={levels!r} is no positive integer", "give the levels of the scheme, or 'auto'")
+        raise fail("E760", f"levels={levels!r} is not a positive integer", "give the levels of the scheme, or 'auto'")
     if memory is not None and (not isinstance(memory, int) or memory < 0):
-        raise fail("E762", f"memory={memory!r} is no number of bytes", "give an integer of at least 0, or None")
+        raise fail("E762", f"memory={memory!r} is not a number of bytes", "give an integer of at least 0, or None")
 
 
 @lru_cache(maxsize=16)

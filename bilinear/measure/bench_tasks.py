@@ -82,7 +82,7 @@ def tasks_for(
     algorithms: Sequence[str],
     accuracy: float | str | None = None,
 ) -> tuple[Task, ...]:
-    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is no accuracy."""
+    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is not an accuracy."""
     require_accuracy(accuracy)
     cases = tuple(replace(case, accuracy=accuracy) for word in algorithms for case in asked_cases(word))
     if is_grid:
