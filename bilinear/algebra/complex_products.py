@@ -9,6 +9,7 @@ from bilinear.algebra.maps import kronecker
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.complex_scheme import ComplexScheme
 from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
 NAME = "complex3"
@@ -23,6 +24,14 @@ def three_products(conjugated: str = "") -> BilinearAlgorithm:
     factors = LinearMap(2, (((0, 1),), ((1, 1),), ((0, 1), (1, 1))))
     w = LinearMap(3, (((0, 1), (1, -1)), ((0, -1), (1, -1), (2, 1))))
     return _of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
+
+
+def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
+    """Two products modulo an odd p with a root of -1: of x + root y and of x - root y, which are conjugates."""
+    factors = LinearMap(2, (((0, 1), (1, root)), ((0, 1), (1, -root))))
+    half, quotient = pow(2, -1, p), pow(2 * root, -1, p)
+    w = LinearMap(2, (((0, half), (1, half)), ((0, quotient), (1, -quotient))))
+    return _of_conjugates(BilinearAlgorithm("complex2", complex_product(), factors, factors, w, Ring(f"Z/{p}")), conjugated)
 
 
 def complex_scheme(block: Scheme, conjugated: str = "") -> ComplexScheme:

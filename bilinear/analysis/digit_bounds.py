@@ -171,13 +171,17 @@ def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None
 
 
 def block_variance(block: Scheme, levels: int, leaf: float, unit_roundoff: float) -> float:
-    """The variance of the error by norm above leaf products of this variance: levels amplify it and add the roundings of their sums.
+    """The variance of the error by norm above leaf products of this variance: levels amplify it and add the roundings of their sums."""
+    rounded = (ROUNDED * unit_roundoff) ** 2
+    return norm_growth(block) ** (2 * levels) * (leaf + rounded * levels * roundings(block))
+
+
+def roundings(block: Scheme) -> float:
+    """The roundings that the sums of a level add to the variance of an error, in units of those of one sum.
 
     On average a partial sum in a chain of additions has half of the chain's variance.
     """
-    left, right, out = (levels * side.depth / 2 for side in sides(block))
-    rounded = (ROUNDED * unit_roundoff) ** 2
-    return norm_growth(block) ** (2 * levels) * (leaf + rounded * (left + right + out))
+    return sum(side.depth / 2 for side in sides(block))
 
 
 def norm_growth(block: Scheme) -> float:

@@ -93,14 +93,16 @@ def probable_residues(scheme: DigitScheme, inner: int, levels: int = 1) -> float
     return sqrt(varied if block is None or levels == 0 else block_variance(block, levels, varied, u))
 
 
-def moduli_for(of: Element, inner: int, accuracy: float, *, probable: bool = False, counts: Iterable[int] | None = None) -> Representation:
+def moduli_for(
+    of: Element, inner: int, accuracy: float, *, probable: bool = False, counts: Iterable[int] | None = None, gaussian: bool = False
+) -> Representation:
     """The residues with the fewest moduli whose certain bound, relative to max|A| * max|B|, is at most an accuracy at K = `inner`.
 
-    With `probable`, the accuracy is an error by norm. `counts` are the numbers of moduli that are considered. Raises `BilinearError` (E567)
-    if none is enough: the result is rounded to the type `of` in any case.
+    With `probable`, the accuracy is an error by norm. `counts` are the numbers of moduli that are considered, `gaussian` ones or others.
+    Raises `BilinearError` (E567) if none is enough: the result is rounded to the type `of` in any case.
     """
     for count in counts or range(2, MOST_MODULI + 1):
-        representation = residues_of(of, count)
+        representation = residues_of(of, count, gaussian)
         scheme = residues(representation)
         if not _has_room(representation, inner):
             continue

@@ -45,7 +45,7 @@ class BlockwiseMultiply(CutMultiply):
         for corner in self._corners:
             part = self._parts[self._shape(corner)]
             own = part.launches(is_aligned, multiprocessors, keeps_left=last == (corner[0], part))
-            found += [(launch, self._shifted(values, corner)) for launch, values in own]
+            found += [(launch, shifted(values, corner, self._layouts)) for launch, values in own]
             last = corner[0], part
         return found
 
@@ -62,14 +62,15 @@ class BlockwiseMultiply(CutMultiply):
         a, b, c = (Layout(own, x.strides, x.dtype) for own, x in zip(extents, (a, b, c), strict=True))
         return make(a, b, c, replace(digits, cut=(1, 1)))
 
-    def _shifted(self, values: Values, corner: Corner) -> Values:
-        """The arguments of a block's launch, with the operands and C at the block's corner."""
-        steps = (corner[0], 0), (0, corner[1]), corner
 
-        def moved(place: Place) -> Place:
-            if place.base == len(steps):  # the workspace
-                return place
-            (down, right), (rows, columns) = steps[place.base], self._layouts[place.base].strides
-            return replace(place, offset=place.offset + down * rows + right * columns)
+def shifted(values: Values, corner: Corner, layouts: tuple[Layout, ...]) -> Values:
+    """The arguments of a launch for the block of C at a corner, with the operands and C there; the workspace stays where it is."""
+    steps = (corner[0], 0), (0, corner[1]), corner
 
-        return {name: moved(value) if isinstance(value, Place) else value for name, value in values.items()}
+    def moved(place: Place) -> Place:
+        if place.base >= len(steps):
+            return place
+        (down, right), (rows, columns) = steps[place.base], layouts[place.base].strides
+        return replace(place, offset=place.offset + down * rows + right * columns)
+
+    return {name: moved(value) if isinstance(value, Place) else value for name, value in values.items()}

@@ -11,6 +11,7 @@ from math import ceil
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
 from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.lent_digits import LentMultiply
 from bilinear.backends.line_scales import search
 from bilinear.backends.loaded_digits import LoadingMultiply
 from bilinear.backends.residues import ResidueMultiply
@@ -106,18 +107,24 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
     types = {str(x.dtype) for x in (a, b, c)}
     if not a.ndim == b.ndim == c.ndim == 2 or len(types) > 1 or MULTIPLIED.get(types.pop()) is not element:
         return None
-    if digits.tile in LOADING_TILES and (c.dtype.kind == "c" or digits.levels):
+    if c.dtype.kind == "c" and (digits.holds_scales_alone or digits.rest):
+        return None
+    if (digits.tile in LOADING_TILES and digits.levels) or not digits.suits(c, 0):
+        return None
+    if digits.tile in RESIDUE_TILES and RESIDUE_TILES[digits.tile].gaussian and c.dtype.kind != "c":
         return None
     if 0 in (*a.shape, *b.shape) or any(stride % x.itemsize for x in (a, b, c) for stride in x.strides):
         return None
     import cupy
 
-    if not has_digit_units() or (digits.tile in LOADING_TILES and multiplies_by_warps()):
+    if not has_digit_units() or (digits.holds_scales_alone and multiplies_by_warps()):
         return None
     return _kept(a, b, c, digits, multiplies_by_warps(), cupy.cuda.Device().id)
 
 
 def _made(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> CutMultiply:
+    if digits.rest:
+        return LentMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
     if digits.cut != (1, 1):
         return BlockwiseMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
     if digits.tile in LOADING_TILES:

@@ -20,6 +20,7 @@ from bilinear.cli.common import (
     read_accuracy,
     read_dtypes,
     read_seconds,
+    read_sides,
     say,
     words,
 )
@@ -41,6 +42,9 @@ def bench(
     grid: Annotated[bool, problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
         str | None, typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Also time plans with a prepared operand (bilinear.prepare): left, right, or both, comma-separated.")
     ] = None,
     accuracy: Annotated[
         str,
@@ -70,7 +74,8 @@ def bench(
         raise fail("E684", "--shape, --shapes-file and --grid each say what is measured", "give one of them")
     seconds = read_seconds(time) if time else None
     asked = words(algorithms or ("auto" if grid else "plan"))
-    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), asked, read_accuracy(accuracy))
+    kept = read_sides(keep)
+    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), asked, read_accuracy(accuracy), kept)
     file = file_of(json_file)
     require_pages(html, svg, file, png, unread=device_files())
     measuring.require_gpu()

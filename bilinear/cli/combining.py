@@ -37,7 +37,7 @@ def combine(
     from bilinear.algebra.common_ring import lies_over
     from bilinear.interchange.gather import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     asked, ring = read_shape(format), known_ring(over or " ")
     assert ring is not None, "it has a default"
@@ -71,7 +71,7 @@ def _parts(recipes: Iterable[Composition]) -> list[Scheme]:
 
 def _made(recipe: Composition, name: str) -> Scheme:
     """Build the scheme of a recipe, proved."""
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     scheme = replace(recipe.made(), name=name, places=None)
     proved(scheme)

@@ -129,6 +129,14 @@ def read_accuracy(text: str) -> float | str | None:
         return text
 
 
+def read_sides(text: str | None) -> tuple[str, ...]:
+    """The operands that are prepared, `left` and `right` (E682)."""
+    sides = tuple(dict.fromkeys(words(text or "")))
+    if not set(sides) <= {"left", "right"} or (text is not None and not sides):
+        raise fail("E682", f"{(text or '')[:40]!r} names no operands", "give left, right, or left,right")
+    return sides
+
+
 def read_seconds(text: str) -> float:
     """A time in seconds: `90`, `90s`, `1.5m`, `2h` (E664)."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)", text.strip(), re.ASCII)

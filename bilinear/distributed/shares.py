@@ -9,10 +9,12 @@ from itertools import pairwise
 from math import floor
 
 from bilinear.distributed.plan import Extents, Task
-from bilinear.distributed.spread import Run, near_even
+from bilinear.distributed.spread import Run, Runs, near_even, run
 
 Tile = tuple[Run, Run]
 """Rows and columns of a tile."""
+FIRST = 15
+"""A rank that has nothing begins with a fifteenth of k: four panels, each twice as long as the one before, are all of it."""
 
 
 @lru_cache(maxsize=64)
@@ -39,15 +41,47 @@ def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[Tile, 
     return tuple((height, width) for (start, stop), width in zip(shares, widths, strict=True) for height in near_even(rows, stop - start))
 
 
-def panel_tasks(shares: Sequence[Tile], k: int, panels: int) -> tuple[tuple[Task, ...], ...]:
-    """The classical multiply: a tile of C a rank, panel of k after panel, so that one panel can travel while another is multiplied."""
+def panel_tasks(shares: Sequence[Tile], k: int, held: Sequence[Runs], panels: int | None = None) -> tuple[tuple[Task, ...], ...]:
+    """The classical multiply: a tile of C a rank, panel of k after panel, so that one panel travels while another is multiplied.
+
+    `held` are the k of which a rank has both operands. It begins there, with the longest run, and each further panel is twice as long as
+    the one before. So no rank waits as long as messages take less than half the time of products, and there are few panels: a fast scheme
+    gains less on narrow ones. A rank that has nothing begins with a narrow panel. `panels` asks for that many equal ones.
+    """
+    found = []
+    for rank, (rows, columns) in enumerate(shares):
+        begin, end = max(held[rank], key=lambda each: each[1] - each[0], default=(k * rank // len(shares),) * 2)
+        runs = _equal(k, panels, begin) if panels else _doubling(k, begin, max(end - begin, -(-k // FIRST)))
+        found.append(tuple(Task(0, rows, inner, columns) for inner in runs if _some(rows, inner, columns)))
+    return tuple(found)
+
+
+def column_tasks(shares: Sequence[Tile], k: int, held: Sequence[Runs], panels: int | None = None) -> tuple[tuple[Task, ...], ...]:
+    """The same with k uncut, for products whose accuracy is promised for all of k: panels of columns of the tile, the first a quarter."""
+    found = []
+    for rank, (rows, (start, stop)) in enumerate(shares):
+        edges = [start, start + (stop - start) // 4, stop] if held[rank] != run(0, k) else [start, stop]
+        cut = [(start + low, start + high) for low, high in near_even(stop - start, panels)] if panels else pairwise(edges)
+        found.append(tuple(Task(0, rows, (0, k), columns) for columns in cut if _some(rows, (0, k), columns)))
+    return tuple(found)
+
+
+def _equal(k: int, panels: int, begin: int) -> list[Run]:
+    """Panels of equal length; ranks begin with different ones, for the few that hold one cannot send it to all at once."""
     parts = near_even(k, panels)
-    # Ranks begin with different panels, for the few that hold one cannot send it to all at once.
-    turned = [[*parts[rank % panels :], *parts[: rank % panels]] for rank in range(len(shares))]
-    return tuple(
-        tuple(Task(0, rows, inner, columns) for inner in turned[rank] if _some(rows, inner, columns))
-        for rank, (rows, columns) in enumerate(shares)
-    )
+    turn = next((at for at, (_, stop) in enumerate(parts) if begin < stop), 0)
+    return [*parts[turn:], *parts[:turn]]
+
+
+def _doubling(k: int, begin: int, width: int) -> list[Run]:
+    """All of k from a place on and round to it, in panels each of which is twice as long as the one before."""
+    found, done = list[Run](), 0
+    while done < k:
+        size = min(width, k - done)
+        low = (begin + done) % k
+        found += [(low, min(low + size, k)), (0, max(0, low + size - k))]
+        done, width = done + size, 2 * width
+    return [each for each in found if _some(each)]
 
 
 def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[Task, ...], ...]:

@@ -14,9 +14,10 @@ from itertools import combinations
 from math import gcd, isqrt, prod
 
 from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap
-from bilinear.ir.element import Element
+from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.linear import LinearMap, identity
 from bilinear.ir.number import generator
+from bilinear.ir.residue_tile import ResidueTile
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Places, Scheme
 from bilinear.source import Span
@@ -41,6 +42,9 @@ class Representation:
 
     Residues have `moduli` instead, and `digit` is None: x is `rounded` (or truncated) to an integer, and its residues of least size are
     stored in int8. If `scaled`, each row of A and each column of B is multiplied by a power of two before it is cut.
+
+    `gaussian` residues stand for complex numbers x + i y whose parts are of the type `of`. Modulo p, -1 has the square root r, so the
+    residues of x + r y and of x - r y suffice: a complex product is one product of each.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Representation:
     rounded: bool = True
     citation: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
+    gaussian: bool = False
 
     @property
     def is_modular(self) -> bool:
@@ -64,7 +69,8 @@ class Representation:
     def digits(self) -> tuple[str, ...]:
         """The names of the digits: h and l, or h, m and l, or the moduli."""
         if self.is_modular:
-            return tuple(map(str, self.moduli))
+            numbers = tuple(map(str, self.moduli))
+            return tuple(f"{p}.{part}" for p in numbers for part in ("re", "im")) if self.gaussian else numbers
         return _NAMES.get(self.count) or tuple(f"d{i}" for i in range(self.count))
 
     @property
@@ -83,7 +89,7 @@ class Representation:
     @property
     def bytes(self) -> int:
         """Bytes of one number in digits."""
-        return self.count * (self.digit.bytes if self.digit else 1)
+        return self.count * (self.digit.bytes if self.digit else 1 + self.gaussian)
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
@@ -95,8 +101,18 @@ class Representation:
         """The inverses of M/p modulo p."""
         return tuple(pow(self.product // p, -1, p) for p in self.moduli)
 
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """For each modulus of gaussian residues a number whose square is -1."""
+        return tuple(root_of_minus_one(p) or 0 for p in self.moduli) if self.gaussian else ()
+
+    @property
+    def numbers(self) -> str:
+        """The type of the numbers that are cut: `float64`, or `complex128`."""
+        return next(name for name, part in COMPLEX.items() if part is self.of) if self.gaussian else self.of.name
+
     def __str__(self) -> str:
-        return f"digits {self.name} of {self.of}: {', '.join(self.claims)}"
+        return f"digits {self.name} of {self.numbers}: {', '.join(self.claims)}"
 
     @property
     def claims(self) -> tuple[str, ...]:
@@ -149,13 +165,21 @@ class DigitScheme:
 
 
 @lru_cache
-def residues_of(of: Element, count: int) -> Representation:
-    """The residues of a type modulo the `count` largest moduli."""
-    return Representation(f"residues{count}", of, None, count, moduli=largest_moduli(count))
+def residues_of(of: Element, count: int, gaussian: bool = False) -> Representation:
+    """The residues of a type, or of complex numbers with such parts, modulo the `count` largest moduli."""
+    moduli = largest_moduli(count, gaussian)
+    return Representation(f"{'gaussian' if gaussian else 'residues'}{count}", of, None, count, moduli=moduli, gaussian=gaussian)
+
+
+def representation_of(tile: ResidueTile) -> Representation:
+    """The residues that a tile multiplies."""
+    return residues_of(tile.of, tile.count, tile.gaussian)
 
 
 def residues(representation: Representation) -> DigitScheme:
     """The scheme of residues: one product a modulus, put together modulo M."""
+    if representation.gaussian:
+        return _gaussian_residues(representation)
     r = representation
     each = identity(r.count)
     w = LinearMap(r.count, (tuple(enumerate(r.weights)),))
@@ -163,10 +187,27 @@ def residues(representation: Representation) -> DigitScheme:
     return DigitScheme(r.name, r, core, products=tuple(f"M{p}" for p in r.moduli), citation=r.citation)
 
 
+def _gaussian_residues(r: Representation) -> DigitScheme:
+    """Two products modulo each p, of x + root y and of x - root y: their sum is twice the real part, their difference 2 root the other."""
+    factors = LinearMap(2 * r.count, tuple(((2 * i, 1), (2 * i + 1, c)) for i, root in enumerate(r.roots) for c in (root, -root)))
+    real, imaginary = list[tuple[int, int]](), list[tuple[int, int]]()
+    for i, (p, weight, root) in enumerate(zip(r.moduli, r.weights, r.roots, strict=True)):
+        half, quotient = weight * pow(2, -1, p) % r.product, weight * pow(2 * root, -1, p) % r.product
+        real += [(2 * i, half), (2 * i + 1, half)]
+        imaginary += [(2 * i, quotient), (2 * i + 1, r.product - quotient)]
+    w = LinearMap(2 * r.count, (tuple(real), tuple(imaginary)))
+    core = BilinearAlgorithm(r.name, modular_product(r, r.moduli[0]), factors, factors, w, Ring("Z"))
+    return DigitScheme(r.name, r, core, products=tuple(f"M{p}{sign}" for p in r.moduli for sign in "+-"), citation=r.citation)
+
+
 def modular_product(representation: Representation, p: int) -> BilinearMap:
     """The product of two numbers modulo p, one of the moduli, which is the product of their residues modulo p."""
     i = representation.moduli.index(p)
     left, right = digit_names(representation)
+    if representation.gaussian:
+        re, im = 2 * i, 2 * i + 1
+        rows = ((re, re, 1), (im, im, -1)), ((re, im, 1), (im, re, 1))
+        return BilinearMap(f"x*y of complex numbers modulo {p}", left, right, ("C.re", "C.im"), rows)
     return BilinearMap(f"x*y modulo {p}", left, right, ("C",), (((i, i, 1),),))
 
 
@@ -191,13 +232,22 @@ def common_factors(moduli: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple((p, q) for p, q in combinations(moduli, 2) if gcd(p, q) > 1)
 
 
-def largest_moduli(count: int) -> tuple[int, ...]:
-    """The largest numbers up to 256 that are coprime in pairs, taken from above: 256, 255, 253, 251, 247, ..."""
+def largest_moduli(count: int, gaussian: bool = False) -> tuple[int, ...]:
+    """The largest numbers up to 256 that are coprime in pairs, taken from above: 256, 255, 253, 251, 247, ...
+
+    With `gaussian`, those modulo which -1 has a root and 2 an inverse: 241, 233, 229, 221, 205, ...
+    """
     found: list[int] = []
     for p in range(LARGEST_MODULUS, 1, -1):
-        if len(found) < count and all(gcd(p, q) == 1 for q in found):
+        if len(found) < count and all(gcd(p, q) == 1 for q in found) and (not gaussian or root_of_minus_one(p)):
             found.append(p)
     return tuple(found)
+
+
+@lru_cache(maxsize=LARGEST_MODULUS)
+def root_of_minus_one(p: int) -> int | None:
+    """The least r with r^2 = -1 modulo an odd p; None if there is none, or if p is even. All prime factors of p are then 1 modulo 4."""
+    return next((r for r in range(1, p) if (r * r + 1) % p == 0), None) if p % 2 else None
 
 
 def least_residue(x: int, p: int) -> int:

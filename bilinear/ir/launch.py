@@ -11,11 +11,12 @@ from bilinear.ir.kernel import Grid, LinearKernel, PartsKernel, ProductKernel, T
 from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.projection_kernel import CheckKernel
 from bilinear.ir.residue_kernel import ResidueKernel
+from bilinear.ir.rounding import RoundKernel
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
 """Kernels that only read matrices."""
-DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel
+DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 
 

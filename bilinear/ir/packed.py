@@ -1,7 +1,7 @@
 """Linear forms as single integers: the coefficient of value i is digit i in a large base, so a sum of forms is a sum of integers.
 
-Digits are balanced: they may be negative, and are at most a quarter of the base in size. Every form carries a bound of its digits, so no
-digit overflows into the next, and all arithmetic is exact (Kronecker's substitution). In rings with a root, a second integer holds the
+Digits are balanced: they may be negative, and no more than a quarter of the base. Bounds of the digits are carried along, so none ever
+reaches into its neighbour, and all arithmetic is exact (Kronecker's substitution). In rings with a root, a second integer holds the
 coefficients of the root.
 """
 
@@ -20,9 +20,9 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, generator, square
 
 T = TypeVar("T")
 
-_LETTERS = {2: "H", 8: "Q"}
+_LETTERS = {2: "H", 4: "I", 8: "Q"}
 """The codes of `struct` for unsigned numbers of so many bytes."""
-WIDTHS = (16, 64, 128, 256, 512, 1024, 2048, 4096)
+WIDTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 """The widths of a digit in bits, in the order in which they are tried."""
 
 
@@ -43,9 +43,12 @@ class Packed:
         return bool(self.whole or self.root)
 
 
-def widened(attempt: Callable[[Packing], T], root: str = "") -> T:
-    """The result of `attempt` with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does."""
-    for width in WIDTHS[1 if root else 0 : -1]:  # with roots, numbers are larger
+def widened(attempt: Callable[[Packing], T], root: str = "", is_integral: bool = True) -> T:
+    """What `attempt` returns with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does.
+
+    Roots and fractions come with larger numbers, so the shortest digits are not tried there.
+    """
+    for width in WIDTHS[0 if is_integral and not root else 1 : -1]:
         with suppress(TooLongError):
             return attempt(Packing(width, root))
     return attempt(Packing(WIDTHS[-1], root))
@@ -59,6 +62,9 @@ class Packing:
         self.limit = 1 << (width - 2)
         self.name = root
         self.square = (square(root) or 0) if root else 0
+        self._known: dict[tuple[int, int, int], Coefficient] = {}
+        self._parts: dict[int, tuple[Symbolic, tuple[int, int, int]]] = {}
+        """The parts of coefficients by their identity, and the coefficients, so that no other takes it: their hashes take longer."""
 
     def unit(self, place: int) -> Packed:
         """The value with this number."""
@@ -68,13 +74,13 @@ class Packing:
         """A linear combination of forms."""
         found = self._sum(terms)
         if found.most > self.limit:
-            found = self._sum([(self._tightened(value), c) for value, c in terms])
+            found = self._sum([(self.tightened(value), c) for value, c in terms])
             self.bounded(found.most)
         return found
 
     def _sum(self, terms: Sequence[tuple[Packed, Coefficient]]) -> Packed:
         whole = most = 0
-        for value, c in terms:  # nearly all coefficients are integers
+        for value, c in terms:  # integers alone are by far the most frequent
             if value.root or value.denominator != 1 or not isinstance(c, int):
                 return self._sum_of_fractions(terms)
             if c == 1:
@@ -110,25 +116,34 @@ class Packing:
         return Packed(whole, root, common, most)
 
     def product(self, first: Packed, second: Packed) -> Packed:
-        """The product of two forms as polynomials, whose places add up; each place may get the product of one pair of digits only."""
+        """The product of two forms as polynomials, whose places add up; no two pairs of digits may meet in one place."""
         whole, root = first.whole * second.whole, 0
         if first.root or second.root:
             whole += self.square * first.root * second.root
             root = first.whole * second.root + first.root * second.whole
-        most = first.most * second.most * (1 + abs(self.square))
+        most = first.most * second.most * (1 + abs(self.square) if first.root and second.root else 1)
         return Packed(whole, root, first.denominator * second.denominator, self.bounded(most))
 
     def equal(self, first: Packed, second: Packed) -> bool:
         """True if two forms are the same."""
-        a, b = first.denominator, second.denominator
-        self.bounded(first.most * b)
-        self.bounded(second.most * a)
-        return first.whole * b == second.whole * a and first.root * b == second.root * a
+        common = lcm(first.denominator, second.denominator)
+        a, b = common // first.denominator, common // second.denominator
+        if max(first.most * a, second.most * b) > self.limit:
+            first, second = self.tightened(first), self.tightened(second)
+            common = lcm(first.denominator, second.denominator)
+            a, b = common // first.denominator, common // second.denominator
+        self.bounded(max(first.most * a, second.most * b))
+        return first.whole * a == second.whole * b and first.root * a == second.root * b
 
     def split(self, value: Coefficient) -> tuple[int, int, int]:
         """The integers (a, b, d) of a coefficient (a + b * the root) / d; raises `ValueError` if it holds another generator."""
         if not isinstance(value, Symbolic):
             return value.numerator, 0, value.denominator
+        if id(value) not in self._parts:
+            self._parts[id(value)] = value, self._split(value)
+        return self._parts[id(value)][1]
+
+    def _split(self, value: Symbolic) -> tuple[int, int, int]:
         if not value.generators <= {self.name}:
             raise ValueError(f"{value} is not a number over {self.name or 'Q'}")
         powers = {bool(monomial): c for monomial, c in value.terms}
@@ -138,8 +153,11 @@ class Packing:
 
     def coefficient(self, a: int, b: int, d: int) -> Coefficient:
         """The coefficient (a + b * the root) / d."""
-        whole = _fraction(a, d)
-        return whole + exact(Fraction(b, d)) * generator(self.name) if b else whole
+        if not b:
+            return _fraction(a, d)
+        if (a, b, d) not in self._known:
+            self._known[a, b, d] = _fraction(a, d) + exact(Fraction(b, d)) * generator(self.name)
+        return self._known[a, b, d]
 
     def form(self, value: Packed) -> tuple[tuple[int, Coefficient], ...]:
         """A packed form as (place, nonzero coefficient) pairs."""
@@ -197,11 +215,11 @@ class Packing:
         return [digit - half for digit in self._unpacked(number + _bias(self.width, count), count)]
 
     def _count(self, number: int) -> int:
-        """The number of digits for a number, rounded up so that few different counts occur."""
+        """So many digits hold a number; few counts occur."""
         return (number.bit_length() // self.width + 32) // 32 * 32
 
     def _unpacked(self, number: int, count: int) -> Sequence[int]:
-        """The first digits of a nonnegative number, without a sign."""
+        """The first digits of a number that is not negative, as they stand there."""
         step = self.width // 8
         data = number.to_bytes(count * step, "little")
         if step in _LETTERS:
@@ -218,7 +236,7 @@ class Packing:
         digit = number & ((1 << self.width) - 1)
         return digit - (1 << self.width) if digit >> (self.width - 1) else digit
 
-    def _tightened(self, value: Packed) -> Packed:
+    def tightened(self, value: Packed) -> Packed:
         """A form in lowest terms, with the least bound of its digits."""
         digits = [*self.digits(value.whole), *self.digits(value.root)]
         shared = gcd(value.denominator, *digits)

@@ -65,7 +65,8 @@ class ResidueExpandKernel:
 
     Residues are multiplied by `factors`, one for each p: 1, or the inverses for the Chinese remainder theorem. Forms are below 2^`bits` in
     size. Integers are not scaled; with a `modulus` they are reduced by it first. If elements are complex, `parts` says which part each
-    source is.
+    source is. With `roots`, one for each p, sources are complex elements, and a form x + i y has the residues of x + root y and of
+    x - root y.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ResidueExpandKernel:
     bits: int
     modulus: int = 0
     parts: tuple[int, ...] = ()
+    roots: tuple[int, ...] = ()
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_expand.cu.j2", init=False)
@@ -119,18 +121,26 @@ class ResidueExpandKernel:
         return self.words * LIMBS[self.words] - 1
 
     @property
+    def shares(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """For each kind of residues, and each p: p, and the factor of each part of a form."""
+        each = tuple(zip(self.moduli, self.factors, self.roots or self.moduli, strict=True))
+        if not self.roots:
+            return tuple((p, (factor,)) for p, factor, _ in each)
+        return tuple((p, (factor, sign * factor * root)) for sign in (1, -1) for p, factor, root in each)
+
+    @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
-        """For each p: the weights modulo p of the bytes of the limbs, a word a limb, the lowest byte first."""
+        """For each share: the weights modulo p of the bytes of the limbs of all parts, a word a limb, the lowest byte first."""
         bits = LIMBS[self.words]
         return tuple(
-            tuple(_bytes_modulo(p, factor, bits * limb, bits // 8) for limb in range(self.words))
-            for p, factor in zip(self.moduli, self.factors, strict=True)
+            tuple(_bytes_modulo(p, factor, bits * limb, bits // 8) for factor in factors for limb in range(self.words))
+            for p, factors in self.shares
         )
 
     @property
     def biases(self) -> tuple[int, ...]:
-        """For each p: the number that undoes the addition of 2^top modulo p, plus the bits that make the sum a float."""
-        return tuple(FLOAT_INTEGERS + -pow(2, self.top, p) * factor % p for p, factor in zip(self.moduli, self.factors, strict=True))
+        """For each share: the number that undoes the addition of 2^top to every part, plus the bits that make the sum a float."""
+        return tuple(FLOAT_INTEGERS + -pow(2, self.top, p) * sum(factors) % p for p, factors in self.shares)
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -146,7 +156,8 @@ class ResidueExpandKernel:
     @property
     def staged(self) -> int:
         """How many blocks have a part in shared memory at once, if they do not lie along their lines."""
-        return max(1, min(len(self.reads), STAGED_BYTES // (8 * self.lanes * 33 * self.element.bytes)))
+        size = self.element.bytes * (2 if self.roots else 1)
+        return max(1, min(len(self.reads), STAGED_BYTES // (8 * self.lanes * 33 * size)))
 
 
 def _bytes_modulo(p: int, factor: int, low: int, count: int) -> int:
@@ -210,6 +221,9 @@ class ResidueRecomposeKernel:
 
     Forms are at most 2^headroom times as large as residues. The product of residues modulo p has the weight M/p, cut into pieces that
     floats hold. If elements are complex, the real parts of all blocks come first.
+
+    With `roots`, one for each p, C is complex and the products of x + root y and x - root y are put together: half their sum is the real
+    part, their difference over 2 root the imaginary part. The half is in the factors of B, and 1/root in separate weights.
     """
 
     name: str
@@ -222,6 +236,7 @@ class ResidueRecomposeKernel:
     headroom: int
     evaluation: Evaluation
     is_complex: bool = False
+    roots: tuple[int, ...] = ()
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_recompose.cu.j2", init=False)
@@ -251,6 +266,12 @@ class ResidueRecomposeKernel:
     def weights(self) -> tuple[tuple[float, ...], ...]:
         """M/p in pieces, for each p."""
         return tuple(self._pieces(self.representation.product // p) for p in self.representation.moduli)
+
+    @cached_property
+    def turned(self) -> tuple[tuple[float, ...], ...]:
+        """M/p times 1/root modulo p in pieces, for each p."""
+        r = self.representation
+        return tuple(self._pieces(r.product // p * (-root % p)) for p, root in zip(r.moduli, self.roots, strict=bool(self.roots)))
 
     @property
     def inverse(self) -> float:

@@ -34,11 +34,6 @@ class ModularTile:
     registers: int = 224
 
     @property
-    def name(self) -> str:
-        """The name of its residues."""
-        return f"residues{self.count}"
-
-    @property
     def threads(self) -> int:
         """Threads of a block."""
         return 128 * (self.consumers + 1)
@@ -51,14 +46,25 @@ class ModularTile:
 
 @dataclass(frozen=True)
 class ResidueTile(ModularTile):
-    """A tile of products of residues of floats; `of` is the type of the numbers that are cut."""
+    """A tile of products of residues of floats, of the type `of`; `gaussian` ones are of complex numbers, by two products."""
 
     of: Element = field(kw_only=True)
+    gaussian: bool = field(default=False, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """The name of its residues."""
+        return f"{'gaussian' if self.gaussian else 'residues'}{self.count}"
 
 
 RESIDUE_TILES = {
     tile.name: tile
-    for of, counts in ((FLOAT32, (7, 8, 9)), (FLOAT64, (13, 14, 15, 16, 17)))
-    for tile in (ResidueTile(count, of=of) for count in counts)
+    for of, gaussian, counts in (
+        (FLOAT32, False, (7, 8, 9)),
+        (FLOAT64, False, (13, 14, 15, 16, 17)),
+        (FLOAT32, True, (7, 8, 9)),
+        (FLOAT64, True, (14, 15, 16, 17)),
+    )
+    for tile in (ResidueTile(count, of=of, gaussian=gaussian) for count in counts)
 }
 """The tiles of products of residues, by name."""

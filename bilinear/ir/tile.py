@@ -145,49 +145,6 @@ class LoadingTile(DigitTile):
         return 0
 
 
-@dataclass(frozen=True)
-class ThinTile:
-    """An m x n tile of a result with a short extent, computed in slices of depth k by m_threads x n_threads threads.
-
-    `k_threads` threads share the depth of a slice at each of these places. `stages` slices are in flight. Registers are limited so that
-    `blocks` blocks of threads fit on a multiprocessor.
-    """
-
-    m: int
-    n: int
-    k: int
-    m_threads: int
-    n_threads: int
-    k_threads: int
-    stages: int
-    blocks: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.m_threads * self.n_threads * self.k_threads
-
-    @property
-    def name(self) -> str:
-        """Its name: extents and threads."""
-        return f"{self.m}x{self.n}x{self.k}-{self.m_threads}x{self.n_threads}x{self.k_threads}"
-
-    def admits(self, lanes: int, left_along: bool, right_along: bool) -> bool:
-        """Whether operands that lie so can be read in vectors of `lanes` elements: rows of A that are neighbours, or columns of B."""
-        rows, columns = self.m // self.m_threads, self.n // self.n_threads
-        return (left_along or rows % lanes == 0) and (right_along or columns % lanes == 0)
-
-    def slice_elements(self, lanes: int, left_along: bool, right_along: bool) -> int:
-        """Elements of one slice of both operands in shared memory; lines are padded to avoid bank conflicts.
-
-        An operand lies `along` if its neighbours in memory are terms of one sum.
-        """
-        padded = lanes if self.m_threads * self.n_threads < 32 else 0
-        left = self.m * (self.k + lanes) if left_along else self.k * (self.m + padded * self.m_threads)
-        right = self.n * (self.k + lanes) if right_along else self.k * (self.n + padded * self.n_threads)
-        return left + right
-
-
 _FLOAT32 = (
     SimtTile(USUAL, USUAL, m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
     SimtTile(LARGE, LARGE, m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
@@ -201,63 +158,6 @@ _FLOAT64 = (
     MmaTile(LARGE, LARGE, m=128, n=128, k=32, m_warps=4, n_warps=2, stages=2, blocks=1),
     MmaTile(SMALL, SMALL, m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
 )
-_THIN_FLOAT32 = (
-    ThinTile(64, 4, 64, 16, 1, 16, 4, 2),
-    ThinTile(128, 4, 64, 32, 1, 8, 3, 2),
-    ThinTile(128, 4, 32, 32, 1, 4, 4, 4),
-    ThinTile(512, 4, 8, 128, 1, 1, 4, 4),
-    ThinTile(128, 8, 64, 32, 1, 8, 3, 2),
-    ThinTile(256, 8, 32, 32, 1, 8, 3, 1),
-    ThinTile(256, 8, 8, 32, 2, 1, 4, 8),
-    ThinTile(1024, 8, 8, 128, 2, 1, 2, 2),
-    ThinTile(128, 16, 32, 16, 2, 4, 4, 2),
-    ThinTile(256, 16, 32, 32, 2, 4, 4, 1),
-    ThinTile(256, 16, 16, 64, 2, 1, 3, 3),
-    ThinTile(256, 16, 16, 32, 4, 1, 2, 4),
-    ThinTile(512, 16, 16, 64, 4, 1, 2, 2),
-    ThinTile(128, 32, 32, 16, 4, 4, 3, 1),
-    ThinTile(128, 32, 16, 16, 4, 2, 4, 2),
-    ThinTile(128, 64, 16, 16, 8, 2, 4, 1),
-    ThinTile(128, 64, 16, 16, 8, 1, 3, 2),
-    ThinTile(8, 8, 256, 2, 2, 64, 4, 2),
-    ThinTile(16, 16, 128, 2, 2, 32, 4, 2),
-    ThinTile(16, 16, 256, 2, 4, 32, 3, 1),
-    ThinTile(32, 32, 64, 4, 4, 16, 3, 2),
-    ThinTile(64, 64, 32, 8, 8, 4, 4, 1),
-    ThinTile(64, 64, 8, 8, 8, 1, 3, 6),
-    ThinTile(64, 128, 16, 8, 16, 1, 2, 4),
-    ThinTile(128, 128, 8, 16, 16, 1, 2, 2),
-    ThinTile(128, 128, 16, 16, 16, 1, 3, 2),
-)
-_THIN_FLOAT64 = (
-    ThinTile(64, 2, 64, 16, 1, 16, 3, 2),
-    ThinTile(512, 2, 8, 128, 1, 1, 3, 4),
-    ThinTile(64, 4, 64, 16, 1, 16, 3, 2),
-    ThinTile(128, 4, 32, 32, 1, 8, 3, 2),
-    ThinTile(256, 4, 16, 32, 1, 8, 3, 1),
-    ThinTile(512, 4, 8, 128, 1, 1, 3, 3),
-    ThinTile(128, 8, 32, 32, 1, 8, 3, 1),
-    ThinTile(256, 8, 16, 32, 1, 8, 3, 1),
-    ThinTile(256, 8, 8, 64, 2, 1, 3, 3),
-    ThinTile(512, 8, 8, 128, 2, 1, 3, 2),
-    ThinTile(128, 16, 16, 16, 2, 4, 3, 2),
-    ThinTile(128, 16, 16, 32, 4, 1, 2, 5),
-    ThinTile(256, 16, 16, 64, 4, 1, 2, 2),
-    ThinTile(128, 32, 16, 16, 8, 2, 3, 2),
-    ThinTile(64, 32, 16, 16, 8, 2, 4, 2),
-    ThinTile(8, 8, 128, 2, 2, 32, 3, 3),
-    ThinTile(8, 8, 256, 2, 2, 64, 3, 1),
-    ThinTile(16, 16, 64, 4, 4, 16, 4, 2),
-    ThinTile(32, 32, 32, 8, 8, 4, 4, 2),
-    ThinTile(64, 64, 8, 8, 16, 1, 2, 3),
-    ThinTile(64, 64, 16, 8, 16, 1, 2, 3),
-)
-THIN_TILES: dict[str, dict[str, ThinTile]] = {
-    FLOAT32.name: {tile.name: tile for tile in _THIN_FLOAT32},
-    FLOAT64.name: {tile.name: tile for tile in _THIN_FLOAT64},
-}
-"""The tiles of the kernel for thin products, by element type and name."""
-
 TILES: dict[str, dict[str, ProductTile]] = {
     FLOAT32.name: {tile.name: tile for tile in _FLOAT32},
     FLOAT64.name: {tile.name: tile for tile in _FLOAT64},

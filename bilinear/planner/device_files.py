@@ -14,7 +14,9 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.placement import AGAIN
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import FLOAT_TILES, SMALL, THIN_TILES, TILES, USUAL
+from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import FLOAT_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
     Fields,
@@ -37,7 +39,7 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/9", "bilinear-cpu/1"
+FORMAT, CPU_FORMAT = "bilinear-device/10", "bilinear-cpu/1"
 SHEET = "bilinear-data-sheet/1"
 """The format of a data sheet, from which a description is estimated."""
 _ROW = re.compile(r"\[[^][{}]*\]")
@@ -47,12 +49,19 @@ _ROW = re.compile(r"\[[^][{}]*\]")
 def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
     elements = {name: _rates_json(own) for name, own in device.elements}
-    facts = asdict(replace(device, elements=(), thin=(), digits=(), modes=None))
+    facts = asdict(replace(device, elements=(), thin=(), digits=(), rounded=(), modes=None))
     modes = {} if device.modes is None else {"modes": _modes_json(device.modes)}
     del facts["modes"]
     digits = {name: asdict(own) for name, own in device.digits}
     thin = {name: _thin_json(own) for name, own in device.thin}
-    tables = {"elements": elements, "policy": _policy_json(device.policy), "thin": thin, "digits": digits, **modes}
+    tables = {
+        "elements": elements,
+        "policy": _policy_json(device.policy),
+        "thin": thin,
+        "digits": digits,
+        "rounded": dict(device.rounded),
+        **modes,
+    }
     text = json.dumps({"format": FORMAT, **facts, **tables}, indent=1)
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
 
@@ -191,6 +200,12 @@ def _digits(reader: Reader, value: object, name: str) -> tuple[tuple[str, DigitR
     return tuple((digits, reader.record(DigitRates, value[digits], _DIGITS)) for digits in value)
 
 
+def _rounded(reader: Reader, value: object, name: str) -> tuple[tuple[str, Table], ...]:
+    if not isinstance(value, dict) or not value.keys() <= ROUNDINGS.keys():
+        raise reader.wrong(f"{name} has others than {', '.join(ROUNDINGS)}")
+    return tuple((key, reader.field(value, key, read_table)) for key in value)
+
+
 def _each(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[tuple[str, float], ...]:
     if not isinstance(value, dict) or value.keys() != set(names):
         raise reader.wrong(f"{name} is not by {', '.join(names)}")
@@ -267,6 +282,7 @@ _DEVICE: Fields = {
     "library_rules": partial(_read, LibraryRules, None),
     "thin": _thin,
     "digits": _digits,
+    "rounded": _rounded,
     "modes": partial(_read, ModeRates, _MODES),
     "estimate": read_source,
 }

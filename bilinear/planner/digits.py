@@ -8,13 +8,13 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.element import FLOAT32, Element
+from bilinear.ir.element import COMPLEX, FLOAT32, Element
 from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
 from bilinear.planner.plan import DIGITS, Candidate
-from bilinear.planner.portfolio import portfolio
+from bilinear.planner.portfolio import Levels, portfolio
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import algorithm_named, follows_from_names
 
@@ -28,8 +28,11 @@ def element_of(products: str) -> Element:
 
 
 def products_of(dtype: str) -> tuple[str, ...]:
-    """The names of products of digits of an element type."""
-    return tuple(name for name in (*FLOAT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
+    """The names of products of digits of an element type, real or complex."""
+    if dtype in COMPLEX:
+        return tuple(name for name in (*DIGIT_TILES, *RESIDUE_TILES) if element_of(name) is COMPLEX[dtype])
+    own = (*FLOAT_TILES, *(name for name, tile in RESIDUE_TILES.items() if not tile.gaussian))
+    return tuple(name for name in own if element_of(name).name == dtype)
 
 
 @lru_cache(maxsize=64)
@@ -40,7 +43,7 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
     """
     from bilinear.algebra.tensor import tensor
     from bilinear.lowering.coefficients import require_numbers
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     schemes = [algorithm_named(name).scheme for name in levels or ("classical",)]
     m, k, n = (prod(getattr(scheme, extent) for scheme in schemes) for extent in "mkn")
@@ -69,8 +72,14 @@ def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[
     """Products by pairs of digits for a problem of float32, by the levels of the portfolio, within a budget of bytes where that can be."""
     for tile in DIGIT_TILES:
         if problem.dtype == FLOAT32.name and device.digit_rates(tile) is not None:
-            for levels in portfolio().digits:
+            for levels in levels_above(tile):
                 yield fitted(problem, device, levels, tile, budget)
+
+
+def levels_above(products: str) -> tuple[Levels, ...]:
+    """The levels of the portfolio that are weighed above products of this name."""
+    own = portfolio()
+    return own.digits + own.pairs if products in DIGIT_TILES else own.digits
 
 
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
@@ -89,18 +98,19 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
 
     Of those it is the fastest one; of a device without rates, the one with the fewest blocks. If none fits, it is of all of C.
     """
-    whole = _candidate(problem, device, levels, products, (1, 1))
+    whole = candidate_in_blocks(problem, device, levels, products, (1, 1))
     if (whole.workspace or 0) <= budget:
         return whole
     m, n = _rows_and_columns(problem)
     least = device.policy.least_digit_block
     cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * least and n >= j * least)
-    found = (_candidate(problem, device, levels, products, cut) for cut in cuts)
+    found = (candidate_in_blocks(problem, device, levels, products, cut) for cut in cuts)
     fits = [candidate for candidate in found if (candidate.workspace or 0) <= budget]
     return min(fits, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)
 
 
-def _candidate(problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int]) -> Candidate:
+def candidate_in_blocks(problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int]) -> Candidate:
+    """The product of digits whose C is computed in so many blocks of rows and of columns, as C^T = B^T A^T if C is column-major."""
     g = geometry_for(problem, levels, products, cut)
     return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, products, cut), g.places[-1], tile=products, cut=cut)
 

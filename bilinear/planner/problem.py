@@ -11,6 +11,8 @@ from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
 CLASSES = {"classical": 1.0, "twice": 2.0}
 """The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
+USUAL_LIMIT = 8.0
+"""The most that it may be where no accuracy is asked for, and no algorithm is named."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
+from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, require_levels
+from bilinear.lowering.proofs import proved, proved_schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report

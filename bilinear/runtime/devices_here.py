@@ -40,7 +40,7 @@ def current_device() -> Device | None:
 
     None without a GPU, and on one before sm_80 that nobody has described.
     """
-    return _described(os.environ.get("BILINEAR_DEVICE", ""), _index())
+    return _described(os.environ.get("BILINEAR_DEVICE", ""), index_of_gpu())
 
 
 def current_cpu() -> Cpu | None:
@@ -79,11 +79,11 @@ def gpu_here() -> tuple[str, int] | None:
     """Name and driver version of the current GPU, under which plans are kept. None without a GPU, or if BILINEAR_DEVICE is set."""
     if "cupy" not in sys.modules or os.environ.get("BILINEAR_DEVICE"):  # to search for a missing CuPy takes longer than to choose a plan
         return None
-    index = _index()
+    index = index_of_gpu()
     return None if index < 0 else _identity(index)
 
 
-def _index() -> int:
+def index_of_gpu() -> int:
     """The number of the current GPU, -1 if there is none."""
     try:
         import cupy

@@ -29,7 +29,8 @@ from bilinear.ir.residue_tile import MOST_BLOCKS
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
-from bilinear.lowering.prepare import plain, proved
+from bilinear.lowering.prepare import plain
+from bilinear.lowering.proofs import proved
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.devices_here import policy_here

@@ -103,6 +103,8 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
         known = kind.module, decision, Reaches(*layouts)
+        if isinstance(decision.library, Digits) and not decision.library.suits(layouts[2], asked.beta):
+            return  # it ran aside from out
         own = own_of(layouts, decision.library) if asked.alpha != 0 else None
         if own is None and asked.plan is not None and not isinstance(decision.library, str) and asked.alpha != 0:
             return  # it ran on vectors as matrices

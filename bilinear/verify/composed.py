@@ -62,19 +62,41 @@ def prove_large(schedule: Schedule, scheme: Scheme, is_proved: bool = False) -> 
     `is_proved`, the terms are compared with the scheme's instead.
     """
     ring = schedule.ring
-    if schedule.writes_operands or products_of_coefficients(scheme) <= MOST_WRITTEN_OUT or not is_sound(schedule):
-        return None
-    if ring.modulus or ring.is_approximate:
+    if not is_large(schedule, scheme) or ring.modulus or ring.is_approximate or not is_sound(schedule):
         return None
     try:
         if is_proved and scheme.bases is None:
-            widened(lambda packing: _restored(schedule, _of_scheme(packing, scheme)), ring.generator)
+            widened(lambda packing: _restored(schedule, _of_scheme(packing, scheme)), ring.generator, _is_integral(schedule))
         else:
             _terms(schedule, ring.generator)
     except (TooLongError, UndecidedError):
         return None
     stages = tuple(_stage_fact(number, stage) for number, stage in enumerate(schedule.stages, 1))
     return replace(_held(schedule, ("A", "B")), stages=stages, fates=(OperandFate("A", RESTORED), OperandFate("B", RESTORED)))
+
+
+def is_large(schedule: Schedule, scheme: Scheme) -> bool:
+    """True if `prove_large` takes a schedule of one level of this scheme."""
+    return not schedule.writes_operands and products_of_coefficients(scheme) > MOST_WRITTEN_OUT
+
+
+@uncollected
+def prove_by_terms(schedule: Schedule) -> ScheduleProof | None:
+    """The proof of a schedule of one level by the Brent equations of its terms, without facts.
+
+    None if it is not right, or right in a way that only `prove_schedule` decides.
+    """
+    if schedule.ring.modulus or schedule.ring.is_approximate or not is_sound(schedule):
+        return None
+    try:
+        restored = _terms(schedule, schedule.ring.generator).restored
+    except (TooLongError, UndecidedError):
+        return None
+    return _held(schedule, restored) if set(schedule.restores) <= set(restored) else None
+
+
+def _is_integral(schedule: Schedule) -> bool:
+    return all(isinstance(c, int) for c in schedule.coefficients)
 
 
 def _stage_fact(number: int, stage: Stage) -> StageFact:
@@ -91,7 +113,7 @@ def by_levels(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof |
     root = next(iter(roots), "")
     try:
         terms = [_terms(level, root) for level in levels]
-        restored = widened(lambda packing: _restored(schedule, _combined(packing, terms)), root)
+        restored = widened(lambda packing: _restored(schedule, _combined(packing, terms)), root, all(map(_is_integral, levels)))
     except (TooLongError, UndecidedError):
         return None
     if not set(schedule.restores) <= set(restored):
@@ -106,7 +128,7 @@ def _held(schedule: Schedule, restored: tuple[str, ...]) -> ScheduleProof:
 
 @dataclass(frozen=True)
 class _Terms:
-    """The terms of a schedule of one level, no two with proportional factors.
+    """The terms of a schedule of one level, no two with proportional factors, and the operands that it restores.
 
     The factors are forms whose first coefficient is 1; the outputs are the blocks of C as forms over the products.
     """
@@ -114,6 +136,7 @@ class _Terms:
     grid: tuple[int, int, int]
     factors: tuple[tuple[Form, Form], ...]
     outputs: tuple[Form, ...]
+    restored: tuple[str, ...]
     is_complex: bool = False
 
 
@@ -145,7 +168,7 @@ def _collected(schedule: Schedule, packing: Packing) -> _Terms:
     run = PackedRun(schedule, packing, find)
     run.run()
     outputs = tuple(packing.form(run.result(block)) for block in schedule.blocks_of("C"))
-    return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs, schedule.is_complex)
+    return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs, run.restored(), schedule.is_complex)
 
 
 Key = tuple[int, int]
@@ -227,6 +250,8 @@ class _Side:
 
     def key(self, form: Packed) -> Key:
         """A form times the scale, without a denominator; raises `UndecidedError` if it is not integral, as every known factor is."""
+        if max(self.most * form.denominator, form.most * self.scale) > self.packing.limit:
+            form = self.packing.tightened(form)
         self.packing.bounded(self.most * form.denominator)  # so that times the denominator two keys differ if two forms do
         found = self.packing.whole(form, self.scale)
         if found is None:

@@ -38,7 +38,8 @@ class DigitProof:
     @property
     def equations(self) -> int:
         """The number of coefficients that were compared."""
-        digits = self.scheme.representation.count**2 * len(self.maps)
+        target = self.scheme.core.target
+        digits = len(target.left) * len(target.right) * len(target.outputs) * len(self.maps)
         return digits + sum(proof.equations for proof in (self.above, self.inside) if proof is not None)
 
     @property

@@ -20,7 +20,7 @@ def combined_forms(packing: Packing, levels: Sequence[Sequence[Form]], places: S
     """The Kronecker products of forms, one of each level, the last level's changing first."""
     found = [packing.unit(0)]
     for forms, own in zip(levels, places, strict=True):
-        packed = [packing.sum([(packing.unit(own[i]), c) for i, c in form]) for form in forms]
+        packed = [packing.tightened(packing.sum([(packing.unit(own[i]), c) for i, c in form])) for form in forms]
         found = [packing.product(outer, inner) for outer in found for inner in packed]
     return found
 

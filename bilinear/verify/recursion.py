@@ -22,7 +22,7 @@ def why_not_recursive(schedule: AnySchedule, restored: tuple[str, ...]) -> str:
     if schedule.workspaces:
         names = ", ".join(space.name for space in schedule.workspaces)
         return f"every level needs memory of its own for {names}"
-    needed = needed_after(schedule)
+    needed = needed_after(schedule) if {"A", "B"} - {*restored} else (frozenset(),) * len(schedule.stages)
     for number, stage in enumerate(schedule.stages, 1):
         if isinstance(stage, ProductStage):
             for reason in _obstacles(number, stage, schedule, restored, needed[number - 1]):

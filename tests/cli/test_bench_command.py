@@ -162,6 +162,8 @@ def test_a_failed_check_is_an_error_after_the_table(gpu: Gpu, shell: Shell) -> N
         (("--shape", "4x5"), "E681"),
         (("--shapes-file", "missing.txt"), "E681"),
         (("--algorithms", "msmes:0"), "E682"),
+        (("--keep", "middle"), "E682"),
+        (("--keep", ""), "E682"),
         (("--grid", "--shape", "512"), "E684"),
         (("--grid", "--shapes-file", "x"), "E684"),
         (("--dtype", "int8"), "E503"),

@@ -120,7 +120,12 @@ MALFORMED = [
     ("x.ipynb", notebook("x = 1"), "E653", "holds no scheme"),
     ("x.ipynb", notebook("s = (np.array([[1e999]]), np.array([[1]]), np.array([[1]]))"), "E252", "not an exact number"),
     ("x.ipynb", notebook("s = (np.array([1]), np.array([[1]]), np.array([[1]]))"), "E252", "row 1 of an array is not a row of numbers"),
-    ("x.ipynb", notebook(f"s = (np.array([[{'+'.join('1' * 300)}]]), np.array([[1]]), np.array([[1]]))"), "E252", "something that is not a number"),
+    (
+        "x.ipynb",
+        notebook(f"s = (np.array([[{'+'.join('1' * 300)}]]), np.array([[1]]), np.array([[1]]))"),
+        "E252",
+        "something that is not a number",
+    ),
     ("x.ipynb", notebook(f"s = (np.array([[{'-' * 5000}1]]), np.array([[1]]), np.array([[1]]))"), "E653", "holds no scheme"),
     ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the first line is not a size"),
     ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 8"), "E254", "holds 7 products, not 8"),

@@ -190,7 +190,7 @@ def test_it_is_weighed_where_rates_are_known_and_an_accuracy_is_asked_for() -> N
         plan = bilinear.plan(4096, 4096, 4096, "float32", device=device, accuracy=accuracy, workspace=0, explain=True)
         assert any(c.tile == NAME for c in plan.candidates) is there
         assert not any(c.holds_scales_alone and c.why.startswith("needs") for c in plan.candidates)
-    pairs = next(c for c in plan.candidates if c.tile == "pairs" and not c.levels)
+    pairs = next(c for c in plan.candidates if c.tile == "pairs" and not c.levels and not c.rest)
     assert plan.chosen.tile == NAME and plan.chosen.workspace == 4 * (2 * 4096) + 256 and pairs.why.startswith("needs")
     own = loaded_plan(4096, 4096, 4096).chosen
     assert (plan.chosen.error, plan.chosen.probable) == (pairs.error, pairs.probable) == (own.error, own.probable)
