@@ -35,6 +35,14 @@ print('peers', peers, 'cores', os.cpu_count())
 """
 
 
+ENVIRONMENT = {
+    "NCCL_NVLS_ENABLE": "0",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+}
+"""Without the last one Open MPI binds all threads of a rank to one core."""
 FAULTS = {
     "raised": "error[E764]: rank 1 failed: MemoryError",
     "aborted": "error[E764]: rank 1 failed: BilinearError: error[E768]",
@@ -106,7 +114,8 @@ def main() -> int:
     asked, begun, table = parser.parse_args(), perf_counter(), []
     asked.out.mkdir(parents=True, exist_ok=True)
     wanted = tuple(asked.parts.split(","))
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     os.environ.update(PYTHONPATH=f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}", PYTHONUNBUFFERED="1")
     with (asked.out / "machines.log").open("a", encoding="utf-8") as log:
         for part in parts(asked.out.resolve()):

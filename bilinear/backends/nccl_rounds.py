@@ -34,10 +34,17 @@ def version() -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def unique_id() -> tuple[int, ...]:
-    """A number under which ranks make a communicator together."""
+def unique_id() -> bytes:
+    """The 128 bytes under which ranks make a communicator together. CuPy before 14 has them as a tuple of signed numbers."""
     with _told():
-        return tuple(nccl.get_unique_id())
+        return bytes(number % 256 for number in nccl.get_unique_id())
+
+
+def _communicator(ranks: int, unique: bytes, rank: int) -> Array:
+    try:
+        return nccl.NcclCommunicator(ranks, unique, rank)
+    except TypeError:
+        return nccl.NcclCommunicator(ranks, tuple(number - 256 * (number > 127) for number in unique), rank)
 
 
 def gpu_identity() -> bytes:
@@ -63,12 +70,12 @@ class NcclRounds:
 
     name = "NCCL"
 
-    def __init__(self, ranks: int, rank: int, unique: tuple[int, ...], require_sound: Callable[[], None]) -> None:
+    def __init__(self, ranks: int, rank: int, unique: bytes, require_sound: Callable[[], None]) -> None:
         """All ranks must call. Raises `BilinearError` (E768), and what `require_sound` raises."""
         self.device, self._require_sound = int(cupy.cuda.Device().id), require_sound
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=HIGH)
         self._last: Array = None
-        self._comm = self._made(lambda: nccl.NcclCommunicator(ranks, unique, rank))
+        self._comm = self._made(lambda: _communicator(ranks, unique, rank))
 
     def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _UnderWay:
         """Begin a round."""

@@ -54,7 +54,7 @@ def matmul(
     itself; otherwise through memory of the host, with a warning. The result is valid on the current stream.
 
     The ranks first agree that all call the same. `timeout` is how many seconds they wait for each other there. Where they differ, all raise
-    the same `BilinearError` (E763, E767), and so where the arguments are wrong (E516, E519, E528, E760 to E762, E768, E795 to E797, and
+    the same `BilinearError` (E763, E767), and so where the arguments are wrong (E516, E528, E543, E760 to E762, E768, E795 to E797, and
     what `load` raises). If a rank does not call (E765), fails, ends or is not heard of for 20 s (E764), all others raise that. The
     communicator cannot be used any more then, and the process ends with exit code 1. Raises E766 if mpi4py is not usable, and `TypeError`
     if arrays come without `shape` and `distributions`, or with `placements`, or DTensors with one of the former.

@@ -128,10 +128,10 @@ class Connection:
             return ByMpi(self.comm, self.watch)
         if self._by_nccl is None or self._gpus != gpus:
             self.close()
-            unique = array("b", unique_id() if self.comm.rank == 0 else bytes(UNIQUE))
+            unique = bytearray(unique_id() if self.comm.rank == 0 else UNIQUE)
             finish([self.comm.Ibcast([unique, MPI.BYTE], 0)], self.watch)
             self.watch.since = monotonic()
-            self._by_nccl = NcclRounds(self.comm.size, self.comm.rank, tuple(unique), self.watch.require_sound)
+            self._by_nccl = NcclRounds(self.comm.size, self.comm.rank, bytes(unique), self.watch.require_sound)
             self.watch.since, self.watch.abandon, self._gpus = None, self._by_nccl.abort, gpus
         return self._by_nccl
 

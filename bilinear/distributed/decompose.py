@@ -70,8 +70,8 @@ def decompose(
 def _is_finest(plan: Plan, whole: bool) -> bool:
     """Whether one more depth-first level would cut blocks of one row or column, or panels are that narrow already."""
     if not plan.levels:
-        cut = [task.columns if whole else task.inner for tasks in plan.tasks for task in tasks]
-        return all(stop - start == 1 for start, stop in cut)
+        cut = [run(*task.columns) if whole else task.inner for tasks in plan.tasks for task in tasks]
+        return all(length(runs) == 1 for runs in cut)
     last = plan.levels[-1]
     blocks = plan.form[0][0].columns, plan.form[1][0].columns
     return any(length(runs) < 2 * max(last.k, last.n) for runs in blocks)

@@ -158,7 +158,7 @@ def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[Plan, str]:
 
 
 def check_options(asked: Asked) -> None:
-    """Refuse levels (E760), bytes (E762) and an accuracy (E519) that are none, and an accuracy that cannot be promised (E760)."""
+    """Refuse levels (E760), bytes (E762) and an accuracy (E543) that are none, and an accuracy that cannot be promised (E760)."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
         raise fail("E760", f"levels={levels!r} is no positive integer", "give the levels of the scheme, or 'auto'")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from bilinear.distributed.spread import Rect, Run, Spread, run
+from bilinear.distributed.spread import Rect, Run, Runs, Spread, run
 from bilinear.ir.scheme import Scheme
 
 Extents = tuple[int, int, int]
@@ -18,13 +18,13 @@ class Task:
 
     product: int
     rows: Run
-    inner: Run
+    inner: Runs
     columns: Run
 
     @property
     def operands(self) -> tuple[Rect, Rect]:
         """What is read of the left and of the right factor."""
-        return Rect(run(*self.rows), run(*self.inner)), Rect(run(*self.inner), run(*self.columns))
+        return Rect(run(*self.rows), self.inner), Rect(self.inner, run(*self.columns))
 
     @property
     def result(self) -> Rect:

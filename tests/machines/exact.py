@@ -104,7 +104,7 @@ def with_accuracy(connection: Connection) -> None:
         asked = Asked((n, n, n), (Slab.X,) * 3, accuracy=accuracy)
         found = brought(run(connection, placed(piece(a, Slab.X, comm)), placed(piece(b, Slab.X, comm)), asked, TIMEOUT))
         assert np.array_equal(found, piece(a.astype("float64") @ b, Slab.X, comm)), accuracy
-        assert all(task.inner == (0, n) for tasks in plan_for(asked, "float32", comm.size)[0].tasks for task in tasks)
+        assert all(task.inner == ((0, n),) for tasks in plan_for(asked, "float32", comm.size)[0].tasks for task in tasks)
 
 
 def chains(connection: Connection, known: list[Distribution]) -> None:

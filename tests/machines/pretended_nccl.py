@@ -22,6 +22,8 @@ from bilinear.errors import BilinearError
 
 COMM = MPI.COMM_WORLD
 TIMEOUT = 60.0
+UNIQUE: bytes | tuple[int, ...] = bytes(range(64, 192)) if COMM.size % 2 else tuple(range(-64, 64))
+"""As CuPy has it from version 14 on, and before."""
 ALONE = COMM.Dup()
 
 
@@ -75,8 +77,10 @@ class Stream:
 class Communicator:
     """NCCL's communicator. Its thread makes it; `abort` ends what waits."""
 
-    def __init__(self, ranks: int, unique: tuple[int, ...], rank: int) -> None:
-        assert (ranks, rank) == (COMM.size, COMM.rank) and unique == tuple(range(-64, 64)) and current_thread() is not main_thread()
+    def __init__(self, ranks: int, unique: bytes | tuple[int, ...], rank: int) -> None:
+        if type(unique) is not type(UNIQUE):
+            raise TypeError(f"Argument 'commId' has incorrect type (expected {type(UNIQUE).__name__}")
+        assert (ranks, rank, unique) == (COMM.size, COMM.rank, UNIQUE) and current_thread() is not main_thread()
         self.aborted = False
 
     def recv(self, place: Any, size: int, kind: int, source: int, stream: Stream) -> None:
@@ -123,7 +127,7 @@ def pretend() -> None:
     vars(nccl).update(
         available=True,
         get_version=lambda: 22809,
-        get_unique_id=lambda: tuple(range(-64, 64)),
+        get_unique_id=lambda: UNIQUE,
         NcclCommunicator=Communicator,
         NCCL_UINT8=1,
         groupStart=lambda: groups.append([]),
