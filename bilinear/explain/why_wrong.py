@@ -167,7 +167,10 @@ def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
         return told
     search = search_repairs(scheme, solutions)
     if not search.repairs:
-        return replace(told, facts=(*facts, _searched(search.complete, search.close)))
+        searched = (
+            f"no repairs are searched over {scheme.ring}" if scheme.ring.has_zero_divisors else _searched(search.complete, search.close)
+        )
+        return replace(told, facts=(*facts, searched))
     return replace(told, repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=search.count)
 
 

@@ -13,6 +13,7 @@ BLOCKS_AT_ONCE = 3
 """Blocks of threads of a projection that a multiprocessor holds at once, which limits their registers."""
 RECORD = 2 * COLUMNS + 2
 """Doubles of a row of a projection: sums, their roundoff, and the squared norms of the row and of its lower part."""
+VECTORS_RECORD = 4
 PIECE_BITS, UPPER_BITS = 12, 35
 """Bits of an exact piece of a vector, and of the upper part of a matrix: a sum of `CHUNK` products has 52."""
 
@@ -58,7 +59,11 @@ class ProjectionKernel:
 
 @dataclass(frozen=True)
 class VectorsKernel:
-    """Adds up the `splits` parts of a projection and writes them as vectors for the next one, in pieces if it `is_wide`, with norms."""
+    """Adds up the `splits` parts of a projection and writes them as vectors for the next one, in pieces if it `is_wide`.
+
+    Each block writes a column of `VECTORS_RECORD` doubles to `found`: the squared norms of its rows of the matrix, of their lower parts, of
+    the vectors, and of the rest of these.
+    """
 
     name: str
     is_wide: bool
@@ -66,7 +71,7 @@ class VectorsKernel:
     threads: tuple[int, int] = (32 * COLUMNS, 1)
     arguments: tuple[Argument, ...] = (
         *(Argument("bytes", "parts"), *_indices("splits", "rows")),
-        *(Argument("bytes", name) for name in ("Z", "sizes", "norms")),
+        *(Argument("bytes", name) for name in ("Z", "found")),
     )
     columns: int = field(default=COLUMNS, init=False)
     chunk: int = field(default=CHUNK, init=False)
@@ -82,7 +87,11 @@ class VectorsKernel:
 
 @dataclass(frozen=True)
 class ResidualKernel:
-    """The squared norms of the rows of C X - alpha A Y - beta C0 X, and those of C, A and C0 and of their lower parts."""
+    """The squared norms of the rows of C X - alpha A Y - beta C0 X, and those of C, A and C0 and of their lower parts.
+
+    Each block writes a column of `record` doubles to `found`: the sums of these `values` over its rows, the largest of each, and the row
+    with the largest first one.
+    """
 
     name: str
     before: bool
@@ -104,6 +113,21 @@ class ResidualKernel:
     def matrices(self) -> int:
         """The matrices with rows: C, A and perhaps C0."""
         return 3 if self.before else 2
+
+    @property
+    def values(self) -> int:
+        """What is known of a row."""
+        return 1 + 2 * self.matrices
+
+    @property
+    def record(self) -> int:
+        """The doubles of a column."""
+        return 2 * self.values + 1
+
+    @property
+    def rows_of_a_block(self) -> int:
+        """The rows of C that a block takes."""
+        return self.threads[0] // self.columns
 
 
 CheckKernel = ProjectionKernel | VectorsKernel | ResidualKernel

@@ -197,6 +197,8 @@ _THIN_MMA = (
     ThinMmaTile(32, 32, 64, 1, 1, 4, 2, 2),
     ThinMmaTile(32, 32, 32, 1, 1, 4, 4, 2),
     ThinMmaTile(64, 64, 32, 2, 2, 2, 3, 1),
+    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 2),
+    ThinMmaTile(32, 64, 64, 1, 2, 4, 3, 1),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

@@ -48,6 +48,8 @@ class _Recovery:
         own = self.blocks[side]
         if all(self.state[block] == self.symbols.original[block] for block in own):
             return OperandFate(side, RESTORED)
+        if self.schedule.ring.has_zero_divisors:  # no elimination
+            return OperandFate(side, UNDECIDED)
         for number, known in enumerate(self._known_by_round(side)):
             if len(known) == len(own):
                 steps, divisor = self._restoring(side)

@@ -64,9 +64,10 @@ class Search:
 def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
     """The fewest edits, at most three, that make a wrong scheme correct; every repair returned is proved.
 
-    `solutions` come from `solve_tables`. They rule out edits of one table alone, or name the rows that need edits.
+    `solutions` come from `solve_tables`. They rule out edits of one table alone, or name the rows that need edits. Over a ring with
+    zero divisors nothing is searched.
     """
-    if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS:
+    if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS or scheme.ring.has_zero_divisors:
         return Search()
     most, focus = MOST_EDITS, None
     if count_edits(scheme) > MOST_LISTED:
