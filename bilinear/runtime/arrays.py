@@ -53,6 +53,8 @@ def kind_of(*arrays: Array) -> Kind:
     if known is not None:
         return known
     given = [array for array in arrays if array is not None]
+    if any(type(array).__module__.startswith("cupyx.distributed") for array in given):
+        raise fail("E511", "an operand lies on several GPUs", "bilinear.distributed.matmul multiplies distributed arrays")
     gpu = {is_on_gpu(array) for array in given}
     if len(gpu) > 1:
         raise fail("E511", "the operands live on different devices", "move them to one device first")
