@@ -236,7 +236,7 @@ class Weighing:
     def gain(self, candidate: Candidate, library: Candidate) -> float:
         """The part of the library's time that a candidate saves.
 
-        Times of thin products hold what a call costs, times of schedules do not: those are compared with the library's modelled time if shorter.
+        Times of thin products hold what a call costs. Those of schedules do not: the library's modelled time counts if it is shorter.
         """
         ms = library.ms or 0.0
         return 1 - (candidate.ms or 0.0) / ((ms if candidate.is_thin else min(ms, self.modelled_ms)) or 1.0)
