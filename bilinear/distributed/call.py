@@ -45,8 +45,8 @@ def matmul(
     are those in which C is asked for, one for each dimension of the mesh; by default they follow from those of A and B, by the table in
     docs/distributed.md. The ranks of the mesh, in ascending order, must be those of `comm`.
 
-    Two distributed arrays of CuPy (`cupyx.distributed.array`), on GPUs of this process, are multiplied without MPI: each GPU is a rank. C is
-    a distributed array in slabs of rows.
+    Two distributed arrays of CuPy (`cupyx.distributed.array`), on GPUs of this process, are multiplied without MPI: each GPU is a rank. C
+    is a distributed array in slabs of rows.
 
     `decomposition` is how the product is spread over the ranks: "2d" computes C in a tile a rank, the classical way; the name or path of a
     scheme multiplies blocks by it, `levels` of it at once, by default the fewest with a product for each rank. `algorithm` and
@@ -70,7 +70,7 @@ def matmul(
             raise TypeError("matmul: DTensors say their shapes and how they lie themselves; placements= says how C is to lie")
         return multiply_dtensors(connected(comm, timeout), dtensors, (a, b), placements, asked, timeout)
     if own is not None:
-        if not shape is distributions is placements is comm is None:
+        if any(x is not None for x in (shape, distributions, placements, comm)):
             raise TypeError("matmul: CuPy's distributed arrays say how they lie, and their GPUs belong to this process")
         return multiply_cupy_arrays(own, a, b, asked)
     if shape is None or distributions is None or placements is not None:
