@@ -28,7 +28,7 @@ class Kind:
 
 
 class Kept:
-    """An operand that is no array and has a multiply of its own (`runtime/prepared.py`)."""
+    """An operand that is not an array and has a multiply of its own (`runtime/prepared.py`)."""
 
     def matmul(self, other: Array, out: Array = None, *, alpha: Factor = 1, beta: Factor = 0, workspace: Array = None) -> Array:
         """alpha * A * B + beta * out."""
@@ -103,7 +103,7 @@ def adopt_out(array: Array, kind: Kind) -> Array:
     if view is array or kind.on_gpu or view.size == 0:
         return view
     if isinstance(array, np.generic) or not np.may_share_memory(view, adopt(array, kind)):
-        raise TypeError(f"matmul: out of type {type(array).__name__} is no array whose memory can be written")
+        raise TypeError(f"matmul: out of type {type(array).__name__} is not an array whose memory can be written")
     return view
 
 
