@@ -70,7 +70,7 @@ def matmul(
             raise TypeError("matmul: DTensors say their shapes and how they lie themselves; placements= says how C is to lie")
         return multiply_dtensors(connected(comm, timeout), dtensors, (a, b), placements, asked, timeout)
     if own is not None:
-        if not shape is distributions is placements is comm is None:
+        if any(x is not None for x in (shape, distributions, placements, comm)):
             raise TypeError("matmul: CuPy's distributed arrays say how they lie, and their GPUs belong to this process")
         return multiply_cupy_arrays(own, a, b, asked)
     if shape is None or distributions is None or placements is not None:

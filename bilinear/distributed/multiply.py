@@ -36,8 +36,8 @@ KINDS = "iufc"
 """NumPy's letters of the element types that are multiplied."""
 TIMEOUT = 20.0
 """Seconds."""
-STEP = 2**20
-"""Workspace is given in steps of so many bytes, so that calls alike find the plan of the first."""
+BITS = 3
+"""Leading bits of the workspace that is given to `auto`: what is free changes a little from call to call, and the plan shall not."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,14 @@ def local_multiply(asked: Asked, needed: int, on_gpu: bool) -> Multiply:
     if on_gpu:
         allowed.append(free_memory())
     if allowed and asked.algorithm == "auto":
-        options["workspace"] = max(0, min(allowed) - needed) // STEP * STEP
+        options["workspace"] = rounded_down(min(allowed) - needed)
     return partial(multiply_here, **options)
+
+
+def rounded_down(count: int) -> int:
+    """The bytes with all but the leading bits 0; 0 for fewer than none."""
+    low = max(0, count.bit_length() - BITS)
+    return max(0, count) >> low << low
 
 
 def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], tuple[P, str]], timeout: float) -> P:

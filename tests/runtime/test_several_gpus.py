@@ -114,7 +114,7 @@ def test_dask_arrays_of_chunks_on_a_gpu(gpu: int) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_distributed_arrays_of_cupy(decomposition: str, dtype: str) -> None:
     import cupy
-    from cupyx.distributed.array import DistributedArray, distributed_array, make_2d_index_map
+    from cupyx.distributed.array import DistributedArray, distributed_array, make_2d_index_map  # type: ignore[import-not-found]
 
     from bilinear.distributed import matmul
 
