@@ -153,7 +153,7 @@ def verify(
 
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
-        raise fail("E507", f"{accuracy} is no accuracy", "give the largest error, such as 1e-6")
+        raise fail("E507", f"{accuracy} is not an accuracy", "give the largest error, such as 1e-6")
     try:
         loaded = load_any(algorithm)
     except BilinearError as unread:
@@ -199,7 +199,7 @@ def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wan
 
 
 def _if_published(algorithm: str, error: BilinearError) -> BilinearError:
-    """The error about a file that is no text of the language; if it is in a published format, one that says so (E654)."""
+    """The error about a file that is not text of the language; if it is in a published format, one that says so (E654)."""
     from bilinear.frontend.files import SUFFIX
     from bilinear.interchange.formats import format_of
 

@@ -134,6 +134,6 @@ def fewest_levels(scheme: Scheme, ranks: int) -> int:
 
 
 def require_extents(extents: Extents) -> None:
-    """Refuse (E760) what is no shape of a product."""
+    """Refuse (E760) what is not a shape of a product."""
     if len(extents) != 3 or not all(isinstance(e, int) and not isinstance(e, bool) and e > 0 for e in extents):
         raise fail("E760", f"the shape {extents!r} is not three positive integers", "give (m, k, n) of A (m x k) and B (k x n)")

@@ -161,9 +161,9 @@ def check_options(asked: Asked) -> None:
     """Refuse levels (E760), bytes (E762) and an accuracy (E543) that are none, and an accuracy that cannot be promised (E760)."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
-        raise fail("E760", f"levels={levels!r} is no positive integer", "give the levels of the scheme, or 'auto'")
+        raise fail("E760", f"levels={levels!r} is not a positive integer", "give the levels of the scheme, or 'auto'")
     if memory is not None and (not isinstance(memory, int) or memory < 0):
-        raise fail("E762", f"memory={memory!r} is no number of bytes", "give an integer of at least 0, or None")
+        raise fail("E762", f"memory={memory!r} is not a number of bytes", "give an integer of at least 0, or None")
     require_accuracy(asked.accuracy)
     if asked.accuracy is not None and (asked.decomposition != CLASSICAL or asked.algorithm != "auto"):
         what = "accuracy= is promised for products that one rank computes, by an algorithm of its choice"

@@ -104,7 +104,8 @@ def load_shipped(name: str) -> Loaded:
     """The shipped algorithm of a name, ignoring the working folder; this is how plans name algorithms. Raises `BilinearError` (E121)."""
     known = shipped()
     if name not in known:
-        raise fail("E121", f"{shown(name, 200)} is no shipped algorithm", did_you_mean(name, known) or f"shipped are {listed(known, 20)}")
+        hint = did_you_mean(name, known) or f"shipped are {listed(known, 20)}"
+        raise fail("E121", f"{shown(name, 200)} is not a shipped algorithm", hint)
     return of_blocks(_loaded(known[name], "", Looks()))
 
 
@@ -113,7 +114,7 @@ def load_digits(name: str) -> DigitScheme:
     known = shipped_digits()
     found = _loaded(known[name], "", Looks()) if name in known else None
     if not isinstance(found, LoadedDigits):
-        raise fail("E121", f"{shown(name, 200)} is no shipped scheme of digits", f"shipped are {listed(known, 20)}")
+        raise fail("E121", f"{shown(name, 200)} is not a shipped scheme of digits", f"shipped are {listed(known, 20)}")
     return found.scheme
 
 
@@ -139,11 +140,11 @@ def of_blocks(found: AnyLoaded) -> Loaded:
         what = f"{found.scheme.name} computes A*A^T, and multiplies no two matrices"
         raise fail("E794", what, "bilinear.gram runs it", f"bilinear verify {found.scheme.name} proves it")
     if isinstance(found, LoadedComplex):
-        what = f"{found.scheme.name} multiplies complex numbers, and is no algorithm for blocks of matrices"
+        what = f"{found.scheme.name} multiplies complex numbers, and is not an algorithm for blocks of matrices"
         hint = "complex matrices are multiplied by three products above any algorithm for blocks, for example winograd"
         raise fail("E566", what, hint, f"bilinear verify {found.scheme.name} proves it")
     name, representation = found.scheme.name, found.scheme.representation
-    what = f"{name} multiplies digits of {representation.numbers}, and is no algorithm for blocks of matrices"
+    what = f"{name} multiplies digits of {representation.numbers}, and is not an algorithm for blocks of matrices"
     raise fail("E566", what, f"bilinear verify {name} proves it and gives its errors", "an algorithm for blocks is, for example, winograd")
 
 
