@@ -10,7 +10,18 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import (
+    CutKernel,
+    CutLaunch,
+    CutMultiply,
+    Passes,
+    StoredMultiply,
+    at,
+    conjugated_in,
+    launched,
+    proved_scheme,
+    stem_of,
+)
 from bilinear.backends.lent_digits import LentMultiply
 from bilinear.backends.line_scales import search
 from bilinear.backends.loaded_digits import LoadingMultiply
@@ -28,7 +39,7 @@ from bilinear.planner.plan import Digits
 from bilinear.planner.ways import follows_from_names
 
 
-class DigitMultiply(CutMultiply):
+class DigitMultiply(StoredMultiply):
     """A product of float32 or complex64 matrices by pairs of float16 digits."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
@@ -44,15 +55,6 @@ class DigitMultiply(CutMultiply):
         """The kernels for operands at multiples of 16 bytes, but the classical one."""
         own = self.kernels(is_aligned=True)
         return (*own.largest, *own.expand, own.product, *((own.recompose,) if own.recompose else ()))
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments."""
-        g, result, own = self._geometry, self.result(), self.passes(is_aligned, multiprocessors)
-        clear = own.clear
-        if keeps_left:
-            count = g.lines[1]  # the flag stays
-            clear = launched(ClearKernel(), ceil(count / 256), {"words": result["LB"], "count": count})
-        return [clear, *own.scales[keeps_left:], *own.cutting[keeps_left:], *own.after]
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""

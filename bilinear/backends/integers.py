@@ -109,11 +109,11 @@ class IntegerMultiply(ModularMultiply):
         own = self.kernels(is_aligned=True)
         return (*own.expand, own.product, own.recompose)
 
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
         own, (left, right) = self.kernels(is_aligned), self.operands()
         expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
-        return [*expansions[keeps_left:], *self.products(own.product, own.recompose, self.result(), multiprocessors)]
+        return [*expansions, *self.products(own.product, own.recompose, self.result(), multiprocessors)]
 
     def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
         """alpha and beta as numbers of int64: modulo 2^64, or from 0 to p - 1."""

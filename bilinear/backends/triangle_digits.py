@@ -42,8 +42,8 @@ class TriangleMultiply(DigitMultiply):
         own = self.kernels(is_aligned=True)
         return (own.largest[0], own.expand[0], own.product, MirrorKernel())
 
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments; `keeps_left` is for products of two matrices."""
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
         own: Passes = self.passes(is_aligned, multiprocessors)
         result = self.result()
         mirror = launched(MirrorKernel(), MIRRORING, result)

@@ -39,6 +39,7 @@ class Panel:
     inputs: str
     tile: str
     cut: tuple[int, int] = (1, 1)
+    lent: str = ""
 
     @property
     def is_digits(self) -> bool:
@@ -55,7 +56,7 @@ class Candidate:
     With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
     the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits,
     and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `rounded` are products
-    of numbers rounded to the type that `tile` names.
+    of numbers rounded to the type that `tile` names. Digits of A and of B and products, where `lent` names them by A, B and P, lie in C.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
@@ -77,6 +78,7 @@ class Candidate:
     rest: tuple[Panel, ...] = ()
     parts_of_sums: int = 1
     cut: tuple[int, int] = (1, 1)
+    lent: str = ""
 
     def __str__(self) -> str:
         ms = "no time is known" if self.ms is None else f"{self.ms:.3f} ms"
@@ -152,7 +154,8 @@ class Digits:
     """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C.
 
     `conjugated` names the complex operands whose conjugates are multiplied. With a `rest`, all this describes the first rows of C (columns
-    if `by_columns`, where C is column-major); their digits lie in the rows that the parts of the rest compute afterwards.
+    if `by_columns`, where C is column-major). What `lent` names, digits of A and of B and products by A, B and P, lies in the rows that the
+    parts of the rest compute afterwards, and so do scales.
     """
 
     levels: tuple[str, ...]
@@ -161,6 +164,7 @@ class Digits:
     conjugated: str = ""
     rest: tuple[Panel, ...] = ()
     by_columns: bool = False
+    lent: str = ""
 
     @property
     def holds_scales_alone(self) -> bool:
@@ -247,7 +251,9 @@ class Plan:
         """What multiplies without a schedule: one of `LIBRARIES`, the kernel for thin products, or digits. None if a schedule runs."""
         chosen = self.chosen
         if chosen.is_digits:
-            return Digits(chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns="C" in self.problem.column_major)
+            return Digits(
+                chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns="C" in self.problem.column_major, lent=chosen.lent
+            )
         if chosen.is_rounded:
             return Rounded(chosen.tile)
         if chosen.is_thin:
