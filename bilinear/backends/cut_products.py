@@ -13,7 +13,8 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from bilinear.algebra.complex_products import complex_scheme, three_products
+from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
+from bilinear.algebra.fold_bases import on_blocks
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
@@ -23,8 +24,9 @@ from bilinear.backends.thin import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
-from bilinear.ir.complex_scheme import ComplexScheme, Products
+from bilinear.ir.complex_scheme import GaussianScheme, Products
 from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel
+from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
@@ -33,8 +35,10 @@ from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.residue_tile import ModularTile
+from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
-from bilinear.lowering.prepare import plain, proved
+from bilinear.lowering.prepare import plain
+from bilinear.lowering.proofs import proved
 from bilinear.planner.complex_digits import complex_scheme_of
 from bilinear.planner.digit_geometry import CELL, WORD, DigitGeometry
 from bilinear.planner.digits import scheme_of
@@ -64,12 +68,19 @@ RESIDENT = 4
 
 
 @lru_cache(maxsize=64)
-def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None) -> Products:
-    """The scheme of levels of shipped algorithms, each proved; below three real products for complex matrices, some `conjugated`."""
+def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None, residues: Representation | None = None) -> Products:
+    """The scheme of levels of shipped algorithms, each proved; for complex matrices, some `conjugated`, below three real products.
+
+    With gaussian `residues`, below two products modulo each p.
+    """
     for name in levels:
         proved(algorithm_named(name).scheme)
     if conjugated is None:
         return scheme_of(levels)
+    if residues is not None:
+        for p, root in zip(residues.moduli, residues.roots, strict=True):
+            prove_map(two_products(p, root, conjugated)).require()
+        return GaussianScheme(on_blocks(scheme_of(levels)), conjugated)
     prove_map(three_products(conjugated)).require()
     complex_scheme_of(levels)  # which refuses too many blocks
     return complex_scheme(scheme_of(levels), conjugated)
@@ -78,9 +89,9 @@ def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None) -> Pro
 follows_from_names(proved_scheme.cache_clear)
 
 
-def stem_of(levels: tuple[str, ...], conjugated: str | None = None) -> str:
+def stem_of(levels: tuple[str, ...], conjugated: str | None = None, products: str = "complex3") -> str:
     """What the names of the kernels of levels have in common."""
-    outer = () if conjugated is None else (f"complex3{conjugated.lower()}",)
+    outer = () if conjugated is None else (f"{products}{conjugated.lower()}",)
     return stem("_".join((*outer, *levels)) or "plain", len(levels))
 
 
@@ -114,8 +125,8 @@ class CutMultiply(ABC):
         self._extents = m, k, n
         self._geometry = DigitGeometry((scheme.m, scheme.k, scheme.n), scheme.rank, self._extents, tile)
         self._bound: dict[bool, Bound] = {}
-        self._usual_factors = c.dtype.type(1), c.dtype.type(0)
-        self._is_complex = isinstance(scheme, ComplexScheme)
+        self._usual_factors: tuple[Factor, Factor] = factor("alpha", 1, c.dtype), factor("beta", 0, c.dtype)
+        self._is_complex = not isinstance(scheme, Scheme)
         self._itemsize = element.bytes * (2 if self._is_complex else 1)
         self.workspace = self._geometry.places[-1] // self._itemsize
 
@@ -211,7 +222,7 @@ class CutMultiply(ABC):
         """The product that runs if the flag is set."""
         if isinstance(self._element, IntegerElement):
             raise TypeError("integers are multiplied without a flag")
-        if isinstance(self._scheme, ComplexScheme):
+        if not isinstance(self._scheme, Scheme):
             return self._by_definition(self._element, self._scheme.conjugated, multiprocessors)
         tile = USUAL if self._by_warps else LARGE  # the large one of float64 has more shared memory than most of those chips
         launch, values = self.plain(tile)

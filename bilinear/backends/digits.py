@@ -113,6 +113,8 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
         return None
     if (digits.tile in LOADING_TILES and digits.levels) or not digits.suits(c, 0):
         return None
+    if digits.tile in RESIDUE_TILES and RESIDUE_TILES[digits.tile].gaussian and c.dtype.kind != "c":
+        return None
     if 0 in (*a.shape, *b.shape) or any(stride % x.itemsize for x in (a, b, c) for stride in x.strides):
         return None
     import cupy

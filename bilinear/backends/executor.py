@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from bilinear.backends.chain import Lines, lines_of, pieces_of
 from bilinear.backends.held_signals import Deliver, HeldSignals, nothing
+from bilinear.backends.panels import Lines, lines_of, pieces_of
 from bilinear.errors import StageError
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix, Range
 from bilinear.ir.placement import Placement, Slot, Strip

@@ -25,7 +25,7 @@ from bilinear.backends.cut_products import (
 )
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
-from bilinear.ir.digits import residues_of
+from bilinear.ir.digits import representation_of
 from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel
@@ -69,10 +69,12 @@ class ResidueMultiply(ModularMultiply, StoredMultiply):
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
         self._tile, self._by_warps = RESIDUE_TILES[digits.tile], by_warps
-        conjugated = conjugated_in(c, digits)
-        super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, self._tile.of)
+        conjugated, representation = conjugated_in(c, digits), representation_of(self._tile)
+        scheme = proved_scheme(digits.levels, conjugated, representation if self._tile.gaussian else None)
+        stem = stem_of(digits.levels, conjugated, "complex2" if self._tile.gaussian else "complex3")
+        super().__init__(a, b, c, scheme, stem, self._tile, self._tile.of)
         require_residues(self._scheme, self._tile)
-        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1] * (2 if self._is_complex else 1))
+        self._room = room_of(representation, self._extents[1] * (2 if self._is_complex else 1))
 
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""

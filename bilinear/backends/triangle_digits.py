@@ -17,7 +17,7 @@ from bilinear.codegen.lower_digits import DigitKernels
 from bilinear.ir.digit_kernel import MirrorKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
-from bilinear.planner.gram import triangle_tiles
+from bilinear.planner.digit_geometry import triangle_tiles
 from bilinear.planner.plan import Digits
 
 MIRRORING = 264

@@ -11,7 +11,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.options import Algorithm, Output, progress_bar, say
+from bilinear.cli.common import Algorithm, Output, progress_bar, say
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines

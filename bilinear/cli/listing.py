@@ -12,7 +12,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.options import say, waiting, words
+from bilinear.cli.common import say, waiting, words
 from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
 

@@ -14,8 +14,7 @@ import typer
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
 from bilinear.cli.checks import check_table, require, run_checks
-from bilinear.cli.groups import output_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Algorithm,
     Dtypes,
     Inputs,
@@ -33,6 +32,7 @@ from bilinear.cli.options import (
     waiting,
     words,
 )
+from bilinear.cli.groups import output_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
@@ -266,7 +266,7 @@ def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) 
 def _verify_built(folder: Path, json_file: Path | None, other_options: bool) -> None:
     if other_options:
         raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
-    from bilinear.artifact.check import verify_built
+    from bilinear.artifact.check_folder import verify_built
 
     require_files(file_of(json_file))
     with progress_bar() as progress:

@@ -11,8 +11,7 @@ import typer
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
 from bilinear.cli.checks import check_table, modular_table, require, require_exact, run_checks
-from bilinear.cli.groups import limit_option, problem_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Algorithm,
     Dtypes,
     Inputs,
@@ -27,6 +26,7 @@ from bilinear.cli.options import (
     read_levels_for,
     read_shape,
 )
+from bilinear.cli.groups import limit_option, problem_option
 from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files

@@ -29,6 +29,7 @@ def matmul(
     memory: int | None = None,
     algorithm: str = "auto",
     local_levels: int | Literal["auto"] = "auto",
+    accuracy: float | Literal["classical", "twice"] | None = None,
     comm: MPI.Intracomm | None = None,
     timeout: float = TIMEOUT,
 ) -> Array:
@@ -45,18 +46,21 @@ def matmul(
 
     `decomposition` is how the product is spread over the ranks: "2d" computes C in a tile a rank, the classical way; the name or path of a
     scheme multiplies blocks by it, `levels` of it at once, by default the fewest with a product for each rank. `algorithm` and
-    `local_levels` are those of `bilinear.matmul`, for the products on each rank. `memory` is the most bytes that a rank may take beside its
-    pieces; as many depth-first levels, or panels of "2d", as that asks for are added. It does not count sums of `Partial` and copies of
-    `Replicate`.
+    `local_levels` are those of `bilinear.matmul`, for the products on each rank; `accuracy`, too, which needs "2d": k is not cut then, so
+    that its promise holds for C. `memory` is the most bytes that a rank may take beside its pieces; as many depth-first levels, or panels
+    of "2d", as that asks for are added. It does not count sums of `Partial`, copies of `Replicate`, and what a named algorithm needs.
+
+    Arrays of the host travel by MPI. Those of GPUs travel by NCCL, on a stream of their own beside the products, if each rank has a GPU for
+    itself; otherwise through memory of the host, with a warning. The result is valid on the current stream.
 
     The ranks first agree that all call the same. `timeout` is how many seconds they wait for each other there. Where they differ, all raise
-    the same `BilinearError` (E763, E767), and so where the arguments are wrong (E516, E528, E760 to E762, E795 to E797, and what `load`
-    raises). If a rank does not call (E765), fails, ends or is not heard of for 20 s (E764), all others raise that. The communicator cannot
-    be used any more then, and the process ends with exit code 1. Raises E766 if mpi4py is not usable, and `TypeError` if arrays come
-    without `shape` and `distributions`, or with `placements`, or DTensors with one of the former.
+    the same `BilinearError` (E763, E767), and so where the arguments are wrong (E516, E528, E543, E760 to E762, E768, E795 to E797, and
+    what `load` raises). If a rank does not call (E765), fails, ends or is not heard of for 20 s (E764), all others raise that. The
+    communicator cannot be used any more then, and the process ends with exit code 1. Raises E766 if mpi4py is not usable, and `TypeError`
+    if arrays come without `shape` and `distributions`, or with `placements`, or DTensors with one of the former.
     """
     dtensors = dtensors_of(a, b)
-    asked = Asked((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels)
+    asked = Asked((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels, accuracy)
     if dtensors is not None:
         if shape is not None or distributions is not None:
             raise TypeError("matmul: DTensors say their shapes and how they lie themselves; placements= says how C is to lie")
@@ -64,5 +68,5 @@ def matmul(
     if shape is None or distributions is None or placements is not None:
         raise TypeError("matmul: shape= and distributions= say how arrays lie; placements= is for DTensors")
     three = (distributions,) * 3 if not isinstance(distributions, Sequence) else tuple(distributions)
-    asked = Asked(shape, three, decomposition, levels, memory, algorithm, local_levels)  # type: ignore[arg-type]
+    asked = Asked(shape, three, decomposition, levels, memory, algorithm, local_levels, accuracy)  # type: ignore[arg-type]
     return run(connected(comm, timeout), a, b, asked, timeout)

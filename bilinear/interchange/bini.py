@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,

@@ -14,7 +14,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, malformed, parse_term, read_text, said_ring
+from bilinear.interchange.reader_parts import (
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Dims,
+    Maps,
+    assemble,
+    malformed,
+    parse_term,
+    read_text,
+    said_ring,
+)
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import Ring

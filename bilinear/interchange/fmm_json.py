@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_DIGITS,
     MOST_NONZEROS,

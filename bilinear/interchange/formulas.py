@@ -14,7 +14,17 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
-from bilinear.interchange.reading import MOST_BLOCKS, MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, malformed, read_text, said_ring
+from bilinear.interchange.reader_parts import (
+    MOST_BLOCKS,
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Dims,
+    Maps,
+    assemble,
+    malformed,
+    read_text,
+    said_ring,
+)
 from bilinear.interchange.structured import structure_of
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.explain.why_wrong import explain_scheme
-from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.formats import HOLD_SEVERAL, Format, Reading, format_of, read
+from bilinear.interchange.from_arrays import scheme_from_arrays
 from bilinear.interchange.other_maps import other_map
 from bilinear.interchange.targets import Identified
 from bilinear.ir.linear import LinearMap

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,

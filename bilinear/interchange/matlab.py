@@ -10,8 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from bilinear.errors import fail
-from bilinear.interchange.arrays import scheme_from_arrays
-from bilinear.interchange.reading import MOST_BLOCKS, MOST_PRODUCTS, malformed, parse_rational, read_text, said_ring
+from bilinear.interchange.from_arrays import scheme_from_arrays
+from bilinear.interchange.reader_parts import MOST_BLOCKS, MOST_PRODUCTS, malformed, parse_rational, read_text, said_ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.interchange.arrays import scheme_from_arrays
-from bilinear.interchange.reading import malformed, read_text
+from bilinear.interchange.from_arrays import scheme_from_arrays
+from bilinear.interchange.reader_parts import malformed, read_text
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme

@@ -14,7 +14,7 @@ from typing import cast
 
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
 from bilinear.interchange.placeholder import MarkedForm, Part, marked
-from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, malformed, read_text
+from bilinear.interchange.reader_parts import MOST_NONZEROS, MOST_PRODUCTS, malformed, read_text
 from bilinear.ir.number import rational
 from bilinear.source import Source
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bilinear.interchange.placeholder import Marked, Part, marked
-from bilinear.interchange.reading import MOST_BLOCKS, MOST_NONZEROS, MOST_PRODUCTS, malformed, parse_term, read_text
+from bilinear.interchange.reader_parts import MOST_BLOCKS, MOST_NONZEROS, MOST_PRODUCTS, malformed, parse_term, read_text
 from bilinear.source import Source
 
 Entries = dict[tuple[int, int], Marked]

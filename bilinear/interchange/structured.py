@@ -16,7 +16,7 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.interchange.npy import MOST_MEMBER, Array, read_array
-from bilinear.interchange.reading import MOST_PRODUCTS, Maps, require_one_rank
+from bilinear.interchange.reader_parts import MOST_PRODUCTS, Maps, require_one_rank
 from bilinear.interchange.targets import Identified
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap, form

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bilinear.errors import fail
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,

@@ -15,7 +15,7 @@ from bilinear.ir.rounding import RoundKernel
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
-"""Kernels that look at matrices, and write none of them."""
+"""Kernels that only read matrices."""
 DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 

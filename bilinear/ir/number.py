@@ -25,7 +25,7 @@ class Symbolic:
     """A Laurent polynomial over the rationals in named generators, reduced by the squares of those that are roots.
 
     It represents every coefficient that is not rational: a number of Q[sqrt(3)] or Q[i], a polynomial in lambda (approximate schemes), or
-    one in alpha and beta (schedules that scale for themselves). Arithmetic returns an `int` or a `Fraction` wherever the value is one.
+    one in alpha and beta (schedules with explicit scaling). Arithmetic returns an `int` or a `Fraction` wherever the value is one.
     """
 
     terms: tuple[tuple[Monomial, Fraction], ...]

@@ -170,10 +170,9 @@ def _terms(inner: int, is_complex: bool) -> int:
 
 def _residues(name: str) -> DigitScheme:
     """The digit scheme of residues of this name."""
-    from bilinear.ir.digits import residues, residues_of
+    from bilinear.ir.digits import representation_of, residues
 
-    tile = RESIDUE_TILES[name]
-    return residues(residues_of(tile.of, tile.count))
+    return residues(representation_of(RESIDUE_TILES[name]))
 
 
 def _block(levels: tuple[str, ...], is_complex: bool) -> Products | None:

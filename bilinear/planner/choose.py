@@ -14,6 +14,7 @@ from bilinear.lowering.place import core_of, place_schedule
 from bilinear.planner.accuracy import why_far, why_inaccurate, with_errors
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
+from bilinear.planner.library_points import Kernels
 from bilinear.planner.model import (
     ProductWork,
     each_tile,
@@ -38,13 +39,14 @@ MOST_THIN = 8
 
 
 @lru_cache(maxsize=1024)
-def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
+def make_plan(problem: Problem, device: Device, explain: bool = False, kernels: Kernels | None = None) -> Plan:
     """The plan for a problem on a device, from the device's description alone: it needs no GPU, and the choice is always the same.
 
     With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
-    an accuracy is asked for. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply.
+    an accuracy is asked for. `kernels` are those that the current GPU's library proposes for a thin product. Raises `BilinearError` (E519)
+    if nothing is as accurate, not even the library's multiply.
     """
-    weighed = Weighing(problem, device, explain)
+    weighed = Weighing(problem, device, explain, kernels=kernels)
     library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
     found = [library, *thin, *weighed.digits()]
     able: list[Candidate] = [candidate for candidate in found if not candidate.why]
@@ -114,6 +116,7 @@ class Weighing:
     explain: bool
     named: bool = False
     """Whether they are asked for by name: then their errors are not limited unless an accuracy is asked for, too."""
+    kernels: Kernels | None = None
 
     @property
     def policy(self) -> Policy:
@@ -143,7 +146,7 @@ class Weighing:
 
     def library(self) -> Candidate:
         """The library's multiply: by times of thin products if they are known, else by its rate."""
-        found = thin_library(self.problem, self.device)
+        found = thin_library(self.problem, self.device, self.kernels)
         if found is None:
             found = Candidate((), "preserve", LIBRARY, self.modelled_ms, 0)
         return self.judged(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from math import isfinite
 from typing import TypeVar
 
 from bilinear.errors import BilinearError, fail
@@ -103,12 +104,12 @@ def read_table(reader: Reader, value: object, name: str) -> Table:
 
 
 def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, object, str], tuple[T, ...]]:
-    """How a list of thousands of numbers above this one is read, in two passes."""
+    """How a list of thousands of numbers above this one is read."""
 
     def column(reader: Reader, value: object, name: str) -> tuple[T, ...]:
         if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
             raise reader.wrong(f"{name} is no list of 1 to {MOST_POINTS} values")
-        if not all(type(one) in (int, float) and above < one < MOST for one in value):
+        if not ({*map(type, value)} <= {int, float} and all(map(isfinite, value)) and above < min(value) and max(value) < MOST):
             raise reader.wrong(f"{name} has other values than numbers between {above} and {MOST:g}")
         found = tuple(map(kind, value))
         reader.check(found == tuple(value), f"{name} has other values than whole numbers")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ModularTile
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ModularTile, ResidueTile
 from bilinear.ir.tile import FLOAT_TILES, DigitTile
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
@@ -100,16 +100,22 @@ class DigitGeometry:
         return words, left, right, products, end
 
 
-COMPLEX_PRODUCTS = 3
-"""Real products of a complex one."""
+COMPLEX_PRODUCTS, GAUSSIAN_PRODUCTS = 3, 2
+"""Real products of a complex one, and products modulo each p."""
 
 
 def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str, is_complex: bool = False) -> DigitGeometry:
-    """The geometry of levels of shipped algorithms; without levels, of the product itself. For complex matrices by three real products."""
+    """The geometry of levels of shipped algorithms; without levels, of the product itself.
+
+    For complex matrices, of three real products, or of two modulo each p.
+    """
     grids = [outline(Way((name,))) for name in levels]
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
     found = RESIDUE_TILES.get(tile) or FLOAT_TILES[tile]
-    rank = prod(own.products for own in grids) * (COMPLEX_PRODUCTS if is_complex else 1)
+    times = 1
+    if is_complex:
+        times = GAUSSIAN_PRODUCTS if isinstance(found, ResidueTile) and found.gaussian else COMPLEX_PRODUCTS
+    rank = prod(own.products for own in grids) * times
     return DigitGeometry((m, k, n), rank, extents, found)
 
 
@@ -119,3 +125,9 @@ def block_of(extent: int, cut: int) -> int:
     while block < extent and extent % block == 1:
         block += PANEL
     return min(block, extent)
+
+
+def triangle_tiles(panels: int, cluster: int) -> int:
+    """Tiles at and below the diagonal of a square of `panels` x `panels`, where clusters that cross it take whole rows of tiles."""
+    rows = -(-panels // cluster)
+    return cluster * cluster * (rows * (rows + 1) // 2)

@@ -9,13 +9,11 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import MOST_BLOCKS
-from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.element import COMPLEX, FLOAT32, Element
+from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
-from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of
-from bilinear.planner.gram import triangle_tiles
+from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import Levels, portfolio
 from bilinear.planner.problem import Problem
@@ -31,8 +29,11 @@ def element_of(products: str) -> Element:
 
 
 def products_of(dtype: str) -> tuple[str, ...]:
-    """The names of products of digits of an element type."""
-    return tuple(name for name in (*FLOAT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
+    """The names of products of digits of an element type, real or complex."""
+    if dtype in COMPLEX:
+        return tuple(name for name in (*DIGIT_TILES, *RESIDUE_TILES) if element_of(name) is COMPLEX[dtype])
+    own = (*FLOAT_TILES, *(name for name, tile in RESIDUE_TILES.items() if not tile.gaussian))
+    return tuple(name for name in own if element_of(name).name == dtype)
 
 
 @lru_cache(maxsize=64)
@@ -43,7 +44,7 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
     """
     from bilinear.algebra.tensor import tensor
     from bilinear.lowering.coefficients import require_numbers
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     schemes = [algorithm_named(name).scheme for name in levels or ("classical",)]
     m, k, n = (prod(getattr(scheme, extent) for scheme in schemes) for extent in "mkn")
@@ -66,8 +67,6 @@ def digits_timed(products: str) -> str:
 
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
-LEAST_BLOCK = 1024
-"""Blocks have at least so many rows and columns."""
 
 
 def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[Candidate]:
@@ -104,7 +103,8 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
     if (whole.workspace or 0) <= budget:
         return whole
     m, n = _rows_and_columns(problem)
-    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * LEAST_BLOCK and n >= j * LEAST_BLOCK)
+    least = device.policy.least_digit_block
+    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * least and n >= j * least)
     found = (candidate_in_blocks(problem, device, levels, products, cut) for cut in cuts)
     fits = [candidate for candidate in found if (candidate.workspace or 0) <= budget]
     return min(fits, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)

@@ -16,7 +16,7 @@ from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.device import Device
 from bilinear.planner.digit_geometry import CELL
-from bilinear.planner.digits import CUTS, LEAST_BLOCK, candidate_in_blocks, fitted, geometry_for, levels_above
+from bilinear.planner.digits import CUTS, candidate_in_blocks, fitted, geometry_for, levels_above
 from bilinear.planner.loaded import loaded_candidate
 from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import Candidate, Panel
@@ -90,7 +90,7 @@ class Lending:
         found: list[Candidate] = []
         for levels in self.levels:
             for count in COLUMNS:
-                if count > 1 and across < count * LEAST_BLOCK:
+                if count > 1 and across < count * self.device.policy.least_digit_block:
                     break
                 ends = geometry_for(problem, levels, self.products, (1, count)).places
                 words, *sizes = (end - begin for begin, end in pairwise(ends))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -175,8 +174,7 @@ class Digits:
     def name(self) -> str:
         """A readable name."""
         if self.rest:
-            parts = (self.levels, self.tile), *((part.levels, part.tile) for part in self.rest)
-            names = dict.fromkeys(_digits_name(levels, tile) for levels, tile in parts)
+            names = dict.fromkeys(_digits_name(x.levels, x.tile) for x in (Panel(0, self.levels, "", self.tile), *self.rest))
             return f"{'; '.join(names)}, C in {1 + len(self.rest)} parts"
         blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
         return _digits_name(self.levels, self.tile) + blocks
@@ -188,7 +186,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class Rounded:
-    """How a product of rounded numbers runs: the name of the type that they are rounded to."""
+    """How a product of rounded numbers runs: the name of their type."""
 
     name: str
 
@@ -199,9 +197,8 @@ Direct = Thin | Digits | Rounded
 
 def own_name(direct: str | Direct) -> str:
     """What runs, in words."""
-    if isinstance(direct, str):
-        return "the library's multiply"
-    return {Digits: "product of digits", Rounded: "product of rounded numbers", Thin: "kernel for thin products"}[type(direct)]
+    names = {Digits: "product of digits", Rounded: "product of rounded numbers", Thin: "kernel for thin products"}
+    return "the library's multiply" if isinstance(direct, str) else names[type(direct)]
 
 
 @dataclass(frozen=True)
@@ -263,6 +260,8 @@ class Plan:
 
 def table_html(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table as a notebook shows it."""
+    from html import escape  # imported late: a plan is seldom shown so
+
     top, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in (header, *rows))
     lines = "".join(f"<tr>{row}</tr>" for row in body)
     return f"<table><caption>{escape(title)}</caption><thead><tr>{top.replace('td>', 'th>')}</tr></thead><tbody>{lines}</tbody></table>"

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPLEX, ELEMENTS, FLOAT32, HALVES, MULTIPLIED
+from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.rounding import ROUNDINGS
-from bilinear.ir.tile import LOADING_TILES, THIN_TILES, TILES, USUAL
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
 from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, ROUNDED, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
@@ -131,7 +132,7 @@ def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
-        _check_fields(candidate, _tiles_of(candidate, (ELEMENTS | MULTIPLIED)[p.dtype].name))
+        _check_fields(candidate, _tiles_of(candidate, p.dtype))
     if chosen.ms is None and not chosen.is_digits and not chosen.is_rounded and p.dtype not in HALVES:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
@@ -163,7 +164,8 @@ def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
         return tuple(ROUNDINGS) if dtype == FLOAT32.name and not candidate.levels and not candidate.rest else ()
     if dtype in HALVES:
         return CUBLAS, USUAL
-    return THIN_TILES[dtype] if candidate.is_thin else TILES[dtype]
+    own = MULTIPLIED[dtype].name
+    return THIN_TILES[own] if candidate.is_thin else TILES[own]
 
 
 def is_level_name(name: str) -> bool:

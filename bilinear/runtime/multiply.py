@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilinear.backends.capture import not_captured
-from bilinear.backends.chain import operands_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
+from bilinear.backends.panels import operands_of
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array, Call, Matrix, layout_of, matrix_of, real_type

@@ -15,7 +15,7 @@ from artifact.built_folders import FIRST, kernels, launches, needs_emulator, ref
 
 from bilinear.artifact import identities as built_identity
 from bilinear.artifact import write as output
-from bilinear.artifact.check import verify_built
+from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.read import read_folder
 from bilinear.errors import BilinearError
 from bilinear.ir.element import IN_ARRAYS

@@ -11,7 +11,7 @@ from shell import Shell
 from typer.main import get_command
 
 from bilinear.cli.app import app
-from bilinear.cli.options import joined
+from bilinear.cli.common import joined
 from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_spelled_now
 from bilinear.measure.bench_shapes import read_sizes
 

@@ -16,7 +16,7 @@ import pytest
 from shell import Shell
 
 from bilinear.cli import discovering
-from bilinear.cli.options import read_seconds
+from bilinear.cli.common import read_seconds
 from bilinear.discovery import flip_search
 from bilinear.frontend import load
 from bilinear.verify.scheme import prove_scheme

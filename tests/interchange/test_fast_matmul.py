@@ -13,7 +13,7 @@ from oracle import scheme_computes
 from published import FOLDER, fast_matmul_files, needs_folder
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import fast_matmul, reading
+from bilinear.interchange import fast_matmul, reader_parts
 from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.ir.number import generator
 from bilinear.verify.scheme import prove_scheme
@@ -134,7 +134,7 @@ def test_another_format_than_the_one_that_was_asked_for_is_refused(tmp_path: Pat
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"1 0\n\xff\n")
-    monkeypatch.setattr(reading, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(reader_parts, "MOST_BYTES", 2**20)
     large = written(tmp_path, "1 " * 2**19 + "1", "large")
     for path, message in [
         (tmp_path / "none", "No such file"),

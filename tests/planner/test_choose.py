@@ -260,7 +260,7 @@ def test_residues_are_the_fewest_that_keep_the_accuracy(dtype: str) -> None:
         if isinstance(accuracy, str):
             assert all((c.probable or 9.0) <= CLASSES[accuracy] for c in told)
     for levels in portfolio().digits:  # what `auto` weighs needs no check
-        for tile in RESIDUE_TILES.values():
+        for tile in (tile for tile in RESIDUE_TILES.values() if not tile.gaussian):
             require_residues(scheme_of(levels), tile)
 
 

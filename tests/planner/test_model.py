@@ -36,6 +36,7 @@ from bilinear.planner.model import (
     strip_seconds,
     waves,
 )
+from bilinear.planner.policy import Policy
 
 H200 = load_device("h200")
 ELEMENT_RATES = json.loads(device_json(H200))["elements"]
@@ -227,7 +228,8 @@ def with_library(**columns: Any) -> dict[str, Any]:
         (with_float32({**RATES, "tiles": {name: {**own, "lone": 2} for name, own in RATES["tiles"].items()}}), "lone is above 1"),
         (with_float32(3), "an object is missing"),
         ({"name": ""}, "name is no short text"),
-        ({"policy": {}}, "least_gain is missing"),
+        ({"policy": {"least_gian": 0.1}}, f"policy names other thresholds than {', '.join(POLICY)}"),
+        ({"policy": []}, f"policy names other thresholds than {', '.join(POLICY)}"),
         ({"policy": {**POLICY, "least_gain": 1.5}}, "least_gain is above 1"),
         ({"policy": {**POLICY, "least_block": 0.5}}, "least_block is no whole number"),
         ({"policy": {**POLICY, "least_plain_block": {"int8": [1, 1, 1]}}}, f"least_plain_block has other types than {', '.join(ELEMENTS)}"),
@@ -256,6 +258,11 @@ def test_a_malformed_description_is_refused(change: dict[str, Any], message: str
         parse_device(json.dumps({**json.loads(device_json(H200)), **change}).encode(), "mine.json")
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "E542" and diagnostic.message == f"mine.json is no device description: {message}"
+
+
+def test_thresholds_that_a_policy_does_not_name_are_the_usual_ones() -> None:
+    text = json.dumps({**json.loads(device_json(H200)), "policy": {"least_block": 7, "least_plain_block": {}}})
+    assert parse_device(text.encode(), "mine.json").policy == Policy(least_block=7, least_plain_block=())
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"9" * 5000])

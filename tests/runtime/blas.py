@@ -33,7 +33,11 @@ def gemm_ex(
 
     C of 16 bits is rounded once where it is stored. As TF32 (compute 77) numbers of float32 have 11 bits; those behind are cut off.
     """
-    assert a_type == b_type and (a_type, c_type, compute) in ((2, 2, 68), (14, 14, 68), (14, 0, 68), (0, 0, 77)) and algorithm == -1
+    assert (
+        a_type == b_type
+        and (a_type, c_type, compute) in ((2, 2, 68), (2, 0, 68), (14, 14, 68), (14, 0, 68), (0, 0, 77))
+        and algorithm == -1
+    )
     kind, stored = ("s" if of == 0 else "h" for of in (a_type, c_type))
     left = _columns(kind, a, (k, m) if transa else (m, k), lda)
     right = _columns(kind, b, (n, k) if transb else (k, n), ldb)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, dims_of
+from bilinear.interchange.reader_parts import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, dims_of
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import RATIONALS, Ring
