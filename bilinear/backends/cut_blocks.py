@@ -12,7 +12,7 @@ from functools import partial
 from math import ceil
 
 from bilinear.backends.bound_launches import Place, Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, StoredMultiply, at, launched, replaced
+from bilinear.backends.cut_products import CutLaunch, CutMultiply, Passes, StoredMultiply, at, launched, replaced
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.matrix import Layout
 from bilinear.planner.digit_geometry import WORD, block_of
@@ -43,10 +43,6 @@ class BlockwiseMultiply(CutMultiply):
         self._geometry = replace(self._parts[height, width]._geometry, blocks=(len(self._rows), len(self._columns)))
         self.workspace = self._geometry.places[-1] // self._itemsize
         self.writing = len(self.launches(True, 1))
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        return tuple(dict.fromkeys(kernel for part in self._parts.values() for kernel in part.all_kernels()))
 
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches of all blocks, in their order, with the values of their arguments."""

@@ -30,7 +30,7 @@ from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
-from bilinear.ir.launch import Launch, PlainLaunch
+from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
 from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
@@ -185,9 +185,9 @@ class CutMultiply(ABC):
         loaded = [(launch, built_function(launch.kernel, device), values) for launch, values in launches]
         return Bound(self._element, loaded, launch_kernel(), self._is_complex)
 
-    @abstractmethod
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
+    def all_kernels(self) -> tuple[AnyKernel, ...]:
+        """The kernels for operands at multiples of 16 bytes."""
+        return tuple(dict.fromkeys(launch.kernel for launch, _ in self.launches(True, 1)))
 
     @abstractmethod
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:

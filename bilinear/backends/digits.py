@@ -11,7 +11,6 @@ from math import ceil
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
 from bilinear.backends.cut_products import (
-    CutKernel,
     CutLaunch,
     CutMultiply,
     Passes,
@@ -31,6 +30,7 @@ from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_digits import DigitKernels, lower_digits
 from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel
 from bilinear.ir.element import FLOAT32, MULTIPLIED
+from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
@@ -50,11 +50,6 @@ class DigitMultiply(StoredMultiply):
     def kernels(self, is_aligned: bool) -> DigitKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_digits(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.largest, *own.expand, own.product, *((own.recompose,) if own.recompose else ()))
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""
@@ -92,7 +87,7 @@ class DigitMultiply(StoredMultiply):
         ]
 
 
-def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[CutKernel, ...]:
+def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[AnyKernel, ...]:
     """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes.
 
     Warps multiply, or warpgroups.

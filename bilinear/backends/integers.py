@@ -15,7 +15,7 @@ from math import prod
 from bilinear.analysis.headroom import headroom
 from bilinear.backends.bound_launches import CELL, Bound, Place, Values
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
-from bilinear.backends.cut_products import CutKernel, CutLaunch
+from bilinear.backends.cut_products import CutLaunch
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.residues import ModularMultiply
 from bilinear.backends.same import Same
@@ -103,11 +103,6 @@ class IntegerMultiply(ModularMultiply):
     def kernels(self, is_aligned: bool) -> IntegerKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned), self._by_warps)
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes."""
-        own = self.kernels(is_aligned=True)
-        return (*own.expand, own.product, own.recompose)
 
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""

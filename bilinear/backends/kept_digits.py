@@ -12,7 +12,7 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Place, Values, run_launches
 from bilinear.backends.cuda_executor import CudaExecutor
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched, replaced
+from bilinear.backends.cut_products import CutLaunch, CutMultiply, at, launched, replaced
 from bilinear.backends.digits import DigitMultiply, digit_multiply_of
 from bilinear.backends.residues import ResidueMultiply
 from bilinear.backends.thin import ALIGNMENT, MOST_KEPT
@@ -46,10 +46,6 @@ class KeptMultiply(CutMultiply):
         self.kept_bytes = self.flag_at + WORD
         self.form: Form = whole._scheme, g.tile, whole._element, whole._by_warps, side, g.panels[side], g.slices, g.lines[side]
         self.workspace = (g.places[-1] - len(self._digits)) // self._itemsize
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        return self._whole.all_kernels()
 
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches of a call in their order, with the values of their arguments."""

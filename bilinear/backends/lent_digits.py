@@ -12,7 +12,7 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Place, Values
 from bilinear.backends.cut_blocks import WORKSPACE, Make, area_of, part_of, shifted
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, replaced
+from bilinear.backends.cut_products import CutLaunch, CutMultiply, replaced
 from bilinear.errors import fail
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import PANEL
@@ -54,11 +54,6 @@ class LentMultiply(CutMultiply):
         last = 0 if self._plain else self._parts[-1].workspace
         self.workspace = max(last, *(outside // self._itemsize for _, _, outside in placed))
         self.writing = len(self.launches(True, 1))
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical ones."""
-        own = self._parts[:-1] if self._plain else self._parts
-        return tuple(dict.fromkeys(kernel for part in own for kernel in part.all_kernels()))
 
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches of all parts, in their order, with the values of their arguments."""

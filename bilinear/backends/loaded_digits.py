@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import CutLaunch, CutMultiply, launched, proved_scheme, stem_of
 from bilinear.backends.line_scales import search
 from bilinear.codegen.lower_loading import LoadingKernels, lower_loading
 from bilinear.ir.digit_kernel import ClearKernel
@@ -28,11 +28,6 @@ class LoadingMultiply(CutMultiply):
     def kernels(self, is_aligned: bool) -> LoadingKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_loading(self._tile, *self.orders(is_aligned)[:2])
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.largest, own.product)
 
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""

@@ -12,7 +12,6 @@ from struct import pack, unpack
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_products import (
-    CutKernel,
     CutLaunch,
     CutMultiply,
     Passes,
@@ -79,11 +78,6 @@ class ResidueMultiply(ModularMultiply, StoredMultiply):
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.scale, *own.expand, own.product, own.recompose)
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""
