@@ -92,8 +92,9 @@ def parts(out: Path) -> Iterator[Part]:
     yield Part("shared GPU", 60, ranks(3, "exact.py", "cuda"), wanted="rank 2: ")
     small = "--sizes", "4096", "--rounds", "1"
     yield Part("small", 120, ranks(2, "many_gpus.py", *small, "--json", str(out / "many-gpus-small.json")), folder=HERE)
-    yield Part("bars", 200, ranks(2, "many_gpus.py", "--sizes", "16384,32768", "--json", str(out / "many-gpus.json")), folder=HERE)
-    large = "--sizes", "65536", "--rounds", "2", "--only", "2d x auto;winograd x auto, home;2d x twice"
+    usual = "--sizes", "16384,32768", "--rounds", "2"
+    yield Part("bars", 240, ranks(2, "many_gpus.py", *usual, "--json", str(out / "many-gpus.json")), folder=HERE)
+    large = "--sizes", "65536", "--rounds", "1"
     yield Part("large", 240, ranks(2, "many_gpus.py", *large, "--json", str(out / "many-gpus-65536.json")), folder=HERE)
     streamed = {
         "streamed": ("--n", "16384", "--memory", "3GiB"),

@@ -14,10 +14,12 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from traceback import print_exc
 from typing import Any
 
 import numpy as np
@@ -27,33 +29,48 @@ from mpi4py import MPI
 import bilinear
 from bilinear.distributed import Slab, home, matmul
 from bilinear.distributed.connection import connected
-from bilinear.distributed.multiply import Asked, plan_for
+from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.multiply import Asked, plan_for, rounded_down
 from bilinear.distributed.pieces_here import free_memory
-from bilinear.distributed.rank import Post, Steps, Wait
-from bilinear.distributed.spread import Rect, Spread
+from bilinear.distributed.plan import Plan as DistributedPlan
+from bilinear.distributed.rank import Post, Steps, Wait, steps_of
+from bilinear.distributed.spread import Runs, Spread
 from bilinear.distributed.traffic import busiest, traffic
+from bilinear.distributed.workspace import rank_workspace
 from bilinear.ir.matrix import Array
 from bilinear.measure.bench_library import library_calls
+from bilinear.planner.plan import Plan
+from bilinear.runtime.devices_here import current_device
 
 COMM = MPI.COMM_WORLD
 LARGEST, SEED, VECTORS, STRIPE = 2, 7, 2, 2048
 TIMEOUT = 60.0
 Call = Callable[[], Array]
 Configuration = dict[str, Any]
+Lie = tuple[Spread, ...]
+"""How A, B and C lie."""
 OURS: dict[str, Configuration] = {
     "2d x library": {"local_levels": 0},
+    "2d x own": {"own": True},
+    "2d x own, B by columns": {"own": True, "by_columns": True},
     "2d x auto": {},
+    "2d x auto, B by columns": {"by_columns": True},
     "2d x winograd": {"algorithm": "winograd"},
     "strassen x library, home": {"decomposition": "strassen", "local_levels": 0, "home": True},
-    "strassen x auto, home": {"decomposition": "strassen", "home": True},
+    "strassen x own, home": {"decomposition": "strassen", "own": True, "home": True},
     "winograd x library, home": {"decomposition": "winograd", "local_levels": 0, "home": True},
+    "winograd x own, home": {"decomposition": "winograd", "own": True, "home": True},
+    "winograd x own": {"decomposition": "winograd", "own": True},
     "winograd x auto, home": {"decomposition": "winograd", "home": True},
-    "winograd x auto": {"decomposition": "winograd"},
-    "2d x twice": {"accuracy": "twice"},
+    "2d x twice, B by columns": {"accuracy": "twice", "by_columns": True},
 }
-SHORT = "2d x auto", "winograd x auto, home", "2d x twice"
+"""`own`: the best plan on the element type's own units, without digits. `auto` may take digits."""
+SHORT = "2d x own, B by columns", "winograd x own, home", "2d x auto, B by columns", "winograd x auto, home"
 """The configurations that are timed where all would take too long."""
 LONG = 40_000
+LIBRARIES = "cupy", "cublas", "torch", "cublaslt"
+NO_LIBRARY = "auto", "twice", "own"
+MIB = 2**20
 
 
 def main() -> None:
@@ -86,7 +103,7 @@ def measured(n: int, dtype: str, asked: Namespace) -> dict[str, object]:
     """One size and type: check all configurations on integers, then time them on normal data."""
     run = Run(n, dtype, np if asked.cpu else __import__("cupy"))
     names = [name for name in OURS if name in asked.only.split(";")] if asked.only else [x for x in OURS if n < LONG or x in SHORT]
-    names = [name for name in names if dtype == "float32" or not name.endswith("twice")]
+    names = [name for name in names if not (asked.cpu and "own" in OURS[name])]
     run.fill(integers=True)
     exact: dict[str, bool] = {}
     failed: dict[str, str] = {}
@@ -139,31 +156,53 @@ class Run:
         if self.xp is not np:
             self.xp.cuda.Device().synchronize()
 
-    def ours(self, configuration: Configuration) -> tuple[Call, Spread]:
-        """A configuration, and how its A and B lie. At home they are taken for slabs, for random elements are alike."""
-        options = dict(configuration)
-        if not options.pop("home", False):
-            return partial(matmul, self.a, self.b, shape=(self.n,) * 3, distributions=Slab.X, timeout=TIMEOUT, **options), self.slab
-        lie = home((self.n,) * 3, COMM.size, str(options["decomposition"]), dtype=self.dtype)
-        spread = lie[0].spread(self.n, self.n, COMM.size)
-        assert spread[COMM.rank].shape == self.a.shape, "pieces at home are as large as slabs where the ranks divide the blocks"
-        return partial(matmul, self.a, self.b, shape=(self.n,) * 3, distributions=lie, timeout=TIMEOUT, **options), spread
+    def ours(self, configuration: Configuration) -> tuple[Call, Lie]:
+        """A configuration, and how its A, B and C lie: the elements are random, so a slab of rows serves as any other piece of its size."""
+        options, extents = dict(configuration), (self.n,) * 3
+        is_home, is_own, by_columns = (options.pop(name, False) for name in ("home", "own", "by_columns"))
+        lie: tuple[Distribution, ...] = (Slab.X, Slab.Y if by_columns else Slab.X, Slab.X)
+        if is_home:
+            lie = home(extents, COMM.size, str(options["decomposition"]), dtype=self.dtype)
+        spreads = tuple(distribution.spread(self.n, self.n, COMM.size) for distribution in lie)
+        b = self.b.reshape(spreads[1][COMM.rank].shape)
+        assert spreads[0][COMM.rank].shape == self.a.shape, "pieces at home are as large as slabs where the ranks divide the blocks"
+        if not is_own:
+            return partial(matmul, self.a, b, shape=extents, distributions=lie, timeout=TIMEOUT, **options), spreads
+        asked = Asked(extents, lie, **options)  # type: ignore[arg-type]
+
+        def call() -> Array:
+            plan, _ = plan_for(asked, self.dtype, COMM.size)
+            needed = rank_workspace(plan, COMM.rank) * self.a.dtype.itemsize
+            multiply = partial(on_own_units, workspace=rounded_down(free_memory() - needed))
+            return connected(COMM, TIMEOUT).run(steps_of(plan, COMM.rank, self.a, b, multiply), True)
+
+        return call, spreads
 
     def described(self, configuration: Configuration) -> str:
         """The plan over the ranks, what the busiest of them sends or receives, and what each multiplies."""
-        options = dict(configuration)
-        options.pop("home", None)
-        asked = Asked((self.n,) * 3, (Slab.X,) * 3, **options)
-        plan, _ = plan_for(asked, self.dtype, COMM.size)
+        options = {name: value for name, value in configuration.items() if name not in ("home", "own", "by_columns")}
+        lie = Slab.X, Slab.Y if "by_columns" in configuration else Slab.X, Slab.X
+        plan, _ = plan_for(Asked((self.n,) * 3, lie, **options), self.dtype, COMM.size)
         moved = busiest(traffic(plan), COMM.size) * np.dtype(self.dtype).itemsize
         tasks = ", ".join("x".join(map(str, task.extents)) for task in plan.tasks[0])
-        return f"{plan.name}: {moved / 2**30:.2f} GiB from slabs; tasks of rank 0 {tasks}"
+        return f"{plan.name}: {moved / 2**30:.2f} GiB from slabs; tasks of rank 0 {tasks}; {self._local(configuration, plan)}"
 
-    def plain(self) -> dict[str, tuple[Call, Spread]]:
+    def _local(self, configuration: Configuration, over: DistributedPlan) -> str:
+        """The plan of the first task on a rank, where one is chosen."""
+        if self.xp is np or "local_levels" in configuration or "algorithm" in configuration:
+            return ""
+        needed = rank_workspace(over, COMM.rank) * np.dtype(self.dtype).itemsize
+        workspace, shape = rounded_down(free_memory() - needed), over.tasks[0][0].extents
+        if "own" in configuration:
+            return own_plan(shape, self.dtype, False, workspace).chosen.name
+        return bilinear.plan(*shape, self.dtype, accuracy=configuration.get("accuracy"), workspace=workspace).chosen.name
+
+    def plain(self) -> dict[str, tuple[Call, Lie]]:
         """The distributed multiply of the library: B is gathered beside the first product, or before one product."""
-        found: dict[str, tuple[Call, Spread]] = {"plain, beside": (partial(self._distributed, self._beside), self.slab)}
-        for name in ("numpy",) if self.xp is np else ("cupy", "cublas", "torch", "cublaslt"):
-            found[f"plain, {name}"] = partial(self._distributed, partial(self._gathered, name)), self.slab
+        lie = self.slab, self.slab, self.slab
+        found: dict[str, tuple[Call, Lie]] = {"plain, beside": (partial(self._distributed, self._beside), lie)}
+        for name in ("numpy",) if self.xp is np else LIBRARIES if self.n < LONG else LIBRARIES[2:3]:
+            found[f"plain, {name}"] = partial(self._distributed, partial(self._gathered, name)), lie
         return found
 
     def _distributed(self, steps: Callable[[], Steps]) -> Array:
@@ -200,7 +239,7 @@ class Run:
 
         torch.backends.cuda.matmul.allow_tf32 = False
         x, y, z = (torch.from_dlpack(each) for each in (a, b, c))
-        torch.addmm(z, x, y, out=z) if beta else torch.mm(x, y, out=z)
+        z.addmm_(x, y) if beta else torch.mm(x, y, out=z)
 
     def _gathered(self, name: str) -> Steps:
         whole, post = self._gather()
@@ -220,9 +259,9 @@ class Run:
         if not has_room:
             return {}
         if COMM.rank:
-            names = ("numpy",) if self.xp is np else ("cupy", "cublas", "torch", "cublaslt")
-            own = [f"one, {name}" for name in names] + ["one, auto"] + (["one, twice"] if self.dtype == "float32" else [])
-            return dict.fromkeys(own, lambda: None)
+            names = ("numpy",) if self.xp is np else LIBRARIES
+            others = NO_LIBRARY if self.xp is not np else NO_LIBRARY[:2]
+            return dict.fromkeys([f"one, {name}" for name in (*names, *others)], lambda: None)
         generator = self.xp.random.default_rng(1)
         a, b, c = (self.xp.empty((self.n, self.n), self.dtype) for _ in range(3))
         for x in (a, b):
@@ -230,10 +269,11 @@ class Run:
                 x[row : row + STRIPE] = generator.standard_normal(x[row : row + STRIPE].shape)
         libraries = {"numpy": lambda: np.matmul(a, b, out=c)} if self.xp is np else library_calls(a, b, c)
         found: dict[str, Call] = {f"one, {name}": call for name, call in libraries.items()}
-        room: dict[str, Any] = {} if self.xp is np else {"workspace": max(0, free_memory() // 2**20 * 2**20)}
+        room: dict[str, Any] = {} if self.xp is np else {"workspace": rounded_down(free_memory())}
         found["one, auto"] = lambda: bilinear.matmul(a, b, c, **room)
-        if self.dtype == "float32":
-            found["one, twice"] = lambda: bilinear.matmul(a, b, c, accuracy="twice", **room)
+        found["one, twice"] = lambda: bilinear.matmul(a, b, c, accuracy="twice", **room)
+        if room:
+            found["one, own"] = lambda: on_own_units(a, b, c, **room)
         for call in found.values():
             call()
         return found
@@ -249,7 +289,7 @@ class Run:
         del result
         return float(COMM.allreduce(taken, MPI.MAX))
 
-    def checked(self, call: Call, lie: Spread) -> bool:
+    def checked(self, call: Call, lie: Lie) -> bool:
         """Whether C x is A (B x), exactly: all of them are integers below 2^53. C is computed where NaN was."""
         if self.xp is not np:
             self.xp.get_default_memory_pool().free_all_blocks()
@@ -258,25 +298,34 @@ class Run:
         c = call()
         generator = np.random.default_rng(5)
         x = generator.integers(-8, 9, (self.n, VECTORS)).astype(float)
-        wanted = self._times(self.a, lie, self._times(self.b, lie, x))
-        found = self._times(c, lie, x)
+        wanted = self._times(self.a, lie[0], self._times(self.b.reshape(lie[1][COMM.rank].shape), lie[1], x))
+        found = self._times(c, lie[2], x)
         return bool(np.array_equal(found, wanted))
 
     def _times(self, piece: Array, lie: Spread, x: Array) -> Array:
-        """The whole matrix of which a piece lies here times x, on every rank."""
-        there, parts = self.xp.asarray(x), []
-        for row in range(0, piece.shape[0], STRIPE):
-            parts.append(piece[row : row + STRIPE].astype("float64") @ there)
-        own = self.xp.concatenate(parts)
-        own = own if self.xp is np else own.get()
-        out = np.empty((self.n, x.shape[1]))
-        for part, rows in zip(lie, COMM.allgather(own), strict=True):
-            out[indices(part)] = rows
-        return out
+        """The whole matrix of which a piece lies here times x, on every rank: each adds what its rows and columns give."""
+        part = lie[COMM.rank]
+        there, out = self.xp.asarray(x[indices(part.columns)]), np.zeros((self.n, x.shape[1]))
+        own = self.xp.concatenate([piece[row : row + STRIPE].astype("float64") @ there for row in range(0, piece.shape[0], STRIPE)])
+        out[indices(part.rows)] = own if self.xp is np else own.get()
+        return COMM.allreduce(out)
 
 
-def indices(part: Rect) -> list[int]:
-    return [at for start, stop in part.rows for at in range(start, stop)]
+def on_own_units(a: Array, b: Array, out: Array = None, *, beta: int = 0, workspace: int = 0) -> Array:
+    """The product by the best plan that takes no digits."""
+    chosen = own_plan((a.shape[0], *b.shape), str(a.dtype), bool(beta), workspace)
+    return bilinear.matmul(a, b, out, beta=beta, plan=chosen)
+
+
+@lru_cache(maxsize=64)
+def own_plan(shape: tuple[int, int, int], dtype: str, accumulate: bool, workspace: int) -> Plan:
+    here = current_device()
+    assert here is not None, "the GPU is described"
+    return bilinear.plan(*shape, dtype, device=replace(here, digits=(), rounded=()), accumulate=accumulate, workspace=workspace)
+
+
+def indices(runs: Runs) -> list[int]:
+    return [at for start, stop in runs for at in range(start, stop)]
 
 
 def show(row: dict[str, Array]) -> None:
@@ -288,7 +337,7 @@ def show(row: dict[str, Array]) -> None:
     )
     say(f"{row['dtype']} N = {row['n']}, {row['ranks']} ranks, by {row['carrier']}: plain {plain:.1f} ms, one GPU's library {library} ms")
     for name, value in sorted(ms.items(), key=lambda each: each[1]):
-        best = ms.get("one, twice" if name.endswith("twice") else "one, auto")
+        best = ms.get("one, twice" if " x twice" in name else "one, own" if " x own" in name else "one, auto")
         cells = [f"{plain / value:.2f} x plain", "" if best is None else f"{best / value:.2f} x our best on one"]
         cells.append("" if library is None else f"efficiency {library / value / row['ranks']:.0%}")
         exact = {True: "exact", False: "WRONG", None: ""}[row["checks"].get(name)]
@@ -302,4 +351,8 @@ def say(line: str) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    main()
+    try:
+        main()
+    except BaseException:  # the others would wait for this rank
+        print_exc()
+        COMM.Abort(1)

@@ -435,9 +435,9 @@ def test_a_chain_without_times_says_so(shell: Shell) -> None:
 
 def test_what_is_no_chain_is_refused(shell: Shell) -> None:
     for words, message in (
-        (("--chain", "10x20"), "E504]: '10x20' is no chain"),
-        (("--chain", "10xax20"), "E504]: '10xax20' is no chain"),
-        (("--chain", "10x0x20"), "E504]: '10x0x20' is no chain"),
+        (("--chain", "10x20"), "E504]: '10x20' is not a chain"),
+        (("--chain", "10xax20"), "E504]: '10xax20' is not a chain"),
+        (("--chain", "10x0x20"), "E504]: '10x0x20' is not a chain"),
         (("--chain", "x".join(["2"] * 60)), "E550]: a chain of 59 matrices"),
         (("--chain", "10x20x30", "--shape", "4"), "E557]: --shape has no meaning with --chain"),
         (("--chain", "10x20x30", "--explain"), "E557]: --explain has no meaning with --chain"),

@@ -60,7 +60,7 @@ def reciprocal(value: Coefficient, ring: Ring) -> Coefficient:
         return exact(1 / Fraction(value))
     root = square(ring.generator)
     if root is None:
-        raise ZeroDivisionError(f"1/({value}) is no polynomial in {ring.generator}")
+        raise ZeroDivisionError(f"1/({value}) is not a polynomial in {ring.generator}")
     parts = dict(value.terms)
     a, b = parts.get((), Fraction(0)), parts[((ring.generator, 1),)]
     return (-value + 2 * a) / (a * a - root * b * b)

@@ -129,7 +129,7 @@ def _require_integers(scheme: Scheme, types: IntegerTypes) -> Scheme:
     if types.moduli == (types.modulus,):
         scheme = _of_residues(Same(scheme), types.modulus)
     elif scheme.ring.modulus or not _is_whole(scheme):
-        raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
+        raise fail("E591", f"{scheme.name} has coefficients that are not integers, and residues need integers", "take a scheme over Z")
     most = max(map(_growth, (scheme.u, scheme.v, scheme.w)))
     if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM:
         what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"

@@ -66,4 +66,4 @@ def _mapped(path: Path) -> Array:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise fail("E705", f"{str(path)[:200]!r} is no .npy file that can be read: {reason}", "write one with numpy.save") from None
+        raise fail("E705", f"{str(path)[:200]!r} is not a .npy file that can be read: {reason}", "write one with numpy.save") from None

@@ -100,12 +100,15 @@ def show(
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.algorithm import load
-    from bilinear.frontend.algorithms import LoadedDigits, LoadedGram, load_any, of_blocks
-    from bilinear.frontend.printer import print_digits, print_gram
+    from bilinear.frontend.algorithms import LoadedComplex, LoadedDigits, LoadedGram, load_any, of_blocks
+    from bilinear.frontend.printer import print_complex, print_digits, print_gram
 
     found = load_any(algorithm)
     if isinstance(found, LoadedGram) and not as_latex:
         print(print_gram(found.scheme), end="")
+        return
+    if isinstance(found, LoadedComplex) and not as_latex:
+        print(print_complex(found.scheme), end="")
         return
     if as_latex:
         from bilinear.reporting.latex import latex

@@ -161,7 +161,7 @@ class _Attempt:
         if found is not None:
             return found, MOST_POWER
         what = "integers" if self.over == "Z" else "fractions"
-        message = f"{self.begin.scheme.name} lifts to Z/2^{MOST_POWER}, but its coefficients there are no {what} that are small enough"
+        message = f"{self.begin.scheme.name} lifts to Z/2^{MOST_POWER}, but its coefficients there are not {what} that are small enough"
         notes = (f"numerators and denominators of at most {MOST_SIZE} were looked for",)
         raise fail("E745", message, "give more --tries, or another --seed" + (", or --over Q" if self.over == "Z" else ""), notes=notes)
 

@@ -7,11 +7,12 @@ from array import array
 from atexit import register
 from collections.abc import Sequence
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from bilinear.distributed.agreement import Told, agree
 from bilinear.distributed.by_mpi import LONGEST_PAUSE, ByMpi, finish
-from bilinear.distributed.rank import Message, Post, Steps, Ticket
+from bilinear.distributed.carrier import Carrier, run_steps
+from bilinear.distributed.rank import Message, Steps
 from bilinear.distributed.watch import LINGER, Watch, end_at_once, failed
 from bilinear.errors import fail, install
 from bilinear.ir.matrix import Array
@@ -25,21 +26,6 @@ SILENCE = 20.0
 """Seconds without a sign of life after which a rank is lost."""
 UNIQUE = 128
 """Bytes of the number under which ranks make a communicator of NCCL."""
-
-
-class Carrier(Protocol):
-    """What moves arrays between ranks."""
-
-    name: str
-
-    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
-        """Begin a round of messages."""
-
-    def wait(self, round_: Any) -> None:
-        """Let what follows wait for a round."""
-
-    def drain(self) -> None:
-        """Wait for all rounds; raise if a rank is lost (E764)."""
 
 
 class Connection:
@@ -57,7 +43,6 @@ class Connection:
         self.carrier: Carrier = ByMpi(self.comm, self.watch)
         self._gpus: tuple[bytes, ...] = ()
         self._by_nccl: NcclRounds | None = None
-        self._under_way: list[Any] = []
         register(self.close)
 
     def agree(self, told: Told, timeout: float) -> None:
@@ -71,9 +56,8 @@ class Connection:
         """Run what a rank does. An error here ends the run on all ranks, and the communicator is not used again."""
         try:
             self.carrier = self._between_gpus() if on_gpu and self.comm.size > 1 else ByMpi(self.comm, self.watch)
-            result = self._run(steps)
-            self.watch.since = monotonic()
-            self.carrier.drain()
+            result = run_steps(steps, self)
+            self.drain()
         except BaseException as error:
             if self.watch.failure is not None and isinstance(error, Exception):
                 self.watch.require_sound()  # what another rank has told is the cause
@@ -81,7 +65,6 @@ class Connection:
             raise
         finally:
             self.watch.since = None
-            self._under_way.clear()
         self.watch.done += 1
         return result
 
@@ -93,23 +76,25 @@ class Connection:
         finish([self.comm.Iallreduce([own, MPI.DOUBLE], [found, MPI.DOUBLE], MPI.MAX)], self.watch)
         return found[0]
 
-    def _run(self, steps: Steps) -> Array:
-        try:
-            asked = next(steps)
-            while True:
-                asked = steps.send(self._post(asked) if isinstance(asked, Post) else self._wait(asked.ticket))
-        except StopIteration as done:
-            return done.value
+    @property
+    def name(self) -> str:
+        """What carried the arrays of the last run."""
+        return self.carrier.name
 
-    def _post(self, post: Post) -> Ticket:
-        self.received += sum(x.nbytes for _, _, x in post.receives)
-        self.sent += sum(x.nbytes for _, _, x in post.sends)
-        self._under_way.append(self.carrier.post(post.sends, post.receives))
-        return Ticket(len(self._under_way) - 1)
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
+        """Begin a round of messages, counted."""
+        self.received += sum(x.nbytes for _, _, x in receives)
+        self.sent += sum(x.nbytes for _, _, x in sends)
+        return self.carrier.post(sends, receives)
 
-    def _wait(self, ticket: Ticket) -> Ticket:
-        self.carrier.wait(self._under_way[ticket])
-        return ticket
+    def wait(self, round_: Any) -> None:
+        """Let what follows wait for a round."""
+        self.carrier.wait(round_)
+
+    def drain(self) -> None:
+        """Wait for all rounds."""
+        self.watch.since = monotonic()
+        self.carrier.drain()
 
     def _between_gpus(self) -> Carrier:
         """NCCL among the current GPUs; MPI, with a warning, if two ranks share one."""

@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import prod
 
 from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.panels import Held, panel_tasks
 from bilinear.distributed.plan import Extents, Plan
-from bilinear.distributed.shares import Tile, column_tasks, panel_tasks, shared_products, tiles
-from bilinear.distributed.spread import Rect, Runs, Spread, joined, length, meet, near_even, run
+from bilinear.distributed.shares import Tile, shared_products, tiles
+from bilinear.distributed.spread import Rect, Spread, joined, length, meet, near_even, run
 from bilinear.distributed.traffic import busiest, traffic
 from bilinear.distributed.workspace import workspace
 from bilinear.errors import fail
@@ -54,24 +55,24 @@ def decompose(
         )
     least = None
     for effort in range(MOST_LEVELS + 1):
+        panels = min(PANELS * 4 ** (effort - 1), max(extents)) if effort else None
         if scheme is None:
-            plan = _panels(extents, ranks, spreads, min(PANELS * 4 ** (effort - 1), n if whole else k) if effort else None, whole)
+            plan = _panels(extents, ranks, spreads, panels, whole)
         else:
             plan = _by_scheme(extents, ranks, spreads, (scheme,) * effort, breadth)
         needed = workspace(plan) * itemsize
         if memory is None or needed <= memory:
             return plan
         least = needed if least is None else min(least, needed)
-        if _is_finest(plan, whole):
+        if _is_finest(plan, panels):
             break
     raise fail("E762", f"no decomposition needs at most {memory} bytes a rank", f"allow {least}, or take more ranks")
 
 
-def _is_finest(plan: Plan, whole: bool) -> bool:
+def _is_finest(plan: Plan, panels: int | None) -> bool:
     """Whether one more depth-first level would cut blocks of one row or column, or panels are that narrow already."""
     if not plan.levels:
-        cut = [run(*task.columns) if whole else task.inner for tasks in plan.tasks for task in tasks]
-        return all(length(runs) == 1 for runs in cut)
+        return panels is not None and panels >= max(plan.extents)
     last = plan.levels[-1]
     blocks = plan.form[0][0].columns, plan.form[1][0].columns
     return any(length(runs) < 2 * max(last.k, last.n) for runs in blocks)
@@ -82,19 +83,18 @@ def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], 
     m, k, n = extents
     across = tuple((row, column) for column, row in tiles(n, m, ranks))
     ways = [tiles(m, n, ranks), across, *_as_given(given[2], m * n)]
-    nothing = ((),) * ranks
-    plans = [Plan(extents, (), (), given, given, given, column_tasks(way, k, nothing, 1)) for way in ways]
+    plans = [Plan(extents, (), (), given, given, given, panel_tasks(way, k, _held(way, given, k), 1, whole)) for way in ways]
     best = min(range(len(ways)), key=lambda at: busiest(traffic(plans[at]), ranks))
-    tasks = (column_tasks if whole else panel_tasks)(ways[best], k, _held(ways[best], given), panels)
-    return replace(plans[best], tasks=tasks)
+    return replace(plans[best], tasks=panel_tasks(ways[best], k, _held(ways[best], given, k), panels, whole))
 
 
-def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread]) -> list[Runs]:
-    """The k of which each rank has its rows of A and its columns of B."""
+def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) -> list[Held]:
+    """Of which rows, k and columns each rank has what its tile needs of A and of B."""
     found = []
     for (rows, columns), left, right in zip(shares, *given[:2], strict=True):
-        has = meet(run(*rows), left.rows) == run(*rows) and meet(run(*columns), right.columns) == run(*columns)
-        found.append(meet(left.columns, right.rows) if has else ())
+        own = meet(run(*rows), left.rows), meet(left.columns, right.rows), meet(run(*columns), right.columns)
+        has = own[0] == run(*rows), own[1] == run(0, k), own[2] == run(*columns)
+        found.append((own[0] if has[1] and has[2] else (), own[1] if has[0] and has[2] else (), own[2] if has[0] and has[1] else ()))
     return found
 
 
@@ -134,6 +134,6 @@ def fewest_levels(scheme: Scheme, ranks: int) -> int:
 
 
 def require_extents(extents: Extents) -> None:
-    """Refuse (E760) what is no shape of a product."""
+    """Refuse (E760) what is not a shape of a product."""
     if len(extents) != 3 or not all(isinstance(e, int) and not isinstance(e, bool) and e > 0 for e in extents):
         raise fail("E760", f"the shape {extents!r} is not three positive integers", "give (m, k, n) of A (m x k) and B (k x n)")

@@ -36,8 +36,8 @@ KINDS = "iufc"
 """NumPy's letters of the element types that are multiplied."""
 TIMEOUT = 20.0
 """Seconds."""
-STEP = 2**20
-"""Workspace is given in steps of so many bytes, so that calls alike find the plan of the first."""
+BITS = 3
+"""Leading bits of the workspace that is given to `auto`: what is free changes a little from call to call, and the plan shall not."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,14 @@ def local_multiply(asked: Asked, needed: int, on_gpu: bool) -> Multiply:
     if on_gpu:
         allowed.append(free_memory())
     if allowed and asked.algorithm == "auto":
-        options["workspace"] = max(0, min(allowed) - needed) // STEP * STEP
+        options["workspace"] = rounded_down(min(allowed) - needed)
     return partial(multiply_here, **options)
+
+
+def rounded_down(count: int) -> int:
+    """The bytes with all but the leading bits 0; 0 for fewer than none."""
+    low = max(0, count.bit_length() - BITS)
+    return max(0, count) >> low << low
 
 
 def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], tuple[P, str]], timeout: float) -> P:
@@ -161,9 +167,9 @@ def check_options(asked: Asked) -> None:
     """Refuse levels (E760), bytes (E762) and an accuracy (E543) that are none, and an accuracy that cannot be promised (E760)."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
-        raise fail("E760", f"levels={levels!r} is no positive integer", "give the levels of the scheme, or 'auto'")
+        raise fail("E760", f"levels={levels!r} is not a positive integer", "give the levels of the scheme, or 'auto'")
     if memory is not None and (not isinstance(memory, int) or memory < 0):
-        raise fail("E762", f"memory={memory!r} is no number of bytes", "give an integer of at least 0, or None")
+        raise fail("E762", f"memory={memory!r} is not a number of bytes", "give an integer of at least 0, or None")
     require_accuracy(asked.accuracy)
     if asked.accuracy is not None and (asked.decomposition != CLASSICAL or asked.algorithm != "auto"):
         what = "accuracy= is promised for products that one rank computes, by an algorithm of its choice"

@@ -57,7 +57,7 @@ def read_digits(header: DigitsHeader, body: Sequence[Statement], reporter: Repor
         reporter.report("E218", "a declaration of digits has nothing but a source", stranger.span, "not expected", hint=hint)
     if header.of.text not in _CUT:
         hint = did_you_mean(header.of.text, _CUT) or f"{listed(_CUT)} are cut into digits"
-        reporter.report("E234", f"{shown(header.of.text)} is no type that is cut into digits", header.of.span, "not known", hint=hint)
+        reporter.report("E234", f"{shown(header.of.text)} is not a type that is cut into digits", header.of.span, "not known", hint=hint)
     claims = _read_claims(header, reporter)
     if _reported(reporter) > before:
         return None
@@ -125,13 +125,13 @@ def _problem(claims: _Claims, of: str) -> tuple[str, str, str] | None:
     digit = KNOWN.get(name)
     if digit is None or digit.bytes > 2:
         hint = did_you_mean(name, ("float16", "bfloat16")) or "digits are float16, bfloat16, or int8 modulo p"
-        return "digits", f"{shown(name)} is no type of digits", hint
+        return "digits", f"{shown(name)} is not a type of digits", hint
     if count > MOST_DIGITS:
         return "digits", f"{count} digits are too many", f"a number has at most {MOST_DIGITS}"
     if of != "float32":
         return (
             "digits",
-            f"products of {name} are added up in float32, which is no {of}",
+            f"products of {name} are added up in float32, which is not {of}",
             f"{of} is cut into residues: int8 modulo 256 255 253",
         )
     if count == 1 and (claims.bits or "unshifted" in claims.words):
@@ -154,7 +154,7 @@ def _problem_of_moduli(claims: _Claims, is_complex: bool) -> tuple[str, str, str
         return place, f"residues have no {'lambda' if claims.bits else 'order'}", "leave it out: all moduli are alike"
     if largest > LARGEST_MODULUS or least < 2:
         wrong = largest if largest > LARGEST_MODULUS else least
-        return "digits", f"residues modulo {wrong} are no numbers of int8", f"moduli are 2 to {LARGEST_MODULUS}"
+        return "digits", f"residues modulo {wrong} are not numbers of int8", f"moduli are 2 to {LARGEST_MODULUS}"
     if shared:
         hint = "moduli are coprime in pairs, so that a number is known by its residues"
         return "digits", f"{shared[0][0]} and {shared[0][1]} share a factor", hint

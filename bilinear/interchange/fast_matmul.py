@@ -112,7 +112,7 @@ def _add(source: Source, block: _Block, start: int, line: str) -> None:
         value = _number(match[0])
         if value is None:
             at = start + match.start()
-            raise malformed(source, at, at + len(match[0]), f"{match[0][:40]!r} is no number of these tables", "not read", _WRITTEN)
+            raise malformed(source, at, at + len(match[0]), f"{match[0][:40]!r} is not a number of these tables", "not read", _WRITTEN)
         if value != 0:
             terms.append((count, value))
         count += 1

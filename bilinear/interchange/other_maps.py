@@ -1,4 +1,4 @@
-"""What a file computes if it is no product of matrices, or one only where their entries commute."""
+"""What a file computes if it is not a product of matrices, or one only where their entries commute."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class _Program:
     def _require_blank(self, text: str, start: int, end: int) -> None:
         rest = text[start:end].lstrip()
         if rest:
-            raise malformed(self.source, end - len(rest), end, "this is no assignment", "NAME := SUM;")
+            raise malformed(self.source, end - len(rest), end, "this is not an assignment", "NAME := SUM;")
 
     def finish(self) -> Part:
         """The map; a step that only one output uses, once, becomes that output."""

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class ComplexAlgorithm:
+    """An algorithm that multiplies two complex numbers by real products of sums of their parts, as a file holds it."""
+
+    core: BilinearAlgorithm
+    products: tuple[str, ...] = ()
+    citation: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.core.name
 
 
 @dataclass(frozen=True)

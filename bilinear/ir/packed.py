@@ -145,7 +145,7 @@ class Packing:
 
     def _split(self, value: Symbolic) -> tuple[int, int, int]:
         if not value.generators <= {self.name}:
-            raise ValueError(f"{value} is no number over {self.name or 'Q'}")
+            raise ValueError(f"{value} is not a number over {self.name or 'Q'}")
         powers = {bool(monomial): c for monomial, c in value.terms}
         a, b = powers.get(False, Fraction(0)), powers.get(True, Fraction(0))
         d = lcm(a.denominator, b.denominator)

@@ -70,7 +70,8 @@ class ThinMmaTile:
     """An m x n tile of such a result, computed in slices of depth k by m_warps x n_warps warps on the matrix units for doubles.
 
     Each of these places has `k_warps` warps, which share the depth of a slice. `stages` slices are in flight. If the tile `keeps` B, it
-    runs only products whose B is one slice, which is copied once by each block of threads. Results are staged in shared memory.
+    runs only products whose B is one slice, which is copied once by each block of threads. If results are `staged` in shared memory, they
+    are written in the order in which C lies; if sums are long, what is written does not matter.
     """
 
     m: int
@@ -81,8 +82,9 @@ class ThinMmaTile:
     k_warps: int
     stages: int
     blocks: int
-    """Blocks of a multiprocessor for doubles; there are twice as many for floats."""
+    """Blocks of a multiprocessor for doubles; there are up to half as many again for floats."""
     keeps: bool = False
+    staged: bool = True
     instruction: Instruction = MMA_FLOAT64
     template: str = field(default="thin_mma.cu.j2", init=False)
 
@@ -94,8 +96,8 @@ class ThinMmaTile:
     @property
     def name(self) -> str:
         """Its extents and warps, by which it is known."""
-        keeps = "kept" if self.keeps else "mma"
-        return f"{keeps}{self.m}x{self.n}x{self.k}-{self.m_warps}x{self.n_warps}x{self.k_warps}"
+        kind = "kept" if self.keeps else "staged" if self.staged else "mma"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.m_warps}x{self.n_warps}x{self.k_warps}"
 
     @property
     def gathers(self) -> bool:
@@ -112,19 +114,15 @@ class ThinMmaTile:
 
     def resident(self, lanes: int) -> int:
         """Blocks of threads that fit on a multiprocessor with the registers that they need."""
-        return self.blocks * (2 if lanes > 2 else 1)
+        return min(self.blocks * 3 // 2, 512 // self.threads) if lanes > 2 else self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
         """Elements in shared memory: slices of A and of B, whose lines are padded to avoid bank conflicts, and a tile of results."""
-        left, right = self._slice(self.m, left_along, lanes), self._slice(self.n, right_along, lanes)
+        left, right = (
+            lines * (self.k + 8) if along else self.k * (lines + lanes) for lines, along in ((self.m, left_along), (self.n, right_along))
+        )
         staged = self.m * (self.n + 8) if by_rows else self.n * (self.m + lanes)
-        return self.stages * left + (1 if self.keeps else self.stages) * right + staged
-
-    def _slice(self, lines: int, along: bool, lanes: int) -> int:
-        """Elements of a slice of an operand with so many rows, or columns."""
-        if along:
-            return lines * (self.k + 4)
-        return self.k * (lines + (4 if lanes == 2 else 0 if lines % 16 else 8))
+        return self.stages * left + (1 if self.keeps else self.stages) * right + (staged if self.staged else 0)
 
 
 _THIN_FLOAT32 = (
@@ -179,26 +177,29 @@ _THIN_FLOAT64 = (
     ThinTile(64, 64, 16, 8, 16, 1, 2, 3),
 )
 _THIN_MMA = (
-    ThinMmaTile(128, 16, 16, 4, 1, 1, 4, 2, keeps=True),
+    ThinMmaTile(128, 16, 16, 4, 1, 1, 3, 2, keeps=True),
     ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2, keeps=True),
     ThinMmaTile(64, 16, 64, 4, 1, 1, 2, 2, keeps=True),
-    ThinMmaTile(128, 32, 16, 4, 1, 1, 3, 2, keeps=True),
-    ThinMmaTile(64, 32, 32, 2, 2, 1, 4, 2, keeps=True),
+    ThinMmaTile(64, 32, 16, 2, 2, 1, 3, 3, keeps=True),
+    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2, keeps=True),
+    ThinMmaTile(32, 32, 32, 2, 2, 1, 3, 4, keeps=True),
     ThinMmaTile(64, 32, 64, 2, 2, 1, 2, 2, keeps=True),
     ThinMmaTile(64, 64, 16, 2, 2, 1, 4, 2, keeps=True),
-    ThinMmaTile(64, 64, 32, 2, 2, 1, 3, 2, keeps=True),
+    ThinMmaTile(64, 64, 32, 2, 2, 1, 2, 2, keeps=True),
+    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 3, keeps=True),
     ThinMmaTile(32, 64, 64, 2, 2, 1, 3, 2, keeps=True),
-    ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2),
-    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2),
     ThinMmaTile(64, 64, 16, 2, 2, 1, 3, 2),
-    ThinMmaTile(64, 64, 32, 2, 2, 1, 2, 2),
     ThinMmaTile(128, 64, 16, 4, 2, 1, 3, 1),
-    ThinMmaTile(16, 16, 64, 1, 1, 4, 3, 3),
-    ThinMmaTile(32, 32, 64, 1, 1, 4, 2, 2),
-    ThinMmaTile(32, 32, 32, 1, 1, 4, 4, 2),
-    ThinMmaTile(64, 64, 32, 2, 2, 2, 3, 1),
-    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 2),
-    ThinMmaTile(32, 64, 64, 1, 2, 4, 3, 1),
+    ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2, staged=False),
+    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2, staged=False),
+    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 2, staged=False),
+    ThinMmaTile(64, 64, 16, 2, 2, 1, 4, 2, staged=False),
+    ThinMmaTile(128, 64, 16, 4, 2, 1, 6, 1, staged=False),
+    ThinMmaTile(64, 64, 32, 2, 2, 2, 5, 1, staged=False),
+    ThinMmaTile(32, 64, 64, 1, 2, 4, 4, 1, staged=False),
+    ThinMmaTile(16, 16, 64, 1, 1, 4, 4, 3, staged=False),
+    ThinMmaTile(32, 32, 64, 1, 1, 4, 3, 2, staged=False),
+    ThinMmaTile(32, 32, 32, 1, 1, 4, 5, 2, staged=False),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

@@ -18,7 +18,7 @@ from bilinear.planner.profiles import growth_of
 def require_accurate(loaded: Loaded, inner: int, dtype: str, levels: int, inputs: str, accuracy: float | str) -> None:
     """Refuse (E519) an algorithm whose bound for sums of `inner` terms, or whose probable error, is above the accuracy.
 
-    E543 for what is no accuracy.
+    E543 for what is not an accuracy.
     """
     require_accuracy(accuracy)
     number = np.dtype(dtype)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
-from typing import Any
 
 from bilinear.analysis.modular_bounds import way_for
 from bilinear.codegen.build import Progress, no_progress
@@ -104,11 +103,10 @@ def _of_shape(shape: Shape, modulus: int, asked: Sequence[str], rounds: int) -> 
 def _call(word: str, a: Array, b: Array, c: Array, modulus: int) -> Call:
     if word == AUTO:
         return partial(matmul, a, b, c, modulus=modulus)
-    case = pinned(word)
-    options: dict[str, Any] = {"algorithm": load(case.levels[0]), "levels": len(case.levels)}
-    if len(set(case.levels)) > 1:
-        options = {"algorithm": load(" (x) ".join(case.levels)), "levels": 1}
-    return partial(matmul, a, b, c, modulus=modulus, **options)
+    levels = pinned(word).levels
+    is_mixed = len(set(levels)) > 1
+    algorithm = load(" (x) ".join(levels) if is_mixed else levels[0])
+    return partial(matmul, a, b, c, modulus=modulus, algorithm=algorithm, levels=1 if is_mixed else len(levels))
 
 
 def _on_host(x: Array) -> Array:

@@ -84,7 +84,7 @@ def tasks_for(
     accuracy: float | str | None = None,
     kept: Sequence[str] = (),
 ) -> tuple[Task, ...]:
-    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is no accuracy.
+    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is not an accuracy.
 
     Cases with all memory whose inputs are only read come again with each of the `kept` operands prepared.
     """

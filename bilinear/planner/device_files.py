@@ -148,7 +148,7 @@ def _parsed(content: bytes, document: str) -> tuple[dict[str, object], Reader]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise fail("E542", f"{document} is no device description: {error}") from None
+        raise fail("E542", f"{document} is not a device description: {error}") from None
     return value if isinstance(value, dict) else {}, Reader(document)
 
 
@@ -247,7 +247,7 @@ def _blocks(reader: Reader, value: object, name: str) -> tuple[tuple[str, Extent
 
 def _extents(reader: Reader, value: object, name: str) -> Extents:
     if not isinstance(value, list) or len(value) != 3:
-        raise reader.wrong(f"{name} is no list of three extents")
+        raise reader.wrong(f"{name} is not a list of three extents")
     m, k, n = (read_whole(reader, extent, name) for extent in value)
     return m, k, n
 

@@ -45,7 +45,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     known = own() | shipped()
     unknown = [name for name in levels if not is_file_name(name) and name not in known]
     if unknown or not (levels or products):
-        what = f"{unknown[0]!r} is no shipped algorithm, and none of your own" if unknown else "no level is named"
+        what = f"{unknown[0]!r} is neither a shipped algorithm nor one of your own" if unknown else "no level is named"
         if unknown and Path(unknown[0]).is_dir():
             what = f"{unknown[0]!r} is a folder, and a level is one algorithm"
             raise fail("E543", what, "name a file in it; after `bilinear add FILE.bl`, `auto` weighs it, too")

@@ -100,7 +100,7 @@ def plan_from_json(text: str, document: str) -> Plan:
     except BilinearError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise fail("E545", f"{document} is no plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
+        raise fail("E545", f"{document} is not a plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
     check_same(plan, document)
     return plan
 
@@ -192,7 +192,7 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
         if part.tile in LOADING_TILES and (part.levels or part.cut != (1, 1)):
             raise ValueError(f"{part.tile} have no levels above them, and no blocks")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
-        raise ValueError("a time or an error is no such number")
+        raise ValueError("a time or an error is not such a number")
     for tile in (part.tile for part in c.parts):
         if type(tile) is not str or tile not in tiles:
             raise ValueError(f"there is no tile {tile!r}")

@@ -90,7 +90,7 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
 def require_residues(scheme: Products, tile: ResidueTile) -> None:
     """Refuse a scheme whose sums of blocks cannot be formed of residues exactly.
 
-    Raises `BilinearError`: E591 if a coefficient is no integer, E592 if sums are larger than whole numbers of three limbs, or C has too
+    Raises `BilinearError`: E591 if a coefficient is not an integer, E592 if sums are larger than whole numbers of three limbs, or C has too
     many blocks.
     """
     from bilinear.analysis.headroom import headroom
@@ -98,7 +98,7 @@ def require_residues(scheme: Products, tile: ResidueTile) -> None:
     from bilinear.ir.residue_kernel import MOST_BITS
 
     if any(type(c) is not int for linear in (scheme.u, scheme.v, scheme.w) for row in linear.matrix for _, c in row):
-        raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
+        raise fail("E591", f"{scheme.name} has coefficients that are not integers, and residues need integers", "take a scheme over Z")
     most = max(map(headroom, (scheme.u, scheme.v, scheme.w)))
     bits = representation_of(tile).norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
     targets = len(scheme.w.outputs) * (1 + tile.gaussian)

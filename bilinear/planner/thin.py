@@ -138,10 +138,7 @@ def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
     wanted = [1]
     if view.k > LONG_SUM:
         wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
-    for parts in dict.fromkeys(wanted):
-        depth = ceil(ceil(view.k / parts) / tile.k) * tile.k
-        if ceil(view.k / depth) == parts:
-            yield parts
+    yield from dict.fromkeys(ceil(view.k / (ceil(ceil(view.k / parts) / tile.k) * tile.k)) for parts in wanted)
 
 
 def thin_seconds(

@@ -175,11 +175,11 @@ def _working_type(dtypes: list[Dtype], result: Dtype) -> Dtype:
 
 def _check_options(tolerance: float | None, confidence: float, seed: int) -> None:
     if not isinstance(confidence, Real) or not 0 < confidence < 1:
-        raise fail("E703", f"confidence={confidence!r} is no probability between 0 and 1", "give for example confidence=0.999999")
+        raise fail("E703", f"confidence={confidence!r} is not a probability between 0 and 1", "give for example confidence=0.999999")
     if tolerance is not None and (not isinstance(tolerance, Real) or not 0 <= tolerance < inf):
-        raise fail("E703", f"tolerance={tolerance!r} is no number from 0", "give a multiple of |A| |B|, such as 1e-12")
+        raise fail("E703", f"tolerance={tolerance!r} is not a number from 0", "give a multiple of |A| |B|, such as 1e-12")
     if not isinstance(seed, int | np.integer) or seed < 0:
-        raise fail("E703", f"seed={seed!r} is no whole number from 0", "give for example seed=1")
+        raise fail("E703", f"seed={seed!r} is not a whole number from 0", "give for example seed=1")
 
 
 def _vectors(asked: int | None, risk: float, exact: bool) -> int:

@@ -94,7 +94,7 @@ def gram(
            [15, 22, 29]])
     """
     if triangle is not None and triangle not in TRIANGLES:
-        raise fail("E790", f"triangle={triangle!r} is no triangle", "give 'lower', 'upper' or, for both, None")
+        raise fail("E790", f"triangle={triangle!r} is not a triangle", "give 'lower', 'upper' or, for both, None")
     named = algorithm.scheme.name if isinstance(algorithm, LoadedGram) else algorithm
     asked = Options(alpha, beta, named, levels, "preserve", workspace, None, None, accuracy)
     if isinstance(a, Kept):
@@ -157,7 +157,7 @@ def _products(algorithm: str | Loaded) -> str | Loaded:
 def _operand(a: Array, transposed: bool) -> Array:
     """The matrix whose product with its transpose is wanted; refused (E791, E792) if there is none."""
     if a.ndim < 2:
-        raise fail("E791", f"an array of {a.ndim} dimension(s) is no matrix", "give an array of shape (..., n, k)")
+        raise fail("E791", f"an array of {a.ndim} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
     if multiplies_itself(a):
         raise fail("E792", f"{type(a).__name__} has its own multiply", "multiply it by its transpose")
     if a.dtype.kind not in "biuf":

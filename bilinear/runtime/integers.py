@@ -53,7 +53,7 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array, wide
 
     Without `out` the result is of the type that NumPy promotes to, or of the `wider` one.
 
-    That is what `auto` or `levels=0` leaves to it, what is no matrix of integers where it lies, and what cannot be built or allocated if
+    That is what `auto` or `levels=0` leaves to it, what is not a matrix of integers where it lies, and what cannot be built or allocated if
     the algorithm is `auto`. Raises `BilinearError` for a named algorithm that residues do not hold (E591, E592), and E535, E536.
     """
     layouts = layouts_of(a, b, out)

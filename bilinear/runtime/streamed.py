@@ -181,7 +181,7 @@ def _limit(memory: object) -> int | None:
     """`memory=` in bytes; None without one."""
     if memory is None or isinstance(memory, str | int | np.integer):
         return budget_and_buffer(memory)[0]
-    raise fail("E773", f"memory={memory!r} is no size", "give bytes, or a size such as '16GiB'")
+    raise fail("E773", f"memory={memory!r} is not a size", "give bytes, or a size such as '16GiB'")
 
 
 def _numbers(gpus: object) -> list[int]:

@@ -154,7 +154,7 @@ def _require_sizes(algorithm: BilinearAlgorithm) -> None:
 def _require_coefficients(algorithm: BilinearAlgorithm) -> None:
     for value in (c for table in algorithm.tables for row in table for _, c in row):
         if not algorithm.ring.holds(value):
-            raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is no element of {algorithm.ring}")
+            raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is not an element of {algorithm.ring}")
 
 
 def _remains(difference: Coefficient, ring: Ring) -> bool:

@@ -187,7 +187,8 @@ def _require_coefficients(scheme: Scheme) -> None:
 def _foreign(scheme: Scheme, table: str, row: int, column: int, value: Coefficient) -> BilinearError:
     product = column if table == "W" else row
     span = scheme.places.products[product] if scheme.places is not None else None
-    what = f"the coefficient {told(value)} in row {row + 1} of {table} (product {scheme.products[product]}) is no element of {scheme.ring}"
+    place = f"row {row + 1} of {table} (product {scheme.products[product]})"
+    what = f"the coefficient {told(value)} in {place} is not an element of {scheme.ring}"
     reason = "its denominator is not invertible there" if scheme.ring.modulus else f"elements of {scheme.ring} are written without it"
     hint = "declare the ring that its coefficients come from"
     return BilinearError(Diagnostic("E302", f"{scheme.name}: {what}", span, notes=(reason,), hints=(hint,)))

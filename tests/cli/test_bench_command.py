@@ -235,7 +235,7 @@ def test_ratios_and_errors_stand_where_their_values_say() -> None:
     for chart in error_charts(result.errors):
         at = {tick.text: tick.at for tick in chart.down}
         measured, bound, *_ = chart.series
-        assert [len(s.points) for s in (measured, bound)] == [3, 4], "no error at all is no point of a logarithm"
+        assert [len(s.points) for s in (measured, bound)] == [3, 4], "no error at all is not a point of a logarithm"
         assert measured.points[0].y == at["-14"] and bound.points[-1].y == at["-6"] and bound.is_bound
 
 

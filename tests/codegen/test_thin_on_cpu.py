@@ -22,7 +22,7 @@ TILES = (
     ThinTile(16, 16, 32, 2, 2, 4, 2, 1),
     ThinTile(32, 32, 8, 4, 8, 1, 2, 1),
     ThinMmaTile(32, 16, 16, 2, 1, 1, 3, 1),
-    ThinMmaTile(16, 16, 32, 1, 1, 2, 2, 1),
+    ThinMmaTile(16, 16, 32, 1, 1, 2, 2, 1, staged=False),
     ThinMmaTile(32, 16, 16, 1, 2, 1, 2, 1),
     ThinMmaTile(32, 32, 64, 2, 1, 1, 2, 1, keeps=True),
 )

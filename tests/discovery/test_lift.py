@@ -114,7 +114,7 @@ def test_a_scheme_over_z2_alone_is_refused_by_name() -> None:
 
 
 def test_the_named_equations_contradict_each_other() -> None:
-    """A map that is no multiplication keeps this small: 1 = u*v*w modulo 2, and again, so that the sum of both is 0 = 1 modulo 4."""
+    """A map that is not a multiplication keeps this small: 1 = u*v*w modulo 2, and again, so that the sum of both is 0 = 1 modulo 4."""
     columns = packed(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool))
     system = EquationsMod2(columns, 3)
     assert system.rank == 2

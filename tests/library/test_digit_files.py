@@ -1,4 +1,4 @@
-"""The shipped digits: what each file says of itself, how it prints, and that it is no algorithm for blocks."""
+"""The shipped digits: what each file says of itself, how it prints, and that it is not an algorithm for blocks."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_file_of_the_working_folder_composes_them(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("asked", ["pairs", "residues15", "winograd (x) pairs"])
 def test_digits_are_no_algorithm_for_blocks(asked: str, shell: Shell) -> None:
-    message = "multiplies digits of float(32|64), and is no algorithm for blocks of matrices"
+    message = "multiplies digits of float(32|64), and is not an algorithm for blocks of matrices"
     with pytest.raises(BilinearError, match=message) as raised:
         load(asked)
     name = raised.value.diagnostics[0].message.split()[0]

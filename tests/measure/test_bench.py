@@ -577,7 +577,7 @@ def test_what_is_no_shape_is_refused_at_its_place(text: str, tmp_path: Path) -> 
     with pytest.raises(BilinearError, match="E681") as refused:
         read_shapes_file(file)
     if text:
-        assert f"{file}:2:3: error[E681]: {text!r} is no shape" in str(refused.value)
+        assert f"{file}:2:3: error[E681]: {text!r} is not a shape" in str(refused.value)
         assert f"2 |   {text} # that" in str(refused.value)
 
 

@@ -108,3 +108,23 @@ def test_dask_arrays_of_chunks_on_a_gpu(gpu: int) -> None:
         found = bilinear.dask.matmul(a, b, algorithm="winograd", levels=1, local="strassen").compute(scheduler="synchronous")
         assert isinstance(found, cupy.ndarray)
         assert np.array_equal(found.get(), integers(700, 500).astype("float64") @ integers(500, 900))
+
+
+@pytest.mark.parametrize("decomposition", ["2d", "winograd"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_distributed_arrays_of_cupy(decomposition: str, dtype: str) -> None:
+    import cupy
+    from cupyx.distributed.array import DistributedArray, distributed_array, make_2d_index_map  # type: ignore[import-not-found]
+
+    from bilinear.distributed import matmul
+
+    last = cupy.cuda.runtime.getDeviceCount() - 1
+    a, b = integers(1000, 700, dtype=dtype), integers(700, 1200, seed=1, dtype=dtype)
+    x = distributed_array(a, make_2d_index_map([0, 300, 1000], [0, 700], [[{0}], [{last}]]))
+    y = distributed_array(b, make_2d_index_map([0, 700], [0, 100, 1200], [[{last}, {0, last}]]))
+    for _ in range(2):
+        c = matmul(x, y, decomposition=decomposition)
+        assert isinstance(c, DistributedArray)
+        assert np.array_equal(c.get(), a.astype("float64") @ b)
+    with pytest.raises(bilinear.BilinearError, match="E511"):
+        bilinear.matmul(x, y)
