@@ -7,6 +7,7 @@ classical product, computes C. If the flag is clear, the last launch ends at onc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
@@ -29,7 +30,7 @@ from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
-from bilinear.ir.launch import Launch, PlainLaunch
+from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
 from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
@@ -124,6 +125,7 @@ class CutMultiply(ABC):
         self._extents = m, k, n
         self._geometry = DigitGeometry((scheme.m, scheme.k, scheme.n), scheme.rank, self._extents, tile)
         self._bound: dict[bool, Bound] = {}
+        self._usual_factors: tuple[Factor, Factor] = factor("alpha", 1, c.dtype), factor("beta", 0, c.dtype)
         self._is_complex = not isinstance(scheme, Scheme)
         self._itemsize = element.bytes * (2 if self._is_complex else 1)
         self.workspace = self._geometry.places[-1] // self._itemsize
@@ -157,6 +159,8 @@ class CutMultiply(ABC):
 
     def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
         """alpha and beta as numbers of the type of C."""
+        if alpha == 1 and beta == 0:  # most calls; to make these numbers takes as long as three launches
+            return self._usual_factors
         return factor("alpha", alpha, self._layouts[2].dtype), factor("beta", beta, self._layouts[2].dtype)
 
     def within(self, workspace: int) -> Multiply:
@@ -181,16 +185,13 @@ class CutMultiply(ABC):
         loaded = [(launch, built_function(launch.kernel, device), values) for launch, values in launches]
         return Bound(self._element, loaded, launch_kernel(), self._is_complex)
 
-    @abstractmethod
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
+    def all_kernels(self) -> tuple[AnyKernel, ...]:
+        """The kernels for operands at multiples of 16 bytes."""
+        return tuple(dict.fromkeys(launch.kernel for launch, _ in self.launches(True, 1)))
 
     @abstractmethod
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments.
-
-        With `keeps_left` they follow launches for the same rows of A and other columns of B: scales, digits of A and the flag are kept.
-        """
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
 
     def orders(self, is_aligned: bool) -> tuple[OperandOrder, OperandOrder, bool]:
         """How the operands lie, and whether the result is written several elements at once."""
@@ -212,9 +213,9 @@ class CutMultiply(ABC):
     def result(self) -> Values:
         """The values of C, alpha, beta, the flag, and the words that give the scales of A and of B."""
         (m, _, n), c, size = self._extents, self._layouts[2], self._itemsize
-        words, lines = self._geometry.places[0], self._geometry.lines
+        g, words = self._geometry, self._geometry.places[0]
         own: Values = {"C": Place(2, 0, c.strides, size), "C_rs": c.strides[0] // size, "C_cs": c.strides[1] // size, "m": m, "n": n}
-        scales = {"LA": at(words), "LB": at(words + WORD * lines[0]), "flag": at(words + WORD * sum(lines))}
+        scales = {"LA": at(words), "LB": at(words + WORD * g.blocks[0] * g.lines[0]), "flag": at(words + WORD * (g.words - 1))}
         return own | {name: name for name in ("alpha", "beta", *(("alpha_im", "beta_im") if self._is_complex else ()))} | scales
 
     def classical(self, multiprocessors: int) -> CutLaunch:
@@ -255,9 +256,27 @@ class CutMultiply(ABC):
         return values
 
 
+class StoredMultiply(CutMultiply):
+    """A product whose operands are cut by launches of their own, which store the digits."""
+
+    @abstractmethod
+    def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
+        """The launches by what they do."""
+
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
+        own = self.passes(is_aligned, multiprocessors)
+        return [own.clear, *own.scales, *own.cutting, *own.after]
+
+
 def launched(kernel: CutKernel, blocks: int, values: Values, rows: int = 1) -> CutLaunch:
     """A launch of so many blocks of threads, `rows` times."""
     return PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), rows)), values | {"blocks": blocks}
+
+
+def replaced(values: Values, move: Callable[[Place], Place]) -> Values:
+    """The arguments of a launch whose places are moved."""
+    return {name: move(value) if isinstance(value, Place) else value for name, value in values.items()}
 
 
 def at(offset: int) -> Place:

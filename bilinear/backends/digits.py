@@ -10,7 +10,17 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import (
+    CutLaunch,
+    CutMultiply,
+    Passes,
+    StoredMultiply,
+    at,
+    conjugated_in,
+    launched,
+    proved_scheme,
+    stem_of,
+)
 from bilinear.backends.lent_digits import LentMultiply
 from bilinear.backends.line_scales import search
 from bilinear.backends.loaded_digits import LoadingMultiply
@@ -20,6 +30,7 @@ from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_digits import DigitKernels, lower_digits
 from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel
 from bilinear.ir.element import FLOAT32, MULTIPLIED
+from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
@@ -28,7 +39,7 @@ from bilinear.planner.plan import Digits
 from bilinear.planner.ways import follows_from_names
 
 
-class DigitMultiply(CutMultiply):
+class DigitMultiply(StoredMultiply):
     """A product of float32 or complex64 matrices by pairs of float16 digits."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
@@ -39,20 +50,6 @@ class DigitMultiply(CutMultiply):
     def kernels(self, is_aligned: bool) -> DigitKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_digits(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.largest, *own.expand, own.product, *((own.recompose,) if own.recompose else ()))
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments."""
-        g, result, own = self._geometry, self.result(), self.passes(is_aligned, multiprocessors)
-        clear = own.clear
-        if keeps_left:
-            count = g.lines[1]  # the flag stays
-            clear = launched(ClearKernel(), ceil(count / 256), {"words": result["LB"], "count": count})
-        return [clear, *own.scales[keeps_left:], *own.cutting[keeps_left:], *own.after]
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""
@@ -90,7 +87,7 @@ class DigitMultiply(CutMultiply):
         ]
 
 
-def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[CutKernel, ...]:
+def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[AnyKernel, ...]:
     """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes.
 
     Warps multiply, or warpgroups.

@@ -11,7 +11,17 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import (
+    CutLaunch,
+    CutMultiply,
+    Passes,
+    StoredMultiply,
+    at,
+    conjugated_in,
+    launched,
+    proved_scheme,
+    stem_of,
+)
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import representation_of
@@ -50,7 +60,7 @@ class ModularMultiply(CutMultiply):
         ]
 
 
-class ResidueMultiply(ModularMultiply):
+class ResidueMultiply(ModularMultiply, StoredMultiply):
     """A product by residues of the type that they stand for.
 
     Raises `BilinearError`: E567 if there are too few moduli for sums of so many terms, E591 and E592 for levels that residues do not hold.
@@ -68,17 +78,6 @@ class ResidueMultiply(ModularMultiply):
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.scale, *own.expand, own.product, own.recompose)
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments."""
-        own = self.passes(is_aligned, multiprocessors)
-        cleared = [] if keeps_left else [own.clear]
-        return [*cleared, *own.scales[keeps_left:], *own.cutting[keeps_left:], *own.after]
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""

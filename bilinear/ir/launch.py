@@ -18,6 +18,8 @@ InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKerne
 """Kernels that only read matrices."""
 DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
+AnyKernel = Kernel | InputKernel | DirectKernel
+"""A kernel of any kind."""
 
 
 @dataclass(frozen=True)

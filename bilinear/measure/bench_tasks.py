@@ -19,7 +19,7 @@ from bilinear.codegen.build import Progress, build_kernel, build_program, no_pro
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.launch import DirectKernel
+from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.measurement import Shape
 from bilinear.ir.tile import SMALL, USUAL, beside
@@ -133,7 +133,7 @@ def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
     return certain_error(chosen, inner, dtype) if chosen.error is None else chosen.error
 
 
-Built = tuple[tuple[str, ...], str, str, str] | DirectKernel
+Built = tuple[tuple[str, ...], str, str, str] | AnyKernel
 """What is built: the kernels of some levels, by promise of the inputs, element type and tile; or a kernel that has no schedule."""
 
 

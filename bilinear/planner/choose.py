@@ -225,13 +225,18 @@ class Weighing:
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
         """Whether a candidate can run, and gains enough; any gain is enough if the library's multiply is not accurate enough."""
-        return not candidate.why and (bool(library.why) or self.gain(candidate, library) > self.least_gain(candidate))
+        if candidate.why or library.why:
+            return not candidate.why
+        return self.gain(candidate, library) > self.least_gain(candidate) and not self.saves_little(candidate, library)
+
+    def saves_little(self, candidate: Candidate, library: Candidate) -> bool:
+        """Whether the kernel for thin products is ahead by a few microseconds only."""
+        return candidate.is_thin and 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0)) < self.policy.least_saved_thin
 
     def gain(self, candidate: Candidate, library: Candidate) -> float:
         """The part of the library's time that a candidate saves.
 
-        Times of thin products hold what a call costs the host, times of schedules do not: those are compared with the library's modelled
-        time if that is shorter.
+        Times of thin products hold what a call costs. Those of schedules do not: the library's modelled time counts if it is shorter.
         """
         ms = library.ms or 0.0
         return 1 - (candidate.ms or 0.0) / ((ms if candidate.is_thin else min(ms, self.modelled_ms)) or 1.0)
@@ -245,6 +250,8 @@ class Weighing:
         """Why a candidate that can run was not chosen."""
         off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
         if off < 0:
+            if self.gain(candidate, library) > self.least_gain(candidate):
+                return f"saves less than {self.policy.least_saved_thin:g} us, which is within the model's error"
             return f"gains {self.gain(candidate, library):.1%}, and less than {self.least_gain(candidate):.0%} is within the model's error"
         return f"{off:.1%} slower"
 

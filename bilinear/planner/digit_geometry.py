@@ -23,13 +23,14 @@ class DigitGeometry:
     """Blocks, panels and workspace of a product of m x k by k x n by a scheme of `rank` products on a grid, in a tile.
 
     Extents of blocks are multiples of 4, so that four neighbours lie in one block. The blocks of a cluster have panels of A of their own,
-    and a tile has whole panels of B.
+    and a tile has whole panels of B. If it is one of several `blocks` of rows and of columns of C, there are words for the scales of all.
     """
 
     grid: tuple[int, int, int]
     rank: int
     extents: tuple[int, int, int]
     tile: DigitTile | ModularTile
+    blocks: tuple[int, int] = (1, 1)
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -86,7 +87,8 @@ class DigitGeometry:
     @property
     def words(self) -> int:
         """The number of words that give the scales of all lines, and of the flag."""
-        return sum(self.lines) + 1
+        (rows, columns), (down, across) = self.lines, self.blocks
+        return down * rows + across * columns + 1
 
     @property
     def places(self) -> tuple[int, int, int, int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache, reduce
 from math import ceil, prod
 from typing import TYPE_CHECKING
@@ -109,10 +110,16 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
     return min(fits, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)
 
 
-def candidate_in_blocks(problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int]) -> Candidate:
-    """The product of digits whose C is computed in so many blocks of rows and of columns, as C^T = B^T A^T if C is column-major."""
+def candidate_in_blocks(
+    problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int], whole: Problem | None = None
+) -> Candidate:
+    """The product of digits whose C is computed in so many blocks of rows and of columns, as C^T = B^T A^T if C is column-major.
+
+    The problem may be a part of a `whole` one.
+    """
     g = geometry_for(problem, levels, products, cut)
-    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, products, cut), g.places[-1], tile=products, cut=cut)
+    ms = digit_ms(problem, device, g, products, cut, whole)
+    return Candidate(levels, "preserve", DIGITS, ms, g.places[-1], tile=products, cut=cut)
 
 
 def _rows_and_columns(problem: Problem) -> tuple[int, int]:
@@ -123,16 +130,21 @@ def geometry_for(
     problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1), is_complex: bool = False
 ) -> DigitGeometry:
     """The geometry of a problem's product by these levels, or of a block of it, as C^T = B^T A^T if C is column-major."""
-    m, n = (block_of(extent, parts) for extent, parts in zip(_rows_and_columns(problem), cut, strict=True))
-    return geometry_of(levels, (m, problem.k, n), products, is_complex)
+    whole = _rows_and_columns(problem)
+    m, n = (block_of(extent, parts) for extent, parts in zip(whole, cut, strict=True))
+    return replace(geometry_of(levels, (m, problem.k, n), products, is_complex), blocks=(ceil(whole[0] / m), ceil(whole[1] / n)))
 
 
-def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, cut: tuple[int, int] = (1, 1)) -> float | None:
+def digit_ms(
+    problem: Problem, device: Device, g: DigitGeometry, products: str, cut: tuple[int, int] = (1, 1), whole: Problem | None = None
+) -> float | None:
     """The milliseconds of a product of digits with this geometry of its blocks; None if the device has no rates for it.
 
+    How long a `whole` product takes, of which the problem is a part, decides at which rate tiles are multiplied.
+
     They are those of the search for the scales, expansion, products, recomposition, and launches. Passes take the time of their traffic;
-    digits of a block of rows of A are kept for the blocks of C that have them in common, those of B are made again for every block of
-    rows. A multiprocessor computes one tile of a product after another.
+    scales are found once, digits of a block of rows of A are kept for the blocks of C that have them in common, and those of B are made
+    again for every block of rows. A multiprocessor computes one tile of a product after another.
     """
     rates = device.digit_rates(digits_timed(products))
     if rates is None:
@@ -141,13 +153,15 @@ def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, 
     (down, across), (left, right) = cut, g.digit_bytes
     blocks = down * across
     operands, digits = (down * m * k + blocks * k * n) * itemsize, down * left + blocks * right
-    passes = operands / rates.search + (operands + digits) / at(rates.expansion, g.rank)
+    passes = (down * m + across * n) * k * itemsize / rates.search + (operands + digits) / at(rates.expansion, g.rank)
     if not g.is_direct:
         results = m * n * itemsize * (2 if problem.accumulate else 1)
         passes += blocks * (g.product_bytes + results) / at(rates.recomposition, g.rank)
-    size = (problem.m * problem.k * problem.n) ** (1 / 3)
+    p = whole or problem
+    size = (p.m * p.k * p.n) ** (1 / 3)
     seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
-    return seconds * 1e3 + (blocks * (6 if g.is_direct else 7) * rates.launch + device.call) * 1e-3
+    launches = 3 + down + blocks * (2 if g.is_direct else 3)
+    return seconds * 1e3 + (launches * rates.launch + device.call) * 1e-3
 
 
 def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate | None:

@@ -38,6 +38,7 @@ class Panel:
     inputs: str
     tile: str
     cut: tuple[int, int] = (1, 1)
+    lent: str = ""
 
     @property
     def is_digits(self) -> bool:
@@ -54,7 +55,7 @@ class Candidate:
     With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
     the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits,
     and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `rounded` are products
-    of numbers rounded to the type that `tile` names.
+    of numbers rounded to the type that `tile` names. Digits of A and of B and products, where `lent` names them by A, B and P, lie in C.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
@@ -76,6 +77,7 @@ class Candidate:
     rest: tuple[Panel, ...] = ()
     parts_of_sums: int = 1
     cut: tuple[int, int] = (1, 1)
+    lent: str = ""
 
     def __str__(self) -> str:
         ms = "no time is known" if self.ms is None else f"{self.ms:.3f} ms"
@@ -151,7 +153,8 @@ class Digits:
     """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C.
 
     `conjugated` names the complex operands whose conjugates are multiplied. With a `rest`, all this describes the first rows of C (columns
-    if `by_columns`, where C is column-major); their digits lie in the rows that the parts of the rest compute afterwards.
+    if `by_columns`, where C is column-major). What `lent` names, digits of A and of B and products by A, B and P, lies in the rows that the
+    parts of the rest compute afterwards, and so do scales.
     """
 
     levels: tuple[str, ...]
@@ -160,6 +163,7 @@ class Digits:
     conjugated: str = ""
     rest: tuple[Panel, ...] = ()
     by_columns: bool = False
+    lent: str = ""
 
     @property
     def holds_scales_alone(self) -> bool:
@@ -170,8 +174,7 @@ class Digits:
     def name(self) -> str:
         """A readable name."""
         if self.rest:
-            parts = (self.levels, self.tile), *((part.levels, part.tile) for part in self.rest)
-            names = dict.fromkeys(_digits_name(levels, tile) for levels, tile in parts)
+            names = dict.fromkeys(_digits_name(x.levels, x.tile) for x in (Panel(0, self.levels, "", self.tile), *self.rest))
             return f"{'; '.join(names)}, C in {1 + len(self.rest)} parts"
         blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
         return _digits_name(self.levels, self.tile) + blocks
@@ -183,7 +186,7 @@ class Digits:
 
 @dataclass(frozen=True)
 class Rounded:
-    """How a product of rounded numbers runs: the name of the type that they are rounded to."""
+    """How a product of rounded numbers runs: the name of their type."""
 
     name: str
 
@@ -194,9 +197,8 @@ Direct = Thin | Digits | Rounded
 
 def own_name(direct: str | Direct) -> str:
     """What runs, in words."""
-    if isinstance(direct, str):
-        return "the library's multiply"
-    return {Digits: "product of digits", Rounded: "product of rounded numbers", Thin: "kernel for thin products"}[type(direct)]
+    names = {Digits: "product of digits", Rounded: "product of rounded numbers", Thin: "kernel for thin products"}
+    return "the library's multiply" if isinstance(direct, str) else names[type(direct)]
 
 
 @dataclass(frozen=True)
@@ -246,7 +248,9 @@ class Plan:
         """What multiplies without a schedule: one of `LIBRARIES`, the kernel for thin products, or digits. None if a schedule runs."""
         chosen = self.chosen
         if chosen.is_digits:
-            return Digits(chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns="C" in self.problem.column_major)
+            return Digits(
+                chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns="C" in self.problem.column_major, lent=chosen.lent
+            )
         if chosen.is_rounded:
             return Rounded(chosen.tile)
         if chosen.is_thin:

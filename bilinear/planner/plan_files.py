@@ -31,6 +31,8 @@ Record = TypeVar("Record", bound="DataclassInstance")
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
 FORMAT = "bilinear-plan/10"
+LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
+"""To what a part of C that is computed later may lend memory."""
 
 
 def plan_json(plan: Plan) -> str:
@@ -185,6 +187,8 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
             raise ValueError("its blocks make no sense")
         if part.cut != (1, 1) and not part.is_digits:
             raise ValueError("its blocks make no sense")
+        if part.lent not in LENT or (part.lent and (not part.is_digits or not c.rest or part is c.parts[-1])):
+            raise ValueError("what C lends memory to makes no sense")
         if part.tile in LOADING_TILES and (part.levels or part.cut != (1, 1)):
             raise ValueError(f"{part.tile} have no levels above them, and no blocks")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:

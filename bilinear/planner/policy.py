@@ -18,9 +18,9 @@ class Policy:
 
     The library's multiply runs unless a plan is predicted to save more than the part `least_gain` of its time, because the model is no
     more exact. Other limits hold for some plans: `least_gain_plain` for the product kernel without a scheme, which does what the library
-    does and is seldom much faster; `least_gain_thin` for the kernel for thin products, whose times are known less well; `least_gain_digits`
-    for products of digits; `least_gain_complex` for three real products, because the cost of reading and writing every second element is
-    not measured.
+    does and is seldom much faster; `least_gain_thin` for the kernel for thin products, whose times are known less well, and which must also
+    save `least_saved_thin` microseconds, because the library's shortest times are not known; `least_gain_digits` for products of digits;
+    `least_gain_complex` for three real products, because the cost of reading and writing every second element is not measured.
 
     The planner does not weigh plans with a block of fewer than `least_block` rows or columns. For plain plans whose operands are one
     matrix each, with rows that begin at multiples of 16 bytes, `least_plain_block` has other limits by element type. Plans that are timed
@@ -37,6 +37,7 @@ class Policy:
     least_gain: float = 0.04
     least_gain_plain: float = 0.08
     least_gain_thin: float = 0.15
+    least_saved_thin: float = 3.0
     least_gain_digits: float = 0.05
     least_gain_complex: float = 0.25
     least_block: int = 512

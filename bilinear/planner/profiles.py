@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -114,9 +115,11 @@ def outline_of(way: Way) -> Outline:
 
 
 def growth_of(schemes: Sequence[Scheme]) -> Growth:
-    """The growth of errors by these schemes, the outermost level first."""
+    """The growth of errors by these schemes, the outermost level first; infinite for approximate ones, which no plan runs."""
     from bilinear.analysis.digit_bounds import norm_growth, roundings
 
+    if any(scheme.ring.is_approximate for scheme in schemes):
+        return inf, 0.0
     amplified, rounded = 1.0, 0.0
     for scheme in reversed(schemes):
         every = norm_growth(scheme) ** 2

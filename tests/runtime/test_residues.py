@@ -366,7 +366,7 @@ def test_a_budget_is_kept_by_computing_c_in_blocks() -> None:
     for dtype, accuracy in (("float64", None), ("float32", None), ("float32", "twice")):
         size = 8 if dtype == "float64" else 4
         for budget in (8192 * 8192 * size, *((8192 * 8192 * size // 2,) if dtype == "float32" else ())):
-            plan = bilinear.plan(8192, 8192, 8192, dtype, device=H200, workspace=budget, accuracy=accuracy)
+            plan = bilinear.plan(8192, 8192, 8192, dtype, device=H200, workspace=budget, accuracy=accuracy, accumulate=True)
             assert plan.chosen.is_digits and plan.chosen.cut != (1, 1) and (plan.chosen.workspace or 0) <= budget
             assert plan_from_json(plan_json(plan), "plan") == plan and "blocks" in plan.chosen.name
     whole = bilinear.plan(8192, 8192, 8192, "float64", device=H200)
