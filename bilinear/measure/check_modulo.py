@@ -65,7 +65,7 @@ def check_modulo(loaded: Loaded, shape: tuple[int, int, int], modulus: int, leve
 
 
 def _times(matrix: Array, vectors: Array, modulus: int) -> Array:
-    """A product of few columns modulo p: in int64 where that holds the sums, else in Python's integers."""
+    """A product of few columns modulo p: in int64 if it can hold the sums, else in Python's integers."""
     fits = matrix.shape[1] * (modulus - 1) ** 2 < 2**63
     return (matrix @ vectors if fits else matrix.astype(object) @ vectors.astype(object)) % modulus
 

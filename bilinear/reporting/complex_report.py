@@ -24,7 +24,7 @@ SOURCES = {
     "complex4": "the definition",
 }
 INNERS = (1024, 4096, 16384, 65536)
-"""Errors are reported for sums of so many terms."""
+"""Errors are reported for sums of this many terms."""
 NOTES = (
     "errors: bounds of each part for all data, in units of the largest parts of A and of B, for products summed classically in float64",
     f"three products have {PROBABLE:.2f} times the probable error by norm of four, and no bound for a small imaginary part by itself",
@@ -34,7 +34,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class PartErrors:
-    """Bounds of the errors of the real and the imaginary part for sums of `inner` terms, and those of four products."""
+    """Error bounds of the real and the imaginary part for sums of `inner` terms, by this algorithm and by four products."""
 
     inner: int
     real: float
