@@ -67,6 +67,7 @@ def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Pat
     )
 
 
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("mode", MODES[1:])
@@ -77,6 +78,7 @@ def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path, mon
     assert [launch["stage"] for launch in program["launches"]] == sorted(launch["stage"] for launch in program["launches"])
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", SHIPPED)
@@ -175,6 +177,7 @@ class InItsOwnType(built_identity.Emulated):
         self.modules[kernel.name].launch(kernel.name, blocks, (*kernel.threads, 1), values, shared_bytes=kernel.shared_bytes)
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("name", "levels"), [("msmes", 1), ("winograd", 2), ("laderman", 1)])

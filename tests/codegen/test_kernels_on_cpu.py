@@ -77,11 +77,13 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
         np.testing.assert_array_equal(b, whole[1])
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "inputs", "levels", "dtype"), CASES)
 def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None:
     multiply(name, inputs, levels, (29, 19, 23), dtype)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1 or case == ("winograd", "preserve", 2)])
 def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
@@ -96,6 +98,7 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
     multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
@@ -197,6 +200,7 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
     multiply(name, inputs, 1, shape, "float64", beta=0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_deleting_any_barrier_is_caught(dtype: str, tile: str) -> None:
     """Without any one of its barriers, a product of several slices must go wrong in some order of threads."""

@@ -99,6 +99,7 @@ def test_gaussian_integers_are_exact_in_every_order(gpu: Gpu, products: str, lev
     assert gpu.library == 0
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("conjugated", ["", "A", "B", "AB"])
 @pytest.mark.parametrize(("products", "by_columns"), [("pairs", False), ("pairs", True), ("residues7", True)])
 def test_conjugates_are_read_as_they_lie(gpu: Gpu, products: str, by_columns: bool, conjugated: str) -> None:
@@ -130,6 +131,7 @@ def parts_error(found: Any, a: Any, b: Any) -> float:
     return float(worst / Fraction(largest[0]) / Fraction(largest[1]))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", ["normal", "decades", "nearly real", "tiny"])
 @pytest.mark.parametrize(("products", "levels"), [("pairs", PLAIN), ("pairs", WINOGRAD), ("residues13", WINOGRAD), ("residues7", PLAIN)])
 def test_no_part_is_further_off_than_the_bound(gpu: Gpu, products: str, levels: tuple[str, ...], kind: str) -> None:
@@ -153,6 +155,7 @@ def test_no_part_is_further_off_than_the_bound(gpu: Gpu, products: str, levels: 
         assert np.abs(found - wanted).max() <= times * u * np.sqrt(2 * k) * np.abs(a).max() * np.abs(b).max()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("products", "levels"), [("pairs", PLAIN), ("residues13", WINOGRAD)])
 @pytest.mark.parametrize("value", [np.inf, complex(0, np.nan), complex(1, -np.inf)])
 def test_inf_and_nan_are_those_of_the_definition(gpu: Gpu, products: str, levels: tuple[str, ...], value: complex) -> None:

@@ -51,6 +51,7 @@ def laid(x: Any, layout: str) -> Any:
     return view
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("left", "right", "algorithm", "layouts"),
     [
@@ -78,6 +79,7 @@ def test_integers_of_the_whole_range_wrap_as_in_numpy(gpu: Gpu, left: str, right
     np.testing.assert_array_equal(found.host, a @ b)
 
 
+@pytest.mark.slow
 def test_as_many_moduli_are_taken_as_the_numbers_need(gpu: Gpu) -> None:
     small, large = (np.random.default_rng(1).integers(-most, most, (20, 20)) for most in (100, 2**62))
     for x, count in ((small, 3), (large, 17)):
@@ -114,6 +116,7 @@ def test_the_fewest_moduli_keep_the_bound() -> None:
     assert [len(moduli_for_integers(4096, 2**b, 2**b)) for b in (63, 31, 7)] == [18, 10, 4]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("p", [2, 4, 101, 256, 257, 65521, 2**31 - 1, 2**31])
 def test_modulo_p(gpu: Gpu, p: int) -> None:
     a, b, old = drawn(4, (33, 40), "int64"), drawn(5, (40, 30), "uint64"), drawn(6, (33, 30), "int64")

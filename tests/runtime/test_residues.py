@@ -75,6 +75,7 @@ def laid(x: Any, dtype: str, by_columns: bool, padded: int = 0) -> Any:
     return view
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("products", "levels", "by_columns"),
     [
@@ -100,6 +101,7 @@ def test_integers_are_exact_in_every_order(gpu: Gpu, products: str, levels: tupl
     assert gpu.library == 0
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("products", "levels", "kind"),
     [
@@ -229,6 +231,7 @@ MUTANTS = {  # by what is wrong: what stands in the text, and what instead
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_product_fail(name: str) -> None:
     kernel = product_kernel("product", RESIDUE_TILES["residues7"])
@@ -334,6 +337,7 @@ def test_arrays_of_another_type_are_refused(gpu: Gpu) -> None:
     assert digit_multiply_of(layout_of(a), layout_of(a), layout_of(a), Digits((), "residues13")) is None
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("products", "levels", "by_columns"),
     [("residues13", PLAIN, ()), ("residues7", WINOGRAD, ("B", "C")), ("pairs", PLAIN, ("A",)), ("pairs", WINOGRAD, ("C",))],

@@ -37,7 +37,7 @@ SEEDS: dict[str, Iterable[int]] = {
     "formats": range(20),
     "kernels": range(3),
     "language": range(12),
-    "maps": range(20),
+    "maps": range(6),
     "places": range(6),
     "schedules": range(12),
 }
