@@ -1,9 +1,9 @@
 """Complex products beside CuPy, PyTorch, and cublasCgemm or cublasZgemm and their 3m variants: checked, timed in turns, with errors.
 
 The ways: three real products by block levels on the units of the real type, and as digits: pairs of float16 for complex64, residues for
-complex128. Every way must be exact on small integers; digits must keep their certain bound on sampled rows and columns of normal data,
-beside sums in complex128 (for complex64) or double-double, and an Inf must stay in its row. A way that cannot be built is left out, and a
-line says why. Each way is one line of JSON.
+both types, and gaussian residues, two products modulo each p. Every way must be exact on small integers; digits must keep their certain
+bound on sampled rows and columns of normal data, beside sums in complex128 (for complex64) or double-double, and an Inf must stay in its
+row. A way that cannot be built is left out, and a line says why. Each way is one line of JSON.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from bilinear.ir.matrix import layout_of
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.plan import DIGITS, Candidate, Digits
 
-ROUNDS, IN_A_ROW, SAMPLED = 5, 1, 64
+IN_A_ROW, SAMPLED = 1, 64
 WINOGRAD = "winograd"
-PRODUCTS = {"complex64": ("pairs",), "complex128": ("residues13", "residues14", "residues15")}
+PRODUCTS = {"complex64": ("pairs", "gaussian7"), "complex128": ("gaussian15", "residues13", "residues14", "residues15")}
 MOST_LEVELS = {"pairs": 2}
 """Levels below residues: one, for two have more blocks than a thread puts together."""
 LIBRARIES = ("cupy", "torch", "gemm", "gemm3m")
@@ -88,7 +88,7 @@ def by_digits(a: Any, b: Any, c: Any, digits: Digits) -> CutMultiply:
     return multiply
 
 
-def launch_ms(multiply: CutMultiply, a: Any, b: Any, c: Any, memory: Any) -> dict[str, float]:
+def launch_ms(multiply: CutMultiply, a: Any, b: Any, c: Any, memory: Any, rounds: int) -> dict[str, float]:
     """The median milliseconds of each launch."""
     found = dict[str, float]()
     names = [launch.kernel.name for launch, _ in multiply.launches(True, cupy.cuda.Device().attributes["MultiProcessorCount"])]
@@ -96,7 +96,7 @@ def launch_ms(multiply: CutMultiply, a: Any, b: Any, c: Any, memory: Any) -> dic
     with multiply.bound(True).ready(bases, 1.0, 0.0, cupy.cuda.get_current_stream().ptr) as calls:
         for name, call in zip(names, calls, strict=True):
             times = []
-            for _ in range(ROUNDS):
+            for _ in range(rounds):
                 begin, end = cupy.cuda.Event(), cupy.cuda.Event()
                 begin.record()
                 call()
@@ -108,7 +108,7 @@ def launch_ms(multiply: CutMultiply, a: Any, b: Any, c: Any, memory: Any) -> dic
 
 
 def ways(
-    a: Any, b: Any, c: Any, memory: Any, most: int, products: list[str]
+    a: Any, b: Any, c: Any, memory: Any, asked: argparse.Namespace
 ) -> tuple[dict[str, Call], dict[str, tuple[CutMultiply, Candidate]]]:
     """Every way that runs here by name; those of digits also by themselves."""
     dtype, own = str(a.dtype), dict[str, tuple[CutMultiply, Candidate]]()
@@ -126,10 +126,12 @@ def ways(
         own[name] = multiply, Candidate(levels, "preserve", DIGITS, tile=tile)
         return partial(multiply, a.data.ptr, b.data.ptr, c.data.ptr, 1, 0, memory.data.ptr)
 
-    makers |= {f"complex3, {levels} levels": partial(by_schedule, levels) for levels in range(most + 1)}
-    for tile in (tile for tile in PRODUCTS[dtype] if tile in products):
-        for levels in range(min(most, MOST_LEVELS.get(tile, 1)) + 1):
-            name = f"complex3, {levels} levels, {tile}"
+    makers |= {
+        f"complex3, {levels} levels": partial(by_schedule, levels) for levels in range(0 if asked.no_schedules else asked.levels + 1)
+    }
+    for tile in (tile for tile in PRODUCTS[dtype] if tile in asked.products.split(",")):
+        for levels in range(min(asked.levels, MOST_LEVELS.get(tile, 1)) + 1):
+            name = f"{tile}, {levels} levels"
             makers[name] = partial(digits, name, tile, (WINOGRAD,) * levels)
     found = {}
     for name, make in makers.items():
@@ -185,17 +187,17 @@ def are_right(calls: dict[str, Call], own: dict[str, Any], a: Any, b: Any, c: An
     return right
 
 
-def measure(n: int, dtype: str, most: int, products: list[str]) -> list[Row]:
+def measure(n: int, dtype: str, asked: argparse.Namespace) -> list[Row]:
     """One size and type: a row for each way."""
     a, b, c = (drawn(n, dtype, seed) for seed in (1, 2, 3))
     memory = cupy.empty(int(SHARE * cupy.cuda.Device().mem_info[0]), "uint8")
-    calls, own = ways(a, b, c, memory, most, products)
+    calls, own = ways(a, b, c, memory, asked)
     right = are_right(calls, own, a, b, c)
     for x, seed in ((a, 1), (b, 2)):
         x[...] = drawn(n, dtype, seed)
     sampled, size = cupy.linspace(0, n - 1, SAMPLED).astype(int), largest_part(a) * largest_part(b)
     wanted = exact(a, b, sampled)
-    ms = {name: round(median(values), 4) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
+    ms = {name: round(median(values), 4) for name, values in queued(calls, asked.rounds, IN_A_ROW).items()}
     library = min((ms[name] for name in LIBRARIES if name in ms), default=float("nan"))
     rows = []
     for name, call in calls.items():
@@ -209,7 +211,7 @@ def measure(n: int, dtype: str, most: int, products: list[str]) -> list[Row]:
             bound = certain_error(candidate, n, dtype)
             row |= {"bound": bound, "right": right[name] and largest <= bound}
             cupy.get_default_memory_pool().free_all_blocks()
-            row["launches"] = launch_ms(multiply, a, b, c, memory)
+            row["launches"] = launch_ms(multiply, a, b, c, memory, asked.rounds)
         rows.append(row)
         print(json.dumps(row), flush=True)
     return rows
@@ -220,14 +222,16 @@ def main() -> None:
     parser.add_argument("--sizes", default="4096,8192,16384", help="comma-separated")
     parser.add_argument("--dtypes", default="complex64,complex128", help="comma-separated")
     parser.add_argument("--levels", type=int, default=2, help="the most block levels")
-    parser.add_argument("--products", default="pairs,residues13,residues14,residues15", help="comma-separated")
+    parser.add_argument("--products", default="pairs,gaussian7,gaussian15,residues14", help="comma-separated")
+    parser.add_argument("--no-schedules", action="store_true", help="leave out three real products by schedules")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
     rows = []
     for n in map(int, asked.sizes.split(",")):
         for dtype in asked.dtypes.split(","):
-            rows += measure(n, dtype, asked.levels, asked.products.split(","))
+            rows += measure(n, dtype, asked)
             cupy.get_default_memory_pool().free_all_blocks()
     save("complex", rows, asked.json)
 

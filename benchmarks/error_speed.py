@@ -1,7 +1,7 @@
 """Error against speed at one size: every way to multiply, its ratio to the library, bound, probable and measured error; and the picture.
 
 On a GPU every way is checked on integers and timed in shuffled rounds beside the libraries. Its error by norm is that of some rows and
-columns of normal data beside sums in double-double.
+columns of normal data beside sums in double-double; the data are drawn again for each way, because one that restores A and B rounds them.
 
 `--draw FILE` draws the results of a file for the documentation, on a light and a dark page: one point a way; to the right is faster,
 further down is more accurate.
@@ -31,9 +31,11 @@ SAMPLED = 64
 OWN: tuple[tuple[str, ...], ...] = (("winograd",), ("winograd",) * 2, ("winograd",) * 3, ("msmes",) * 2)
 BELOW: tuple[tuple[str, ...], ...] = ((), ("winograd",), ("winograd",) * 2)
 PRODUCTS = {
-    "float32": ("pairs", "pairs_on_load", "residues7", "residues8", "residues9"),
+    "float32": ("tf32", "bfloat16", "pairs", "pairs_on_load", "residues7", "residues8", "residues9"),
     "float64": ("residues13", "residues14", "residues15", "residues16"),
 }
+DEEP = ("pairs", *(name for name in (*PRODUCTS["float32"], *PRODUCTS["float64"]) if name.startswith("residues")))
+"""Products that have levels above or inside."""
 LEGEND = (("library", "libraries", 0), ("own", "fewer products on their own unit", 90), ("digits", "digits and residues", 334))
 CHARACTER = 6.6
 """The width of a character, about."""
@@ -43,7 +45,8 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM, PANEL, GAP = 860, 420, 62, 84, 366, 338, 76
 def plans(n: int, dtype: str) -> Iterator[tuple[str, Plan]]:
     """The ways by name; those that are refused at this size are left out."""
     own: list[dict[str, Any]] = [{"levels": x, "inputs": "restore" if "msmes" in x else "preserve"} for x in OWN]
-    own += [{"products": products, "levels": levels} for products in PRODUCTS[dtype] for levels in BELOW]
+    own += [{"products": products, "levels": levels} for products in PRODUCTS[dtype] for levels in BELOW if products in DEEP or not levels]
+    own += [{"products": "pairs", "levels": ("dps_444",)}] if dtype == "float32" else []
     for asked in own:
         levels, products = asked["levels"], asked.get("products", "")
         name = " on ".join(filter(None, (f"{levels[0]} {len(levels)}" if levels else "", products)))
@@ -51,6 +54,7 @@ def plans(n: int, dtype: str) -> Iterator[tuple[str, Plan]]:
             yield name, bilinear.plan(n, n, n, dtype, device="h200", explain=True, **asked)
         except BilinearError as error:
             print(f"left out: {name}: {error}", flush=True)
+    yield "no workspace", bilinear.plan(n, n, n, dtype, device="h200", explain=True, accuracy="classical", workspace=0)
 
 
 def measure(n: int, dtype: str, repeats: int) -> list[Row]:
@@ -74,7 +78,7 @@ def measure(n: int, dtype: str, repeats: int) -> list[Row]:
     calls: dict[str, Call] = {**classical(a, b, c), **own}
     ms, found = {name: median(values) for name, values in interleaved(calls, repeats).items()}, {}
     for name, call in calls.items():
-        c[...] = cupy.nan
+        a[...], b[...], c[...] = drawn(n, dtype, 0, 1), drawn(n, dtype, 0, 2), cupy.nan
         call()
         found[name] = errors(c, sampled, sums, size)
     library = min(ms[name] for name in calls if name not in own)
@@ -170,7 +174,8 @@ def _overlap(one: Box, other: Box) -> bool:
 
 
 def _kind(way: str) -> str:
-    return "digits" if any(word in way for word in ("pairs", "residues")) else "own" if " " in way else "library"
+    narrow = ("pairs", "residues", "tf32", "bfloat16", "no workspace")
+    return "digits" if any(word in way for word in narrow) else "own" if " " in way else "library"
 
 
 def main() -> None:

@@ -66,28 +66,31 @@ def evaluate(points: LibraryPoints, left_out: list[Measured], rates: ThinRates, 
     """Print how often the slower call would run, and how far the times are off."""
     element = ELEMENTS[dtype]
     lost: dict[str, list[float]] = {}
-    off = []
+    off: dict[str, list[float]] = {"by shape": [], "by shape and kernels": []}
     for one in left_out:
         us = {CUBLAS: one.cublas, CUBLASLT: one.cublaslt}
         best = min(us.values())
-        times = points.times(one.order, one.shape, element.lanes)
         ruled = CUBLASLT if suits_lt(gemm(one), np.dtype(dtype), device.library_rules) else CUBLAS
         picks = {CUBLAS: CUBLAS, "by the rules": ruled}
         picks["by shape"] = points.faster(one.order, one.shape, element.lanes, None) or ruled
         picks["by shape and kernels"] = points.faster(one.order, one.shape, element.lanes, one.kernels) or ruled
         for name, pick in picks.items():
             lost.setdefault(name, []).append(log(us[pick] / best))
-        off.append(abs(log(min(times.values()) * rates.least_us(one.shape, element.bytes, device.bandwidth) / best)))
+        for name, kernels in zip(off, (None, one.kernels), strict=True):
+            times = points.times(one.order, one.shape, element.lanes, kernels)
+            off[name].append(abs(log(min(times.values()) * rates.least_us(one.shape, element.bytes, device.bandwidth) / best)))
     for name, own in lost.items():
         slower = [sum(x > log(1 + by) for x in own) / len(own) for by in (0.02, 0.05, 0.1)]
         print(f"  {name:22s} slower by 2, 5, 10 % at {', '.join(f'{x:.1%}' for x in slower)}; {exp(fmean(own)) - 1:.2%} in the mean")
-    print(f"  predicted times are off by {median(off):.1%} in the median, 90 % of them by less than {sorted(off)[len(off) * 9 // 10]:.1%}")
+    for name, errors in off.items():
+        most = sorted(errors)[len(errors) * 9 // 10]
+        print(f"  predicted {name}, times are off by {median(errors):.1%} in the median, 90 % of them by less than {most:.1%}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=Path, default=POINTS)
-    parser.add_argument("--points", type=int, default=3200, help="so many of each type are kept")
+    parser.add_argument("--points", type=int, default=5000, help="so many of each type are kept")
     parser.add_argument("--short", type=int, default=300, help="and so many that take less than 30 us")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--output", "-o", type=Path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bilinear.measure.fit_thin import Point, fit, off
+from bilinear.measure.fit_thin import SHARED, Point, fit, off
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.problem import Problem
 from bilinear.planner.thin import view_of
@@ -33,13 +33,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("points", type=Path, nargs="+")
     parser.add_argument("--device", default="h200", help="where the search begins")
+    parser.add_argument("--own", action="store_true", help="leave alone the rates that all tiles share")
     parser.add_argument("--output", "-o", type=Path, required=True)
     options = parser.parse_args()
     read = [json.loads(path.read_text())["rows"] for path in options.points]
     device, thin = load_device(options.device), []
     for dtype, rates in device.thin:
         known = [p for rows in read for p in points(rows, dtype)]
-        found = fit(device, rates, known, dtype)
+        found = fit(device, rates, known, dtype, () if options.own else SHARED)
         print(f"{dtype}: {len(known)} points, median |log(predicted / measured)| {median(off(device, found, known, dtype)):.3f}")
         thin.append((dtype, found))
     write_file(options.output, device_json(replace(device, thin=tuple(thin))))

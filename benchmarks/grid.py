@@ -17,7 +17,7 @@ from pathlib import Path
 
 from common import need_gpu, tell
 
-from bilinear.cli.options import read_accuracy
+from bilinear.cli.common import read_accuracy
 from bilinear.ir.measurement import Shape
 from bilinear.measure import bench_shapes
 from bilinear.measure.bench import GRID, collect, described, effort, measure

@@ -142,6 +142,31 @@ def measure(name: str, size: int, dtype: str) -> dict[str, Any]:
     return row | {"us_added": into - alone, "us_cold": cold, "us_launches_cold": cold_microseconds(launch, wait)}
 
 
+def beside_torch(size: int, dtype: str) -> list[dict[str, Any]]:
+    """`torch.mm`, and `auto` on the same tensors and on arrays, in turns; nothing without PyTorch."""
+    import cupy
+
+    import bilinear
+
+    try:
+        import torch
+    except ImportError:
+        return []
+    arrays = [tuple(cupy.ones((size, size), dtype) for _ in range(3)) for _ in range(2)]
+    tensors = [tuple(torch.from_dlpack(x) for x in own) for own in arrays]
+    calls: dict[str, tuple[Callable[[int], object], Callable[[int], object]]] = {
+        "torch.mm": (lambda i: torch.mm(*tensors[i % 2][:2], out=tensors[i % 2][2]), lambda i: torch.mm(*tensors[i % 2][:2])),
+        "auto, tensors": (lambda i: bilinear.matmul(*tensors[i % 2]), lambda i: bilinear.matmul(*tensors[i % 2][:2])),
+        "auto, arrays": (lambda i: bilinear.matmul(*arrays[i % 2]), lambda i: bilinear.matmul(*arrays[i % 2][:2])),
+        "cupy.matmul": (lambda i: cupy.matmul(*arrays[i % 2][:2], out=arrays[i % 2][2]), lambda i: cupy.matmul(*arrays[i % 2][:2])),
+    }
+    wait = torch.cuda.synchronize
+    rounds = [{name: tuple(microseconds(call, wait) for call in both) for name, both in calls.items()} for _ in range(3)]
+    facts = {"dtype": dtype, "size": size, "launches": 1}
+    medians = {name: [median([own[name][i] for own in rounds]) for i in range(2)] for name in calls}
+    return [{"case": name, **facts, "us": into, "us_fresh_out": fresh} for name, (into, fresh) in medians.items()]
+
+
 def pretend() -> None:
     """A `cupy` whose arrays have a layout and an address but no memory, and whose functions do nothing."""
     from bilinear.backends import loaded_kernels
@@ -232,11 +257,12 @@ def main() -> None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
         return
     rows = [measure(case, options.size, options.dtype) for case in options.cases.split(",")]
+    rows += [] if options.pretend else beside_torch(options.size, options.dtype)
     figures = {"us": "call us", "us_fresh_out": "no out", "us_launches": "launches", "us_added": "added"}
     figures |= {"us_cold": "cold", "us_launches_cold": "launches"}
     print(f"{'case':<18}{'launches':>9}" + "".join(f"{name:>10}" for name in figures.values()))
     for r in rows:
-        print(f"{r['case']:<18}{r['launches']:>9}" + "".join(f"{r[figure]:>10.1f}" for figure in figures))
+        print(f"{r['case']:<18}{r['launches']:>9}" + "".join(f"{r[figure]:>10.1f}" for figure in figures if figure in r))
     if not options.pretend or options.json:
         save("host_time", rows, options.json)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import need_gpu
 
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.thin_stand import time_library
 
 

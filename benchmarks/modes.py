@@ -21,10 +21,13 @@ from typing import Any
 from common import median, need_gpu, queued, save
 
 from bilinear.backends.executor import allocate_workspace, execute
+from bilinear.codegen.cuda.nvrtc import build_all
+from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.render import render
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.matrix import Array, call_of
 from bilinear.ir.placement import MODES
-from bilinear.measure.pilots import Pilot, pilot_plans, pilots, placed, rates_of
+from bilinear.measure.pilots import SMALL_SIZE, Pilot, pilot_plans, pilots, placed, rates_of
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.modes import extended_seconds, published_seconds, stages_of, traffic_of
@@ -54,9 +57,9 @@ MEASURED = (
     "eq. 4.1",
     "extended",
     "whole",
+    "graph",
     "extended",
     "off",
-    "graph",
     "library",
     "exact",
 )
@@ -172,7 +175,7 @@ def described(device: Device, repeats: int) -> tuple[Device, list[dict[str, Any]
     times, stages = pilot_times(device.processors, repeats), {}
     for plan in pilot_plans():
         found = measured("winograd", 1, plan.dtype, plan.size, (plan.mode,), repeats)[plan.mode]
-        stages[plan] = tuple(found["stages"])
+        stages[plan] = tuple(found["stages"]) if plan.size > SMALL_SIZE else (found["graph"],)
     rows = [{"pilot": vars(pilot), "us": round(us, 3)} for pilot, us in times.items()]
     rows += [{"pilot": vars(plan), "stages": own} for plan, own in stages.items()]
     return replace(device, modes=rates_of(times, stages, device)), rows
@@ -191,14 +194,23 @@ def told(row: dict[str, Any]) -> tuple[object, ...]:
     """A row of the printed table."""
     first, theory = row["expansions"], sum(row["extended"])
     decompose = (f"{sum(row['stages'][:first]):.1f}", f"{row['published']:.1f}", f"{sum(row['extended'][:first]):.1f}")
-    whole = (row["us"], f"{theory:.1f}", f"{theory / row['us'] - 1:+.0%}", row["graph"], row["library"], "yes" if row["exact"] else "NO")
+    whole = (row["us"], row["graph"], f"{theory:.1f}", f"{theory / row['graph'] - 1:+.0%}", row["library"], "yes" if row["exact"] else "NO")
     return (row["dtype"], row["size"], f"{row['scheme']}, {row['levels']}", row["mode"], *decompose, *whole)
+
+
+def build(cases: Iterable[tuple[str, str, str, int]]) -> None:
+    """Build the kernels of these modes, types, schemes and levels into the cache, and those of the pilots."""
+    wanted = {(plan.mode, plan.dtype, "winograd", 1) for plan in pilot_plans()} | set(cases)
+    kernels = {launch.kernel for mode, dtype, name, levels in wanted for launch in placed(mode, dtype, SIZE_DRAWN, name, levels)[0]}
+    print(f"{len(kernels)} kernels", flush=True)
+    build_all([(render(kernel), kernel.name, CudaTarget("sm_90")) for kernel in kernels])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--build", action="store_true", help="only build the kernels that --measure needs")
     parser.add_argument("--schemes", default=",".join(f"{name}:{levels}" for name, levels in CASES_DRAWN))
     parser.add_argument("--dtypes", default="float32,float64")
     parser.add_argument("--sizes", default=f"1536,3072,{SIZE_DRAWN}")
@@ -207,6 +219,10 @@ def main() -> None:
     parser.add_argument("--describe", type=Path, help="write the description with the rates that the pilots tell")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    cases = [(name, int(levels)) for name, levels in (case.split(":") for case in options.schemes.split(","))]
+    if options.build:
+        build((mode, dtype, *case) for mode in MODES for dtype in options.dtypes.split(",") for case in cases)
+        return
     if not options.measure:
         old = PAGE.read_text()
         if not options.check:
@@ -219,7 +235,6 @@ def main() -> None:
     print(device.modes, flush=True)
     if options.describe is not None:
         options.describe.write_text(device_json(device))
-    cases = [(name, int(levels)) for name, levels in (case.split(":") for case in options.schemes.split(","))]
     sizes = [int(size) for size in options.sizes.split(",")]
     for dtype, size, (name, levels) in product(options.dtypes.split(","), sizes, cases):
         facts = {"scheme": name, "levels": levels, "dtype": dtype, "size": size}

@@ -1,6 +1,9 @@
-"""Times `matmul(..., gpus=)` on host matrices beside the slower of its transfers and its products alone; checks sampled rows.
+"""Times `matmul(..., gpus=)` on host matrices beside the slower of its transfers and its products alone; checks sampled elements.
 
 python benchmarks/out_of_core.py --n 98304 --dtype float32 --memory 60GiB --pinned
+
+With `--gpus` they run on several; `--on-gpu` puts the matrices on the first of them. A, B are integers, and the sampled elements of C, in
+rows and columns all over it, must be exact.
 """
 
 from __future__ import annotations
@@ -8,76 +11,91 @@ from __future__ import annotations
 import json
 from argparse import ArgumentParser
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
+from common import save
 from numpy.typing import NDArray
 
 import bilinear
 from bilinear.backends.stream_cupy import CupyDevice, free_memory
 from bilinear.backends.stream_engine import run_streamed
 from bilinear.ir.matrix import Array, Factor
+from bilinear.planner.stream_choice import BUS
 from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.on_arrays import matmul_arrays
-from bilinear.runtime.streamed import plan_streamed
+from bilinear.runtime.streamed import LINK, plan_streamed
 
 LARGEST = 2
 """Integers in A and B: float32 holds the sums of up to four million products."""
-SAMPLES = 8
+ROWS, COLUMNS = 32, 256
+THREADS = 16
+BANK = 2**24
+"""Random integers from which matrices are filled: to make as many as there are elements takes minutes."""
 
 
 def main() -> int:
     parser = ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=16384)
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--memory", default=None, help="bytes of the GPU, or a size such as 60GiB")
+    parser.add_argument("--memory", default=None, help="bytes of a GPU, or a size such as 60GiB")
+    parser.add_argument("--gpus", type=int, default=1)
     parser.add_argument("--algorithm", default="auto")
     parser.add_argument("--accuracy", default=None, help="classical, twice, or a bound")
     parser.add_argument("--pinned", action="store_true", help="host matrices in pinned memory")
+    parser.add_argument("--on-gpu", action="store_true", help="matrices in memory of the first GPU")
     parser.add_argument("--json", default=None, help="a file for the result")
     asked = parser.parse_args()
     limit = None if asked.memory is None else int(asked.memory) if asked.memory.isdigit() else budget_and_buffer(asked.memory)[0]
     accuracy = asked.accuracy if asked.accuracy in (None, "classical", "twice") else float(asked.accuracy)
-    free = free_memory(0)
+    begin = perf_counter()
+    a, b, c = (matrix(asked.n, asked.dtype, asked.pinned) for _ in range(3))
+    for seed, x in enumerate((a, b)):
+        fill(x, seed)
+    fill(c, None)
+    told(f"filled {3 * a.nbytes / 1e9:.0f} GB in {perf_counter() - begin:.1f} s")
+    given = a, b, c
+    if asked.on_gpu:
+        import cupy
+
+        given = tuple(cupy.asarray(x) for x in given)
+    free = min(map(free_memory, range(asked.gpus)))
     memory = free if limit is None else min(limit, free)
-    n, random = asked.n, np.random.default_rng(0)
-    a, b, c = (host_matrix(n, asked.dtype, asked.pinned) for _ in range(3))
-    for matrix in (a, b):
-        for row in range(0, n, 1024):
-            matrix[row : row + 1024] = random.integers(-LARGEST, LARGEST + 1, matrix[row : row + 1024].shape)
-    c[...] = 0
-    options = {"algorithm": asked.algorithm, "accuracy": accuracy, "gpus": 1, "memory": memory}
-    plan = plan_streamed((n, n, n), asked.dtype, memory=memory, accuracy=accuracy, named=asked.algorithm != "auto")
-    print(plan, flush=True)
-    bm, bk, bn = plan.block
-    bilinear.matmul(a[:bm, :bk], b[:bk, :bn], c[:bm, :bn], **options)  # builds kernels and keeps plans of nearly such a block
-    seconds = timed(lambda: bilinear.matmul(a, b, c, **options))
-    rows = random.choice(n, SAMPLES, replace=False)
-    error = sampled(a, b, c, rows)
-    transfer = transfers_alone(plan, a, b, c)
+    options = {"algorithm": asked.algorithm, "accuracy": accuracy, "gpus": asked.gpus, "memory": memory}
+    where = LINK if asked.on_gpu else BUS
+    extents, named = (asked.n,) * 3, asked.algorithm != "auto"
+    plan = plan_streamed(extents, asked.dtype, gpus=asked.gpus, memory=memory, accuracy=accuracy, named=named, bus=where)
+    told(str(plan))
     compute = products_alone(plan, asked.algorithm, accuracy)
+    told(f"products alone {compute:.3f} s on one GPU of {asked.gpus}")
+    transfer = transfers_alone(plan, *given)
+    told(f"transfers alone {transfer:.3f} s")
+    seconds = timed(lambda: bilinear.matmul(*given, **options))
     slower = max(transfer, compute)
+    told(f"{seconds:.3f} s: {seconds / slower:.2f} times the slower, {2 * asked.n**3 / seconds * 1e-12:.1f} TFLOP/s")
+    error = sampled(a, b, given[2])
+    told(f"largest error of {ROWS} x {COLUMNS} sampled elements: {error:g}")
     result = {
-        "n": n,
+        "n": asked.n,
         "dtype": asked.dtype,
-        "pinned": asked.pinned,
+        "gpus": asked.gpus,
+        "where": "gpu" if asked.on_gpu else "pinned" if asked.pinned else "host",
+        "accuracy": accuracy,
         "seconds": seconds,
         "transfer": transfer,
         "compute": compute,
         "over_slower": seconds / slower,
-        "largest_error_of_sampled_rows": error,
+        "error": error,
         "plan": json.loads(plan.json()),
     }
-    print(f"{seconds:.3f} s; transfers alone {transfer:.3f} s, products alone {compute:.3f} s: {seconds / slower:.2f} times the slower")
-    print(f"largest error in {SAMPLES} rows: {error:g}")
-    if asked.json:
-        with open(asked.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
-    return 0 if error == 0 or asked.algorithm != "auto" or accuracy is not None else 1
+    save("out-of-core", [result], None if asked.json is None else Path(asked.json))
+    return int(error != 0)
 
 
-def host_matrix(n: int, dtype: str, pinned: bool) -> NDArray[np.generic]:
+def matrix(n: int, dtype: str, pinned: bool) -> NDArray[np.generic]:
     if not pinned:
         return np.empty((n, n), dtype)
     import cupy
@@ -86,13 +104,37 @@ def host_matrix(n: int, dtype: str, pinned: bool) -> NDArray[np.generic]:
     return np.frombuffer(memory, dtype, n * n).reshape(n, n)
 
 
-def sampled(a: Array, b: Array, c: Array, rows: Array) -> float:
-    """The largest error of some rows, by panels of B, for all of B in float64 may not fit."""
-    worst, left = 0.0, a[rows].astype(np.float64)
-    for column in range(0, b.shape[1], 4096):
-        part = slice(column, column + 4096)
-        worst = max(worst, float(np.abs(c[rows, part] - left @ b[:, part].astype(np.float64)).max()))
-    return worst
+def fill(x: Array, seed: int | None) -> None:
+    """Fill a matrix with integers by many threads, each stripe from another place of the bank; with NaN if there is no seed."""
+    bank = None if seed is None else np.random.default_rng(seed).integers(-LARGEST, LARGEST + 1, BANK, dtype=np.int8)
+    n = x.shape[1]
+
+    def row(at: int) -> None:
+        if bank is None:
+            x[at] = np.nan
+            return
+        place = at * 7_990_271 % (BANK - n)
+        x[at] = bank[place : place + n]
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(row, range(x.shape[0]), chunksize=64))
+
+
+def sampled(a: Array, b: Array, c: Array) -> float:
+    """The largest error where some rows and columns of C cross."""
+    random = np.random.default_rng(11)
+    rows, columns = (np.sort(random.choice(a.shape[0], min(count, a.shape[0]), replace=False)) for count in (ROWS, COLUMNS))
+    wanted = np.zeros((len(rows), len(columns)))
+    for start in range(0, a.shape[1], 4096):
+        inner = slice(start, start + 4096)
+        wanted += a[rows, inner].astype(np.float64) @ b[inner][:, columns].astype(np.float64)
+    found = c[rows] if isinstance(c, np.ndarray) else c[rows].get()
+    error = np.abs(found[:, columns] - wanted)
+    return float(np.where(np.isnan(error), np.inf, error).max())
+
+
+def told(line: str) -> None:
+    print(line, flush=True)
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -107,16 +149,16 @@ def transfers_alone(plan: StreamPlan, a: Array, b: Array, c: Array) -> float:
     def nothing(left: Array, right: Array, target: Array, factors: tuple[Factor, Factor], inputs: str) -> None:
         return None
 
-    device = CupyDevice(0, a.dtype, nothing)
-    return timed(lambda: run_streamed(plan, [device], (a, b, c), (1, 0)))
+    devices = [CupyDevice(number, a.dtype, nothing) for number in range(plan.gpus)]
+    return timed(lambda: run_streamed(plan, devices, (a, b, c), (1, 0)))
 
 
 def products_alone(plan: StreamPlan, algorithm: str, accuracy: float | str | None) -> float:
-    """The products of all blocks, on blocks that lie on the GPU."""
+    """The products of all blocks of the first GPU, on blocks that lie there; they run once before, which builds their kernels."""
     import cupy
 
     dtype = {4: "float32", 8: "float64"}[plan.itemsize]
-    slots = [cupy.ones(plan.most_elements(operand), dtype) for operand in "ABC"]
+    slots = [cupy.random.randint(-LARGEST, LARGEST + 1, plan.most_elements(operand), dtype="int8").astype(dtype) for operand in "ABC"]
 
     def one(m: int, k: int, n: int, beta: int) -> None:
         a, b, c = slots[0][: m * k].reshape(m, k), slots[1][: k * n].reshape(k, n), slots[2][: m * n].reshape(m, n)
@@ -129,7 +171,7 @@ def products_alone(plan: StreamPlan, algorithm: str, accuracy: float | str | Non
             one(m, k, n, 0 if task.first else 1)
         cupy.cuda.Device().synchronize()
 
-    one(*plan.block, 0)
+    every()
     return timed(every)
 
 

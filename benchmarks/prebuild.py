@@ -2,7 +2,8 @@
 
 Each process of a core builds one kernel after another into the cache of kernels (`BILINEAR_CACHE_DIR`), which may be carried to another
 machine: an entry is found there if its compiler (NVRTC) has the same version. A problem is N, or MxKxN, and a type; `--gram` adds the
-blocks of A*A^T. What `auto` chooses on a GPU by plans that were timed there is not known here.
+blocks of A*A^T, `--workspace` plans within budgets, and `--ways` all ways of benchmarks/error_speed.py. What `auto` chooses on a GPU by
+plans that were timed there is not known here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+from error_speed import plans as ways
 from grid import large
 
 import bilinear
@@ -30,6 +32,14 @@ Block = tuple[int, int, int]
 def accuracy_of(text: str) -> float | str | None:
     """The accuracy that is meant: none, a class, or a bound."""
     return None if text == "none" else text if text in CLASSES else float(text)
+
+
+def bytes_of(budget: str, shape: Block, dtype: str) -> int | None:
+    """A budget of workspace in bytes; None if there is no limit."""
+    if budget == "any":
+        return None
+    elements = 0.0 if budget == "none" else float(budget)
+    return int(elements * shape[0] * shape[2] * np.dtype(dtype).itemsize)
 
 
 def blocks(options: argparse.Namespace, dtype: str, accuracy: float | str | None) -> Iterator[tuple[Block, bool]]:
@@ -62,6 +72,8 @@ def main() -> None:
     parser.add_argument("--gram", action="store_true", help="also A*A^T of the same extents")
     parser.add_argument("--grid", choices=("known", "fresh"), help="also the shapes of benchmarks/grid.py")
     parser.add_argument("--large", type=int, metavar="SEED", help="also the large shapes of benchmarks/grid.py")
+    parser.add_argument("--workspace", default="any", help="comma-separated: any, none, or numbers of elements of C")
+    parser.add_argument("--ways", type=int, metavar="N", help="also the ways of benchmarks/error_speed.py at this size")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--arch", default="sm_90")
     options = parser.parse_args()
@@ -70,9 +82,12 @@ def main() -> None:
     for dtype in options.dtypes.split(","):
         for accuracy in map(accuracy_of, options.accuracy.split(",")):
             for shape, by_transpose in blocks(options, dtype, accuracy):
-                plan = bilinear.plan(*shape, dtype, device=options.device, accuracy=accuracy)
-                turned = replace(plan, problem=replace(plan.problem, column_major=("B",))) if by_transpose else plan
-                needed |= kernels_of(turned, not target.has_warpgroups)
+                for budget in options.workspace.split(","):
+                    plan = bilinear.plan(*shape, dtype, device=options.device, accuracy=accuracy, workspace=bytes_of(budget, shape, dtype))
+                    turned = replace(plan, problem=replace(plan.problem, column_major=("B",))) if by_transpose else plan
+                    needed |= kernels_of(turned, not target.has_warpgroups)
+        if options.ways:
+            needed |= {kernel for _, plan in ways(options.ways, dtype) for kernel in kernels_of(plan, not target.has_warpgroups)}
         if options.gram and dtype == "float32" and target.has_warpgroups:
             needed |= triangle_kernels()
     print(f"{len(needed)} programs and kernels", flush=True)

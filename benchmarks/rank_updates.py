@@ -24,7 +24,7 @@ from bilinear.codegen.render import render
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.tile import THIN_TILES, ThinTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinTile
 from bilinear.planner.device_files import load_device
 
 N, RANKS, ROUNDS, IN_A_ROW = 8192, (4, 8, 16, 32, 64), 7, 10
@@ -39,14 +39,15 @@ STREAMED = """if (vector) {
             }"""
 
 
-def tiles_of(dtype: str) -> list[ThinTile]:
-    """The tiles for wide results."""
-    return [*(tile for tile in THIN_TILES[dtype].values() if min(tile.m, tile.n) >= 64), *LARGER[dtype]]
+def tiles_of(dtype: str) -> list[AnyThinTile]:
+    """The tiles for wide results, on pipes and on matrix units."""
+    found = (tile for tile in THIN_TILES[dtype].values() if min(tile.m, tile.n) >= 64 and tile.holds(max(RANKS), N, 1))
+    return [*found, *LARGER[dtype]]
 
 
 def text_of(kernel: ThinKernel, streams: bool) -> str:
     text = render(kernel)
-    assert PLAIN in text
+    assert PLAIN in text or not streams
     return text.replace(PLAIN, STREAMED) if streams else text
 
 
@@ -62,35 +63,41 @@ def main() -> None:
         for order in "CF":
             a, b = matrix((N, 16), dtype, order, 1), matrix((16, N), dtype, order, 2)
             c = cupy.empty((N, N), dtype, order=order)
-            kernels = dict[tuple[ThinTile, bool], ThinKernel]()
+            kernels = dict[tuple[AnyThinTile, bool], ThinKernel]()
             for tile in tiles_of(dtype):
                 kernel = kernel_for(ELEMENTS[dtype], tile, layout_of(a), layout_of(b), layout_of(c), is_aligned=True)
-                kernels |= {(tile, streams): kernel for streams in (False, True)}
+                kernels |= {(tile, streams): kernel for streams in ((False, True) if isinstance(tile, ThinTile) else (False,))}
             images = build_all([(text_of(kernel, streams), kernel.name, target) for (_, streams), kernel in kernels.items()])
             functions = {}
             for (key, kernel), image in zip(kernels.items(), images, strict=True):
                 functions[key] = load_function(image.image, kernel.name, kernel.shared_bytes), kernel
                 print(dtype, order, key[0].name, "streams" if key[1] else "", image.resources[0], flush=True)
             for k in RANKS:
-                rows.append(measure(k, dtype, order, functions, copy, rates.pipes))
+                rows.append(measure(k, dtype, order, functions, copy, rates.units))
                 best = sorted((us, name) for name, us in rows[-1]["us"].items())[:6]
                 print(dtype, order, k, f"bound {rows[-1]['bound']:.1f} us", best, rows[-1]["wrong"], flush=True)
     save("rank_updates", rows, options.json)
 
 
-def measure(k: int, dtype: str, order: str, functions: dict[Any, Any], copy: float, pipes: float) -> dict[str, Any]:
+def own_call(function: Any, kernel: ThinKernel, a: Any, b: Any, c: Any) -> Call:
+    """The launch of one of our kernels, sums whole."""
+    (m, k), n, tile = a.shape, b.shape[1], kernel.tile
+    device = cupy.cuda.Device()
+    slots = device.attributes["MultiProcessorCount"] * kernel.resident_in(device.attributes["MaxSharedMemoryPerBlockOptin"])
+    blocks = min(slots, -(-m // tile.m) * -(-n // tile.n))
+    own: list[Any] = []
+    for x in (a, b, c):
+        own += [np.uint64(x.data.ptr), *(np.int64(stride // x.itemsize) for stride in x.strides)]
+    own += [*map(np.int64, (m, k, n, 1, -(-k // tile.k) * tile.k, 0)), c.dtype.type(1), c.dtype.type(0)]
+    return partial(function, (blocks,), (tile.threads,), tuple(own), kernel.shared_bytes)
+
+
+def measure(k: int, dtype: str, order: str, functions: dict[Any, Any], copy: float, peak: float) -> dict[str, Any]:
     a, b = matrix((N, k), dtype, order, 1), matrix((k, N), dtype, order, 2)
     c = cupy.empty((N, N), dtype, order=order)
     calls: dict[str, Call] = libraries(a, b, c)
     for (tile, streams), (function, kernel) in functions.items():
-        slots = 132 * kernel.resident
-        blocks = min(slots, -(-N // tile.m) * -(-N // tile.n))
-        own: list[Any] = []
-        for x in (a, b, c):
-            own += [np.uint64(x.data.ptr), *(np.int64(stride // x.itemsize) for stride in x.strides)]
-        own += [*map(np.int64, (N, k, N, 1, -(-k // tile.k) * tile.k, 0)), c.dtype.type(1), c.dtype.type(0)]
-        name = tile.name + (" streamed" if streams else "")
-        calls[name] = partial(function, (blocks,), (tile.threads,), tuple(own), kernel.shared_bytes)
+        calls[tile.name + (" streamed" if streams else "")] = own_call(function, kernel, a, b, c)
     wanted, wrong = cupy.matmul(a.astype("float64"), b.astype("float64")), []
     for name, call in calls.items():
         c[...] = cupy.nan
@@ -99,7 +106,7 @@ def measure(k: int, dtype: str, order: str, functions: dict[Any, Any], copy: flo
             wrong.append(name)
     us = {name: round(1e3 * median(values), 2) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
     moved = (2 * N * k + N * N) * a.itemsize / 1e3
-    bound = max(moved / copy, 2 * N * N * k / pipes / 1e6)
+    bound = max(moved / copy, 2 * N * N * k / peak / 1e6)
     return {"k": k, "n": N, "dtype": dtype, "order": order, "us": us, "bound": round(bound, 2), "wrong": wrong, "copy": copy}
 
 

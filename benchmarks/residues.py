@@ -27,6 +27,8 @@ from bilinear.planner.portfolio import portfolio
 
 ROUNDS, IN_A_ROW = 7, 2
 SAMPLED = 64
+TERMS, SPLIT = 512, 134217729.0
+"""Terms whose products are held at once, and the factor that splits a double into halves, 2^27 + 1."""
 DECADES = (0, 9)
 Row = dict[str, Any]
 
@@ -41,19 +43,28 @@ def drawn(n: int, dtype: str, decades: int, seed: int) -> Any:
 
 
 def exact_sums(left: Any, right: Any) -> tuple[Any, Any]:
-    """Rows of `left` times columns of `right` as a high and a low part: products and sums in double-double."""
+    """Rows of `left` times columns of `right` as a high and a low part: products and sums in double-double, `TERMS` at a time by halves."""
     high, low = (cupy.zeros((len(left), right.shape[1])) for _ in "hl")
-    split = 134217729.0
-    for t in range(left.shape[1]):
-        x, y = left[:, t, None], right[t][None]
-        product = x * y
-        x_high, y_high = (v * split - (v * split - v) for v in (x, y))
+    for begin in range(0, left.shape[1], TERMS):
+        x, y = left[:, begin : begin + TERMS, None], right[None, begin : begin + TERMS]
+        product, (x_high, y_high) = x * y, (v * SPLIT - (v * SPLIT - v) for v in (x, y))
         tail = ((x_high * y_high - product) + x_high * (y - y_high) + (x - x_high) * y_high) + (x - x_high) * (y - y_high)
-        total = high + product
-        part = total - high
-        low += (high - (total - part)) + (product - part) + tail
-        high = total
+        while product.shape[1] > 1:
+            half = product.shape[1] // 2
+            rest = product[:, 2 * half :], tail[:, 2 * half :]  # of an odd number one is left over
+            product, lost = exact_sum(product[:, :half], product[:, half : 2 * half])
+            tail = tail[:, :half] + tail[:, half : 2 * half] + lost
+            product, tail = (cupy.concatenate(pair, axis=1) for pair in ((product, rest[0]), (tail, rest[1])))
+        high, lost = exact_sum(high, product[:, 0])
+        low = low + lost + tail[:, 0]
     return high, low
+
+
+def exact_sum(x: Any, y: Any) -> tuple[Any, Any]:
+    """x + y as it is rounded, and what rounding lost."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
 
 
 def errors(c: Any, sampled: Any, exact: tuple[Any, Any], size: float) -> tuple[float, float]:

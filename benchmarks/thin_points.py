@@ -1,48 +1,87 @@
-"""Points for the model of thin products: tiles of the thin kernel on drawn shapes.
+"""Time tiles of the kernel for thin products on drawn shapes, beside the library: what `fit_thin_points.py` fits rates to.
 
-Writes what `fit_thin_points.py` reads: rows of a shape (m, n, k), an order, a type, and [tile, parts of sums, microseconds] of every tile
-that suits. All kernels are built first, by one process a core.
+Results lie by columns. Of each shape the tiles that are predicted to be fastest are timed: so many of those on pipes, so many of those on
+matrix units. `--build` only builds the kernels for all of them, on any machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from common import need_gpu, save
 
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.ir.tile import THIN_TILES
-from bilinear.measure.thin_stand import Stand, drawn, kernel_of, problem_of
+from bilinear.ir.thin_tile import THIN_TILES, ThinMmaTile
+from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of
 from bilinear.planner.device_files import load_device
+from bilinear.planner.plan import Candidate
 from bilinear.planner.thin import thin_candidates
+
+
+def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int) -> Iterator[Candidate]:
+    """The tiles of either kind that are predicted to be fastest, each with the best number of parts."""
+    best: dict[str, Candidate] = {}
+    for own in sorted(thin_candidates(problem_of(case, dtype), load_device(device)), key=lambda one: one.ms or 0.0):
+        best.setdefault(own.tile, own)
+    on = {isinstance(THIN_TILES[dtype][name], ThinMmaTile): list[Candidate]() for name in THIN_TILES[dtype]}
+    for own in best.values():
+        on[isinstance(THIN_TILES[dtype][own.tile], ThinMmaTile)].append(own)
+    yield from (*on[False][:on_pipes], *on[True][:on_units])
+
+
+def tell(row: dict[str, Any]) -> None:
+    """A line: the library's time, and those of the tiles, the fastest first."""
+    us = sorted((us, tile, parts) for tile, parts, us in row["thin"] if us is not None)
+    told = ", ".join(f"{tile} {parts} {us:.1f}" for us, tile, parts in us[:4])
+    library = f"{min(row['library']):.1f}" if row["library"] else "-"
+    print(row["dtype"], *row["shape"], row["order"], library, told, "WRONG " + " ".join(row["wrong"]) if row["wrong"] else "", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=160, help="of each type")
+    parser.add_argument("--pipes", type=int, default=99, help="tiles on multiply-add pipes")
+    parser.add_argument("--units", type=int, default=99, help="tiles on matrix units")
+    parser.add_argument("--device", default="h200", help="by whose description they are predicted")
     parser.add_argument("--target", default="sm_90")
+    parser.add_argument("--build", action="store_true", help="only build the kernels")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further shape after so long, for each type")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    need_gpu()
-    device, rows = load_device("h200"), list[dict[str, Any]]()
+    if not options.build:
+        need_gpu()
+    rows = list[dict[str, Any]]()
     for dtype in THIN_TILES:
         cases = list(islice(drawn(options.seed), options.shapes))
-        found = [(case, list(thin_candidates(problem_of(case, dtype), device))) for case in cases]
+        found = [(case, list(fastest(case, dtype, options.device, options.pipes, options.units))) for case in cases]
         kernels = {kernel_of(case, dtype, own.tile) for case, candidates in found for own in candidates}
+        print(f"{dtype}: {len(kernels)} kernels", flush=True)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda one: build_kernel(one, CudaTarget(options.target)), kernels))
-        stand = Stand(dtype)
+        if options.build:
+            continue
+        stand, begun = Stand(dtype), monotonic()
         for case, candidates in found:
+            if monotonic() - begun > options.seconds:
+                break
+            library = stand.library(case)
             us = [(own.tile, own.parts_of_sums, stand.thin(case, own)) for own in candidates]
-            rows.append({"shape": case.shape, "order": case.order, "dtype": dtype, "thin": us})
-    save("thin_points", rows, options.json)
+            wrong = stand.wrong(case, candidates)
+            rows.append(
+                {"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:], "thin": us, "wrong": wrong}
+            )
+            tell(rows[-1])
+    if rows:
+        save("thin_points", rows, options.json)
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def sections() -> dict[str, tuple[str, ...]]:
 def shipped(dtype: str) -> set[str]:
     """The names of the tiles that `matmul` has."""
     sys.path.insert(0, str(ROOT))
-    from bilinear.ir.tile import THIN_TILES
+    from bilinear.ir.thin_tile import THIN_TILES
 
     return set(THIN_TILES[dtype])
 

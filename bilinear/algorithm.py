@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from bilinear import driver, frontend
-from bilinear.algebra.fold_bases import on_blocks
+from bilinear import frontend
 from bilinear.frontend import Loaded
-from bilinear.frontend.printer import print_schedule, print_scheme
-from bilinear.interchange.importing import Imported, import_arrays, import_scheme
 from bilinear.ir.matrix import Array
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.product_options import MatmulOptions
 from bilinear.source import Source
 from bilinear.visible import visible_lines
+
+if TYPE_CHECKING:
+    from bilinear.artifact.compiled import Compiled
+    from bilinear.driver import CompileOptions
+    from bilinear.interchange.importing import Imported
+    from bilinear.reporting.report import Report
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Algorithm(Loaded):
 
     def __str__(self) -> str:
         """The algorithm in the language, as `bilinear show` prints it."""
+        from bilinear.frontend.printer import print_schedule, print_scheme
+
         schedule = "" if self.schedule is None else f"\n{print_schedule(self.schedule)}"
         return f"{print_scheme(self.scheme)}{schedule}".rstrip("\n")
 
@@ -38,8 +43,41 @@ class Algorithm(Loaded):
         text = escape(visible_lines(str(self).splitlines()))
         return f'<b>{escape(repr(self)[1:-1])}</b><pre style="max-height: 30em; overflow: auto">{text}</pre>'
 
-    verify = driver.verify
-    compile = driver.compile
+    def verify(self, *, levels: int = 1, inputs: str | None = None) -> Report:
+        """Prove the scheme, and its schedule at `levels` levels, as `bilinear verify` does.
+
+        Parameters
+        ----------
+        levels : int
+            The number of recursion levels.
+        inputs : "preserve", "restore" or "consume", optional
+            What the schedule may do to A and B; by default what it is made for.
+
+        Returns
+        -------
+        Report
+            What is proved, with costs and error bounds; its text is what `bilinear verify` prints.
+
+        Raises
+        ------
+        BilinearError
+            If a proof fails.
+
+        Examples
+        --------
+        >>> import bilinear
+        >>> bilinear.load("strassen").verify(levels=2)
+        <Report on strassen: proved; strassen <2,2,2;7> over Q>
+        """
+        from bilinear import driver  # the compiler and the reports, which products do not need
+
+        return driver.verify(self, levels=levels, inputs=inputs)
+
+    def compile(self, **options: Unpack[CompileOptions]) -> Compiled:
+        """Compile to CUDA kernels; the options are those of `bilinear.compile`."""
+        from bilinear import driver
+
+        return driver.compile(self, **options)
 
     def matmul(self, a: Array, b: Array, out: Array = None, **options: Unpack[MatmulOptions]) -> Array:
         """Multiply with this algorithm; the options are those of `bilinear.matmul`."""
@@ -107,6 +145,8 @@ def from_arrays(
     >>> bilinear.from_arrays([[1]], [[2]], [[Fraction(1, 2)]], name="halves")
     <Algorithm halves <1,1,1;1> over Q>
     """
+    from bilinear.interchange.importing import import_arrays
+
     return _in_the_language(import_arrays(u, v, w, ring=ring, transposed=transposed, name=name))
 
 
@@ -137,11 +177,16 @@ def import_table(
     BilinearError
         If the file cannot be read, or if its table does not multiply matrices.
     """
+    from bilinear.interchange.importing import import_scheme
+
     return _in_the_language(import_scheme(path, format=format, ring=ring, transposed=transposed, entry=entry))
 
 
 def _in_the_language(imported: Imported) -> Algorithm:
     """An algorithm that was read from elsewhere, with the text that the language has for it."""
+    from bilinear.algebra.fold_bases import on_blocks
+    from bilinear.frontend.printer import print_scheme
+
     scheme = on_blocks(imported.scheme)  # the language writes changes of basis from blocks to as many values
     file = f"{scheme.name}.bl"
     return Algorithm(scheme, None, Source(file, print_scheme(scheme)), Path(file))

@@ -43,7 +43,7 @@ def matmul(
     NumPy's or CuPy's.
 
     Dask decides where and when tasks run: slower workers get fewer, chunks that do not fit into memory are spilled, and what a lost worker
-    held is computed again. Raises `BilinearError`: E770 if Dask is not installed, E771 for what is no matrix of known chunks, E528 for a
+    held is computed again. Raises `BilinearError`: E770 if Dask is not installed, E771 for what is not a matrix of known chunks, E528 for a
     type that cannot hold the scheme's coefficients, and what `bilinear.load` raises.
     """
     try:
@@ -55,7 +55,7 @@ def matmul(
     if x.shape[1] != y.shape[0]:
         raise fail("E771", f"x has {x.shape[1]} columns, and y {y.shape[0]} rows", "they must be as many")
     if not isinstance(levels, int) or isinstance(levels, bool) or levels < 0:
-        raise fail("E771", f"levels={levels!r} is no number of levels", "give 0, or how many levels of the scheme")
+        raise fail("E771", f"levels={levels!r} is not a number of levels", "give 0, or how many levels of the scheme")
     dtype = np.result_type(x.dtype, y.dtype)
     named = algorithm_as_it_is(algorithm) if isinstance(algorithm, str) else algorithm
     scheme = ready(named.scheme, dtype)
@@ -68,7 +68,7 @@ def matmul(
 
 
 def _check(name: str, operand: object, kind: type[da.Array]) -> None:
-    """Refuse (E771) what is no matrix of numbers in chunks of known sizes."""
+    """Refuse (E771) what is not a matrix of numbers in chunks of known sizes."""
     if not isinstance(operand, kind) or operand.ndim != 2:
         what = f"an array of {operand.ndim} dimensions" if isinstance(operand, kind) else type(operand).__name__
         raise fail("E771", f"{name} is {what}", "matmul multiplies matrices, as arrays of dask.array")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypedDict
 
 from bilinear import frontend
 from bilinear.artifact.compiled import Compiled
@@ -23,40 +24,28 @@ ARCHITECTURES = ("sm_80", "sm_90", "compute_90")
 
 
 def verify(algorithm: str | Path | Loaded, *, levels: int = 1, inputs: str | None = None) -> Report:
-    """Prove a scheme, and its schedule at `levels` levels.
+    """Prove an algorithm, which may be a name or a path, as `Algorithm.verify` says.
 
     Approximate schemes, schemes over Z/p, and schedules without a form that can be lowered are proved as written, and do not run.
-
-    Parameters
-    ----------
-    algorithm : str, Path or Algorithm
-        The name or path of an algorithm, or the algorithm.
-    levels : int
-        The number of recursion levels.
-    inputs : "preserve", "restore" or "consume", optional
-        What the schedule may do to A and B; by default what it is made for.
-
-    Returns
-    -------
-    Report
-        What is proved, with costs and error bounds; its text is what `bilinear verify` prints.
-
-    Raises
-    ------
-    BilinearError
-        If a proof fails.
-
-    Examples
-    --------
-    >>> import bilinear
-    >>> bilinear.load("strassen").verify(levels=2)
-    <Report on strassen: proved; strassen <2,2,2;7> over Q>
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)
     require_levels(levels)
     require_inputs(inputs)
     return examine(loaded, levels, inputs)  # verify
+
+
+class CompileOptions(TypedDict, total=False):
+    """The options of `compile` with a given algorithm."""
+
+    levels: int
+    dtypes: Sequence[str]
+    architectures: Sequence[str]
+    inputs: str | None
+    output: str | Path | None
+    progress: Progress
+    floats: str
+    mode: str
 
 
 def compile(

@@ -120,7 +120,7 @@ def files_of(place: Path, called: Path | None = None) -> list[str]:
     """
     called = called or place
     if not place.is_dir():
-        raise fail("E611", f"{called} exists and is no folder", ELSEWHERE)
+        raise fail("E611", f"{called} exists and is not a folder", ELSEWHERE)
     if not any(place.iterdir()):
         return []
     named = _named(place, called)
@@ -152,7 +152,7 @@ def _named(place: Path, called: Path) -> dict[str, str]:
     except (OSError, ValueError, RecursionError):
         manifest = None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-        raise fail("E611", f"{called} exists and is no earlier output", ELSEWHERE)
+        raise fail("E611", f"{called} exists and is not an earlier output", ELSEWHERE)
     files = manifest.pop("files", None)
     if files is None:
         raise _refused(f"{called} is the output of an earlier version, whose {MANIFEST} does not name all its files")
@@ -177,7 +177,7 @@ def _why_not_ours(entry: os.DirEntry[str], wanted: str | None) -> str:
     if wanted is None:
         return f"is not named in {MANIFEST}"
     if not entry.is_file(follow_symlinks=False):
-        return "is no regular file"
+        return "is not a regular file"
     if was_read(entry.stat(follow_symlinks=False)):
         return "is read by this command"
     try:

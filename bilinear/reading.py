@@ -55,7 +55,7 @@ def open_regular(path: str | Path) -> Iterator[BinaryIO]:
         if S_ISDIR(mode):
             raise IsADirectoryError(EISDIR, os.strerror(EISDIR))
         if not S_ISREG(mode):
-            raise OSError(EINVAL, "it is no regular file")
+            raise OSError(EINVAL, "it is not a regular file")
         with open(descriptor, "rb", closefd=False) as file:
             yield file
     finally:

@@ -52,7 +52,7 @@ class Ring:
 
     def __init__(self, name: str) -> None:
         match = re.fullmatch(r"Z|Q|Z/([1-9][0-9]{0,17})|Q\[(sqrt\(-?[0-9]{1,18}\)|i|lambda)\]", name)
-        require(match is not None and match[1] != "1", f"{name!r} is no ring that this program knows")
+        require(match is not None and match[1] != "1", f"{name!r} is not a ring that this program knows")
         self.name, self.modulus, self.generator = name, int(name[2:]) if name[1:2] == "/" else 0, name[2:-1]
         self.numbers: dict[tuple[str, tuple[str, ...]], Polynomial] = {}
 
@@ -66,7 +66,7 @@ class Ring:
     def number(self, text: str, *scalars: str) -> Polynomial:
         """A coefficient, from its text, as a polynomial without blocks; `scalars` may stand in it beside the ring's own generator."""
         if (text, scalars) not in self.numbers:
-            require(re.fullmatch(rf"-?{TERM}(?:[+-]{TERM})*", text), f"{text!r} is no number")
+            require(re.fullmatch(rf"-?{TERM}(?:[+-]{TERM})*", text), f"{text!r} is not a number")
             terms = (self.term(sign, body, scalars) for sign, body in re.findall(rf"([+-]?)({TERM})", text))
             self.numbers[text, scalars] = self.total(terms)
         return self.numbers[text, scalars]
@@ -134,7 +134,7 @@ def grid(space: str, rows: int, columns: int) -> list[str]:
 
 def sizes(entry: dict[str, Any]) -> tuple[int, int, int]:
     m, k, n = entry["m"], entry["k"], entry["n"]
-    require(all(type(size) is int and size > 0 for size in (m, k, n)) and m * k * n <= LARGEST, f"{m} x {k} x {n} is no grid")
+    require(all(type(size) is int and size > 0 for size in (m, k, n)) and m * k * n <= LARGEST, f"{m} x {k} x {n} is not a grid")
     return m, k, n
 
 
@@ -178,7 +178,7 @@ class Run:
         m, k, n = sizes(entry)
         self.ring, self.space, self.shape = ring, {}, {}  # type: Ring, dict[str, str], dict[str, str]
         for name, shape, rows, columns in [["A", "A", m, k], ["B", "B", k, n], ["C", "C", m, n], *entry["workspaces"]]:
-            require(name not in self.space.values() and 0 <= rows * columns <= MOST_BLOCKS, f"{name} is no new grid of blocks")
+            require(name not in self.space.values() and 0 <= rows * columns <= MOST_BLOCKS, f"{name} is not a new grid of blocks")
             for block in grid(name, rows, columns):
                 require(block not in self.space, f"{block} is the name of two blocks")
                 self.space[block], self.shape[block] = name, shape
@@ -256,7 +256,8 @@ def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) ->
     require(isinstance(levels, int) and 1 <= levels <= MOST_LEVELS, f"{name} has no number of levels from 1 to {MOST_LEVELS}")
     becomes = f"{claims['result'][0]}*A*B" + f" + {claims['result'][1]}*C" * bool(run.beta)
     require(
-        [entry[x] for x in "mkn"] == [scheme[x] ** levels for x in "mkn"], f"{name} is no schedule of {scheme['name']} at {levels} levels"
+        [entry[x] for x in "mkn"] == [scheme[x] ** levels for x in "mkn"],
+        f"{name} is not a schedule of {scheme['name']} at {levels} levels",
     )
     for stage in entry["stages"]:
         require(sorted(stage) in (["maps"], ["products"]), f"{name}: a stage is neither linear nor of products")
@@ -290,7 +291,7 @@ def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) ->
 
 def check(path: str) -> None:
     body = json.loads(Path(path).read_text(encoding="utf-8"))
-    require(isinstance(body, dict) and body.get("format") == "bilinear-certificate/1", "this is no certificate of the format 1")
+    require(isinstance(body, dict) and body.get("format") == "bilinear-certificate/1", "this is not a certificate of the format 1")
     stated = body.pop("sha256")
     require(stated == digest(body, sort_keys=True), "the hash of the certificate is another: something was changed")
     print(f"{path}:")

@@ -275,6 +275,24 @@ def test_run_checks_on_the_cpu(shell: Shell) -> None:
     assert 0 < check["error"] < check["allowance"]
 
 
+def test_run_keeps_an_accuracy_or_refuses(shell: Shell) -> None:
+    """A bound is that of the check; strassen's probable error is 1.4 times the classical multiply's, twice that at two levels."""
+    shape = ("--shape", "64", "--device", "cpu", "--dtype", "float32")
+    for accuracy, types in (("1", "float32,complex64"), ("twice", "float32")):
+        found = shell.json("run", "strassen", *shape, "--dtype", types, "--accuracy", accuracy)
+        assert all(check["passed"] and (accuracy == "twice" or check["allowance"] <= 1) for check in found)
+    for levels, accuracy, what in (
+        ("1", "1e-9", "E519]: strassen, 1 level in float32: its error bound"),
+        ("1", "classical", "E519]: strassen, 1 level in float32: its probable error"),
+        ("2", "twice", "E519]: strassen, 2 levels in float32: its probable error"),
+        ("1", "rough", "E543"),
+    ):
+        status, out, err = shell("run", "strassen", *shape, "--levels", levels, "--accuracy", accuracy)
+        assert status == 1 and not out and what in err
+    status, _, err = shell("run", "strassen", "--modulus", "7", "--accuracy", "1")
+    assert status == 1 and "E557" in err
+
+
 def test_run_multiplies_modulo_a_number(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, modulus, inputs in (("msmes", 65521, "restore"), ("walk_444_mod2", 2, "preserve"), ("strassen", 2**61 - 1, "preserve")):
         (check,) = shell.json("run", name, "--shape", "33,21,27", "--modulus", modulus)
@@ -417,9 +435,9 @@ def test_a_chain_without_times_says_so(shell: Shell) -> None:
 
 def test_what_is_no_chain_is_refused(shell: Shell) -> None:
     for words, message in (
-        (("--chain", "10x20"), "E504]: '10x20' is no chain"),
-        (("--chain", "10xax20"), "E504]: '10xax20' is no chain"),
-        (("--chain", "10x0x20"), "E504]: '10x0x20' is no chain"),
+        (("--chain", "10x20"), "E504]: '10x20' is not a chain"),
+        (("--chain", "10xax20"), "E504]: '10xax20' is not a chain"),
+        (("--chain", "10x0x20"), "E504]: '10x0x20' is not a chain"),
         (("--chain", "x".join(["2"] * 60)), "E550]: a chain of 59 matrices"),
         (("--chain", "10x20x30", "--shape", "4"), "E557]: --shape has no meaning with --chain"),
         (("--chain", "10x20x30", "--explain"), "E557]: --explain has no meaning with --chain"),

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("script", ["tables.py", "picture.py", "thesis.py", "tsm2_tables.py", "modes.py", "ranks.py"])
+@pytest.mark.parametrize("script", ["tables.py", "picture.py", "thesis.py", "tsm2_tables.py", "modes.py", "ranks.py", "house.py"])
 def test_figures_are_those_of_the_results(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / "benchmarks" / script, "--check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -111,10 +111,10 @@ STRANGE: list[tuple[Callable[[Path], object], str]] = [
     (lambda p: (p / "report.md").write_text("changed"), "report.md was changed since it was written"),
     (lambda p: (p / MANIFEST).write_bytes((p / MANIFEST).read_bytes() + b" "), "manifest.json was changed"),
     (lambda p: (p / "link").symlink_to("report.md"), "link is not named in manifest.json"),
-    (link_of_a_file, "src/a.cu is no regular file"),
+    (link_of_a_file, "src/a.cu is not a regular file"),
     (link_of_a_folder, "src is not named in manifest.json"),
-    (pipe_for_a_file, "report.md is no regular file"),
-    (folder_for_a_file, "report.md is no regular file"),
+    (pipe_for_a_file, "report.md is not a regular file"),
+    (folder_for_a_file, "report.md is not a regular file"),
 ]
 
 
@@ -140,14 +140,14 @@ def test_a_manifest_of_others_makes_no_output(tmp_path: Path, manifest: str) -> 
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
     (folder / MANIFEST).write_bytes(manifest.encode(errors="surrogateescape"))
-    assert refused(folder) == f"{folder} exists and is no earlier output"
+    assert refused(folder) == f"{folder} exists and is not an earlier output"
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: Path(path).symlink_to("/dev/zero"), os.mkdir])
 def test_a_manifest_that_is_no_file_makes_no_output(tmp_path: Path, make: Callable[[Path], None]) -> None:
     (tmp_path / "out").mkdir()
     make(tmp_path / "out" / MANIFEST)
-    assert refused(tmp_path / "out") == f"{tmp_path / 'out'} exists and is no earlier output"
+    assert refused(tmp_path / "out") == f"{tmp_path / 'out'} exists and is not an earlier output"
 
 
 def test_an_output_of_an_earlier_version_is_left_alone(place: Path) -> None:
@@ -157,7 +157,7 @@ def test_an_output_of_an_earlier_version_is_left_alone(place: Path) -> None:
 
 def test_a_file_and_a_folder_in_a_file_are_no_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
-    assert refused(tmp_path / "file") == f"{tmp_path / 'file'} exists and is no folder"
+    assert refused(tmp_path / "file") == f"{tmp_path / 'file'} exists and is not a folder"
     with pytest.raises(BilinearError, match="E611"):
         require_folder(tmp_path / "file" / "out")
 

@@ -61,7 +61,7 @@ def change_to_sparse_bases(scheme: Scheme, *, seed: int = 0) -> Scheme:
     their common sums. A scheme over Z becomes one over Q if its bases are not over Z. Raises `BilinearError`: E651 over Q[lambda], E652 if
     a matrix has too many blocks.
     """
-    if scheme.ring.is_approximate:
+    if scheme.ring.is_approximate or scheme.ring.has_zero_divisors:
         raise fail("E651", f"{scheme.name} is over {scheme.ring}, where few numbers have an inverse", "take an exact scheme")
     u, v, w = scheme.tables
     m, k, n = scheme.m, scheme.k, scheme.n

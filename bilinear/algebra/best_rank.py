@@ -1,4 +1,4 @@
-"""The best rank for a format that direct sums and tensor products of known schemes reach, and how to reach it."""
+"""The best rank that direct sums and tensor products of known schemes reach for a format, and the composition that reaches it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
+from bilinear.algebra.composition import TENSOR, Composition, Triple
 from bilinear.algebra.direct_sum import AXES
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.algebra.permute import permutations
-from bilinear.algebra.recipe import TENSOR, Recipe, Triple
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 
@@ -22,13 +22,15 @@ Progress = Callable[[int, int], None]
 """The number of formats done, and of all formats."""
 
 
-def best_recipes(shape: Triple, library: Iterable[tuple[str, Scheme]], progress: Progress = lambda done, of: None) -> dict[Triple, Recipe]:
-    """The best recipe for every format up to <m,k,n>, by dynamic programming.
+def best_compositions(
+    shape: Triple, library: Iterable[tuple[str, Scheme]], progress: Progress = lambda done, of: None
+) -> dict[Triple, Composition]:
+    """The best composition for every format up to <m,k,n>, by dynamic programming.
 
     A format is made by the classical scheme, by a scheme of the library (each with its expression in the language) in one of its six
     permutations, by two formats that split one dimension, or by two whose tensor product it is. The least rank wins; then the fewest
-    additions, which are those of the best recipes of the parts; then the fewest parts; then the earlier one, in the order above and in that
-    of the library. Raises `BilinearError` (E648) if there are too many formats.
+    additions, which are those of the best compositions of the parts; then the fewest parts; then the earlier one, in the order above and
+    in that of the library. Raises `BilinearError` (E648) if there are too many formats.
     """
     volume = math.prod(shape)
     if volume > MOST_FORMATS or max(shape) > MOST_SIZE:
@@ -36,10 +38,10 @@ def best_recipes(shape: Triple, library: Iterable[tuple[str, Scheme]], progress:
         note = f"at most {MOST_FORMATS} are searched, of at most {MOST_SIZE} blocks along a side"
         raise fail("E648", f"there are {volume} formats up to <{told}>", "ask for a smaller format", notes=(note,))
     known = _leaves(library, shape)
-    best: dict[Triple, Recipe] = {}
+    best: dict[Triple, Composition] = {}
     for done, (m, k, n) in enumerate(product(*(range(1, size + 1) for size in shape))):
         progress(done, volume)
-        found = Recipe(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
+        found = Composition(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
         for leaf in known.get((m, k, n), ()):
             found = min(found, leaf, key=_worth)
         for operator, left, right in _pairs((m, k, n), best):
@@ -50,12 +52,12 @@ def best_recipes(shape: Triple, library: Iterable[tuple[str, Scheme]], progress:
     return best
 
 
-def _worth(recipe: Recipe) -> Triple:
+def _worth(recipe: Composition) -> Triple:
     return recipe.rank, sum(recipe.additions), recipe.leaves
 
 
-def _pairs(shape: Triple, best: dict[Triple, Recipe]) -> Iterator[tuple[str, Recipe, Recipe]]:
-    """Every split of one dimension and every factorisation, by the best recipes of the parts; the larger part comes first."""
+def _pairs(shape: Triple, best: dict[Triple, Composition]) -> Iterator[tuple[str, Composition, Composition]]:
+    """Every split of one dimension and every factorisation, by the best compositions of the parts; the larger part comes first."""
     for axis, size in enumerate(shape):
         for small in range(1, size // 2 + 1):
             yield f"(+{AXES[axis]})", best[_resized(shape, axis, size - small)], best[_resized(shape, axis, small)]
@@ -64,19 +66,19 @@ def _pairs(shape: Triple, best: dict[Triple, Recipe]) -> Iterator[tuple[str, Rec
             yield TENSOR, best[m, k, n], best[shape[0] // m, shape[1] // k, shape[2] // n]
 
 
-def joined(operator: str, left: Recipe, right: Recipe) -> Recipe:
-    """The recipe of two parts, with the number of additions of `direct_sum` or `tensor`."""
+def joined(operator: str, left: Composition, right: Composition) -> Composition:
+    """The composition of two parts, with the number of additions of `direct_sum` or `tensor`."""
     leaves = left.leaves + right.leaves
     if operator == TENSOR:
         m, k, n = left.m * right.m, left.k * right.k, left.n * right.n
-        return Recipe(m, k, n, left.rank * right.rank, _tensor_additions(left, right), operator, (left, right), leaves=leaves)
+        return Composition(m, k, n, left.rank * right.rank, _tensor_additions(left, right), operator, (left, right), leaves=leaves)
     m, k, n = (x + y if operator[2] == axis else x for x, y, axis in zip(left.shape, right.shape, AXES, strict=True))
     a, b, c = (x + y for x, y in zip(left.additions, right.additions, strict=True))
     additions = (a, b, c + m * n if operator[2] == "k" else c)
-    return Recipe(m, k, n, left.rank + right.rank, additions, operator, (left, right), leaves=leaves)
+    return Composition(m, k, n, left.rank + right.rank, additions, operator, (left, right), leaves=leaves)
 
 
-def _tensor_additions(left: Recipe, right: Recipe) -> Triple:
+def _tensor_additions(left: Composition, right: Composition) -> Triple:
     """The additions of U, V and W when the factors run one after the other in the better order."""
 
     def cost(x: int, x_in: int, x_out: int, y: int, y_in: int, y_out: int) -> int:
@@ -90,7 +92,7 @@ def _tensor_additions(left: Recipe, right: Recipe) -> Triple:
     )
 
 
-def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Triple, list[Recipe]]:
+def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Triple, list[Composition]]:
     """The permutations of the schemes that fit, by format; only the schemes of least rank for each format."""
     least: dict[Triple, list[tuple[str, Scheme]]] = {}
     for text, scheme in library:
@@ -99,12 +101,12 @@ def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Trip
         if any(x > y for x, y in zip(shape, sorted(largest), strict=True)) or (rivals and rivals[0][1].rank < scheme.rank):
             continue
         least[shape] = [(text, scheme)] if not rivals or scheme.rank < rivals[0][1].rank else [*rivals, (text, scheme)]
-    found: dict[Triple, list[Recipe]] = {}
+    found: dict[Triple, list[Composition]] = {}
     for text, scheme in (entry for entries in least.values() for entry in entries):
         for expression, turned in _turned(text, scheme):
             plain = fold_bases(turned)
             additions = (plain.u.additions, plain.v.additions, plain.w.additions)
-            leaf = Recipe(turned.m, turned.k, turned.n, turned.rank, additions, text=expression, leaf=turned)
+            leaf = Composition(turned.m, turned.k, turned.n, turned.rank, additions, text=expression, leaf=turned)
             found.setdefault((turned.m, turned.k, turned.n), []).append(leaf)
     return found
 

@@ -29,7 +29,7 @@ def joined_ring(first: Scheme, second: Scheme) -> Ring:
         if lies_over(first, ring) and lies_over(second, ring):
             return ring
     message = f"{first.name} is over {first.ring} and {second.name} over {second.ring}, and neither ring holds both"
-    raise fail("E640", message, "compose schemes over one ring; what is over Z lies over every ring")
+    raise fail("E640", message, "compose schemes over one ring; a scheme over Z lies over every ring")
 
 
 def maps_of(scheme: Scheme) -> tuple[LinearMap, ...]:
@@ -60,7 +60,7 @@ def reciprocal(value: Coefficient, ring: Ring) -> Coefficient:
         return exact(1 / Fraction(value))
     root = square(ring.generator)
     if root is None:
-        raise ZeroDivisionError(f"1/({value}) is no polynomial in {ring.generator}")
+        raise ZeroDivisionError(f"1/({value}) is not a polynomial in {ring.generator}")
     parts = dict(value.terms)
     a, b = parts.get((), Fraction(0)), parts[((ring.generator, 1),)]
     return (-value + 2 * a) / (a * a - root * b * b)

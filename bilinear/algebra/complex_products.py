@@ -9,6 +9,7 @@ from bilinear.algebra.maps import kronecker
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.complex_scheme import ComplexScheme
 from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
 NAME = "complex3"
@@ -25,8 +26,16 @@ def three_products(conjugated: str = "") -> BilinearAlgorithm:
     return _of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
 
 
+def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
+    """Two products modulo an odd p with a root of -1: of x + root y and of x - root y, which are conjugates."""
+    factors = LinearMap(2, (((0, 1), (1, root)), ((0, 1), (1, -root))))
+    half, quotient = pow(2, -1, p), pow(2 * root, -1, p)
+    w = LinearMap(2, (((0, half), (1, half)), ((0, quotient), (1, -quotient))))
+    return _of_conjugates(BilinearAlgorithm("complex2", complex_product(), factors, factors, w, Ring(f"Z/{p}")), conjugated)
+
+
 def complex_scheme(block: Scheme, conjugated: str = "") -> ComplexScheme:
-    """Three real products (x) a block scheme: its sums are formed of the parts' sums, or theirs of its, whichever takes fewer additions."""
+    """Three real products (x) a block scheme; sums of parts and sums of blocks are formed in the order with fewer additions."""
     three, block = three_products(conjugated), on_blocks(block)
     u, v, w = (kronecker(x, y) for x, y in ((three.u, block.u), (three.v, block.v), (three.w, block.w)))
     return ComplexScheme(block, u, v, w, conjugated)
@@ -41,7 +50,7 @@ def four_products(conjugated: str = "") -> BilinearAlgorithm:
 
 
 def _of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
-    """The algorithm on the conjugates of the operands that are named: the imaginary part with the other sign in every factor."""
+    """The algorithm on the conjugates of the named operands: imaginary parts change their sign in every factor."""
     u, v = (_turned(linear) if letter in conjugated else linear for letter, linear in zip("AB", (algorithm.u, algorithm.v), strict=True))
     return replace(algorithm, target=complex_product(conjugated), u=u, v=v)
 

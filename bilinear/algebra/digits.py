@@ -13,7 +13,7 @@ from bilinear.ir.scheme import Scheme
 
 
 def tensor_digits(outer: AnyScheme, inner: AnyScheme) -> DigitScheme:
-    """The tensor product of a block scheme and a digit scheme: what stands left of the digits is added up before numbers are cut.
+    """The tensor product of a block scheme and a digit scheme: sums of a block scheme on the left are formed before numbers are cut.
 
     Raises `BilinearError`: E236 if both are digit schemes, if the block scheme is inside of floating-point digits, whose sums would be
     rounded, or if it does not hold for real numbers; E641 if the scheme grows too large.

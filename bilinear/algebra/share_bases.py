@@ -1,7 +1,7 @@
-"""Starts from linear dependencies: a few rows become a basis in which the others are short; the greedy program shares sums of both parts.
+"""Starts from linear dependencies: a few rows become a basis, over which the others are short; a greedy program shares their sums.
 
-Rows that depend on others are re-used so by Dumas, Pernet and Sedoglavic (2024), too. Which rows, and which inputs, make the basis is found
-by exchanges, one vector of the basis at a time, as in the simplex method.
+Dumas, Pernet and Sedoglavic (2024) re-use rows that depend on others in this way, too. Exchanges of one vector at a time, as in the simplex
+method, find the rows and inputs that form the basis.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from bilinear.algebra.share_values import DIGIT, LARGEST, Made, Pair, pack, unpa
 EXCHANGES = 1500
 """Exchanges that are tried for one basis."""
 LOOSEST = 12
-"""The most terms that the first exchanges may add; the last ones may add none."""
+"""The most terms that the first exchanges may add; the limit falls to none at the end."""
 
 
 def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Random, budget: Budget) -> tuple[Made, set[Pair]] | None:
-    """The values of a program of these packed rows by way of a basis, and the pairs of coefficients that it uses.
+    """The values of a program that computes these packed rows through a basis, and the pairs of coefficients that it uses.
 
     The generator chooses the exchanges and breaks ties. None if coefficients over the basis are too large to be packed.
     """
@@ -43,7 +43,7 @@ def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Rando
 
 
 class _Basis:
-    """Rows and inputs, all as combinations of those that are the basis; the number of terms is to fall."""
+    """Rows and inputs as combinations of a basis of them; exchanges lower the number of terms."""
 
     def __init__(self, rows: Sequence[int], inputs: int, budget: Budget) -> None:
         self.wanted = len(rows)
@@ -66,7 +66,7 @@ class _Basis:
         return found
 
     def try_exchange(self, generator: random.Random, slack: int) -> None:
-        """Let a vector take the place of one of the basis if that adds at most a random number of terms up to `slack`."""
+        """Exchange a vector of the basis if that adds at most a random number of terms, up to `slack`."""
         new = generator.randrange(len(self.over))
         row = self.over[new]
         if len(row) < 2:

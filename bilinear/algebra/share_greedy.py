@@ -15,7 +15,7 @@ Key = tuple[int, int, int, int]
 
 
 def most_common_pairs(rows: Sequence[int], nodes: Sequence[int], generator: random.Random) -> tuple[Made, set[Pair]]:
-    """The values that a greedy program of these rows, packed over given values, makes, and the pairs of coefficients that it uses.
+    """The values of a greedy program for these rows, packed over given values, and the pairs of coefficients that it uses.
 
     If p * v + q * w = m * x, any two of p, q and m are such a pair, in both orders and with both signs. The generator breaks ties. Nothing
     cancels: every term of a row is added once.

@@ -1,9 +1,9 @@
 """Search for few sums: a walk through sets of values from which the wanted sums can be built, two values at a time.
 
-A program is represented by the set of its values, up to sign. Everything that two known values can make is made from them, so all ways to
-form a sum are considered at once, cancellations included. The values beyond the wanted ones are extras: they are what the program costs
-above the minimum. A step removes one extra. If the rest can still be reached, an addition is saved; otherwise the step looks for another
-extra to replace it. After many steps without success one extra is added, and the walk continues from there.
+A program is represented by the set of its values, up to sign. All sums of two known values are formed, so all ways to form a sum are
+considered at once, cancellations included. The values beyond the wanted ones are extras: their number is the cost above the minimum. A step
+removes one extra. If the rest can still be reached, an addition is saved; otherwise the step looks for another extra to replace it. After
+many steps without success one extra is added, and the walk continues from there.
 
 The distance-based heuristics for circuits over GF(2) (Boyar, Peralta 2010), greedy potential (Martensson, Wagner 2024), and the re-use of
 dependent rows (Dumas, Pernet, Sedoglavic 2024) look for the same sums one after another.
@@ -95,7 +95,7 @@ class Walk:
         return best
 
     def is_least(self, made: Made) -> bool:
-        """True if it is proved that no program that adds or subtracts two values at a time is shorter.
+        """True if provably no program that adds or subtracts two values at a time is shorter.
 
         With no extras the program is minimal. With one, the walk has tried to do without it; with two, whether one would do. A search that
         was cut short has tried neither.
@@ -129,7 +129,7 @@ class Walk:
         return {x for number, v in enumerate(values) for w in values[:number] for x in self._sums(v, w)}
 
     def _reach(self, known: set[int], fresh: Iterable[int], left: dict[int, None]) -> Made:
-        """What can be made among `left` from the fresh and known values; it is moved from `left` to `known`.
+        """The values among `left` that can be made from the fresh and known values; they move from `left` to `known`.
 
         If the budget is spent, some values may be missed.
         """
@@ -165,7 +165,7 @@ class Walk:
         return best
 
     def _needed(self, made: Made) -> Made:
-        """The values without those that can be spared."""
+        """The values without those that are not needed."""
         extras = self._extras(made)
         for extra in self.random.sample(extras, len(extras)):
             if self.budget.is_spent:
@@ -176,7 +176,7 @@ class Walk:
         return made
 
     def _without(self, made: Made, gone: int) -> tuple[Made, dict[int, None]]:
-        """What can be made without a value, and what cannot."""
+        """The values that can be made without a value, and those that cannot."""
         lost = {gone: None}
         for value, (v, w) in made.items():
             if v in lost or w in lost:

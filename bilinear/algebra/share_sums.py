@@ -28,17 +28,17 @@ WORK = 10_000_000
 """The default number of sums of two values to try: at most about ten seconds."""
 GREEDY_STARTS = 8
 BASES = 12
-"""Bases that are tried where rows have coefficients other than 1 and -1."""
+"""The number of bases tried if rows have coefficients other than 1 and -1."""
 MOST_PAIRS = 24
 """The most pairs of coefficients; if a map has more, its rows are packed over multiples of the inputs."""
 
 
 @dataclass(frozen=True)
 class Shared:
-    """A scheme with shared sums. For U, V and W, `least` says whether fewer sums and differences are proved impossible.
+    """A scheme with shared sums. `least` says for each of U, V and W whether fewer sums and differences are proved impossible.
 
-    `work` is the number of sums of two values tried. If the time limit cut the search (`was_cut`), the result depends on the machine; else
-    only on the seed and the work allowed.
+    `work` is the number of sums of two values tried. The result depends only on the seed and the work allowed, unless the time limit cut
+    the search (`was_cut`); then it depends on the machine.
     """
 
     scheme: Scheme
@@ -69,7 +69,7 @@ def share_sums(
     tries: int = 1,
     progress: Callable[[Progress], None] = lambda state: None,
 ) -> Shared:
-    """The scheme with programs of few additions and then few scalings; never more additions than it came with.
+    """The scheme with programs of few additions, then few scalings, and never more additions than before.
 
     `work` bounds the search, and the result depends only on it, the `seed` and the number of `tries`; a limit in `seconds` for all of them
     can only cut the search short. Each further try has the next seed and as much work, and the best program of each map is kept. Bases,
@@ -77,7 +77,7 @@ def share_sums(
     option is invalid.
     """
     if work < 1 or tries < 1 or not seconds > 0:
-        raise fail("E650", f"work={work}, tries={tries}, seconds={seconds:g}: a search needs some of each")
+        raise fail("E650", f"work={work}, tries={tries}, seconds={seconds:g}: each must be positive")
     deadline = time.monotonic() + seconds
     best = _share(scheme, seed, work, deadline, progress)
     for more in range(1, tries):

@@ -1,9 +1,9 @@
 """Error bounds for fast multiplies in floating point: some hold for all data, others with a stated confidence.
 
 Errors are in units of max|A| * max|B| and of the unit roundoff u (2**-24 in float32, 2**-53 in float64), for C = alpha*A*B + beta*C with
-alpha = 1 unless stated. The bounds assume that nothing overflows or underflows. Where elements are computed in a wider type than they are
-stored in, u is that of an operation whose result is stored, and `summed` the finer one of the sums in leaf products, which are not stored
-(`Element.roundoffs`); without it they are the same.
+alpha = 1 unless stated. The bounds assume that nothing overflows or underflows. If elements are computed in a wider type than they are
+stored in, u belongs to operations whose result is stored, and the finer `summed` to sums in leaf products, which are not stored
+(`Element.roundoffs`). Without `summed` both are the same.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def classical_bound(inner: int, unit_roundoff: float, summed: float | None = Non
 def run_error_bound(schedule: Schedule, inner: int, unit_roundoff: float, summed: float | None = None) -> ErrorBound:
     """The same bound for one schedule as it runs, in place or not; the schedule is run on bounds (see `rounding_trace`).
 
-    That of complex matrices bounds each real and each imaginary part, in units of the largest magnitudes of such parts.
+    For complex matrices it bounds each real and each imaginary part, in units of the largest magnitudes of such parts.
     """
     u, leaf = unit_roundoff, inner // schedule.k
     fine = u if summed is None else summed

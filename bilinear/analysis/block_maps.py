@@ -68,7 +68,7 @@ def is_plain(terms: Form) -> bool:
 
 
 def _renamed(terms: Form, numbers: Sequence[int]) -> Form:
-    """A form with its values numbered anew; two of them may get one number."""
+    """A form with renumbered values; two of them may get the same number."""
     if len(terms) == 1:
         ((index, coefficient),) = terms
         return ((numbers[index], coefficient),)
@@ -77,7 +77,7 @@ def _renamed(terms: Form, numbers: Sequence[int]) -> Form:
 
 
 def _closed_up(terms: Form, numbers: Mapping[int, int] | Sequence[int]) -> Form:
-    """A form with its values numbered anew, in the same order."""
+    """A form with renumbered values, in the same order."""
     return tuple([(numbers[index], coefficient) for index, coefficient in terms])
 
 
@@ -88,7 +88,7 @@ def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:
 
 
 def part_of(block_map: BlockMap, rows: Sequence[int], steps: Sequence[int]) -> BlockMap:
-    """The map restricted to these outputs, which need no other steps than these, without what they do not need."""
+    """The map restricted to these outputs and steps, which suffice for them, without the sources that they do not need."""
     old = block_map.map
     needed = {index for row in rows for index, _ in old.outputs[row]}
     for i in reversed(steps):

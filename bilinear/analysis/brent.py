@@ -2,7 +2,7 @@
 
 A scheme with tables U (r x mk), V (r x kn) and W (mn x r) multiplies exactly if and only if, for every block of C, the sum over the
 products p of W[., p] * (U[p] kron V[p]) is that block's row of the tensor (Brent 1970). The difference is the residual. It is computed in
-the integers of `integer_tables`, for a large scheme by matrix products (`brent_matrices`).
+integers (`integer_tables`), for large schemes by matrix products (`brent_matrices`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ EXACT = 2**53
 FEW_TERMS = 200_000
 """Fewer products of coefficients than this are added up one by one, in a few hundredths of a second."""
 WORTH = 500
-"""So many multiplications of a matrix product take as long as one product of coefficients that is added by itself."""
+"""This many multiplications of a matrix product take as long as adding one product of coefficients by itself."""
 MOST_MULTIPLICATIONS = 2 * 10**10
 """The most multiplications in all matrix products; they take a few seconds."""
 MOST_ENTRIES = 2**25
@@ -23,7 +23,7 @@ MOST_ENTRIES = 2**25
 
 
 def goes_by_matrices(tables: Integers, blocks: tuple[int, int], terms: int) -> bool:
-    """True if matrix products give the residual exactly, soon, and sooner than single products of coefficients, of which it has `terms`.
+    """True if matrix products give the residual exactly, soon, and sooner than `terms` single products of coefficients.
 
     `blocks` are the numbers of blocks of A and of B.
     """

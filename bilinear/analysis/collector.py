@@ -1,4 +1,4 @@
-"""Python's collector of cycles, paused: it walks over all objects again and again while millions of tuples are made, none in a cycle."""
+"""Pause Python's collector of cycles: while millions of tuples are made, it walks over all objects again and again, and finds no cycle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def uncollected(function: Callable[P, T]) -> Callable[P, T]:
-    """The function with the collector of cycles paused while it runs, and going on afterwards, also after an exception.
+    """The function with the collector of cycles paused while it runs; the collector goes on afterwards, also after an exception.
 
-    A collector that is off already stays off. What is unreachable and not in a cycle is freed at once, as ever.
+    A collector that is off stays off. Objects outside cycles are freed at once, as always.
     """
 
     @wraps(function)

@@ -1,4 +1,4 @@
-"""Error bounds of complex products by real ones, part by part: what three products cost beside four.
+"""Error bounds of complex products by real ones, part by part: three products compared with four.
 
 Let A = A1 + i A2, B = B1 + i B2 with inner dimension K, and gamma_n = n u / (1 - n u). For products summed classically, in any order,
 
@@ -6,9 +6,9 @@ Let A = A1 + i A2, B = B1 + i B2 with inner dimension K, and gamma_n = n u / (1 
     three products: |real error|      <= gamma_(K+1) (|A1||B1| + |A2||B2|)
                     |imaginary error| <= gamma_(K+4) ((|A1| + |A2|)(|B1| + |B2|) + |A1||B1| + |A2||B2|)
 
-A term of the third product carries the roundings of two sums, of K operations, and of the two subtractions: K + 4. So the imaginary part
-is as accurate as the largest parts of a row of A and a column of B allow, and not as its own: if A2 and B2 are tiny, most of it may be
-lost. By norm there is no such loss. Source: N. J. Higham, *Stability of a method for multiplying complex matrices with three real matrix
+A term of the third product carries the roundings of two sums, of K operations, and of the two subtractions: K + 4. So the error of the
+imaginary part is relative to the largest parts of a row of A and a column of B: if A2 and B2 are tiny, most of it may be lost. By norm
+there is no such loss. Source: N. J. Higham, *Stability of a method for multiplying complex matrices with three real matrix
 multiplications*, SIAM J. Matrix Anal. Appl. 13, 1992, pages 681 to 687, equations (2.4) to (2.7).
 
 Fast products have bounds by norm alone; `analysis.accuracy.run_error_bound` traces those of a whole schedule.

@@ -1,7 +1,7 @@
-"""Error bounds of products of floating-point digits: cutting, sums in a unit that cuts off, promotion, block levels (docs/digits.md).
+"""Error bounds of products of floating-point digits: cutting, sums in a unit that truncates, promotion, block levels (docs/digits.md).
 
-A certain bound holds for all data whose digits neither overflow nor are Inf or NaN. A probable error is the one by norm, |C' - AB| / |AB|
-in the Frobenius norm, that independent centred data show.
+A certain bound holds for all data whose digits neither overflow nor are Inf or NaN. A probable error is the error by norm, |C' - AB| / |AB|
+in the Frobenius norm, for independent centred data.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from bilinear.ir.scheme import Scheme
 LARGEST_EXPONENT = 126
 """A scale of floating-point digits is at most 2^126."""
 CUT_OFF = 2.0**-23
-"""The largest relative error of cutting a float32 off behind its 24 bits."""
+"""The largest relative error of truncating to the 24 bits of a float32."""
 ROUNDED = 0.393
 """The root mean square of a rounding error, in units of u times that of the numbers: sqrt(1/3) * sqrt(2 ln(2) / 3)."""
 SHRUNK = 1 / 3
-"""By how much cutting off shrinks a number on average, in units of `CUT_OFF`: half of the last place, 2/3 of that bound."""
+"""How much truncation shrinks a number on average, in units of `CUT_OFF`: half of the last place, 2/3 of that bound."""
 SPREAD = 0.196
-"""The root mean square by which cutting off varies around this mean: sqrt(1/12) * sqrt(2 ln(2) / 3)."""
+"""The root mean square of truncation around this mean: sqrt(1/12) * sqrt(2 ln(2) / 3)."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """How a matrix unit adds: the old sum and `terms` products at once, all cut off behind `bits` bits of the largest, then to float32.
+    """How a matrix unit adds: it truncates the old sum and `terms` products to `bits` bits of the largest, adds, and truncates to float32.
 
-    24 is the least number of bits that any unit with float32 sums keeps; a certain bound takes these.
+    Every unit with float32 sums keeps at least 24 bits; a certain bound assumes 24.
     """
 
     terms: int = 16
@@ -53,8 +53,8 @@ class Unit:
 class Summation:
     """How products of digits are added up.
 
-    Those of both first digits stay in the unit for `chunk` terms of K, and the sums of chunks are added up in float32, rounded to nearest.
-    All others have a `separate` sum in the unit, for all of K, which is added last; or they are in the same sums, in any order.
+    Products of two first digits stay in the unit for `chunk` terms of K, and the sums of chunks are added up in float32, rounded to
+    nearest. All other products have a `separate` sum in the unit, for all of K, which is added last, or share the same sums in any order.
     """
 
     chunk: int = 256
@@ -90,8 +90,8 @@ class DigitBound:
 def digit_bound(scheme: DigitScheme, inner: int, summation: Summation | None = None, headroom: int = 0) -> DigitBound:
     """The certain bound of a product over K = `inner` by floating-point digits, without block levels.
 
-    `headroom` is the number of bits by which the scales stay below what the largest digit could be, for sums of blocks that are cut with
-    the scales of the blocks. Raises `ValueError` if a product multiplies sums of digits, whose rounding is not known.
+    `headroom` is the number of bits by which scales are smaller than the largest digit allows, so that sums of blocks can be cut with the
+    scales of the blocks. Raises `ValueError` if a product multiplies sums of digits, whose rounding is not known.
     """
     representation, how, u = scheme.representation, summation or Summation(), FLOAT32.unit_roundoff
     computed, dropped = products_of_digits(scheme)
@@ -150,7 +150,8 @@ def block_bound(
 def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None = None, levels: int = 1) -> float:
     """The probable error by norm of floating-point digits, below `levels` levels of the block scheme above them (if there is one).
 
-    Cutting off in the unit shrinks a sum, alike for all products, so that this part is not amplified by a block scheme; what varies is.
+    Truncation in the unit shrinks all products by the same part on average. A block scheme does not amplify this part, only the variation
+    around it.
     """
     representation, how = scheme.representation, summation or Summation()
     block, u = scheme.above, FLOAT32.unit_roundoff
@@ -170,17 +171,21 @@ def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None
 
 
 def block_variance(block: Scheme, levels: int, leaf: float, unit_roundoff: float) -> float:
-    """The variance of the error by norm above leaf products with this one: amplified by every level, and the roundings of the sums.
+    """The variance of the error by norm above leaf products of this variance: levels amplify it and add the roundings of their sums."""
+    rounded = (ROUNDED * unit_roundoff) ** 2
+    return norm_growth(block) ** (2 * levels) * (leaf + rounded * levels * roundings(block))
+
+
+def roundings(block: Scheme) -> float:
+    """The roundings that the sums of a level add to the variance of an error, in units of those of one sum.
 
     On average a partial sum in a chain of additions has half of the chain's variance.
     """
-    left, right, out = (levels * side.depth / 2 for side in sides(block))
-    rounded = (ROUNDED * unit_roundoff) ** 2
-    return norm_growth(block) ** (2 * levels) * (leaf + rounded * (left + right + out))
+    return sum(side.depth / 2 for side in sides(block))
 
 
 def norm_growth(block: Scheme) -> float:
-    """By how much one level amplifies errors by norm that are independent from product to product; 1 for the classical scheme.
+    """The factor by which one level amplifies errors by norm that are independent from product to product; 1 for the classical scheme.
 
     The root of the mean over the blocks of C of sum over products w^2 |u|_2^2 |v|_2^2 / k, for independent centred blocks.
     """
@@ -214,8 +219,8 @@ def products_of_digits(scheme: DigitScheme) -> tuple[tuple[tuple[int, int], ...]
 def digit_sizes(representation: Representation) -> tuple[float, ...]:
     """The largest size of each digit times its power of lambda, relative to |x|, above the smallest numbers of the type.
 
-    What is left after d digits of q bits is at most 2^(1 - d(q + 1)) |x| if they are rounded, because a sign is one more bit, and below
-    2^(1 - dq) |x| if they are truncated; a digit is at most what was left before it.
+    The remainder after d digits of q bits is at most 2^(1 - d(q + 1)) |x| if they are rounded, because a sign is one more bit, and below
+    2^(1 - dq) |x| if they are truncated. A digit is at most the remainder before it.
     """
     assert representation.digit is not None
     q = representation.digit.significand + representation.rounded
@@ -237,12 +242,12 @@ def smallest_part(representation: Representation) -> float:
 
 
 def probable_sizes(representation: Representation) -> tuple[float, ...]:
-    """The root mean square of each digit times its power of lambda, relative to that of x: what is left is evenly spread."""
+    """The root mean square of each digit times its power of lambda, relative to that of x, for uniform remainders."""
     return 1.0, *(ROUNDED * size for size in digit_sizes(representation)[1:])
 
 
 def probable_part(representation: Representation) -> float:
-    """The root mean square of what no digit holds, relative to that of x."""
+    """The root mean square of the last remainder, relative to that of x."""
     return ROUNDED * cutting_error(representation)
 
 
@@ -252,7 +257,7 @@ def _half_of_smallest(representation: Representation) -> float:
 
 
 def cut_off(terms: int, unit: Unit) -> tuple[float, float]:
-    """By how much a sum of random terms in the unit shrinks, relative to itself, and the variance around that.
+    """How much a sum of random terms in the unit shrinks, relative to itself, and the variance around this mean.
 
     The n partial sums are a random walk: the i-th has the variance i and the covariance i with the whole, in units of one step.
     """
@@ -263,5 +268,5 @@ def cut_off(terms: int, unit: Unit) -> tuple[float, float]:
 
 
 def _both(first: float, second: float) -> float:
-    """The relative error of two that follow each other: (1 + first) * (1 + second) - 1."""
+    """The relative error of two successive ones: (1 + first) * (1 + second) - 1."""
     return first + second + first * second

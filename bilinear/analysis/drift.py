@@ -19,7 +19,7 @@ class BlockDrift:
     """How far a restored block may be from its original, elementwise.
 
     |restored - original| <= u * sum of weight * max|block met| + e * sum of the losses whose block is not all zeros, where e is the
-    smallest subnormal number: what a multiplication with a fraction loses where it underflows. Sums lose nothing there.
+    smallest subnormal number. Losses come from multiplications with fractions that underflow; sums lose nothing.
     """
 
     block: Block
@@ -41,8 +41,8 @@ class BlockDrift:
 class DriftBound:
     """The drift of one call for every block of A and B that the schedule restores; `lost` lists those that it does not.
 
-    It holds if nothing overflows: `growth` is the largest ratio of a value in A or B to the largest entry that it is made of. Infinite if a
-    coefficient is not a normal number of float32; then nothing can be said.
+    It holds if nothing overflows: `growth` is the largest ratio of a value in A or B to the largest entry that it is made of. It is
+    infinite if a coefficient is not a normal number of float32; then there is no bound.
     """
 
     blocks: tuple[BlockDrift, ...]
@@ -64,8 +64,7 @@ def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF, sum
 
     The schedule runs on exact forms. Each sum of t terms adds a local error of at most gamma_t * sum |c| * |computed value|. Later steps
     propagate it linearly with exact coefficients, so errors that the schedule itself subtracts again cancel here too. A block that is never
-    written, or only copied, does not drift. `summed` is that of `rounding_trace`. Raises `ValueError` for a schedule that
-    scales for itself.
+    written, or only copied, does not drift. `summed` is as in `rounding_trace`. Raises `ValueError` for a schedule with explicit scaling.
     """
     trace = Trace.of(schedule, unit_roundoff, summed=summed)
     blocks: list[BlockDrift] = []

@@ -1,7 +1,7 @@
-"""Equal groups: what consecutive linear stages do many times over, on other blocks each time.
+"""Equal groups: work that consecutive linear stages repeat on other blocks.
 
-Levels are Kronecker products, so a stage of several levels is one small map on very many blocks. Whatever holds for one group of blocks
-that no other group reads or writes holds for all groups that are equal to it up to the names of the blocks.
+Levels are Kronecker products, so a stage of several levels is one small map on very many blocks. A result about one group of blocks that no
+other group reads or writes holds for all groups that are equal up to the names of their blocks.
 """
 
 from __future__ import annotations

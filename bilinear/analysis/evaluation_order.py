@@ -1,7 +1,7 @@
 """Evaluation order of a linear map: every input is read once, and few values are live at a time.
 
 The order is greedy. A value dies when its last reader has used it. The next value to die is the one whose readers, with everything they
-need, leave the fewest values live. Whatever can be formed without another live value is formed at once.
+need, leave the fewest values live. Values that can be formed without another live value are formed at once.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Order:
         self.lacks = [dict.fromkeys(terms) for terms in self.forms]
         for output, value in enumerate(own):
             if value in used:
-                self.lacks[self.steps + output].setdefault(value)  # wait for it, although it is not added
+                self.lacks[self.steps + output].setdefault(value)  # they wait for it, although it is not added
         self.readers: dict[int, dict[int, None]] = {value: {} for value in range(self.inputs + self.steps)}
         for number, lacking in enumerate(self.lacks):
             for value in lacking:
@@ -109,7 +109,7 @@ class _Order:
 
     @property
     def live(self) -> int:
-        """The number of values that are held to be added to a form, and of begun forms that lack something."""
+        """The number of values held for forms that still lack them, and of begun forms."""
         held = sum(1 for value in self.held if any(value in self.forms[number] for number in self.readers[value]))
         return held + sum(1 for number in self.begun if self.lacks[number])
 

@@ -20,7 +20,7 @@ class Operations(NamedTuple):
         return Operations(self.multiplications + other.multiplications, self.additions + other.additions)
 
     def times(self, count: int | Fraction) -> Operations:
-        """So many of them."""
+        """The counts times this number."""
         return Operations(self.multiplications * count, self.additions * count)
 
 
@@ -33,7 +33,7 @@ def product(m: int, k: int, n: int) -> Operations:
 
 
 def by_halving(n: int, k: int) -> Operations:
-    """A*A^T of n x k blocks, n a power of 2: rows halved down to one block, `product` beside the diagonal, a triangle on it."""
+    """A*A^T of n x k blocks, n a power of 2: rows are halved down to one block; `product` off the diagonal, a triangle on it."""
     if n == 1:
         return Operations(Fraction(k, 2), Fraction(0))
     return by_halving(n // 2, k).times(2) + product(n // 2, k, n // 2)

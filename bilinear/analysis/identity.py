@@ -19,8 +19,8 @@ def scheme_hash(scheme: Scheme) -> str:
 def schedule_hash(schedule: AnySchedule) -> str:
     """SHA-256 of the grid, the workspaces, the stages with exact coefficients, and the scaling of the schedule.
 
-    A product that overwrites is marked. Which write of a block of C keeps beta times its old value is not hashed: it is the first one in
-    the order of the stages. What a map keeps is not hashed either: it adds to C unless the schedule overwrites C.
+    Products that overwrite are marked. The write of a block of C that keeps beta times its old value is not marked, because it is always
+    the first one in the order of the stages; nor is what a map keeps, because it adds to C unless the schedule overwrites C.
     """
     stages: list[object] = []
     for stage in schedule.stages:

@@ -32,7 +32,7 @@ class IntegerRange:
     def largest(self, size: int, depth: int, rest: int, alpha: int, beta: int) -> int:
         """The largest numerator over `denominator` if no element of A, B and C exceeds `size`.
 
-        `depth` is the inner extent of a block; `rest` is the part of K that a plain product takes.
+        `depth` is the inner extent of a block; `rest` is the part of K that a plain product computes.
         """
         products = (depth * self.result + rest) * size * size
         return self.denominator * ((self.left + self.right) * size + max(1, abs(alpha)) * products + abs(beta) * size)
@@ -120,7 +120,7 @@ class _Run:
         return total
 
     def _plus(self, x: _Content, y: _Content, coefficient: Coefficient) -> _Content:
-        """x + coefficient * y as a kernel forms it: first the term, then the sum. What is formed anew is looked at."""
+        """x + coefficient * y as a kernel forms it: first the term, then the sum. Both update the bounds."""
         factor = rational(coefficient)
         term = y if factor == 1 else _Content({s: c * factor.numerator for s, c in y.terms.items()}, y.denominator * factor.denominator)
         if abs(factor) != 1:

@@ -20,7 +20,7 @@ LARGEST_SUM = 2**63 - 1
 """The largest number of int64, in which finished sums of floats are added up."""
 MOST_PIECES = 3
 PASS = 50
-"""What taking a finished sum of floats into the sum of integers costs, in terms of a sum of doubles: a few passes over memory."""
+"""The cost of adding a finished sum of floats to the sum of integers, in terms of a sum of doubles: a few passes over memory."""
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,16 @@ class ModularWay:
 
     @property
     def most_chunks(self) -> int:
-        """The sums of floats that a sum of integers takes, beside a number below p, before it is reduced modulo p."""
+        """The sums of floats that can be added to a number below p before the sum of integers is reduced modulo p."""
         return (LARGEST_SUM - (self.modulus - 1)) >> self.element.significand
 
     def cost(self, inner: int) -> float:
-        """What an element of the product over `inner` terms costs, in terms of a sum of doubles."""
+        """The cost of an element of the product over `inner` terms, in terms of a sum of doubles."""
         weight = self.element.bytes / FLOAT64.bytes
         return len(self.pairs) * (inner * weight + ceil(inner / self.chunk) * PASS)
 
     def powers(self) -> Iterator[tuple[tuple[int, int], ...]]:
-        """For each power of 2^width, from the lowest: the products that it is made of, and their signs."""
+        """For each power of 2^width, from the lowest: the products that make its coefficient, and their signs."""
         signs: list[dict[int, int]] = [{} for _ in range(2 * self.pieces - 1)]
         for number, (i, j) in enumerate(self.pairs):
             signs[i + j][number] = 1
@@ -97,7 +97,7 @@ def _width(size: int, pieces: int) -> int:
 
 
 def _sizes(size: int, pieces: int, width: int) -> tuple[int, ...]:
-    """The largest magnitude of each piece of a number of at most `size`: -2^(w-1) <= d < 2^(w-1), and the last piece is what is left."""
+    """The largest magnitude of each piece of a number of at most `size`: -2^(w-1) <= d < 2^(w-1), and the last piece is the rest."""
     found = []
     for _ in range(pieces - 1):
         found.append(min(size, 2 ** (width - 1)))

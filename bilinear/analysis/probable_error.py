@@ -31,8 +31,8 @@ def probable_error(
     in quadrature. For centred data the bound is proportional to K, which is sqrt(K) * u relative to an entry of C. The confidence covers
     all m * n entries together.
 
-    `fine` is the unit roundoff in a leaf's sum, in units of u. Below 1, elements are stored in another type than they are computed in, and
-    the sum is rounded once more where it is stored.
+    `fine` is the unit roundoff in a leaf's sum, in units of u. If it is below 1, elements are computed in a wider type than they are stored
+    in, and the sum is rounded once more when it is stored.
     """
     m, k, n = shape
     leaf = k // scheme.k**levels
@@ -62,7 +62,7 @@ def deviations(entries: int, confidence: float) -> float:
 
 
 def _random(depth: int, fine: float) -> float:
-    """The sum of the second moments of the partial sums, of the products, and of what is stored, for centred terms."""
+    """The sum of the second moments of the partial sums, of the products, and of the stored result, for centred terms."""
     return depth * (depth + 3) / 2 * fine**2 + (depth if fine < 1 else 0)
 
 

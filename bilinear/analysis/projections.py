@@ -1,4 +1,4 @@
-"""What the length of a few random projections says about the length of what was projected (docs/checking.md)."""
+"""Bounds of a norm from the norms of a few random projections (docs/checking.md)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from math import ceil, e, log, log2, pi, sqrt
 BITS = 8
 """A random entry is one of the 2^BITS odd integers between -2^BITS and 2^BITS, all equally likely."""
 GRAIN = 4.0**-BITS
-"""What is lost because entries lie on a grid: the variance of a cell of it, as a fraction of that of a continuous entry."""
+"""The loss because entries lie on a grid: the variance of a cell as a fraction of that of a continuous entry."""
 DENSITY = pi * e / 3
 """2 pi e times the squared density that no normed sum of independent uniform variables of variance 1 exceeds, which is 1/6."""
 

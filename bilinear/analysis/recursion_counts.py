@@ -1,4 +1,4 @@
-"""Recursion counts: the arithmetic, the calls and the storage of a schedule whose products run by the schedule again.
+"""Recursion counts: the arithmetic, the calls and the storage of a schedule that computes its products recursively.
 
 `published_counts` counts as A. Khan, M. Al-Mouhamed and A. Fatayer do ("Optimizing the Matrix Multiply Using Strassen and Winograd
 Algorithms with Limited Recursions on Many Core", tables 2 and 3), `recursion_counts` counts everything that runs.
@@ -40,10 +40,10 @@ def temporaries(schedule: AnySchedule) -> int:
 
 
 def recursion_counts(schedule: AnySchedule, size: int, levels: int, tests_on_entry: bool = False) -> RecursionCounts:
-    """What `levels` levels take for matrices of size x size, where the last level's products are done by the definition.
+    """The counts of `levels` levels for matrices of size x size; the products of the last level are classical.
 
-    A call `tests_on_entry` whether it is to multiply by the definition; otherwise its caller has tested, and calls nothing. Raises
-    `ValueError` unless the grid is square and divides the matrices.
+    If a call `tests_on_entry`, it decides itself whether it multiplies classically; otherwise its caller has decided, and makes no call.
+    Raises `ValueError` unless the grid is square and divides the matrices.
     """
     rank, blocks = schedule.products, _blocks(schedule, size, levels)
     last, own = blocks[-1], block_additions(schedule)
@@ -58,8 +58,8 @@ def recursion_counts(schedule: AnySchedule, size: int, levels: int, tests_on_ent
 def published_counts(schedule: AnySchedule, size: int, levels: int, tests_on_entry: bool = False) -> RecursionCounts:
     """The same by the rule of the published tables: the operations of a single branch of the recursion.
 
-    Each level's additions count once, and the products of a single call of the last level, each with as many additions as
-    multiplications. If the caller tests, the tables leave out the calls of the first level, not those that the last level saves.
+    The tables count the additions of each level once, and the products of one call of the last level, each with as many additions as
+    multiplications. If the caller tests, the tables leave out the calls of the first level instead of those of the last.
     """
     rank, blocks = schedule.products, _blocks(schedule, size, levels)
     products = rank * blocks[-1] ** 3

@@ -1,7 +1,7 @@
 """Products by residues: the scales that keep them exact, their error bounds, and how many moduli an accuracy takes (docs/digits.md).
 
-A row of A is scaled by 2^e and rounded to integers. Everything behind that is exact until the result is rounded once, so the error is that
-of rounding to integers, which the scales decide.
+A row of A is scaled by 2^e and rounded to integers. All later steps are exact until the result is rounded once, so the error comes from
+rounding to integers and depends on the scales.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bilinear.ir.digits import MOST_MODULI, DigitScheme, Representation, residue
 from bilinear.ir.element import FLOAT64, Element
 
 _UNEVEN = 1.4711
-"""The root mean square of 2^f for f evenly spread between 0 and 1: what a scale that is a power of two loses."""
+"""The root mean square of 2^f for f uniform between 0 and 1: the loss because a scale is a power of two."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ResidueBound:
 
     |C' - AB|[i,j] <= rounded * (|A||B|)[i,j] + cut * (|a_i|_2 * sum |B[.,j]| + |b_j|_2 * sum |A[i,.]|) + K * cut^2 * |a_i|_2 * |b_j|_2
 
-    with the 2-norms of row i of A and of column j of B. The last two are what rounding to integers loses.
+    with the 2-norms of row i of A and of column j of B. The last two terms bound the error of rounding to integers.
     """
 
     rounded: float
@@ -49,8 +49,8 @@ class ResidueBound:
 def scale_exponent(norm: Fraction | float, representation: Representation, inner: int) -> int:
     """The exponent e of the scale of a row of A, or a column of B, with this 2-norm rounded up; 0 for zeros.
 
-    It is the largest with 2^e * norm + r * sqrt(K) <= R, where r is what rounding to an integer adds at most: 1/2, or 0 if truncated. The
-    integers of the row then have a 2-norm of at most R, so sum |a'||b'| <= R^2 < M/2 by Cauchy and Schwarz, for every input.
+    It is the largest e with 2^e * norm + r * sqrt(K) <= R, where r is the most that rounding to an integer adds: 1/2, or 0 if truncated.
+    The integers of the row then have a 2-norm of at most R, so sum |a'||b'| <= R^2 < M/2 by Cauchy and Schwarz, for every input.
     """
     room = room_of(representation, inner)
     if not norm:
@@ -61,7 +61,7 @@ def scale_exponent(norm: Fraction | float, representation: Representation, inner
 
 
 def norm_upward(squares: float, inner: int) -> float:
-    """A 2-norm that is not too small, from a sum of K squares added up in float64 in any order, without under- or overflow."""
+    """An upper bound of a 2-norm from a sum of K squares, added up in float64 in any order without under- or overflow."""
     return sqrt(squares) * (1 + (inner + 8) * 2.0**-53)
 
 
@@ -93,14 +93,16 @@ def probable_residues(scheme: DigitScheme, inner: int, levels: int = 1) -> float
     return sqrt(varied if block is None or levels == 0 else block_variance(block, levels, varied, u))
 
 
-def moduli_for(of: Element, inner: int, accuracy: float, *, probable: bool = False, counts: Iterable[int] | None = None) -> Representation:
+def moduli_for(
+    of: Element, inner: int, accuracy: float, *, probable: bool = False, counts: Iterable[int] | None = None, gaussian: bool = False
+) -> Representation:
     """The residues with the fewest moduli whose certain bound, relative to max|A| * max|B|, is at most an accuracy at K = `inner`.
 
-    With `probable`, the accuracy is an error by norm. `counts` are the numbers of moduli that are considered. Raises `BilinearError` (E567)
-    if none is enough: the result is rounded to the type `of` in any case.
+    With `probable`, the accuracy is an error by norm. `counts` are the numbers of moduli that are considered, `gaussian` ones or others.
+    Raises `BilinearError` (E567) if none is enough: the result is rounded to the type `of` in any case.
     """
     for count in counts or range(2, MOST_MODULI + 1):
-        representation = residues_of(of, count)
+        representation = residues_of(of, count, gaussian)
         scheme = residues(representation)
         if not _has_room(representation, inner):
             continue
@@ -116,7 +118,7 @@ def _has_room(representation: Representation, inner: int) -> bool:
 
 
 def room_of(representation: Representation, inner: int) -> float:
-    """What rounding to integers leaves of R, rounded down: the largest 2-norm of a scaled row. `ValueError` for unscaled residues."""
+    """The largest 2-norm of a scaled row: R minus the effect of rounding to integers. Raises `ValueError` for unscaled residues."""
     if not representation.scaled:
         raise ValueError("unscaled residues are those of integers, and exact while 2 |C| < M")
     if not _has_room(representation, inner):
@@ -128,5 +130,5 @@ def room_of(representation: Representation, inner: int) -> float:
 
 
 def _rounding_norm(representation: Representation, inner: int) -> Fraction:
-    """The largest 2-norm of what rounding K numbers to integers adds, rounded up."""
+    """The largest 2-norm of the errors of rounding K numbers to integers, rounded up."""
     return Fraction(isqrt(max(inner, 1) - 1) + 1, 2) if representation.rounded else Fraction(0)

@@ -26,7 +26,7 @@ _SMALLEST, _LARGEST = 2.0**-126, 2.0**127
 
 
 def magnitude(value: Coefficient) -> float:
-    """|value|, not rounded down by more than `SLACK` covers. Raises `ValueError` where the coefficient is no real number."""
+    """|value| as a float; `SLACK` covers its rounding. Raises `ValueError` if the coefficient is not a real number."""
     if not isinstance(value, Symbolic):
         return abs(to_float(value)) or (nextafter(0.0, 1.0) if value else 0.0)
     parts = sum(abs(to_float(Symbolic((term,)))) for term in value.terms)
@@ -67,7 +67,7 @@ def sum_roundings(terms: Form) -> int:
 def gamma(count: float, unit_roundoff: float, finer: float = 0.0) -> float:
     """n*u / (1 - n*u), Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1; infinite if n*u is at least 1.
 
-    `finer` is what finer roundings add to n*u, each its own unit roundoff: the lemma holds for the sum of all.
+    `finer` is added to n*u for roundings with other unit roundoffs: the lemma holds for the sum of all.
     """
     product = count * unit_roundoff + finer
     return product / (1 - product) if product < 1 else float("inf")

@@ -1,7 +1,7 @@
 """A schedule run on bounds: every block is an exact form of the inputs, together with its accumulated local rounding errors.
 
-If sums in leaf products have a finer unit roundoff, `summed`, elements are stored in another type than they are computed in: u is then that
-of an operation whose result is stored, and a shared value of a map is rounded anew in every block that it is written to.
+If elements are computed in a wider type than they are stored in, sums in leaf products have the finer unit roundoff `summed`. Then u
+belongs to operations whose result is stored, and a shared value of a map is rounded in every block that it is written to.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class Trace:
                 self.state[target.block] = added.plus(before.scaled(1.0, 1 + (target.kept == BETA), u))
 
     def _storing(self, terms: Form, read: int) -> int:
-        """The roundings by which a form is stored: none more than its own, unless it is a shared value, which was not stored itself."""
+        """The additional roundings when a form is stored: none, unless it is a shared value, which was not stored itself."""
         return int(self.summed is not None and sum_roundings(terms) == 0 and any(index >= read for index, _ in terms))
 
     def product(self, left: Value, right: Value) -> ResultValue:

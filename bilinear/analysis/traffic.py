@@ -19,7 +19,7 @@ def operations(extents: Extents) -> int:
 
 
 def least_traffic(extents: Extents) -> int:
-    """Each element of A and B read once, each of C written once: with it the intensity is highest (2 n^3 / 3 n^2 in the lecture)."""
+    """The least traffic: each element of A and B is read once, each of C written once (intensity 2 n^3 / 3 n^2 in the lecture)."""
     m, k, n = extents
     return m * k + k * n + m * n
 
@@ -30,7 +30,7 @@ def intensity(done: float, moved: float) -> float:
 
 
 def balance(operations_per_second: float, bytes_per_second: float) -> float:
-    """Machine balance, operations for each byte: with a lower intensity the memory sets the time, with a higher one the arithmetic."""
+    """Machine balance, operations for each byte: below this intensity memory limits the speed, above it arithmetic."""
     return operations_per_second / bytes_per_second
 
 
@@ -48,7 +48,7 @@ def fitting_side(fast: int) -> int:
 
 
 def operand_reads(extents: Extents, rows: int, columns: int) -> int:
-    """Elements of A and B that a multiply reads which computes C in tiles of `rows` x `columns`, smaller ones at the edges.
+    """Elements of A and B that a multiply reads if it computes C in tiles of `rows` x `columns`, with smaller ones at the edges.
 
     It reads all of A for each column of tiles, all of B for each row of tiles, however deep the slices of A and B are.
     """
@@ -57,21 +57,21 @@ def operand_reads(extents: Extents, rows: int, columns: int) -> int:
 
 
 def tiled_traffic(extents: Extents, rows: int, columns: int) -> int:
-    """All that this multiply moves: a tile of C stays in the fast memory until it is done, so each element is written once."""
+    """All traffic of this multiply: a tile of C stays in the fast memory until it is done, so each element is written once."""
     return operand_reads(extents, rows, columns) + extents[0] * extents[2]
 
 
 def lines_by_rows(rows: int, columns: int, tile: tuple[int, int], line: int) -> int:
     """Cache lines that are fetched to read each tile of a matrix once, if the matrix lies by rows from the start of a line on.
 
-    A row of a tile is fetched by itself, and lines hold `line` elements. So narrow tiles fetch much that they do not need.
+    Each row of a tile is fetched separately, in lines of `line` elements, so narrow tiles fetch many elements that they do not need.
     """
     widths = [(first, min(first + tile[1], columns)) for first in range(0, columns, tile[1])]
     return sum((row * columns + stop - 1) // line - (row * columns + first) // line + 1 for row in range(rows) for first, stop in widths)
 
 
 def lines_in_blocks(rows: int, columns: int, tile: tuple[int, int], line: int) -> int:
-    """The same in blocked storage: the elements of a tile lie one behind the other, and each tile begins at the start of a line."""
+    """The same in blocked storage: the elements of a tile are contiguous, and each tile begins at the start of a line."""
     heights = [min(tile[0], rows - first) for first in range(0, rows, tile[0])]
     widths = [min(tile[1], columns - first) for first in range(0, columns, tile[1])]
     return sum(ceil(height * width / line) for height in heights for width in widths)
@@ -80,9 +80,9 @@ def lines_in_blocks(rows: int, columns: int, tile: tuple[int, int], line: int) -
 def traffic_bound(extents: Extents, fast: int) -> int:
     """The least traffic of any order of a classical multiply C = A B with a fast memory of S elements: the larger of two bounds.
 
-    Every element of A and B is read, every one of C written. And J.-W. Hong and H. T. Kung (*I/O complexity: the red-blue pebble game*,
-    STOC 1981) proved that the traffic is of the order m k n / sqrt(S). With a constant, by T. M. Smith, B. Lowery, J. Langou and R. A. van
-    de Geijn (*A tight I/O lower bound for matrix multiplication*, arXiv:1702.02017): C += A B reads at least 2 m k n / sqrt(S) - 2 S
+    Every element of A and B is read, and every element of C written. Also, J.-W. Hong and H. T. Kung (*I/O complexity: the red-blue pebble
+    game*, STOC 1981) proved that the traffic is of the order m k n / sqrt(S). With a constant, by T. M. Smith, B. Lowery, J. Langou and R.
+    A. van de Geijn (*A tight I/O lower bound for matrix multiplication*, arXiv:1702.02017): C += A B reads at least 2 m k n / sqrt(S) - 2 S
     elements. A multiply that only writes C reads at most m n elements less, and it writes as many.
     """
     m, k, n = extents

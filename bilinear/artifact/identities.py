@@ -93,7 +93,7 @@ def check_sources(folder: BuiltFolder, program: BuiltProgram, seed: int, progres
     """
     reason = skip_reason()
     if reason is None and any(_INEXACT.search(kernel.source) for kernel in program.kernels):
-        reason = "a constant that is no rational number has no image in the field"
+        reason = "a constant that is not a rational number has no image in the field"
     if reason is None and any(divides_by_zero(kernel.source) for kernel in program.kernels):
         reason = "the denominator of a constant is a multiple of 2^61-1"
     if reason is not None:

@@ -27,7 +27,7 @@ class Node:
 
     def __getitem__(self, key: str) -> Node:
         if not isinstance(self.value, dict):
-            raise self.wrong("is no object")
+            raise self.wrong("is not an object")
         inner = self._inner(f".{key}" if self.place else key, self.value.get(key))
         if key not in self.value:
             raise inner.wrong("is missing")
@@ -36,19 +36,19 @@ class Node:
     def items(self) -> list[Node]:
         """The elements of a list."""
         if not isinstance(self.value, list):
-            raise self.wrong("is no list")
+            raise self.wrong("is not a list")
         return [self._inner(f"[{i}]", value) for i, value in enumerate(self.value)]
 
     def pairs(self) -> list[tuple[str, Node]]:
         """The members of an object."""
         if not isinstance(self.value, dict):
-            raise self.wrong("is no object")
+            raise self.wrong("is not an object")
         return [(key, self[key]) for key in self.value]
 
     def text(self) -> str:
         """A string."""
         if not isinstance(self.value, str):
-            raise self.wrong("is no string")
+            raise self.wrong("is not a string")
         return self.value
 
     def matching(self, pattern: re.Pattern[str]) -> str:
@@ -80,7 +80,7 @@ def parse(content: bytes, document: str, failure: Failure) -> Node:
     try:
         return Node(json.loads(content), "", document, failure)
     except (ValueError, RecursionError) as error:
-        raise failure(f"{document} is no JSON: {error}") from None
+        raise failure(f"{document} is not JSON: {error}") from None
 
 
 def _short(text: str) -> str:

@@ -118,7 +118,7 @@ def _manifest(folder: Path) -> Node:
     try:
         content = read_bounded(path, MOST_BYTES)
     except OSError as error:
-        message = f"{folder} is no output folder: {MANIFEST} cannot be read: {error.strerror or error}"
+        message = f"{folder} is not an output folder: {MANIFEST} cannot be read: {error.strerror or error}"
         raise fail("E621", message, "give the folder that `bilinear compile --output` wrote") from None
     root = parse(content, MANIFEST, _incomplete)
     form = root["format"].text()
@@ -154,7 +154,7 @@ def _program(folder: Path, dtype: str, node: Node, known: dict[str, set[str]]) -
 
 def _kernel(folder: Path, name: str, node: Node, known: dict[str, set[str]]) -> BuiltKernel:
     if not _NAME.fullmatch(name):
-        raise node.wrong("has a name that is no name in C")
+        raise node.wrong("has a name that is not a name in C")
     threads = [extent.whole(1, 1024) for extent in node["threads"].items()]
     if len(threads) != 2 or threads[0] * threads[1] > 1024:
         raise node["threads"].wrong("is not two extents of at most 1024 threads")
@@ -185,7 +185,7 @@ def _launch(node: Node, kernels: dict[str, BuiltKernel]) -> BuiltLaunch:
 def _cover(node: Node) -> Cover:
     pair = node.items()
     if len(pair) != 2:
-        raise node.wrong("is no pair of an extent and a step")
+        raise node.wrong("is not a pair of an extent and a step")
     return Cover(pair[0].choice(EXTENTS), pair[1].whole(1, 2**31 - 1))
 
 
@@ -215,4 +215,4 @@ def _text(content: bytes, path: str) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError:
-        raise fail("E622", f"{path} is no text in UTF-8", AGAIN) from None
+        raise fail("E622", f"{path} is not text in UTF-8", AGAIN) from None

@@ -14,11 +14,15 @@ from collections.abc import Callable
 from functools import cache, cached_property, lru_cache
 from typing import Any
 
+import numpy as np
+
 from bilinear.backends.capture import is_captured
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.matrix import Dtype
 from bilinear.planner.library_points import Kernels
+from bilinear.planner.problem import Problem
+from bilinear.planner.thin import by_columns
 
 log = logging.getLogger("bilinear")
 
@@ -76,6 +80,14 @@ def proposed(gemm: Gemm, dtype: Dtype, device: int) -> Kernels | None:
             names.append(UNKNOWN_KERNEL)
     small, large = names
     return None if small == UNKNOWN_KERNEL else (small, large)
+
+
+def proposed_for(problem: Problem, device: int) -> Kernels | None:
+    """The same for matrices without gaps that lie as a problem says."""
+    order, (m, n, k) = by_columns(problem)
+    first, second = (letter == "T" for letter in order)
+    gemm = Gemm(False, (int(first), int(second)), (m, n, k), (k if first else m, n if second else k, m))
+    return proposed(gemm, np.dtype(problem.dtype), device)
 
 
 class _RefusedError(Exception):
@@ -187,8 +199,11 @@ def _check(status: int) -> None:
 def _library() -> Any:
     """cublasLt of the same release as CuPy's cuBLAS, which has loaded it; None if it is not found by its name."""
     import cupy
-    from cupy_backends.cuda.libs import cublas
 
+    try:
+        from cupy_backends.cuda.libs import cublas
+    except ImportError:  # planning asks, too, and shall not fail for it
+        return None
     major = cublas.getVersion(cupy.cuda.Device().cublas_handle) // 10000
     for name in (f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"):
         try:

@@ -7,12 +7,14 @@ classical product, computes C. If the flag is clear, the last launch ends at onc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from bilinear.algebra.complex_products import complex_scheme, three_products
+from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
+from bilinear.algebra.fold_bases import on_blocks
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
@@ -22,20 +24,23 @@ from bilinear.backends.thin import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
-from bilinear.ir.complex_scheme import ComplexScheme, Products
+from bilinear.ir.complex_scheme import GaussianScheme, Products
 from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel
+from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
-from bilinear.ir.launch import Launch, PlainLaunch
+from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
 from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel
 from bilinear.ir.residue_tile import ModularTile
+from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
-from bilinear.lowering.prepare import plain, proved
+from bilinear.lowering.prepare import plain
+from bilinear.lowering.proofs import proved
 from bilinear.planner.complex_digits import complex_scheme_of
-from bilinear.planner.digit_geometry import WORD, DigitGeometry
+from bilinear.planner.digit_geometry import CELL, WORD, DigitGeometry
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.plan import Digits
 from bilinear.planner.ways import algorithm_named, follows_from_names
@@ -63,12 +68,19 @@ RESIDENT = 4
 
 
 @lru_cache(maxsize=64)
-def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None) -> Products:
-    """The scheme of levels of shipped algorithms, each proved; below three real products for complex matrices, some `conjugated`."""
+def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None, residues: Representation | None = None) -> Products:
+    """The scheme of levels of shipped algorithms, each proved; for complex matrices, some `conjugated`, below three real products.
+
+    With gaussian `residues`, below two products modulo each p.
+    """
     for name in levels:
         proved(algorithm_named(name).scheme)
     if conjugated is None:
         return scheme_of(levels)
+    if residues is not None:
+        for p, root in zip(residues.moduli, residues.roots, strict=True):
+            prove_map(two_products(p, root, conjugated)).require()
+        return GaussianScheme(on_blocks(scheme_of(levels)), conjugated)
     prove_map(three_products(conjugated)).require()
     complex_scheme_of(levels)  # which refuses too many blocks
     return complex_scheme(scheme_of(levels), conjugated)
@@ -77,9 +89,9 @@ def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None) -> Pro
 follows_from_names(proved_scheme.cache_clear)
 
 
-def stem_of(levels: tuple[str, ...], conjugated: str | None = None) -> str:
+def stem_of(levels: tuple[str, ...], conjugated: str | None = None, products: str = "complex3") -> str:
     """What the names of the kernels of levels have in common."""
-    outer = () if conjugated is None else (f"complex3{conjugated.lower()}",)
+    outer = () if conjugated is None else (f"{products}{conjugated.lower()}",)
     return stem("_".join((*outer, *levels)) or "plain", len(levels))
 
 
@@ -113,14 +125,16 @@ class CutMultiply(ABC):
         self._extents = m, k, n
         self._geometry = DigitGeometry((scheme.m, scheme.k, scheme.n), scheme.rank, self._extents, tile)
         self._bound: dict[bool, Bound] = {}
-        self._is_complex = isinstance(scheme, ComplexScheme)
+        self._usual_factors: tuple[Factor, Factor] = factor("alpha", 1, c.dtype), factor("beta", 0, c.dtype)
+        self._is_complex = not isinstance(scheme, Scheme)
         self._itemsize = element.bytes * (2 if self._is_complex else 1)
         self.workspace = self._geometry.places[-1] // self._itemsize
 
     def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0, kept: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory, if there is one, a multiple of 16.
 
-        `kept` is the address of what was prepared, for a product that reads it.
+        `kept` is the address of what was prepared, for a product that reads it. Without it the first address in C that is a multiple of 256
+        takes its place: from there on C may lend memory to digits.
 
         Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
         """
@@ -134,7 +148,8 @@ class CutMultiply(ABC):
             workspace = pooled.data.ptr
         is_aligned = (a | b | c) % ALIGNMENT == 0
         bound = self.bound(is_aligned)
-        with bound.ready((a, b, c, workspace, kept), *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
+        bases = a, b, c, workspace, kept or ceil(c / CELL) * CELL
+        with bound.ready(bases, *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
             run_launches(steps, "a product of digits", self.writing)
 
     @property
@@ -144,6 +159,8 @@ class CutMultiply(ABC):
 
     def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
         """alpha and beta as numbers of the type of C."""
+        if alpha == 1 and beta == 0:  # most calls; to make these numbers takes as long as three launches
+            return self._usual_factors
         return factor("alpha", alpha, self._layouts[2].dtype), factor("beta", beta, self._layouts[2].dtype)
 
     def within(self, workspace: int) -> Multiply:
@@ -168,16 +185,13 @@ class CutMultiply(ABC):
         loaded = [(launch, built_function(launch.kernel, device), values) for launch, values in launches]
         return Bound(self._element, loaded, launch_kernel(), self._is_complex)
 
-    @abstractmethod
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
+    def all_kernels(self) -> tuple[AnyKernel, ...]:
+        """The kernels for operands at multiples of 16 bytes."""
+        return tuple(dict.fromkeys(launch.kernel for launch, _ in self.launches(True, 1)))
 
     @abstractmethod
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments.
-
-        With `keeps_left` they follow launches for the same rows of A and other columns of B: scales, digits of A and the flag are kept.
-        """
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
 
     def orders(self, is_aligned: bool) -> tuple[OperandOrder, OperandOrder, bool]:
         """How the operands lie, and whether the result is written several elements at once."""
@@ -199,25 +213,32 @@ class CutMultiply(ABC):
     def result(self) -> Values:
         """The values of C, alpha, beta, the flag, and the words that give the scales of A and of B."""
         (m, _, n), c, size = self._extents, self._layouts[2], self._itemsize
-        words, lines = self._geometry.places[0], self._geometry.lines
+        g, words = self._geometry, self._geometry.places[0]
         own: Values = {"C": Place(2, 0, c.strides, size), "C_rs": c.strides[0] // size, "C_cs": c.strides[1] // size, "m": m, "n": n}
-        scales = {"LA": at(words), "LB": at(words + WORD * lines[0]), "flag": at(words + WORD * sum(lines))}
+        scales = {"LA": at(words), "LB": at(words + WORD * g.blocks[0] * g.lines[0]), "flag": at(words + WORD * (g.words - 1))}
         return own | {name: name for name in ("alpha", "beta", *(("alpha_im", "beta_im") if self._is_complex else ()))} | scales
 
     def classical(self, multiprocessors: int) -> CutLaunch:
         """The product that runs if the flag is set."""
         if isinstance(self._element, IntegerElement):
             raise TypeError("integers are multiplied without a flag")
-        if isinstance(self._scheme, ComplexScheme):
+        if not isinstance(self._scheme, Scheme):
             return self._by_definition(self._element, self._scheme.conjugated, multiprocessors)
         tile = USUAL if self._by_warps else LARGE  # the large one of float64 has more shared memory than most of those chips
-        (launch,) = schedule_to_launches(plain().schedule, self._element, tile, "digit_classical")
+        launch, values = self.plain(tile)
         kernel = launch.kernel
         if not isinstance(kernel, ProductKernel):
             raise TypeError("the plain schedule is one product")
         guarded = replace(kernel, guarded=True, arguments=(*kernel.arguments, Argument("flag", "flag")))
+        return replace(launch, kernel=guarded), values
+
+    def plain(self, tile: str) -> tuple[Launch, Values]:
+        """The product of these matrices in the type itself, in a tile of this name."""
+        if isinstance(self._element, IntegerElement):
+            raise TypeError("integers have no such product")
+        (launch,) = schedule_to_launches(plain().schedule, self._element, tile, "digit_classical")
         values = self.result() | dict(zip(("bm", "bk", "bn"), self._extents, strict=True))
-        return replace(launch, kernel=guarded), values | self._matrices()
+        return launch, values | self._matrices()
 
     def _by_definition(self, element: Element, conjugated: str, multiprocessors: int) -> CutLaunch:
         """The complex product by four real ones."""
@@ -235,9 +256,27 @@ class CutMultiply(ABC):
         return values
 
 
+class StoredMultiply(CutMultiply):
+    """A product whose operands are cut by launches of their own, which store the digits."""
+
+    @abstractmethod
+    def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
+        """The launches by what they do."""
+
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
+        own = self.passes(is_aligned, multiprocessors)
+        return [own.clear, *own.scales, *own.cutting, *own.after]
+
+
 def launched(kernel: CutKernel, blocks: int, values: Values, rows: int = 1) -> CutLaunch:
     """A launch of so many blocks of threads, `rows` times."""
     return PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), rows)), values | {"blocks": blocks}
+
+
+def replaced(values: Values, move: Callable[[Place], Place]) -> Values:
+    """The arguments of a launch whose places are moved."""
+    return {name: move(value) if isinstance(value, Place) else value for name, value in values.items()}
 
 
 def at(offset: int) -> Place:

@@ -10,7 +10,18 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.cut_blocks import BlockwiseMultiply
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import (
+    CutLaunch,
+    CutMultiply,
+    Passes,
+    StoredMultiply,
+    at,
+    conjugated_in,
+    launched,
+    proved_scheme,
+    stem_of,
+)
+from bilinear.backends.lent_digits import LentMultiply
 from bilinear.backends.line_scales import search
 from bilinear.backends.loaded_digits import LoadingMultiply
 from bilinear.backends.residues import ResidueMultiply
@@ -19,6 +30,7 @@ from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_digits import DigitKernels, lower_digits
 from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel
 from bilinear.ir.element import FLOAT32, MULTIPLIED
+from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
@@ -27,7 +39,7 @@ from bilinear.planner.plan import Digits
 from bilinear.planner.ways import follows_from_names
 
 
-class DigitMultiply(CutMultiply):
+class DigitMultiply(StoredMultiply):
     """A product of float32 or complex64 matrices by pairs of float16 digits."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
@@ -38,20 +50,6 @@ class DigitMultiply(CutMultiply):
     def kernels(self, is_aligned: bool) -> DigitKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_digits(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.largest, *own.expand, own.product, *((own.recompose,) if own.recompose else ()))
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments."""
-        g, result, own = self._geometry, self.result(), self.passes(is_aligned, multiprocessors)
-        clear = own.clear
-        if keeps_left:
-            count = g.lines[1]  # the flag stays
-            clear = launched(ClearKernel(), ceil(count / 256), {"words": result["LB"], "count": count})
-        return [clear, *own.scales[keeps_left:], *own.cutting[keeps_left:], *own.after]
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""
@@ -89,7 +87,7 @@ class DigitMultiply(CutMultiply):
         ]
 
 
-def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[CutKernel, ...]:
+def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[AnyKernel, ...]:
     """The kernels of a product of digits of matrices of these layouts whose addresses are multiples of 16 bytes.
 
     Warps multiply, or warpgroups.
@@ -106,18 +104,24 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
     types = {str(x.dtype) for x in (a, b, c)}
     if not a.ndim == b.ndim == c.ndim == 2 or len(types) > 1 or MULTIPLIED.get(types.pop()) is not element:
         return None
-    if digits.tile in LOADING_TILES and (c.dtype.kind == "c" or digits.levels):
+    if c.dtype.kind == "c" and (digits.holds_scales_alone or digits.rest):
+        return None
+    if (digits.tile in LOADING_TILES and digits.levels) or not digits.suits(c, 0):
+        return None
+    if digits.tile in RESIDUE_TILES and RESIDUE_TILES[digits.tile].gaussian and c.dtype.kind != "c":
         return None
     if 0 in (*a.shape, *b.shape) or any(stride % x.itemsize for x in (a, b, c) for stride in x.strides):
         return None
     import cupy
 
-    if not has_digit_units() or (digits.tile in LOADING_TILES and multiplies_by_warps()):
+    if not has_digit_units() or (digits.holds_scales_alone and multiplies_by_warps()):
         return None
     return _kept(a, b, c, digits, multiplies_by_warps(), cupy.cuda.Device().id)
 
 
 def _made(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> CutMultiply:
+    if digits.rest:
+        return LentMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
     if digits.cut != (1, 1):
         return BlockwiseMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
     if digits.tile in LOADING_TILES:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from bilinear.backends.chain import Lines, lines_of, pieces_of
 from bilinear.backends.held_signals import Deliver, HeldSignals, nothing
+from bilinear.backends.panels import Lines, lines_of, pieces_of
 from bilinear.errors import StageError
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Matrix, Range
 from bilinear.ir.placement import Placement, Slot, Strip
@@ -62,7 +62,7 @@ def execute(executor: Executor, placement: Placement, call: Call) -> None:
     If the placement writes A and B, a signal waits for the end of the current stage. If its handler raises, the inverses of the stages that
     ran restore A and B (to rounding) before the exception leaves. After the last stage C is complete, and nothing is undone.
 
-    An error inside a stage becomes a `StageError`, which lists the blocks that are changed or undefined. An exception that is no error,
+    An error inside a stage becomes a `StageError`, which lists the blocks that are changed or undefined. An exception that is not an error,
     such as an interrupt of a placement that never writes A and B, leaves as it is, with that list as a note.
     """
     if call.workspace is None:

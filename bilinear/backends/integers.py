@@ -15,7 +15,7 @@ from math import prod
 from bilinear.analysis.headroom import headroom
 from bilinear.backends.bound_launches import CELL, Bound, Place, Values
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
-from bilinear.backends.cut_products import CutKernel, CutLaunch
+from bilinear.backends.cut_products import CutLaunch
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.residues import ModularMultiply
 from bilinear.backends.same import Same
@@ -104,16 +104,11 @@ class IntegerMultiply(ModularMultiply):
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned), self._by_warps)
 
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes."""
-        own = self.kernels(is_aligned=True)
-        return (*own.expand, own.product, own.recompose)
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
         own, (left, right) = self.kernels(is_aligned), self.operands()
         expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
-        return [*expansions[keeps_left:], *self.products(own.product, own.recompose, self.result(), multiprocessors)]
+        return [*expansions, *self.products(own.product, own.recompose, self.result(), multiprocessors)]
 
     def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
         """alpha and beta as numbers of int64: modulo 2^64, or from 0 to p - 1."""
@@ -134,7 +129,7 @@ def _require_integers(scheme: Scheme, types: IntegerTypes) -> Scheme:
     if types.moduli == (types.modulus,):
         scheme = _of_residues(Same(scheme), types.modulus)
     elif scheme.ring.modulus or not _is_whole(scheme):
-        raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
+        raise fail("E591", f"{scheme.name} has coefficients that are not integers, and residues need integers", "take a scheme over Z")
     most = max(map(_growth, (scheme.u, scheme.v, scheme.w)))
     if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM:
         what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"

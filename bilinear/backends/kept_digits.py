@@ -12,7 +12,7 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Place, Values, run_launches
 from bilinear.backends.cuda_executor import CudaExecutor
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, at, launched
+from bilinear.backends.cut_products import CutLaunch, CutMultiply, at, launched, replaced
 from bilinear.backends.digits import DigitMultiply, digit_multiply_of
 from bilinear.backends.residues import ResidueMultiply
 from bilinear.backends.thin import ALIGNMENT, MOST_KEPT
@@ -47,12 +47,8 @@ class KeptMultiply(CutMultiply):
         self.form: Form = whole._scheme, g.tile, whole._element, whole._by_warps, side, g.panels[side], g.slices, g.lines[side]
         self.workspace = (g.places[-1] - len(self._digits)) // self._itemsize
 
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        return self._whole.all_kernels()
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches of a call in their order, with the values of their arguments. C in blocks is not kept, so nothing is asked for A."""
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches of a call in their order, with the values of their arguments."""
         own, other = self._whole.passes(is_aligned, multiprocessors), 1 - self._side
         found = [own.scales[other], own.cutting[other], *own.after]
         return [own.clear, *((launch, self._moved(values)) for launch, values in found)]  # words that are kept elsewhere are cleared, too
@@ -85,7 +81,7 @@ class KeptMultiply(CutMultiply):
                 return replace(place, base=KEPT, offset=place.offset - self._digits.start)
             return at(place.offset - len(self._digits)) if place.offset >= self._digits.stop else place
 
-        return {name: moved(value) if isinstance(value, Place) else value for name, value in values.items()}
+        return replaced(values, moved)
 
 
 def kept_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits, side: int) -> KeptMultiply | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import CutLaunch, CutMultiply, launched, proved_scheme, stem_of
 from bilinear.backends.line_scales import search
 from bilinear.codegen.lower_loading import LoadingKernels, lower_loading
 from bilinear.ir.digit_kernel import ClearKernel
@@ -29,16 +29,10 @@ class LoadingMultiply(CutMultiply):
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_loading(self._tile, *self.orders(is_aligned)[:2])
 
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.largest, own.product)
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
         """The launches in their order, with the values of their arguments."""
         g, own, result = self._geometry, self.kernels(is_aligned), self.result()
-        first, count = (result["LB"], g.lines[1]) if keeps_left else (result["LA"], g.words)
-        clear = launched(ClearKernel(), ceil(count / 256), {"words": first, "count": count})
+        clear = launched(ClearKernel(), ceil(g.words / 256), {"words": result["LA"], "count": g.words})
         left, right = self.operands()
         searches = [
             search(kernel, x | {"block": lines, "largest": result[scales], "flag": result["flag"]}, multiprocessors)
@@ -48,4 +42,4 @@ class LoadingMultiply(CutMultiply):
         shape: Values = {"terms": self._extents[1], "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
         matrices: Values = {f"{name}{of[1:]}": x[of] for name, x in (("A", left), ("B", right)) for of in ("X", "X_line", "X_term")}
         product = launched(own.product, blocks, result | matrices | shape)
-        return [clear, *searches[keeps_left:], product, self.classical(multiprocessors)]
+        return [clear, *searches, product, self.classical(multiprocessors)]

@@ -24,7 +24,7 @@ class ModularArithmetic(Arithmetic):
 
     def __init__(self, modulus: int) -> None:
         if not 2 <= modulus <= LARGEST_MODULUS:
-            raise ValueError(f"{modulus} is no modulus")
+            raise ValueError(f"{modulus} is not a modulus")
         self.modulus = modulus
 
     def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Factor:

@@ -23,6 +23,7 @@ from bilinear.ir.projection_kernel import (
     COLUMNS,
     RECORD,
     ROWS_OF_A_WARP,
+    VECTORS_RECORD,
     CheckKernel,
     ProjectionKernel,
     ResidualKernel,
@@ -36,20 +37,31 @@ A, B, C, D, X, SCRATCH = range(6)
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
-class Sizes(NamedTuple):
-    """The squared norms of the rows of a matrix, and of their lower parts, as they were added up; and how many parts each sum has."""
+class Squares(NamedTuple):
+    """Squared norms of rows, as they were added up: their sum and the largest of them."""
 
-    rows: Floats
-    tails: Floats
+    total: float
+    most: float
+
+
+class Sizes(NamedTuple):
+    """The squared norms of the rows of a matrix, and of their lower parts; and how many parts each sum of a projection has."""
+
+    rows: Squares
+    tails: Squares
     splits: int
 
 
 class Projected(NamedTuple):
-    """The squared norms of the rows of (C X - alpha A Y - beta C0 X) with Y = B X, the sizes of the matrices, and Y's and its rest's."""
+    """The squared norms of the rows of (C X - alpha A Y - beta C0 X) with Y = B X, the row of the largest, and the sizes of the matrices.
 
-    residual: Floats
+    `b` are sums alone; `y` and `rest` are the squared norms of Y and of its rest.
+    """
+
+    residual: Squares
+    worst: int
     a: Sizes
-    b: Sizes
+    b: tuple[float, float, int]
     c: Sizes
     before: Sizes | None
     y: float
@@ -58,13 +70,13 @@ class Projected(NamedTuple):
 
 @dataclass(frozen=True)
 class _Plan:
-    """The launches, the bytes of the memory between them, and where what is read lies in it: `found`, `sizes` and `norms`, in doubles."""
+    """The launches, the doubles of the memory between them, and where in it records begin: of B X, and of the rows, of a `width`."""
 
     bound: Bound
     doubles: int
+    vectors: int
     found: int
-    sizes: int
-    norms: int
+    width: int
     splits: dict[int, int]
 
 
@@ -85,24 +97,34 @@ def projected(a: Array, b: Array, c: Array, before: Array, x: Array, alpha: floa
 
     device = cupy.cuda.Device()
     layouts = tuple(None if m is None else layout_of(m) for m in (a, b, c, before))
-    plan = _plan(layouts, is_wide, device.attributes["MultiProcessorCount"], device.id)
+    plan = _plan(layouts, is_wide, _processors(device.id), device.id)
     scratch = cupy.empty(plan.doubles, "float64")
     pointers = [0 if m is None else m.data.ptr for m in (a, b, c, before)]
     with plan.bound.ready((*pointers, x.data.ptr, scratch.data.ptr), alpha, beta, CudaExecutor().stream()) as steps:
         for step in steps:
             step()
-    return _read(plan, scratch[plan.found :].get(), *(a.shape[0], b.shape[0]), before is not None)
+    return _read(plan, scratch[plan.vectors :].get(), before is not None)
 
 
-def _read(plan: _Plan, host: Floats, m: int, k: int, has_before: bool) -> Projected:
+def _read(plan: _Plan, host: Floats, has_before: bool) -> Projected:
     """What the last launches wrote."""
-    width = 7 if has_before else 5
-    at = plan.sizes - plan.found
-    rows = np.ascontiguousarray(host[: m * width].reshape(m, width).T)
-    own = np.ascontiguousarray(host[at : at + 2 * k].reshape(k, 2).T)
-    y, rest = host[plan.norms - plan.found :].reshape(-1, 2).sum(0)
-    sizes = [Sizes(rows[1 + 2 * i], rows[2 + 2 * i], plan.splits[x]) for i, x in enumerate((C, A, D)) if x in plan.splits]
-    return Projected(rows[0], sizes[1], Sizes(own[0], own[1], plan.splits[B]), sizes[0], sizes[2] if has_before else None, y, rest)
+    at = plan.found - plan.vectors
+    size, tail, y, rest = host[:at].reshape(VECTORS_RECORD, -1).sum(1).tolist()
+    records = host[at:].reshape(plan.width, -1)
+    values = plan.width // 2
+    totals, most = records[:values].sum(1).tolist(), records[values : 2 * values].max(1).tolist()
+    squares = list(map(Squares, totals, most))
+    sizes = {x: Sizes(squares[1 + 2 * i], squares[2 + 2 * i], plan.splits[x]) for i, x in enumerate((C, A, D)) if x in plan.splits}
+    worst = int(records[-1, int(records[values].argmax())])  # a NaN counts as the largest
+    return Projected(squares[0], worst, sizes[A], (size, tail, plan.splits[B]), sizes[C], sizes.get(D) if has_before else None, y, rest)
+
+
+@lru_cache(16)
+def _processors(device: int) -> int:
+    """The multiprocessors of a device."""
+    import cupy
+
+    return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
 
 
 def splits_for(rows: int, columns: int, processors: int) -> int:
@@ -130,8 +152,10 @@ def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, de
     chunks = -(-k // CHUNK)
     table = take(chunks * CHUNK * COLUMNS * vectors.pieces)
     parts = {x: take(splits[x] * layout.shape[0] * RECORD) for x, layout in given.items()}
-    found = take(m * (5 if before is None else 7))
-    sizes, norms = take(2 * k), take(chunks * COLUMNS * 2)
+    last = ResidualKernel(f"projected_rows{'' if before is None else '_with_c'}", before is not None)
+    blocks_of_last = ceil(m / last.rows_of_a_block)
+    of_vectors = take(chunks * VECTORS_RECORD)
+    found, end = end, end + blocks_of_last * last.record
 
     def project(x: int) -> tuple[CheckKernel, int, int, Values]:
         layout, from_y = given[x], x == A
@@ -158,20 +182,18 @@ def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, de
             "splits": splits[B],
             "rows": k,
             "Z": _at(table),
-            "sizes": _at(sizes),
-            "norms": _at(norms),
+            "found": _at(of_vectors),
         }
         yield vectors, chunks, 1, between
         yield from (project(x) for x in given if x != B)
-        last: Values = {f"{'ABCD'[x]}_{what}": v for x in given for what, v in (("parts", _at(parts[x])), ("splits", splits[x]))}
-        kernel = ResidualKernel(f"projected_rows{'' if before is None else '_with_c'}", before is not None)
-        yield kernel, ceil(m * COLUMNS / kernel.threads[0]), 1, last | {"rows": m, "found": _at(found), "alpha": "alpha", "beta": "beta"}
+        own: Values = {f"{'ABCD'[x]}_{what}": v for x in given for what, v in (("parts", _at(parts[x])), ("splits", splits[x]))}
+        yield last, blocks_of_last, 1, own | {"rows": m, "found": _at(found), "alpha": "alpha", "beta": "beta"}
 
     bound = [
         (PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), y)), built_function(kernel, device), values | {"blocks": blocks})
         for kernel, blocks, y, values in launches()
     ]
-    return _Plan(Bound(FLOAT64, bound, launch_kernel()), end, found, sizes, norms, splits)
+    return _Plan(Bound(FLOAT64, bound, launch_kernel()), end, of_vectors, found, last.record, splits)
 
 
 def _how(is_wide: bool) -> str:

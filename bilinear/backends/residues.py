@@ -11,10 +11,20 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, CutMultiply, Passes, at, conjugated_in, launched, proved_scheme, stem_of
+from bilinear.backends.cut_products import (
+    CutLaunch,
+    CutMultiply,
+    Passes,
+    StoredMultiply,
+    at,
+    conjugated_in,
+    launched,
+    proved_scheme,
+    stem_of,
+)
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
-from bilinear.ir.digits import residues_of
+from bilinear.ir.digits import representation_of
 from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel
@@ -50,7 +60,7 @@ class ModularMultiply(CutMultiply):
         ]
 
 
-class ResidueMultiply(ModularMultiply):
+class ResidueMultiply(ModularMultiply, StoredMultiply):
     """A product by residues of the type that they stand for.
 
     Raises `BilinearError`: E567 if there are too few moduli for sums of so many terms, E591 and E592 for levels that residues do not hold.
@@ -58,25 +68,16 @@ class ResidueMultiply(ModularMultiply):
 
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool = False) -> None:
         self._tile, self._by_warps = RESIDUE_TILES[digits.tile], by_warps
-        conjugated = conjugated_in(c, digits)
-        super().__init__(a, b, c, proved_scheme(digits.levels, conjugated), stem_of(digits.levels, conjugated), self._tile, self._tile.of)
+        conjugated, representation = conjugated_in(c, digits), representation_of(self._tile)
+        scheme = proved_scheme(digits.levels, conjugated, representation if self._tile.gaussian else None)
+        stem = stem_of(digits.levels, conjugated, "complex2" if self._tile.gaussian else "complex3")
+        super().__init__(a, b, c, scheme, stem, self._tile, self._tile.of)
         require_residues(self._scheme, self._tile)
-        self._room = room_of(residues_of(self._tile.of, self._tile.count), self._extents[1] * (2 if self._is_complex else 1))
+        self._room = room_of(representation, self._extents[1] * (2 if self._is_complex else 1))
 
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
-
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (*own.scale, *own.expand, own.product, own.recompose)
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments."""
-        own = self.passes(is_aligned, multiprocessors)
-        cleared = [] if keeps_left else [own.clear]
-        return [*cleared, *own.scales[keeps_left:], *own.cutting[keeps_left:], *own.after]
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""

@@ -1,4 +1,4 @@
-"""A GPU for streamed multiplies, by CuPy: slots, streams, and copies from and to host memory, pinned or not."""
+"""A GPU for streamed multiplies, by CuPy: slots, streams, and copies from and to memory of the host, pinned or not, or of a GPU."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ CHUNK = 64 * 2**20
 """Bytes of each pinned buffer; a stream of copies has two."""
 COPIERS = 4
 """Threads that fill and empty pinned buffers; NumPy copies without Python's lock."""
+ALREADY_ENABLED = 704
+"""`cudaErrorPeerAccessAlreadyEnabled`."""
 MARGIN = 0.1
 """The part of the free memory that is left alone: kernels, the library's own workspace and fragments of the pool need some."""
 
@@ -55,11 +57,12 @@ class CupyDevice(StreamThreads):
         return slot
 
     def upload(self, host: Array, slot: Array) -> None:
-        """Rows that are pinned are copied as they lie; others by pinned buffers, of which one is filled while the other travels."""
+        """Rows that are pinned or on a GPU are copied as they lie; others by pinned buffers, one filled while the other travels."""
         stream = self._streams[IN]
         with cupy.cuda.Device(self.number):
-            if _is_pinned(host):
-                _copy_rows(slot.data.ptr, _width(host), host.ctypes.data, host.strides[0], host, runtime.memcpyHostToDevice, stream)
+            place = _reached(host)
+            if place is not None:
+                _copy_rows(slot.data.ptr, _width(host), place, host.strides[0], host, stream)
                 return
             for rows, start in self._staging[IN].chunks(host):
                 buffer = self._staging[IN].free(host[rows].size)
@@ -73,8 +76,9 @@ class CupyDevice(StreamThreads):
         stream, staging = self._streams[OUT], self._staging[OUT]
         arriving: tuple[Array, Array, Array] | None = None
         with cupy.cuda.Device(self.number):
-            if _is_pinned(host):
-                _copy_rows(host.ctypes.data, host.strides[0], slot.data.ptr, _width(host), host, runtime.memcpyDeviceToHost, stream)
+            place = _reached(host)
+            if place is not None:
+                _copy_rows(place, host.strides[0], slot.data.ptr, _width(host), host, stream)
                 return
             for rows, start in staging.chunks(host):
                 buffer = staging.free(host[rows].size)
@@ -163,13 +167,48 @@ def _width(host: Array) -> int:
     return int(host.shape[1] * host.itemsize)
 
 
-def _is_pinned(host: Array) -> bool:
-    """Whether the rows lie in pinned memory, each without gaps."""
-    if host.strides[1] != host.itemsize or host.strides[0] < _width(host):
-        return False
-    last = host.ctypes.data + (host.shape[0] - 1) * host.strides[0] + _width(host) - 1
-    return all(runtime.pointerGetAttributes(at).type == runtime.memoryTypeHost for at in (host.ctypes.data, last))
+def _reached(matrix: Array) -> int | None:
+    """The address of a matrix that a GPU can copy by itself: in pinned memory or on a GPU, rows without gaps in them. Else None."""
+    if isinstance(matrix, cupy.ndarray):
+        return int(matrix.data.ptr)
+    if matrix.strides[1] != matrix.itemsize or matrix.strides[0] < _width(matrix):
+        return None
+    first = matrix.ctypes.data
+    last = first + (matrix.shape[0] - 1) * matrix.strides[0] + _width(matrix) - 1
+    is_pinned = all(runtime.pointerGetAttributes(at).type == runtime.memoryTypeHost for at in (first, last))
+    return int(first) if is_pinned else None
 
 
-def _copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, host: Array, kind: int, stream: Array) -> None:
-    runtime.memcpy2DAsync(target, target_pitch, source, source_pitch, _width(host), host.shape[0], kind, stream.ptr)
+def _copy_rows(target: int, target_pitch: int, source: int, source_pitch: int, like: Array, stream: Array) -> None:
+    """The driver finds out where both ends are."""
+    runtime.memcpy2DAsync(target, target_pitch, source, source_pitch, _width(like), like.shape[0], runtime.memcpyDefault, stream.ptr)
+
+
+def reachable(a: Array, b: Array, c: Array, reads: bool) -> tuple[Array, Array, Array]:
+    """Matrices of a GPU as other GPUs copy them: row by row, copied anew if they lie otherwise, when all work on them is done.
+
+    Of C that lies otherwise a copy is returned, with its values if `reads`.
+    """
+    with a.device as device:
+        left, right = (x if _lies_in_rows(x) else cupy.ascontiguousarray(x) for x in (a, b))
+        target = c if _lies_in_rows(c) else cupy.ascontiguousarray(c) if reads else cupy.empty(c.shape, c.dtype)
+        device.synchronize()
+        for number in range(gpu_count()):
+            _meet(int(device.id), number)
+    return left, right, target
+
+
+def _lies_in_rows(x: Array) -> bool:
+    return bool(x.strides[1] == x.itemsize and x.strides[0] >= _width(x))
+
+
+def _meet(first: int, second: int) -> None:
+    """Let two GPUs copy from each other without the host, if they can."""
+    for own, other in ((first, second), (second, first)):
+        if own != other and runtime.deviceCanAccessPeer(own, other):
+            with cupy.cuda.Device(own):
+                try:
+                    runtime.deviceEnablePeerAccess(other)
+                except runtime.CUDARuntimeError as error:
+                    if error.status != ALREADY_ENABLED:
+                        raise

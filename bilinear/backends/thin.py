@@ -16,7 +16,7 @@ from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Layout
-from bilinear.ir.tile import THIN_TILES, ThinTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.plan import Thin
 
 ALIGNMENT = 16
@@ -125,6 +125,8 @@ def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultipl
         return None
     element = IN_ARRAYS[str(a.dtype)]
     tile, (left, right) = THIN_TILES[element.name][thin.tile], (b.T, a.T) if thin.swaps else (a, b)
+    if not tile.holds(right.shape[0], right.shape[1], thin.parts):
+        return None
     if not tile.admits(element.lanes, is_by_rows(left), not is_by_rows(right)):
         return None
     import cupy
@@ -152,7 +154,7 @@ def parts_kernel(element: Element) -> PartsKernel:
     return PartsKernel(f"sum_parts_{element.suffix}", element)
 
 
-def kernel_for(element: Element, tile: ThinTile, a: Layout, b: Layout, c: Layout, is_aligned: bool) -> ThinKernel:
+def kernel_for(element: Element, tile: AnyThinTile, a: Layout, b: Layout, c: Layout, is_aligned: bool) -> ThinKernel:
     """The kernel for matrices of these layouts, whose addresses are multiples of 16 bytes or not."""
     left_along, right_along = is_by_rows(a), not is_by_rows(b)
     left, right = (element.lanes if is_aligned and is_in_lanes(x) else 1 for x in (a, b))

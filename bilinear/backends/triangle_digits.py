@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutKernel, CutLaunch, Passes, launched
+from bilinear.backends.cut_products import CutLaunch, Passes, launched
 from bilinear.backends.digits import DigitMultiply
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT, is_by_rows
@@ -17,7 +17,7 @@ from bilinear.codegen.lower_digits import DigitKernels
 from bilinear.ir.digit_kernel import MirrorKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
-from bilinear.planner.gram import triangle_tiles
+from bilinear.planner.digit_geometry import triangle_tiles
 from bilinear.planner.plan import Digits
 
 MIRRORING = 264
@@ -37,13 +37,8 @@ class TriangleMultiply(DigitMultiply):
         found = super().kernels(is_aligned)
         return replace(found, product=replace(found.product, name=f"{found.product.name}_triangle", one_triangle=True))
 
-    def all_kernels(self) -> tuple[CutKernel, ...]:
-        """The kernels for an operand at a multiple of 16 bytes, but the classical one."""
-        own = self.kernels(is_aligned=True)
-        return (own.largest[0], own.expand[0], own.product, MirrorKernel())
-
-    def launches(self, is_aligned: bool, multiprocessors: int, keeps_left: bool = False) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments; `keeps_left` is for products of two matrices."""
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+        """The launches in their order, with the values of their arguments."""
         own: Passes = self.passes(is_aligned, multiprocessors)
         result = self.result()
         mirror = launched(MirrorKernel(), MIRRORING, result)

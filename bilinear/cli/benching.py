@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,8 +11,8 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import STDOUT, Json, answer, file_of, in_place_of_text
-from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.options import (
+from bilinear.cli.checks import modular_times
+from bilinear.cli.common import (
     Dtypes,
     Shapes,
     device_files,
@@ -21,9 +22,11 @@ from bilinear.cli.options import (
     read_accuracy,
     read_dtypes,
     read_seconds,
+    read_sides,
     say,
     words,
 )
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.writing import write_file
@@ -31,16 +34,20 @@ from bilinear.writing import write_file
 if TYPE_CHECKING:
     from bilinear.ir.measurement import Benchmark
 
+DTYPES = "float64,float32"
 SIZES = "2048", "4096", "8192", "16384", "32768"
 
 
 def bench(
     shape: Shapes = None,
-    dtype: Dtypes = "float64,float32",
+    dtype: Dtypes = DTYPES,
     shapes_file: Annotated[Path | None, problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
     grid: Annotated[bool, problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
         str | None, typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option(help="Also time plans with a prepared operand (bilinear.prepare): left, right, or both, comma-separated.")
     ] = None,
     accuracy: Annotated[
         str,
@@ -49,6 +56,7 @@ def bench(
             autocompletion=completing.accuracies,
         ),
     ] = "",
+    modulus: Annotated[int | None, problem_option(help="Products of integers modulo this number, at most 2^31, instead.")] = None,
     rounds: Annotated[int | None, limit_option(min=1, help="The most rounds of calls (default: 7; for the grid 25).")] = None,
     time: Annotated[str, limit_option(help="Start no further shape after this time: seconds, or 90s, 5m.")] = "",
     json_file: Json = None,
@@ -58,7 +66,8 @@ def bench(
 ) -> None:
     """Measure plans beside the library on the current GPU, each checked in the same run.
 
-    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found.
+    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found. With --modulus, algorithms
+    are auto or NAME:LEVELS, timed beside the float64 products of an exact product by pieces.
     """
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_errors import with_errors
@@ -66,11 +75,17 @@ def bench(
     from bilinear.reporting.bench_plot import require_matplotlib
     from bilinear.reporting.bench_table import bench_table, grid_summary
 
+    if modulus is not None:
+        others = {"--dtype": dtype != DTYPES, "--shapes-file": shapes_file, "--grid": grid, "--accuracy": accuracy, "--keep": keep}
+        others |= {"--time": time, "--png": png, "--html": html, "--svg": svg}
+        _bench_modulo(joined(shape or SIZES), modulus, words(algorithms or "auto"), rounds, json_file, others)
+        return
     if sum((shape is not None, shapes_file is not None, grid)) > 1:
         raise fail("E684", "--shape, --shapes-file and --grid each say what is measured", "give one of them")
     seconds = read_seconds(time) if time else None
     asked = words(algorithms or ("auto" if grid else "plan"))
-    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), asked, read_accuracy(accuracy))
+    kept = read_sides(keep)
+    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), asked, read_accuracy(accuracy), kept)
     file = file_of(json_file)
     require_pages(html, svg, file, png, unread=device_files())
     measuring.require_gpu()
@@ -94,6 +109,39 @@ def bench(
     if written:
         say("", f"written to {', '.join(written)}", error=in_place_of_text(json_file))
     _require_checks(result)
+
+
+def _bench_modulo(
+    sizes: str, modulus: int, asked: Sequence[str], rounds: int | None, json_file: Path | None, others: Mapping[str, object]
+) -> None:
+    """`bench` with a modulus. Raises `BilinearError` where nothing was measured (E686), and for every row that is not exact (E685)."""
+    from bilinear.ir.measurement import LeftOut
+    from bilinear.measure import bench as measuring
+    from bilinear.measure.bench_modulo import AUTO, ROUNDS, measure_modulo, modular_json
+    from bilinear.measure.bench_shapes import read_sizes
+    from bilinear.measure.bench_tasks import pinned
+    from bilinear.runtime.modular import read_modulus
+
+    wrong = next((name for name, given in others.items() if given), None)
+    if wrong is not None:
+        raise fail("E557", f"{wrong} has no meaning with --modulus: products of int64 are timed, exactly", "leave it out")
+    read_modulus(modulus)
+    for word in (word for word in asked if word != AUTO):
+        pinned(word)
+    shapes, file = read_sizes(sizes), file_of(json_file)
+    require_pages(None, None, file, unread=device_files())
+    measuring.require_gpu()
+    with progress_bar() as progress:
+        found = list(measure_modulo(shapes, modulus, asked, rounds or ROUNDS, progress))
+    left_out = [one for one in found if isinstance(one, LeftOut)]
+    rows = [one for one in found if not isinstance(one, LeftOut)]
+    answer(json_file, lambda: modular_json(rows, left_out, ["bilinear", *sys.argv[1:]]), lambda: modular_times(rows, left_out))
+    if not rows:
+        raise nothing_measured(left_out)
+    failing = [row for row in rows if not row.exact]
+    if failing:
+        each = (f"{row.asked} at {'x'.join(map(str, row.shape))}, modulo {row.modulus}, failed its check" for row in failing)
+        raise BilinearError(Diagnostic("E685", message, notes=("the result differs from the definition",)) for message in each)
 
 
 def _write_pages(result: Benchmark, png: Path | None, html: Path | None, svg: Path | None) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.common import waiting
 from bilinear.cli.groups import limit_option, problem_option
-from bilinear.cli.options import waiting
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import write_file
@@ -66,4 +66,4 @@ def _mapped(path: Path) -> Array:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise fail("E705", f"{str(path)[:200]!r} is no .npy file that can be read: {reason}", "write one with numpy.save") from None
+        raise fail("E705", f"{str(path)[:200]!r} is not a .npy file that can be read: {reason}", "write one with numpy.save") from None

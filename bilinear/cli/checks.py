@@ -9,6 +9,8 @@ from bilinear.errors import BilinearError, Diagnostic
 
 if TYPE_CHECKING:
     from bilinear.frontend import Loaded
+    from bilinear.ir.measurement import LeftOut
+    from bilinear.measure.bench_modulo import ModularTime
     from bilinear.measure.check_modulo import ModularCheck
     from bilinear.measure.check_multiply import Check, Device
 
@@ -69,6 +71,18 @@ def modular_table(check: ModularCheck) -> str:
     row = (shape, check.modulus, check.levels, check.inputs, *trust, f"{check.seconds * 1e3:.3f}", f"{check.classical_seconds * 1e3:.3f}")
     header = ("shape", "modulus", "levels", "inputs", "exact", "inputs as promised", "ms", "classical ms")
     return "\n".join(aligned([row], header))
+
+
+def modular_times(rows: Sequence[ModularTime], left_out: Sequence[LeftOut]) -> str:
+    """Times of products modulo p as an aligned table, and below it what was left out."""
+    from bilinear.reporting.table import aligned
+
+    header = ("shape", "modulus", "algorithm", "ms", "TOP/s", "float64 products", "ms", "ratio", "exact")
+    cells = []
+    for row in rows:
+        figures = f"{row.ms:.3f}", f"{row.rate:.1f}", row.pieces, f"{row.pieces_ms:.3f}", f"{row.ratio:.2f}"
+        cells.append(("x".join(map(str, row.shape)), row.modulus, row.asked, *figures, "yes" if row.exact else "NO"))
+    return "\n".join([*(aligned(cells, header) if cells else ()), *(f"left out: {one.what}: {one.why}" for one in left_out)])
 
 
 def require_exact(check: ModularCheck) -> None:

@@ -12,13 +12,13 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.options import Output, progress_bar, read_shape, say
+from bilinear.cli.common import Output, progress_bar, read_shape, say
 from bilinear.places import require_files
 from bilinear.visible import WIDEST, visible, visible_lines
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
-    from bilinear.algebra.recipe import Recipe, Triple
+    from bilinear.algebra.composition import Composition, Triple
     from bilinear.errors import BilinearError
     from bilinear.ir.scheme import Scheme
 
@@ -33,11 +33,11 @@ def combine(
     json_file: Json = None,
 ) -> None:
     """Find the least rank that sums and products of known schemes reach for a format, and say how."""
-    from bilinear.algebra.best_rank import best_recipes
+    from bilinear.algebra.best_rank import best_compositions
     from bilinear.algebra.common_ring import lies_over
     from bilinear.interchange.gather import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     asked, ring = read_shape(format), known_ring(over or " ")
     assert ring is not None, "it has a default"
@@ -45,7 +45,7 @@ def combine(
     with progress_bar() as progress:
         entries = [*shipped_schemes(), *schemes_of(library or [], progress, _tell)]
         usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
-        best = best_recipes(asked, usable, lambda done, of: progress("formats", done, of))
+        best = best_compositions(asked, usable, lambda done, of: progress("formats", done, of))
         for scheme in _parts(best.values() if every else [best[asked]]):
             proved(scheme)
     recipe = best[asked]
@@ -64,21 +64,21 @@ def _tell(path: Path, error: BilinearError) -> None:
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
 
 
-def _parts(recipes: Iterable[Recipe]) -> list[Scheme]:
+def _parts(recipes: Iterable[Composition]) -> list[Scheme]:
     """The schemes that recipes are made from, each permutation once."""
     return list({part.text: part.leaf for recipe in recipes for part in recipe.used() if part.leaf is not None}.values())
 
 
-def _made(recipe: Recipe, name: str) -> Scheme:
+def _made(recipe: Composition, name: str) -> Scheme:
     """Build the scheme of a recipe, proved."""
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     scheme = replace(recipe.made(), name=name, places=None)
     proved(scheme)
     return scheme
 
 
-def _written(scheme: Scheme, recipe: Recipe) -> str:
+def _written(scheme: Scheme, recipe: Composition) -> str:
     """A scheme in the language, below its recipe."""
     from bilinear.frontend.write_scheme import readable_text
 
@@ -88,7 +88,7 @@ def _written(scheme: Scheme, recipe: Recipe) -> str:
     return readable_text(scheme, head, hint=hint[:500])
 
 
-def _told(recipe: Recipe) -> str:
+def _told(recipe: Composition) -> str:
     """A summary of a recipe, and its tree."""
     volume = recipe.m * recipe.k * recipe.n
     a, b, c = recipe.additions
@@ -97,7 +97,7 @@ def _told(recipe: Recipe) -> str:
     return visible_lines([f"{products} in place of {volume}, {known}", "", f"  {recipe.expression}", "", *recipe.lines("  ")])
 
 
-def _facts(recipe: Recipe) -> dict[str, object]:
+def _facts(recipe: Composition) -> dict[str, object]:
     a, b, c = recipe.additions
     return {
         "format": [recipe.m, recipe.k, recipe.n],
@@ -109,11 +109,11 @@ def _facts(recipe: Recipe) -> dict[str, object]:
     }
 
 
-def _formats(best: dict[Triple, Recipe]) -> list[dict[str, object]]:
+def _formats(best: dict[Triple, Composition]) -> list[dict[str, object]]:
     return [_facts(recipe) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
 
 
-def _table(best: dict[Triple, Recipe]) -> str:
+def _table(best: dict[Triple, Composition]) -> str:
     """The formats m <= k <= n of more than one block, one line each."""
     from bilinear.reporting.table import aligned
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.options import Output, interrupted_by_sigterm, progress_bar, read_seconds, read_shape, seed_of_a_search
+from bilinear.cli.common import Output, interrupted_by_sigterm, progress_bar, read_seconds, read_shape, seed_of_a_search
 from bilinear.errors import BilinearError, fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines

@@ -11,7 +11,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.options import Algorithm, Output, progress_bar, say
+from bilinear.cli.common import Algorithm, Output, progress_bar, say
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
@@ -40,7 +40,7 @@ def import_(
     from bilinear.interchange.plinopt import partners
 
     if c not in ("", "rows", "columns"):
-        raise fail("E507", f"--c {c!r} is no order of blocks", "give rows, or columns where C is transposed")
+        raise fail("E507", f"--c {c!r} is not an order of blocks", "give rows, or columns where C is transposed")
     if os.path.isdir(file):  # which a name that is too long is not
         if output is not None or format or over or c or entry:
             raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.options import Algorithm, Output, progress_bar, say, seed_of_a_search
-from bilinear.errors import BilinearError, fail
+from bilinear.cli.common import Algorithm, Output, progress_bar, say, seed_of_a_search
+from bilinear.errors import BilinearError
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
@@ -21,18 +21,19 @@ if TYPE_CHECKING:
 
 def lift(
     algorithm: Algorithm,
-    over: Annotated[str, typer.Option(help="Q: integers or, if there are none, fractions; Z: integers alone.")] = "Q",
+    over: Annotated[
+        str, typer.Option(help="Q: integers or, if there are none, fractions; Z: integers alone; Z/4, Z/8, ...: residues.")
+    ] = "Q",
     tries: Annotated[int, typer.Option(min=1, max=1000, help="The most choices among the solutions of a step.")] = 10,
     seed: Annotated[int, typer.Option(min=0, callback=seed_of_a_search, help="The seed of the choices after the first.")] = 0,
     output: Output = None,
     json_file: Json = None,
 ) -> None:
     """Lift a scheme over Z/2 to Z/4, Z/8, ... and from there to Z or Q, or say which equations contradict each other."""
-    from bilinear.discovery.lift import lift
+    from bilinear.discovery.lift import lift, power_of
     from bilinear.frontend import load
 
-    if over not in ("Q", "Z"):
-        raise fail("E740", f"nothing is lifted to {over[:40]!r}", "choose Q or Z")
+    power_of(over)
     scheme = load(algorithm).scheme
     require_files(output, file_of(json_file))
     with progress_bar() as progress:

@@ -12,7 +12,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.options import say, waiting, words
+from bilinear.cli.common import say, waiting, words
 from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
 
@@ -154,7 +154,7 @@ def _read_format(text: str) -> tuple[int | None, int | None, int | None]:
     """Three sizes, None for any (E670)."""
     sizes = [None if word == ANY else int(word) if word.isdecimal() and len(word) < MOST_DIGITS else 0 for word in words(text or "*,*,*")]
     if len(sizes) != 3 or 0 in sizes:
-        raise fail("E670", f"{text[:40]!r} is no format", "give three sizes, * for any: --format '2,3,*'")
+        raise fail("E670", f"{text[:40]!r} is not a format", "give three sizes, * for any: --format '2,3,*'")
     return sizes[0], sizes[1], sizes[2]
 
 

@@ -20,10 +20,10 @@ EPOCH = "SOURCE_DATE_EPOCH"
 
 
 def require_pages(html: Path | None, svg: Path | None, *others: Path | None, unread: Iterable[str | Path] = ()) -> None:
-    """Raise `BilinearError` (E612) before the work if a file cannot be written, or the place of the figures is no folder."""
+    """Raise `BilinearError` (E612) before the work if a file cannot be written, or the place of the figures is not a folder."""
     require_files(html, *others, unread=unread)
     if svg is not None and svg.exists() and not svg.is_dir():
-        raise fail("E612", f"cannot write figures into {svg}: it is no folder", "name a folder; a new one is made")
+        raise fail("E612", f"cannot write figures into {svg}: it is not a folder", "name a folder; a new one is made")
     today()
 
 
@@ -50,5 +50,5 @@ def today() -> str:
     if not seconds:
         return f"{datetime.now(UTC):%Y-%m-%d}"
     if not re.fullmatch("[0-9]{1,11}", seconds):
-        raise fail("E627", f"{EPOCH} is {seconds[:40]!r}, which is no time", "give seconds since 1970, or leave it unset")
+        raise fail("E627", f"{EPOCH} is {seconds[:40]!r}, which is not a time", "give seconds since 1970, or leave it unset")
     return f"{datetime.fromtimestamp(int(seconds), UTC):%Y-%m-%d}"

@@ -10,8 +10,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Algorithm,
     Output,
     device_files,
@@ -23,6 +22,7 @@ from bilinear.cli.options import (
     read_workspace,
     say,
 )
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
@@ -51,7 +51,7 @@ def schedule(
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
@@ -87,7 +87,8 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
 def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float) -> str:
     """An in-place schedule in the language."""
     from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.prepare import proved_schedule, runnable
+    from bilinear.lowering.prepare import runnable
+    from bilinear.lowering.proofs import proved_schedule
     from bilinear.scheduling.in_place.find import find_in_place
     from bilinear.scheduling.in_place.schedule import scaling_itself
 
@@ -109,7 +110,7 @@ def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
     """A depth-first schedule in the language, and its costs."""
     from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.prepare import proved_schedule
+    from bilinear.lowering.proofs import proved_schedule
     from bilinear.scheduling.depth_first.find import find_depth_first
     from bilinear.scheduling.depth_first.scaling import saying_its_scaling
 
@@ -168,7 +169,9 @@ def plan(
             autocompletion=completing.names,
         ),
     ] = None,
-    products: Annotated[str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues.")] = None,
+    products: Annotated[
+        str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues, tf32, bfloat16.")
+    ] = None,
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     explain: Annotated[
         bool,
@@ -220,19 +223,22 @@ def plan(
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; explained, with what bounds it on its device, unless it multiplies digits on other units than those of its type."""
     from bilinear.planner.roofline import roofline
+    from bilinear.planner.streaming import streaming
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table
-    from bilinear.reporting.roofline import explained_json, roofline_table
+    from bilinear.reporting.roofline import explained_json, roofline_table, streaming_table
     from bilinear.runtime.devices_here import device_of
 
     known = device_of(device or None) if explain and plan.problem.dtype in IN_ARRAYS else None
     bounds = None if known is None or plan.chosen.is_digits else roofline(plan, known)
+    streamed = None if known is None else streaming(plan, known)
 
     def told() -> str:
         parts = [as_options(plan_table(plan, explain)), *([] if known is None else [pareto_table(plan)])]
         parts += [] if bounds is None else [roofline_table(bounds)]
+        parts += [] if streamed is None else [streaming_table(streamed)]
         return "\n\n".join(parts)
 
-    answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds), told)
+    answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds, streamed), told)
 
 
 def _plan_gram(

@@ -14,8 +14,7 @@ import typer
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
 from bilinear.cli.checks import check_table, require, run_checks
-from bilinear.cli.groups import output_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Algorithm,
     Dtypes,
     Inputs,
@@ -33,6 +32,7 @@ from bilinear.cli.options import (
     waiting,
     words,
 )
+from bilinear.cli.groups import output_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
@@ -144,25 +144,26 @@ def verify(
     if built is not None:
         _verify_built(built, json_file, other_options)
         return
-    from bilinear.frontend import LoadedDigits, LoadedGram, load_any
+    from bilinear.frontend import LoadedComplex, LoadedDigits, LoadedGram, load_any
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.reporting.complex_report import ALGORITHMS, complex_report
+    from bilinear.reporting.complex_report import complex_report
     from bilinear.reporting.examine import certificate_of
     from bilinear.reporting.gram_report import gram_report
     from bilinear.reporting.rocq_kernel import require_file_name
 
-    if algorithm in ALGORITHMS:
-        _verify_map(lambda: complex_report(algorithm), f"{algorithm} multiplies complex numbers", json_file, other_options)
-        return
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
-        raise fail("E507", f"{accuracy} is no accuracy", "give the largest error, such as 1e-6")
+        raise fail("E507", f"{accuracy} is not an accuracy", "give the largest error, such as 1e-6")
     try:
         loaded = load_any(algorithm)
     except BilinearError as unread:
         raise _if_published(algorithm, unread) from None
     if isinstance(loaded, LoadedDigits):
         _verify_digits(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
+        return
+    if isinstance(loaded, LoadedComplex):
+        own = loaded.scheme
+        _verify_map(lambda: complex_report(own), f"{own.name} multiplies complex numbers", json_file, other_options)
         return
     if isinstance(loaded, LoadedGram):
         scheme = loaded.scheme
@@ -198,7 +199,7 @@ def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wan
 
 
 def _if_published(algorithm: str, error: BilinearError) -> BilinearError:
-    """The error about a file that is no text of the language; if it is in a published format, one that says so (E654)."""
+    """The error about a file that is not text of the language; if it is in a published format, one that says so (E654)."""
     from bilinear.frontend.files import SUFFIX
     from bilinear.interchange.formats import format_of
 
@@ -266,7 +267,7 @@ def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) 
 def _verify_built(folder: Path, json_file: Path | None, other_options: bool) -> None:
     if other_options:
         raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
-    from bilinear.artifact.check import verify_built
+    from bilinear.artifact.check_folder import verify_built
 
     require_files(file_of(json_file))
     with progress_bar() as progress:

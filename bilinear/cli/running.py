@@ -11,8 +11,7 @@ import typer
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of
 from bilinear.cli.checks import check_table, modular_table, require, require_exact, run_checks
-from bilinear.cli.groups import problem_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Algorithm,
     Dtypes,
     Inputs,
@@ -21,11 +20,13 @@ from bilinear.cli.options import (
     check_inputs,
     devices,
     progress_bar,
+    read_accuracy,
     read_dtypes,
     read_levels,
     read_levels_for,
     read_shape,
 )
+from bilinear.cli.groups import limit_option, problem_option
 from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files
@@ -43,6 +44,13 @@ def run(
     device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.", autocompletion=completing.usable)] = "all",
     tolerance: Annotated[float | None, typer.Option(help="How far restored inputs may drift, relative to a block.")] = None,
     modulus: Annotated[int | None, problem_option(help="Multiply integers modulo this number, from 2 to 2^62.")] = None,
+    accuracy: Annotated[
+        str,
+        limit_option(
+            help="Refuse to run with a larger error: a bound relative to max|A| * max|B|, classical, or twice.",
+            autocompletion=completing.accuracies,
+        ),
+    ] = "",
     json_file: Json = None,
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
@@ -57,9 +65,16 @@ def run(
     promised = inputs or natural_inputs(loaded.schedule)
     if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
+    if modulus is not None and accuracy:
+        raise fail("E557", "--accuracy has no meaning with --modulus: integers are exact", "leave it out")
     if modulus is not None:
         _run_modulo(loaded, size, dtype, depth, promised, device, modulus, json_file)
         return
+    if accuracy:
+        from bilinear.measure.accurate import require_accurate
+
+        for name in dtypes:
+            require_accurate(loaded, size[1], name, depth, promised, read_accuracy(accuracy) or 0.0)
     with progress_bar() as progress:
         checks = run_checks(loaded, size, dtypes, depth, promised, devices(device), progress, "running", tolerance)
     answer(json_file, lambda: json.dumps([c.to_json() for c in checks], indent=1), lambda: check_table(checks))
@@ -85,12 +100,15 @@ def show(
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.algorithm import load
-    from bilinear.frontend.algorithms import LoadedDigits, LoadedGram, load_any, of_blocks
-    from bilinear.frontend.printer import print_digits, print_gram
+    from bilinear.frontend.algorithms import LoadedComplex, LoadedDigits, LoadedGram, load_any, of_blocks
+    from bilinear.frontend.printer import print_complex, print_digits, print_gram
 
     found = load_any(algorithm)
     if isinstance(found, LoadedGram) and not as_latex:
         print(print_gram(found.scheme), end="")
+        return
+    if isinstance(found, LoadedComplex) and not as_latex:
+        print(print_complex(found.scheme), end="")
         return
     if as_latex:
         from bilinear.reporting.latex import latex

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.options import Algorithm, Output, progress_bar, read_seconds, say
+from bilinear.cli.common import Algorithm, Output, progress_bar, read_seconds, say
 from bilinear.places import require_files
 from bilinear.writing import write_file
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.options import Output, read_shape, say
+from bilinear.cli.common import Output, read_shape, say
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import write_file

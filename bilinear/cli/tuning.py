@@ -12,8 +12,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.options import (
+from bilinear.cli.common import (
     Shapes,
     ends_on_sigterm,
     joined,
@@ -24,6 +23,7 @@ from bilinear.cli.options import (
     read_workspace,
     say,
 )
+from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.visible import visible

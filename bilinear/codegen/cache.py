@@ -57,7 +57,7 @@ class Cache:
         return self._memory.get(key)
 
     def put(self, key: str, text: str, image: bytes) -> None:
-        """Keep an entry; a full or failing disk is no error."""
+        """Keep an entry; a full or failing disk is not an error."""
         self._memory[key] = (text, image)
         if self.folder is None:
             return

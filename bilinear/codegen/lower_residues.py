@@ -8,8 +8,8 @@ from functools import lru_cache
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right, parts_in
-from bilinear.ir.complex_scheme import ComplexScheme, Products
-from bilinear.ir.digits import residues_of
+from bilinear.ir.complex_scheme import GaussianScheme, Products
+from bilinear.ir.digits import Representation, representation_of
 from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.linear import LinearMap
@@ -20,6 +20,7 @@ from bilinear.ir.residue_kernel import (
     ScaleKernel,
 )
 from bilinear.ir.residue_tile import ModularTile, ResidueTile
+from bilinear.ir.scheme import Scheme
 from bilinear.ir.warp_product import WarpResidueProductKernel
 
 FEW_TARGETS = 4
@@ -42,16 +43,27 @@ def lower_residues(
 ) -> ResidueKernels:
     """The kernels for operands that lie so. The scheme was proved, and suits the tile; `stem` names it in kernels. Warpgroups multiply, or
     warps."""
-    element, representation, is_complex = tile.of, residues_of(tile.of, tile.count), isinstance(scheme, ComplexScheme)
-    stem = f"{stem}_{tile.count}"
-    moduli, ones, inverses = representation.moduli, (1,) * tile.count, representation.inverses
+    element, representation, is_complex = tile.of, representation_of(tile), not isinstance(scheme, Scheme)
+    moduli, inverses, stem = representation.moduli, representation.inverses, f"{stem}_{tile.count}"
+    roots = _roots(scheme, "A", representation), _roots(scheme, "B", representation)
+    if tile.gaussian:
+        inverses = tuple(x * pow(2, -1, p) % p for x, p in zip(inverses, moduli, strict=True))
     expand = (
-        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", tile, ones, left, is_complex),
-        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", tile, inverses, right, is_complex),
+        _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", tile, (1,) * tile.count, left, is_complex, roots[0]),
+        _expand(scheme.v, blocks_of_right(scheme), f"{stem}_b", tile, inverses, right, is_complex, roots[1]),
     )
-    product = residue_product(f"residue_product_{tile.count}_{element.suffix}", element, tile, moduli, by_warps)
+    name = f"residue_product_{tile.count}_{element.suffix}{'_gaussian' * tile.gaussian}"
+    product = residue_product(name, element, tile, moduli, by_warps)
     scale = _scale(left, element, is_complex), _scale(right, element, is_complex)
     return ResidueKernels(scale, expand, product, _recompose(scheme, stem, tile, whole))
+
+
+def _roots(scheme: Products, operand: str, representation: Representation) -> tuple[int, ...]:
+    """The root of -1 for each p by which an operand's imaginary parts are multiplied; of a conjugate, minus that. Nothing without roots."""
+    if not isinstance(scheme, GaussianScheme):
+        return ()
+    sign = -1 if operand in scheme.conjugated else 1
+    return tuple(sign * root % p for root, p in zip(representation.roots, representation.moduli, strict=True))
 
 
 def residue_product(
@@ -73,21 +85,28 @@ def _scale(order: OperandOrder, element: Element, is_complex: bool) -> ScaleKern
 
 
 def _expand(
-    linear: LinearMap, places: Places, stem: str, tile: ResidueTile, factors: tuple[int, ...], order: OperandOrder, is_complex: bool
+    linear: LinearMap,
+    places: Places,
+    stem: str,
+    tile: ResidueTile,
+    factors: tuple[int, ...],
+    order: OperandOrder,
+    is_complex: bool,
+    roots: tuple[int, ...],
 ) -> ResidueExpandKernel:
-    element, moduli, forms = tile.of, residues_of(tile.of, tile.count).moduli, len(linear.outputs)
+    element, representation, forms = tile.of, representation_of(tile), len(linear.outputs)
     width = min(LANES, _width(order, element))
     name = f"residue_expand_{stem}_{'ca'[order.along]}_{width}_{element.suffix}"
     comment = f"{linear.additions} addition(s) an element"
-    bits = residues_of(element, tile.count).norm_limit.bit_length() + headroom(linear)
-    own = name, comment, element, order.along, width, LANES, moduli, factors, places, forms, evaluate(linear), bits
-    return ResidueExpandKernel(*own, parts=parts_in(places, is_complex))
+    bits = representation.norm_limit.bit_length() + headroom(linear)
+    own = name, comment, element, order.along, width, LANES, representation.moduli, factors, places, forms, evaluate(linear), bits
+    return ResidueExpandKernel(*own, parts=() if roots else parts_in(places, is_complex), roots=roots)
 
 
 def _recompose(scheme: Products, stem: str, tile: ResidueTile, whole: bool) -> ResidueRecomposeKernel:
-    element, places = tile.of, blocks_of_result(scheme)
+    element, representation, places = tile.of, representation_of(tile), blocks_of_result(scheme) * (1 + tile.gaussian)
     lanes = LANES if len(places) <= FEW_TARGETS else 1
     width = min(element.lanes, lanes) if whole else 1
     name, comment = f"residue_recompose_{stem}_{width}_{element.suffix}", f"{scheme.w.additions} addition(s) an element"
-    own = name, comment, element, width, lanes, residues_of(element, tile.count), places, headroom(scheme.w), evaluate(scheme.w)
-    return ResidueRecomposeKernel(*own, is_complex=isinstance(scheme, ComplexScheme))
+    own = name, comment, element, width, lanes, representation, places, headroom(scheme.w) + tile.gaussian, evaluate(scheme.w)
+    return ResidueRecomposeKernel(*own, is_complex=not isinstance(scheme, Scheme), roots=representation.roots)

@@ -37,7 +37,7 @@ def residues_of(scheme: Scheme, code: str) -> Factors:
     tables = coefficients_of(scheme)
     modulus = scheme.ring.modulus
     for value in (value for table in tables for row in table for value in row):
-        if isinstance(value, Symbolic) or modulus not in (0, 2) or value.denominator % 2 == 0:
+        if isinstance(value, Symbolic) or modulus % 2 or value.denominator % 2 == 0:
             message = f"{scheme.name} is over {scheme.ring}, and its coefficients have no residues modulo 2"
             raise fail(code, message, "give a scheme over Z/2, over Z, or over Q with odd denominators", notes=(f"one is {value}",))
     u, v, w = (np.array([[residue(value, 2) for value in row] for row in table], np.uint64) for table in tables)

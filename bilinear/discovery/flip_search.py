@@ -66,10 +66,10 @@ def discover(
 ) -> Found:
     """Walk until a scheme of the task's rank is found or the time is over; Ctrl-C also ends the walk and keeps its result.
 
-    `folder` keeps the compiled walk; the seconds of compilation are not counted. If the file `state` exists, the walk goes on from there;
-    it is written whenever the rank has fallen, every second, and at the end. Raises `BilinearError`: E660 if the rank is no sensible goal,
+    `folder` keeps the compiled walk; compilation does not count as time. If the file `state` exists, the walk continues from there; it is
+    written whenever the rank has fallen, every second, and at the end. Raises `BilinearError`: E660 if the rank is not a sensible goal,
     E661 if the format is too large, E662 without numba, E740 and E741 if no walk goes over the ring or begins at the start, E742 if `state`
-    is no state of this search.
+    is not a state of this search.
     """
     task.require()
     begin = binary_walker if task.ring == "Z/2" else ternary_walker

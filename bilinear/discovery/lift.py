@@ -1,4 +1,4 @@
-"""Hensel lifting: a scheme over Z/2 becomes one over Z/4, Z/8, ..., and then over Z or Q.
+"""Hensel lifting: a scheme over Z/2 becomes one over Z/4, Z/8, ..., and from there over Z or Q.
 
 If a scheme holds modulo 2^s, adding 2^s times unknown bits to its coefficients changes the Brent equations modulo 2^(s+1) by 2^s times a
 linear form of the bits, the same in every step: the Jacobian of the equations, modulo 2. So each step solves one linear system modulo 2,
@@ -8,6 +8,7 @@ multiplication (2022), section 5; rational reconstruction by Wang (1981).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -42,7 +43,7 @@ Words = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Lifted:
-    """A scheme lifted from Z/2, proved over its ring, Z or Q.
+    """A scheme lifted from Z/2, proved over its ring: Z, Q or Z/2^k.
 
     It was read from its residues modulo 2^`power`. The linear system has `equations`, `unknowns` and a rank.
     """
@@ -60,11 +61,13 @@ def lift(
 ) -> Lifted:
     """Lift a scheme over Z/2 to Z or, if no integers are found and `over` is Q, to rationals with odd denominators.
 
-    A step has many solutions. The first try changes even coefficients only where odd ones are not enough, so it mostly finds -1, 0 and 1;
-    further tries prefer unknowns in random order. Raises `BilinearError`: E301 if the scheme does not hold over Z/2, E743 if its
-    coefficients have no residues there, E744 if a linear system has no solution (it names the power, and equations that contradict each
-    other), E745 if no coefficients are found, E746 if the system is too large.
+    `over` may also be Z/4, Z/8, ..., up to Z/2^`MOST_POWER`: what is then found holds there, and perhaps nowhere else. A step has many
+    solutions. The first try changes even coefficients only where odd ones are not enough, so it mostly finds -1, 0 and 1; further tries
+    prefer unknowns in random order. Raises `BilinearError`: E740 if nothing is lifted to the ring, E301 if the scheme does not hold over
+    Z/2, E743 if its coefficients have no residues there, E744 if a linear system has no solution (it names the power, and equations that
+    contradict each other), E745 if no coefficients are found, E746 if the system is too large.
     """
+    power_of(over)
     begin = _Begin(scheme)
     refused: list[BilinearError] = []
     for number in range(tries):
@@ -139,7 +142,7 @@ class _Attempt:
     """One choice among the solutions: unknowns in an order of preference."""
 
     def __init__(self, begin: _Begin, over: str, random: np.random.Generator | None) -> None:
-        self.begin, self.over = begin, over
+        self.begin, self.over, self.target = begin, over, power_of(over)
         self.values = np.concatenate(begin.factors, axis=1).reshape(-1)
         mixed = np.arange(len(self.values)) if random is None else random.permutation(len(self.values))
         self.order = mixed[np.argsort(self.values[mixed] == 0, kind="stable")]
@@ -147,16 +150,18 @@ class _Attempt:
 
     def run(self) -> tuple[Scheme, int]:
         """Lift step by step until the coefficients are read; returns the scheme and the power of 2."""
-        for power in range(1, MOST_POWER + 1):
+        for power in range(1, (self.target or MOST_POWER) + 1):
             if power > 1:
                 self._step(power)
-            if power <= INTEGER_POWER and (found := self._integers(power)) is not None:
+            if power == self.target:
+                return self._scheme(self._least_residues(power).view(np.int64).tolist(), self.over), power
+            if not self.target and power <= INTEGER_POWER and (found := self._integers(power)) is not None:
                 return found, power
         found = self._rationals()
         if found is not None:
             return found, MOST_POWER
         what = "integers" if self.over == "Z" else "fractions"
-        message = f"{self.begin.scheme.name} lifts to Z/2^{MOST_POWER}, but its coefficients there are no {what} that are small enough"
+        message = f"{self.begin.scheme.name} lifts to Z/2^{MOST_POWER}, but its coefficients there are not {what} that are small enough"
         notes = (f"numerators and denominators of at most {MOST_SIZE} were looked for",)
         raise fail("E745", message, "give more --tries, or another --seed" + (", or --over Q" if self.over == "Z" else ""), notes=notes)
 
@@ -182,11 +187,15 @@ class _Attempt:
 
     def _integers(self, power: int) -> Scheme | None:
         """The scheme of the residues of least size, if it holds over Z: its sums are far below 2^63, so that they are exact."""
-        half = np.uint64(1) << np.uint64(power - 1)
-        signed = np.where(self.values > half, self.values - 2 * half, self.values)
+        signed = self._least_residues(power)
         if self.begin.wrong(signed).any():
             return None
-        return self._scheme([int(value) for value in signed.view(np.int64)], "Z")
+        return self._scheme(signed.view(np.int64).tolist(), "Z")
+
+    def _least_residues(self, power: int) -> Words:
+        """The residues modulo 2^power of least size, as signed numbers modulo 2^64."""
+        half = np.uint64(1) << np.uint64(power - 1)
+        return np.where(self.values > half, self.values - 2 * half, self.values)
 
     def _rationals(self) -> Scheme | None:
         """The scheme of the smallest fractions with these residues, if it holds."""
@@ -200,6 +209,14 @@ class _Attempt:
     def _scheme(self, values: list[int] | list[Fraction | None], ring: str) -> Scheme:
         rows = [table.tolist() for table in self.begin.split(np.array(values, object))]
         return scheme_of(self.begin.scheme, rows, Ring(ring))
+
+
+def power_of(over: str) -> int:
+    """k for Z/2^k; 0 for Z and Q. Raises `BilinearError` (E740) for other rings."""
+    modulus = int(match[1]) if (match := re.fullmatch(r"Z/([1-9][0-9]{0,17})", over)) else 0
+    if over in ("Z", "Q") or (4 <= modulus <= 2**MOST_POWER and modulus & (modulus - 1) == 0):
+        return max(0, modulus.bit_length() - 1)
+    raise fail("E740", f"nothing is lifted to {over[:40]!r}", f"choose Q, Z, or one of Z/4, Z/8, ..., Z/{2**MOST_POWER}")
 
 
 def _equation(scheme: Scheme, number: int) -> str:

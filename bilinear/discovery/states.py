@@ -65,7 +65,7 @@ def write_state(path: Path, task: Task, state: State) -> None:
 def read_state(path: Path, task: Task, walkers: Sequence[AnyWalker]) -> Best:
     """Set walkers to a kept state, and return the best so far. Every scheme in it is checked.
 
-    Raises `BilinearError` (E742) if the file cannot be read, is no state, or is one of another search.
+    Raises `BilinearError` (E742) if the file cannot be read, is not a state, or is one of another search.
     """
     try:
         content = _content(read_bounded(path, MOST_BYTES))
@@ -99,9 +99,9 @@ def _content(data: bytes) -> object:
 
 
 def refused(path: Path, reason: str) -> BilinearError:
-    """The error for a file that is no state of the search."""
+    """The error for a file that is not a state of the search."""
     hint = "give the options that it was begun with, or another --state FILE; without the file a walk begins anew"
-    return fail("E742", f"{path} is no state of this search: {reason}", hint)
+    return fail("E742", f"{path} is not a state of this search: {reason}", hint)
 
 
 class _StateError(ValueError):

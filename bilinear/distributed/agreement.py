@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TOLD, VERDICT = 100, 101
 """Tags; those of arrays are smaller."""
-PAUSE = 1e-3
+PAUSE = 1e-4
 MARGIN = 5.0
 """Seconds after which rank 0's verdict is late: it waits as long as everybody else, and then tells who is missing."""
 

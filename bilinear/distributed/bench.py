@@ -68,7 +68,7 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
     found = parser.parse_args(arguments)
     parts = found.shape.split("x")
     if len(parts) not in (1, 3) or not all(part.isdecimal() and int(part) for part in parts):
-        raise fail("E769", f"--shape {found.shape} is no shape", "give N, or MxKxN")
+        raise fail("E769", f"--shape {found.shape} is not a shape", "give N, or MxKxN")
     for option in ("repeat", "levels"):
         if getattr(found, option) is not None and getattr(found, option) < 1:
             raise fail("E769", f"--{option} {getattr(found, option)} is not positive")

@@ -15,6 +15,7 @@ from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.distributions import Distribution, Slab
 from bilinear.distributed.model import Machine, machines
 from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, agreed, check_piece, name_of, said, scheme_named
+from bilinear.distributed.pieces_here import adopted, carrier, current, require_carrier
 from bilinear.distributed.rank import HOME_A, Multiply, Steps, moved, numbered_from, steps_of
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
@@ -22,7 +23,7 @@ from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.ready import ready
 from bilinear.planner.chains import MOST_MATRICES
-from bilinear.runtime.arrays import adopt, kind_of
+from bilinear.runtime.arrays import Kind, is_on_gpu
 from bilinear.runtime.matmul import matmul as multiply_here
 
 if TYPE_CHECKING:
@@ -86,10 +87,12 @@ def chain_plan(
 def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, timeout: float) -> Array:
     """`multi_dot` on a connection."""
 
-    def planned() -> tuple[ChainPlan, str]:
+    def planned() -> tuple[tuple[ChainPlan, Kind, list[Array]], str]:
         plan, digest = _plan_for(asked, str(pieces[0].dtype) if pieces else "float64", connection.comm.size)
         _check_pieces(plan, connection.comm.rank, pieces)
-        return plan, digest
+        kind, own = adopted(*pieces)
+        require_carrier(kind.on_gpu, connection.comm.size)
+        return (plan, kind, own), digest
 
     values: dict[str, object] = {
         "extents": asked.extents,
@@ -99,11 +102,11 @@ def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, ti
         "algorithm": asked.algorithm,
         "local_levels": asked.local_levels,
     }
-    plan = agreed(connection, said(pieces[0] if pieces else None, values), planned, timeout)
-    kind = kind_of(*pieces)
-    own = [adopt(piece, kind) for piece in pieces]
+    first = pieces[0] if pieces else None
+    plan, kind, own = agreed(connection, said(first, values, carrier(is_on_gpu(first))), planned, timeout)
     multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels)
-    return kind.give_back(connection.run(chain_steps(plan, connection.comm.rank, own, multiply)))
+    with current(own[0], kind.on_gpu):
+        return kind.give_back(connection.run(chain_steps(plan, connection.comm.rank, own, multiply), kind.on_gpu))
 
 
 def chain_steps(plan: ChainPlan, rank: int, pieces: list[Array], multiply: Multiply) -> Steps:

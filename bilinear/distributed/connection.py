@@ -1,15 +1,18 @@
-"""Messages by MPI: arrays are sent and received without blocking, and a wait ends if another rank is lost."""
+"""The connection of a communicator: rounds of messages by MPI or NCCL, and a watch that ends them if another rank is lost."""
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from atexit import register
+from collections.abc import Sequence
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bilinear.distributed.agreement import Told, agree
-from bilinear.distributed.rank import Post, Steps, Ticket
-from bilinear.distributed.staging import Bytes, Staging
+from bilinear.distributed.by_mpi import LONGEST_PAUSE, ByMpi, finish
+from bilinear.distributed.carrier import Carrier, run_steps
+from bilinear.distributed.rank import Message, Steps
 from bilinear.distributed.watch import LINGER, Watch, end_at_once, failed
 from bilinear.errors import fail, install
 from bilinear.ir.matrix import Array
@@ -17,16 +20,19 @@ from bilinear.ir.matrix import Array
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3
-"""Seconds between looks at what is under way."""
+    from bilinear.backends.nccl_rounds import NcclRounds
+
 SILENCE = 20.0
 """Seconds without a sign of life after which a rank is lost."""
+UNIQUE = 128
+"""Bytes of the number under which ranks make a communicator of NCCL."""
 
 
 class Connection:
     """A private duplicate of a communicator, and a watch on its ranks.
 
-    `sent` and `received` are the bytes of arrays that this rank exchanged with others since the connection was made.
+    Arrays of the host travel by MPI, those of GPUs by NCCL if every rank has a GPU of its own. `sent` and `received` are the bytes of
+    arrays that this rank exchanged with others since the connection was made.
     """
 
     def __init__(self, comm: MPI.Intracomm, timeout: float) -> None:
@@ -34,7 +40,10 @@ class Connection:
         self.watch = Watch(watched, SILENCE)
         self.watch.start()
         self.sent = self.received = 0
-        self._under_way: list[tuple[list[MPI.Request], Staging, list[Bytes]]] = []
+        self.carrier: Carrier = ByMpi(self.comm, self.watch)
+        self._gpus: tuple[bytes, ...] = ()
+        self._by_nccl: NcclRounds | None = None
+        register(self.close)
 
     def agree(self, told: Told, timeout: float) -> None:
         """Return if all ranks are about to do the same, else raise the same error on all of them."""
@@ -43,70 +52,80 @@ class Connection:
         agree(self.comm, self.watch, told, timeout)
         self.watch.since = None
 
-    def run(self, steps: Steps) -> Array:
+    def run(self, steps: Steps, on_gpu: bool = False) -> Array:
         """Run what a rank does. An error here ends the run on all ranks, and the communicator is not used again."""
         try:
-            result = self._run(steps)
+            self.carrier = self._between_gpus() if on_gpu and self.comm.size > 1 else ByMpi(self.comm, self.watch)
+            result = run_steps(steps, self)
+            self.drain()
         except BaseException as error:
+            if self.watch.failure is not None and isinstance(error, Exception):
+                self.watch.require_sound()  # what another rank has told is the cause
             self.watch.report(failed(self.comm.rank, error))
             raise
         finally:
             self.watch.since = None
-            self._under_way.clear()
         self.watch.done += 1
         return result
-
-    def _run(self, steps: Steps) -> Array:
-        try:
-            asked = next(steps)
-            while True:
-                asked = steps.send(self._post(asked) if isinstance(asked, Post) else self._wait(asked.ticket))
-        except StopIteration as done:
-            return done.value
-
-    def _post(self, post: Post) -> Ticket:
-        from mpi4py import MPI
-
-        staging, held = Staging(), list[Bytes]()
-        requests: list[MPI.Request] = []
-        for source, tag, x in post.receives:
-            buffer = staging.arriving(x)
-            requests.append(self.comm.Irecv([buffer, MPI.BYTE], source, tag))
-            self.received += buffer.nbytes
-        for target, tag, x in post.sends:
-            buffer = staging.leaving(x)
-            requests.append(self.comm.Isend([buffer, MPI.BYTE], target, tag))
-            self.sent += buffer.nbytes
-            held.append(buffer)
-        self._under_way.append((requests, staging, held))
-        return Ticket(len(self._under_way) - 1)
 
     def largest(self, value: float) -> float:
         """The largest of what the ranks give; all of them must call."""
         from mpi4py import MPI
 
         own, found = array("d", [value]), array("d", [0.0])
-        self._finish([self.comm.Iallreduce([own, MPI.DOUBLE], [found, MPI.DOUBLE], MPI.MAX)])
+        finish([self.comm.Iallreduce([own, MPI.DOUBLE], [found, MPI.DOUBLE], MPI.MAX)], self.watch)
         return found[0]
 
-    def _wait(self, ticket: Ticket) -> Ticket:
-        requests, staging, held = self._under_way[ticket]
-        self._finish(requests)
-        staging.land()
-        held.clear()
-        requests.clear()
-        return ticket
+    @property
+    def name(self) -> str:
+        """What carried the arrays of the last run."""
+        return self.carrier.name
 
-    def _finish(self, requests: list[MPI.Request]) -> None:
-        """Wait for requests, as long as no rank is lost."""
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
+        """Begin a round of messages, counted."""
+        self.received += sum(x.nbytes for _, _, x in receives)
+        self.sent += sum(x.nbytes for _, _, x in sends)
+        return self.carrier.post(sends, receives)
+
+    def wait(self, round_: Any) -> None:
+        """Let what follows wait for a round."""
+        self.carrier.wait(round_)
+
+    def drain(self) -> None:
+        """Wait for all rounds."""
+        self.watch.since = monotonic()
+        self.carrier.drain()
+
+    def _between_gpus(self) -> Carrier:
+        """NCCL among the current GPUs; MPI, with a warning, if two ranks share one."""
         from mpi4py import MPI
 
-        pause, self.watch.since = FIRST_PAUSE, monotonic()
-        while not MPI.Request.Testall(requests):
-            self.watch.require_sound()
-            sleep(pause)
-            pause = min(1.1 * pause, LONGEST_PAUSE)
-        self.watch.since = None
+        from bilinear.backends.nccl_rounds import NcclRounds, gpu_identity, unique_id
+
+        own = gpu_identity()
+        found = bytearray(len(own) * self.comm.size)
+        finish([self.comm.Iallgather([own, MPI.BYTE], [found, MPI.BYTE])], self.watch)
+        gpus = tuple(bytes(found[at : at + len(own)]) for at in range(0, len(found), len(own)))
+        if len(set(gpus)) < len(gpus):
+            if self.comm.rank == 0 and self._gpus != gpus:
+                warnings.warn("ranks share a GPU, which NCCL refuses: arrays pass through memory of the host", stacklevel=2)
+            self._gpus = gpus
+            return ByMpi(self.comm, self.watch)
+        if self._by_nccl is None or self._gpus != gpus:
+            self.close()
+            unique = bytearray(unique_id() if self.comm.rank == 0 else UNIQUE)
+            finish([self.comm.Ibcast([unique, MPI.BYTE], 0)], self.watch)
+            self.watch.since = monotonic()
+            self._by_nccl = NcclRounds(self.comm.size, self.comm.rank, bytes(unique), self.watch.require_sound)
+            self.watch.since, self.watch.abandon, self._gpus = None, self._by_nccl.abort, gpus
+        return self._by_nccl
+
+    def close(self) -> None:
+        """Give NCCL's communicator back, if all ranks are sound."""
+        if self._by_nccl is not None and self.watch.failure is None:
+            self.watch.abandon = None
+            self._by_nccl.close()
+            self._by_nccl = None
 
 
 def _duplicate(comm: MPI.Intracomm, timeout: float) -> MPI.Intracomm:

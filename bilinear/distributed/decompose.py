@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import prod
 
 from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.panels import Held, panel_tasks
 from bilinear.distributed.plan import Extents, Plan
-from bilinear.distributed.shares import Tile, panel_tasks, shared_products, tiles
-from bilinear.distributed.spread import Rect, Spread, joined, length, near_even, run
+from bilinear.distributed.shares import Tile, shared_products, tiles
+from bilinear.distributed.spread import Rect, Spread, joined, length, meet, near_even, run
 from bilinear.distributed.traffic import busiest, traffic
 from bilinear.distributed.workspace import workspace
 from bilinear.errors import fail
@@ -17,7 +18,7 @@ from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.scheme import Scheme
 
 PANELS = 4
-"""Panels of the classical multiply where memory asks for no more: while one is multiplied the next one travels."""
+"""Equal panels of the classical multiply where memory asks for short ones; each further effort makes four of one."""
 MOST_UNEVEN = 1.1
 """The largest part of C over an equal share of it with which a rank may compute just what it is to hold."""
 MOST_PRODUCTS = 20_000
@@ -32,14 +33,15 @@ def decompose(
     levels: int | None = None,
     memory: int | None = None,
     itemsize: int = 1,
+    whole: bool = False,
 ) -> Plan:
     """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
 
     With a scheme, `levels` of it run breadth first (None: the fewest with a product for each rank). Without, C is computed in a tile a
-    rank, the classical way, in panels of k. `memory` is the most that a rank may hold beside its pieces, in bytes if an element has
-    `itemsize`: as few depth-first levels as keep it stand above the breadth-first ones, as in CAPS (G. Ballard, J. Demmel, O. Holtz, B.
-    Lipshitz, O. Schwartz, *Communication-optimal parallel algorithm for Strassen's matrix multiplication*, SPAA 2012). Raises
-    `BilinearError` (E760 to E762).
+    rank, the classical way, in panels of k, or of columns if k is to be `whole`. `memory` is the most that a rank may hold beside its
+    pieces, in bytes if an element has `itemsize`: as few depth-first levels as keep it stand above the breadth-first ones, as in CAPS (G.
+    Ballard, J. Demmel, O. Holtz, B. Lipshitz, O. Schwartz, *Communication-optimal parallel algorithm for Strassen's matrix
+    multiplication*, SPAA 2012). Raises `BilinearError` (E760 to E762).
     """
     require_extents(extents)
     m, k, n = extents
@@ -53,36 +55,47 @@ def decompose(
         )
     least = None
     for effort in range(MOST_LEVELS + 1):
+        panels = min(PANELS * 4 ** (effort - 1), max(extents)) if effort else None
         if scheme is None:
-            plan = _panels(extents, ranks, spreads, min(PANELS * 4**effort, k))
+            plan = _panels(extents, ranks, spreads, panels, whole)
         else:
             plan = _by_scheme(extents, ranks, spreads, (scheme,) * effort, breadth)
         needed = workspace(plan) * itemsize
         if memory is None or needed <= memory:
             return plan
         least = needed if least is None else min(least, needed)
-        if _is_finest(plan):
+        if _is_finest(plan, panels):
             break
     raise fail("E762", f"no decomposition needs at most {memory} bytes a rank", f"allow {least}, or take more ranks")
 
 
-def _is_finest(plan: Plan) -> bool:
+def _is_finest(plan: Plan, panels: int | None) -> bool:
     """Whether one more depth-first level would cut blocks of one row or column, or panels are that narrow already."""
     if not plan.levels:
-        return all(task.inner[1] - task.inner[0] == 1 for tasks in plan.tasks for task in tasks)
+        return panels is not None and panels >= max(plan.extents)
     last = plan.levels[-1]
     blocks = plan.form[0][0].columns, plan.form[1][0].columns
     return any(length(runs) < 2 * max(last.k, last.n) for runs in blocks)
 
 
-def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int) -> Plan:
+def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int | None, whole: bool) -> Plan:
     """A tile of C a rank: of some ways to lay the tiles, the one by which the busiest rank sends or receives least."""
     m, k, n = extents
     across = tuple((row, column) for column, row in tiles(n, m, ranks))
     ways = [tiles(m, n, ranks), across, *_as_given(given[2], m * n)]
-    plans = [Plan(extents, (), (), given, given, given, panel_tasks(way, k, 1)) for way in ways]
+    plans = [Plan(extents, (), (), given, given, given, panel_tasks(way, k, _held(way, given, k), 1, whole)) for way in ways]
     best = min(range(len(ways)), key=lambda at: busiest(traffic(plans[at]), ranks))
-    return replace(plans[best], tasks=panel_tasks(ways[best], k, panels))
+    return replace(plans[best], tasks=panel_tasks(ways[best], k, _held(ways[best], given, k), panels, whole))
+
+
+def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) -> list[Held]:
+    """Of which rows, k and columns each rank has what its tile needs of A and of B."""
+    found = []
+    for (rows, columns), left, right in zip(shares, *given[:2], strict=True):
+        own = meet(run(*rows), left.rows), meet(left.columns, right.rows), meet(run(*columns), right.columns)
+        has = own[0] == run(*rows), own[1] == run(0, k), own[2] == run(*columns)
+        found.append((own[0] if has[1] and has[2] else (), own[1] if has[0] and has[2] else (), own[2] if has[0] and has[1] else ()))
+    return found
 
 
 def _as_given(spread: Spread, size: int) -> list[tuple[Tile, ...]]:
@@ -121,6 +134,6 @@ def fewest_levels(scheme: Scheme, ranks: int) -> int:
 
 
 def require_extents(extents: Extents) -> None:
-    """Refuse (E760) what is no shape of a product."""
+    """Refuse (E760) what is not a shape of a product."""
     if len(extents) != 3 or not all(isinstance(e, int) and not isinstance(e, bool) and e > 0 for e in extents):
         raise fail("E760", f"the shape {extents!r} is not three positive integers", "give (m, k, n) of A (m x k) and B (k x n)")

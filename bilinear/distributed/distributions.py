@@ -134,7 +134,7 @@ def from_descriptor(descriptor: Sequence[int], process_grid: ProcessGrid) -> tup
     """
     values = tuple(int(value) for value in descriptor)
     if len(values) != 9 or values[0] != DENSE:
-        raise fail("E761", f"{values} is no descriptor of a dense block-cyclic matrix", "it has nine integers, the first of them 1")
+        raise fail("E761", f"{values} is not a descriptor of a dense block-cyclic matrix", "it has nine integers, the first of them 1")
     _, _, m, n, mb, nb, first, second, _ = values
     return (m, n), BlockCyclic(process_grid, (mb, nb), (first, second))
 

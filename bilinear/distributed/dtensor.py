@@ -8,14 +8,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import ModuleType
 
+import numpy as np
+
 from bilinear.distributed.connection import Connection
 from bilinear.distributed.decompose import require_extents
 from bilinear.distributed.distributions import Pieces
 from bilinear.distributed.mesh import Mesh, Placement, Placements, of_product
 from bilinear.distributed.mesh_product import MeshPlan, mesh_steps, plan_over
 from bilinear.distributed.multiply import CLASSICAL, Asked, agreed, check_options, check_pieces, local_multiply, options_of, plan_for, said
+from bilinear.distributed.pieces_here import carrier, require_carrier
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.spread import Spread
+from bilinear.distributed.workspace import rank_workspace
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
 from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, records_gradients, surroundings
@@ -60,16 +64,24 @@ def multiply_dtensors(
             local = [_local(x) for x in operands]
             stack.enter_context(surroundings(torch, None, *local))
             a, b = (adopt_tensor(torch, x) for x in local)
+            require_carrier(not isinstance(a, np.ndarray), connection.comm.size)
             plan, digest = _plan(mesh, extents, placements, asked, str(a.dtype))
             check_pieces((plan.a.whole, plan.b.whole), rank, a, b)
             return _Taken(plan, extents, a, b), digest
 
         taken = agreed(connection, _facts(operands, wanted, asked), planned, timeout)
-        steps = mesh_steps(taken.plan, rank, taken.a, taken.b, local_multiply(asked))
-        piece = give_tensor(torch, connection.run(steps))
+        on_gpu = not isinstance(taken.a, np.ndarray)
+        multiply = local_multiply(asked, _needed(taken, rank), on_gpu)
+        piece = give_tensor(torch, connection.run(mesh_steps(taken.plan, rank, taken.a, taken.b, multiply), on_gpu))
     m, _, n = taken.extents
     placements = [_written(module, placement) for placement in taken.plan.c.placements]
     return module.DTensor.from_local(piece, operands[0].device_mesh, placements, run_check=False, shape=torch.Size((m, n)), stride=(n, 1))
+
+
+def _needed(taken: _Taken, rank: int) -> int:
+    """Bytes that a rank's part of the plan takes, without sums of summands and copies."""
+    plan = taken.plan.plan
+    return 0 if plan is None else int(rank_workspace(plan, rank) * taken.a.dtype.itemsize)
 
 
 def _plan(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], asked: Asked, dtype: str) -> tuple[MeshPlan, str]:
@@ -96,7 +108,8 @@ def _facts(operands: tuple[Array, Array], wanted: Sequence[object] | None, asked
         values[f"the mesh of {name}"] = None if mesh is None else (mesh.device_type, mesh.mesh.tolist())
         values[f"the placements of {name}"] = getattr(x, "placements", None)
     values["placements"] = wanted
-    return said(operands[0], values | options_of(asked))
+    kinds = {getattr(getattr(x, "device_mesh", None), "device_type", "") for x in operands}
+    return said(operands[0], values | options_of(asked), carrier("cuda" in kinds))
 
 
 def _mesh_of(module: ModuleType, operands: tuple[Array, Array], connection: Connection) -> Mesh:

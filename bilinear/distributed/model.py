@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.resources import files
+from itertools import pairwise
 from math import isqrt
 
-from bilinear.distributed.decompose import PANELS
+from bilinear.distributed.panels import FIRST, doubling, longest
 from bilinear.distributed.plan import Extents
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
@@ -47,19 +48,22 @@ class Machine:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one rank takes: seconds of sums, of products, and of messages, which arrive in `tasks` parts; bytes that it receives."""
+    """What one rank takes: seconds of sums, of products, and of messages; bytes that it receives.
+
+    Products run in `parts` of the whole, one after another, and messages arrive in the same parts.
+    """
 
     sums: float
     products: float
     messages: float
     received: float
-    tasks: int
+    parts: tuple[float, ...]
 
     @property
     def seconds(self) -> float:
-        """Sums, then the first part of the messages; while it is multiplied the next arrives."""
-        first = self.messages / self.tasks
-        return self.sums + first + max(self.products, self.messages - first)
+        """Sums, then the first part of the messages; while a part is multiplied the next arrives."""
+        hidden = sum(max(self.products * part, self.messages * after) for part, after in pairwise(self.parts))
+        return self.sums + self.messages * self.parts[0] + hidden + self.products * self.parts[-1]
 
 
 @lru_cache(maxsize=1)
@@ -89,17 +93,35 @@ def estimate(machine: Machine, extents: Extents, ranks: int, scheme: Scheme | No
         products * sharing / ranks * machine.multiply(m / p, k, n / q),
         _travel(machine, ranks, moved, waits),
         moved,
-        max(1, round(each)),
+        (1 / max(1, round(each)),) * max(1, round(each)),
     )
 
 
 def _in_tiles(machine: Machine, extents: Extents, ranks: int) -> Estimate:
+    """A travels along the rows of the grid, B along its columns, and the rank that has most of both on other hosts is waited for."""
     m, k, n = extents
     p, q = _grid(ranks)
-    moved = m * k / p * (1 - 1 / q) + k * n / q * (1 - 1 / p)
-    received = moved * machine.itemsize
-    messages = PANELS * (p + q - 2)
-    return Estimate(0.0, machine.multiply(m / p, k, n / q), _travel(machine, ranks, received, messages), received, PANELS)
+    across, down = (elements * machine.itemsize for elements in (m * k / p * (1 - 1 / q), k * n / q * (1 - 1 / p)))
+    parts = tuple(width / k for width in doubling(k, -(-k // FIRST), longest(k, round(min(m / p, n / q)))))
+    if p * q != round(p) * round(q) or ranks == 1:
+        travel = _travel(machine, ranks, across + down, len(parts) * (p + q - 2))
+    else:
+        shared = _on_one_host(round(p), round(q), machine.ranks_per_host)
+        messages = len(parts) * (q - 1), len(parts) * (p - 1)
+        travel = max(sum(_moved(machine, *each) for each in zip(near, (across, down), messages, strict=True)) for near in shared)
+    return Estimate(0.0, machine.multiply(m / p, k, n / q), travel, across + down, parts)
+
+
+@lru_cache(maxsize=256)
+def _on_one_host(p: int, q: int, host: int) -> frozenset[tuple[float, float]]:
+    """Which parts of the others in its row, and in its column, of a p x q grid lie on a rank's host: the pairs that there are."""
+    found = set()
+    for rank in range(min(p, host) * q):
+        begin = rank // host * host
+        beside = [other for other in range(begin, min(begin + host, p * q)) if other != rank]
+        row, column = sum(other // q == rank // q for other in beside), sum(other % q == rank % q for other in beside)
+        found.add((row / max(1, q - 1), column / max(1, p - 1)))
+    return frozenset(found)
 
 
 def _grid(ranks: int) -> tuple[float, float]:
@@ -109,10 +131,12 @@ def _grid(ranks: int) -> tuple[float, float]:
 
 
 def _travel(machine: Machine, ranks: int, received: float, messages: float) -> float:
-    """Seconds in which one port receives that, evenly from all others: those of the same host over the near link."""
-    if ranks == 1:
-        return 0.0
-    near = (min(machine.ranks_per_host, ranks) - 1) / (ranks - 1)
+    """Seconds in which one port receives that, evenly from all others."""
+    return 0.0 if ranks == 1 else _moved(machine, (min(machine.ranks_per_host, ranks) - 1) / (ranks - 1), received, messages)
+
+
+def _moved(machine: Machine, near: float, received: float, messages: float) -> float:
+    """Seconds in which one port receives that, of which a part comes from the same host over the near link."""
     latency = near * machine.near_latency + (1 - near) * machine.far_latency
     return messages * latency + received * (near / machine.near + (1 - near) / machine.far)
 

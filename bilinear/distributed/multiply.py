@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -14,15 +14,18 @@ from bilinear.distributed.agreement import Told
 from bilinear.distributed.connection import Connection
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.distributions import Distribution, Pieces, Slab
+from bilinear.distributed.pieces_here import adopted, carrier, current, free_memory, require_carrier
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import Multiply, steps_of
 from bilinear.distributed.spread import Spread
+from bilinear.distributed.workspace import rank_workspace
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.ready import ready
-from bilinear.runtime.arrays import adopt, kind_of
+from bilinear.planner.problem import require_accuracy
+from bilinear.runtime.arrays import Kind, is_on_gpu
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.version import __version__
@@ -33,6 +36,8 @@ KINDS = "iufc"
 """NumPy's letters of the element types that are multiplied."""
 TIMEOUT = 20.0
 """Seconds."""
+BITS = 3
+"""Leading bits of the workspace that is given to `auto`: what is free changes a little from call to call, and the plan shall not."""
 
 
 @dataclass(frozen=True)
@@ -46,26 +51,53 @@ class Asked:
     memory: int | None = None
     algorithm: str = "auto"
     local_levels: int | Literal["auto"] = "auto"
+    accuracy: float | str | None = None
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """What a rank multiplies: its pieces as arrays of a kind, and the plan."""
+
+    plan: Plan
+    kind: Kind
+    a: Array
+    b: Array
 
 
 def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float) -> Array:
     """This rank's piece of the product, on a connection."""
 
-    def planned() -> tuple[Plan, str]:
+    def planned() -> tuple[_Taken, str]:
         plan, digest = plan_for(asked, str(a.dtype), connection.comm.size)
         check_pieces(plan.given, connection.comm.rank, a, b)
-        return plan, digest
+        kind, pieces = adopted(a, b)
+        require_carrier(kind.on_gpu, connection.comm.size)
+        return _Taken(plan, kind, *pieces), digest
 
-    facts = said(a, {"shape": asked.shape, "distributions": asked.distributions, **options_of(asked)})
-    plan = agreed(connection, facts, planned, timeout)
-    kind = kind_of(a, b)
-    left, right = adopt(a, kind), adopt(b, kind)
-    return kind.give_back(connection.run(steps_of(plan, connection.comm.rank, left, right, local_multiply(asked))))
+    facts = said(a, {"shape": asked.shape, "distributions": asked.distributions, **options_of(asked)}, carrier(is_on_gpu(a)))
+    taken = agreed(connection, facts, planned, timeout)
+    with current(taken.a, taken.kind.on_gpu):
+        needed = rank_workspace(taken.plan, connection.comm.rank) * taken.a.dtype.itemsize
+        multiply = local_multiply(asked, needed, taken.kind.on_gpu)
+        steps = steps_of(taken.plan, connection.comm.rank, taken.a, taken.b, multiply)
+        return taken.kind.give_back(connection.run(steps, taken.kind.on_gpu))
 
 
-def local_multiply(asked: Asked) -> Multiply:
-    """The multiply of what one rank holds."""
-    return partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels)
+def local_multiply(asked: Asked, needed: int, on_gpu: bool) -> Multiply:
+    """The multiply of what one rank holds. `needed` bytes of its memory are left to the plan, and `auto` works in the rest."""
+    options: dict[str, Any] = {"algorithm": asked.algorithm, "levels": asked.local_levels, "accuracy": asked.accuracy}
+    allowed = [] if asked.memory is None else [asked.memory]
+    if on_gpu:
+        allowed.append(free_memory())
+    if allowed and asked.algorithm == "auto":
+        options["workspace"] = rounded_down(min(allowed) - needed)
+    return partial(multiply_here, **options)
+
+
+def rounded_down(count: int) -> int:
+    """The bytes with all but the leading bits 0; 0 for fewer than none."""
+    low = max(0, count.bit_length() - BITS)
+    return max(0, count) >> low << low
 
 
 def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], tuple[P, str]], timeout: float) -> P:
@@ -93,12 +125,17 @@ def options_of(asked: Asked) -> dict[str, object]:
         "memory": asked.memory,
         "algorithm": asked.algorithm,
         "local_levels": asked.local_levels,
+        "accuracy": asked.accuracy,
     }
 
 
-def said(a: Array, values: dict[str, object]) -> dict[str, str]:
-    """Facts as text, after the version and the element type."""
-    own = {"the version of bilinear": __version__, "the element type": getattr(a, "dtype", type(a).__name__)}
+def said(a: Array, values: dict[str, object], carrier: str) -> dict[str, str]:
+    """Facts as text, after the version, the element type and what carries the pieces."""
+    own = {
+        "the version of bilinear": __version__,
+        "the element type": getattr(a, "dtype", type(a).__name__),
+        "what carries the pieces": carrier,
+    }
     return {name: str(value) for name, value in (own | values).items()}
 
 
@@ -122,16 +159,21 @@ def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[Plan, str]:
     scheme = scheme_named(asked.decomposition)
     check_options(asked)
     levels = None if asked.levels == "auto" else asked.levels
-    return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype)
+    whole = asked.accuracy is not None
+    return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole)
 
 
 def check_options(asked: Asked) -> None:
-    """Refuse levels (E760) and bytes (E762) that are none."""
+    """Refuse levels (E760), bytes (E762) and an accuracy (E543) that are none, and an accuracy that cannot be promised (E760)."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
-        raise fail("E760", f"levels={levels!r} is no positive integer", "give the levels of the scheme, or 'auto'")
+        raise fail("E760", f"levels={levels!r} is not a positive integer", "give the levels of the scheme, or 'auto'")
     if memory is not None and (not isinstance(memory, int) or memory < 0):
-        raise fail("E762", f"memory={memory!r} is no number of bytes", "give an integer of at least 0, or None")
+        raise fail("E762", f"memory={memory!r} is not a number of bytes", "give an integer of at least 0, or None")
+    require_accuracy(asked.accuracy)
+    if asked.accuracy is not None and (asked.decomposition != CLASSICAL or asked.algorithm != "auto"):
+        what = "accuracy= is promised for products that one rank computes, by an algorithm of its choice"
+        raise fail("E760", what, "leave out decomposition= and algorithm=, or accuracy=")
 
 
 @lru_cache(maxsize=16)
@@ -143,10 +185,11 @@ def _planned(
     levels: int | None,
     memory: int | None,
     dtype: str,
+    whole: bool,
 ) -> tuple[Plan, str]:
     if scheme is not None:
         scheme = ready(scheme, np.dtype(dtype))
-    plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize)
+    plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize, whole)
     tables = [level.tables for level in plan.levels]
     return plan, sha256(repr((tables, plan.home, plan.form, plan.tasks)).encode()).hexdigest()[:16]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from bilinear.distributed.spread import Rect, Run, Spread, run
+from bilinear.distributed.spread import Rect, Run, Runs, Spread, run
 from bilinear.ir.scheme import Scheme
 
 Extents = tuple[int, int, int]
@@ -18,13 +18,13 @@ class Task:
 
     product: int
     rows: Run
-    inner: Run
+    inner: Runs
     columns: Run
 
     @property
     def operands(self) -> tuple[Rect, Rect]:
         """What is read of the left and of the right factor."""
-        return Rect(run(*self.rows), run(*self.inner)), Rect(run(*self.inner), run(*self.columns))
+        return Rect(run(*self.rows), self.inner), Rect(self.inner, run(*self.columns))
 
     @property
     def result(self) -> Rect:
@@ -118,21 +118,25 @@ def operand_moves(plan: Plan, side: int) -> tuple[Move, ...]:
     return tuple(found)
 
 
-def sending_order(plan: Plan, rank: int) -> tuple[tuple[int, int], ...]:
-    """In which order a rank sends operands: (target, number of its task) each.
+def begins_result(tasks: tuple[Task, ...], at: int) -> bool:
+    """Whether a task is the first that is added up to its result."""
+    return at == 0 or _result(tasks[at - 1]) != _result(tasks[at])
 
-    All first tasks come first, so that every rank can begin; and each rank begins with another target, so that none is sent to by all.
-    """
-    most = max(map(len, plan.tasks))
-    targets = [(rank + step) % plan.ranks for step in range(1, plan.ranks)]
-    return tuple((target, at) for at in range(most) for target in targets if at < len(plan.tasks[target]))
+
+def ends_result(tasks: tuple[Task, ...], at: int) -> bool:
+    """Whether there is a task number `at`, and it is the last that is added up to its result."""
+    return at < len(tasks) and (at + 1 == len(tasks) or begins_result(tasks, at + 1))
+
+
+def _result(task: Task) -> tuple[int, Rect]:
+    return task.product, task.result
 
 
 def results_of(tasks: tuple[Task, ...]) -> tuple[tuple[Task, ...], ...]:
     """The tasks of a rank, those that are added up to one result together."""
     groups: list[list[Task]] = []
     for task in tasks:
-        if groups and (groups[-1][0].product, groups[-1][0].result) == (task.product, task.result):
+        if groups and _result(groups[-1][0]) == _result(task):
             groups[-1].append(task)
         else:
             groups.append([task])

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import NewType
+from typing import NewType, Protocol
 
 import numpy as np
 
 from bilinear.backends.array_forms import added_up, blocks_of, evaluate
 from bilinear.backends.array_sums import add, coefficient
-from bilinear.distributed.parts import dense, place_of, put, take
-from bilinear.distributed.plan import Plan, Task, results_of, sending_order
+from bilinear.distributed.parts import dense, put, take, window
+from bilinear.distributed.plan import Plan, Task, begins_result, ends_result
 from bilinear.distributed.spread import Rect, Spread
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
@@ -20,16 +19,28 @@ from bilinear.ir.scheme import Scheme
 HOME_A, HOME_B, LEFT, RIGHT, PRODUCT, RESULT = range(6)
 """Tags: messages of one tag between two ranks arrive in the order in which they are sent."""
 
-Multiply = Callable[[Array, Array], Array]
 Ticket = NewType("Ticket", int)
+Message = tuple[int, int, Array]
+"""The other rank, a tag, and an array without gaps."""
+
+
+class Multiply(Protocol):
+    """The product of what one rank holds."""
+
+    def __call__(self, a: Array, b: Array, out: Array = None, *, beta: int = 0) -> Array:
+        """a @ b + beta * out, written to `out` if there is one."""
 
 
 @dataclass
 class Post:
-    """Begin to send and to receive arrays without gaps: (rank, tag, array) each. The answer is a ticket."""
+    """One round of messages: begin to send and to receive them. The answer is a ticket.
 
-    sends: list[tuple[int, int, Array]] = field(default_factory=list)
-    receives: list[tuple[int, int, Array]] = field(default_factory=list)
+    All ranks post the same rounds in the same order. Two ranks list the messages between them in the same order. So an engine without
+    tags can match messages by their order, and no round waits for a later one.
+    """
+
+    sends: list[Message] = field(default_factory=list)
+    receives: list[Message] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,7 @@ def moved(x: Array, source: Spread, target: Spread, rank: int, tag: int) -> Step
     if source == target:
         return x
     held, wanted = source[rank], target[rank]
-    out, post, arrivals = np.zeros_like(x, shape=wanted.shape, order="C"), Post(), _Arrivals()
+    out, post, arrivals = np.zeros_like(x, shape=wanted.shape, order="C"), Post(), _Round()
     for other in range(len(source)):
         leaves, comes = held.meet(target[other]), wanted.meet(source[other])
         if other == rank:
@@ -62,9 +73,8 @@ def moved(x: Array, source: Spread, target: Spread, rank: int, tag: int) -> Step
             if leaves.size:
                 post.sends.append((other, tag, dense(take(x, held, leaves))))
             arrivals.expect(post, other, tag, out, wanted, comes)
-    ticket = yield post
-    yield Wait(ticket)
-    arrivals.put()
+    arrivals.ticket = yield post
+    yield from arrivals.end()
     return out
 
 
@@ -115,110 +125,137 @@ class _Rank:
         return out
 
     def _breadth(self, a: Array, b: Array) -> Steps:
-        """All products at once: every factor's strips go to the rank that multiplies it, the strips of its product come back."""
-        breadth = self.plan.breadth
+        """All products at once: every factor's strips go to the rank that multiplies it, the strips of its product come back.
+
+        The operands of a task travel while the one before it is multiplied, its result while the next one is.
+        """
+        breadth, tasks = self.plan.breadth, self.plan.tasks[self.rank]
         factors = _expanded(a, breadth, 0), _expanded(b, breadth, 1)
-        sent = yield self._operands_for_others(factors)
-        products: list[Array] = [np.empty_like(a, shape=self.plan.form[2][self.rank].shape, order="C") for _ in range(self.plan.products)]
-        arrivals = _Arrivals()
-        back = yield self._results_from_others(products, arrivals)
-        returned = yield from self._tasks(factors, products)
-        del factors
-        for ticket in (sent, back, *returned):
-            yield Wait(ticket)
-        arrivals.put()
-        return _collapsed(products, breadth)
+        products = _Products(self.plan.form[2][self.rank], a, self.plan.products)
+        following, returning = (yield from self._fetch(0, factors)), list[_Round]()
+        for at in range(max(map(len, self.plan.tasks))):
+            fetched, following = following, (yield from self._fetch(at + 1, factors))
+            yield from fetched.end()
+            if at < len(tasks):
+                out = products.target(tasks[at].product, tasks[at].result, begins_result(tasks, at))
+                left, right = fetched.operands
+                self.multiply(left, right, out, beta=int(not begins_result(tasks, at)))
+                del left, right
+            del fetched
+            returning.append((yield from self._return(at, products)))
+            if len(returning) > 1:
+                yield from returning.pop(0).end()
+        del factors, following
+        yield from returning.pop().end()
+        return _collapsed([products.strip(at) for at in range(self.plan.products)], breadth)
 
-    def _operands_for_others(self, factors: tuple[list[Array], list[Array]]) -> Post:
-        post, packed = Post(), dict[tuple[int, int, Rect], Array]()
-        for target, at in sending_order(self.plan, self.rank):
-            task = self.plan.tasks[target][at]
-            for side in (0, 1):
-                held = self.plan.form[side][self.rank]
-                part = held.meet(task.operands[side])
-                if part.size:
-                    key = side, task.product, part
+    def _fetch(self, at: int, factors: tuple[list[Array], list[Array]]) -> Generator[Post | Wait, Ticket, _Round]:
+        """Begin to receive the operands of the rank's task number `at`, and to send others theirs."""
+        post, found = Post(), _Round()
+        packed: dict[tuple[int, int, Rect], Array] = {}
+        for target, tasks in enumerate(self.plan.tasks):
+            for side in (0, 1) if at < len(tasks) else ():
+                wanted, form, product = tasks[at].operands[side], self.plan.form[side], tasks[at].product
+                held, factor = form[self.rank], factors[side][product]
+                part = held.meet(wanted)
+                if target == self.rank:
+                    found.operands.append(self._operand(post, found, side, factor, wanted))
+                elif part.size:
+                    key = side, product, part
                     if key not in packed:
-                        packed[key] = dense(take(factors[side][task.product], held, part))
+                        packed[key] = dense(take(factor, held, part))
                     post.sends.append((target, LEFT + side, packed[key]))
-        return post
+        found.ticket = yield post
+        return found
 
-    def _results_from_others(self, products: list[Array], arrivals: _Arrivals) -> Post:
-        post, wanted = Post(), self.plan.form[2][self.rank]
+    def _operand(self, post: Post, found: _Round, side: int, factor: Array, wanted: Rect) -> Array:
+        """The rank's own operand, of which some parts are still to arrive."""
+        form = self.plan.form[side]
+        mine = form[self.rank].meet(wanted)
+        if mine == wanted:
+            return take(factor, form[self.rank], wanted)
+        operand = np.empty_like(factor, shape=wanted.shape, order="C")
+        put(operand, wanted, mine, take(factor, form[self.rank], mine))
+        for source, held in enumerate(form):
+            if source != self.rank:
+                found.expect(post, source, LEFT + side, operand, wanted, held.meet(wanted))
+        return operand
+
+    def _return(self, at: int, products: _Products) -> Generator[Post | Wait, Ticket, _Round]:
+        """Begin to send the result of the rank's task number `at` to where it is summed, and to receive those of others."""
+        post, found, form = Post(), _Round(), self.plan.form[2]
         for source, tasks in enumerate(self.plan.tasks):
-            for group in results_of(tasks) if source != self.rank else ():
-                product = group[0].product
-                arrivals.expect(post, source, PRODUCT, products[product], wanted, wanted.meet(group[0].result))
-        return post
-
-    def _tasks(self, factors: tuple[list[Array], list[Array]], products: list[Array]) -> Generator[Post | Wait, Ticket, list[Ticket]]:
-        """Multiply; the operands of a task travel while the one before it is multiplied. Tickets of the results that are on their way."""
-        tasks, total, returned = self.plan.tasks[self.rank], None, []
-        following = (yield from self._fetch(tasks[0], factors)) if tasks else None
-        for task, after in pairwise([*tasks, None]):
-            assert task is not None and following is not None
-            (operands, arrivals, ticket), following = following, (yield from self._fetch(after, factors)) if after is not None else None
-            yield Wait(ticket)
-            arrivals.put()
-            found = self.multiply(*operands)
-            total = found if total is None else np.add(total, found, out=total)
-            del operands, arrivals, found
-            if after is None or (after.product, after.result) != (task.product, task.result):
-                returned.append((yield self._hand_out(task, total, products)))
-                total = None
-        return returned
-
-    def _fetch(
-        self, task: Task, factors: tuple[list[Array], list[Array]]
-    ) -> Generator[Post | Wait, Ticket, tuple[tuple[Array, Array], _Arrivals, Ticket]]:
-        """Begin to receive the operands of a task."""
-        post, arrivals, found = Post(), _Arrivals(), []
-        for side in (0, 1):
-            form, wanted, own = self.plan.form[side], task.operands[side], factors[side][task.product]
-            mine = form[self.rank].meet(wanted)
-            if mine == wanted:
-                found.append(take(own, form[self.rank], wanted))
+            if not ends_result(tasks, at):
                 continue
-            operand = np.empty_like(own, shape=wanted.shape, order="C")
-            put(operand, wanted, mine, take(own, form[self.rank], mine))
-            for source in range(self.plan.ranks):
-                if source != self.rank:
-                    arrivals.expect(post, source, LEFT + side, operand, wanted, form[source].meet(wanted))
-            found.append(operand)
-        ticket = yield post
-        return (found[0], found[1]), arrivals, ticket
+            task = tasks[at]
+            if source != self.rank:
+                part = form[self.rank].meet(task.result)
+                if part.size:
+                    found.expect(post, source, PRODUCT, products.strip(task.product), form[self.rank], part)
+                continue
+            if products.total is not None:
+                self._hand_out(post, task, products)
+                products.total = None
+        found.ticket = yield post
+        return found
 
-    def _hand_out(self, task: Task, found: Array, products: list[Array]) -> Post:
+    def _hand_out(self, post: Post, task: Task, products: _Products) -> None:
         """Keep the rank's own part of a result, and send the others theirs."""
-        post, form = Post(), self.plan.form[2]
-        for target, wanted in enumerate(form):
+        for target, wanted in enumerate(self.plan.form[2]):
             part = wanted.meet(task.result)
             if target == self.rank:
-                put(products[task.product], wanted, part, take(found, task.result, part))
+                put(products.strip(task.product), wanted, part, take(products.total, task.result, part))
             elif part.size:
-                post.sends.append((target, PRODUCT, dense(take(found, task.result, part))))
-        return post
+                post.sends.append((target, PRODUCT, dense(take(products.total, task.result, part))))
 
 
-class _Arrivals:
-    """Messages that arrive beside the place to which they belong, because that has gaps."""
+class _Products:
+    """The rank's strips of all products, allocated when they are first needed.
+
+    `total` is the result of the task under way, if other ranks are to hold parts of it.
+    """
+
+    def __init__(self, held: Rect, like: Array, count: int) -> None:
+        self.held, self.like, self.total = held, like, None
+        self.strips: list[Array] = [None] * count
+
+    def strip(self, product: int) -> Array:
+        """The rank's strip of a product."""
+        if self.strips[product] is None:
+            self.strips[product] = np.empty_like(self.like, shape=self.held.shape, order="C")
+        return self.strips[product]
+
+    def target(self, product: int, result: Rect, begins: bool) -> Array:
+        """Where a task writes its result: to the rank's strip, if that has all of it in one piece."""
+        if self.held.meet(result) == result and (own := window(self.strip(product), self.held, result)) is not None:
+            return own
+        if begins:
+            self.total = np.empty_like(self.like, shape=result.shape, order="C")
+        return self.total
+
+
+class _Round:
+    """Messages that are under way, some of which arrive beside the place to which they belong, because that has gaps."""
 
     def __init__(self) -> None:
+        self.operands: list[Array] = []
+        self.ticket: Ticket | None = None
         self.waiting: list[tuple[Array, Rect, Rect, Array]] = []
 
     def expect(self, post: Post, source: int, tag: int, out: Array, held: Rect, part: Rect) -> None:
         """Receive a part of `out`, which holds `held`."""
         if not part.size:
             return
-        index = place_of(held, part)
-        place = out[index] if isinstance(index[0], slice) else None
+        place = window(out, held, part)
         if place is None or not place.flags.c_contiguous:
             place = np.empty_like(out, shape=part.shape, order="C")
             self.waiting.append((out, held, part, place))
         post.receives.append((source, tag, place))
 
-    def put(self) -> None:
-        """Move what has arrived to its place."""
+    def end(self) -> Generator[Post | Wait, Ticket, None]:
+        """Wait for the messages, and move what has arrived to its place."""
+        assert self.ticket is not None
+        yield Wait(self.ticket)
         for out, held, part, buffer in self.waiting:
             put(out, held, part, buffer)
         self.waiting.clear()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from math import floor
 
 from bilinear.distributed.plan import Extents, Task
-from bilinear.distributed.spread import Run, near_even
+from bilinear.distributed.spread import Run, near_even, run
 
 Tile = tuple[Run, Run]
 """Rows and columns of a tile."""
@@ -39,17 +38,6 @@ def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[Tile, 
     return tuple((height, width) for (start, stop), width in zip(shares, widths, strict=True) for height in near_even(rows, stop - start))
 
 
-def panel_tasks(shares: Sequence[Tile], k: int, panels: int) -> tuple[tuple[Task, ...], ...]:
-    """The classical multiply: a tile of C a rank, panel of k after panel, so that one panel can travel while another is multiplied."""
-    parts = near_even(k, panels)
-    # Ranks begin with different panels, for the few that hold one cannot send it to all at once.
-    turned = [[*parts[rank % panels :], *parts[: rank % panels]] for rank in range(len(shares))]
-    return tuple(
-        tuple(Task(0, rows, inner, columns) for inner in turned[rank] if _some(rows, inner, columns))
-        for rank, (rows, columns) in enumerate(shares)
-    )
-
-
 def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[Task, ...], ...]:
     """As many products of blocks shared evenly: whole ones first; those left over are cut so that every rank has the same part of them.
 
@@ -58,17 +46,17 @@ def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[Ta
     """
     whole, rest = divmod(products, ranks)
     m, k, n = block
-    found = [[Task(rank * whole + at, (0, m), (0, k), (0, n)) for at in range(whole)] for rank in range(ranks)]
+    found = [[Task(rank * whole + at, (0, m), run(0, k), (0, n)) for at in range(whole)] for rank in range(ranks)]
     first = ranks * whole
     if rest and ranks % rest == 0:
         group = ranks // rest
         for rank in range(ranks):
             rows, columns = tiles(m, n, group)[rank % group]
-            found[rank].append(Task(first + rank // group, rows, (0, k), columns))
+            found[rank].append(Task(first + rank // group, rows, run(0, k), columns))
     elif rest:
         for rank in range(ranks):
             found[rank] += _piece_of_line(first, rest, block, Fraction(rest, ranks), rank)
-    return tuple(tuple(task for task in tasks if _some(task.rows, task.inner, task.columns)) for tasks in found)
+    return tuple(tuple(task for task in tasks if _some(task.rows, task.columns)) for tasks in found)
 
 
 def _piece_of_line(first: int, count: int, block: Extents, share: Fraction, rank: int) -> list[Task]:
@@ -77,7 +65,7 @@ def _piece_of_line(first: int, count: int, block: Extents, share: Fraction, rank
     start, stop, found = share * rank, share * (rank + 1), []
     for at in range(count):
         low, high = (floor(min(max(edge - at, Fraction(0)), Fraction(1)) * m) for edge in (start, stop))
-        found.append(Task(first + at, (low, high), (0, k), (0, n)))
+        found.append(Task(first + at, (low, high), run(0, k), (0, n)))
     return found
 
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import sys
 from atexit import register
+from collections.abc import Callable
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ class Watch(Thread):
         self.failure: Diagnostic | None = None
         self.done = 0  # calls that this rank has completed
         self.since: float | None = None  # when the main thread began to wait
+        self.abandon: Callable[[], None] | None = None  # ends what the GPU waits for in vain, once a rank has failed
         self._heard, self._their_end = monotonic(), -1
         self._stop_asked, self._notices, self._requests = Event(), list[Diagnostic](), list["MPI.Request"]()
         register(self.close)
@@ -49,6 +51,7 @@ class Watch(Thread):
             self._beat()
         except Exception as error:  # of MPI, which has lost a rank
             self.failure = self.failure or lost(self._before, f"or another one is lost: {error}")
+            self._give_up()
 
     def _beat(self) -> None:
         told = 0.0
@@ -60,7 +63,14 @@ class Watch(Thread):
                 self._send((self.comm.rank + 1) % self.comm.size, LIFE, b"")
             while self._notices:
                 self._tell_all(self._notices.pop())
+            self._give_up()
             sleep(POLL)
+
+    def _give_up(self) -> None:
+        """After a failure, let the main thread return from a wait for the GPU."""
+        if self.failure is not None and self.abandon is not None:
+            abandon, self.abandon = self.abandon, None
+            abandon()
 
     def report(self, failure: Diagnostic) -> None:
         """This rank cannot go on: tell the others, once."""

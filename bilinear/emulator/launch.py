@@ -141,7 +141,7 @@ class Module:
         if not 1 <= blocks <= MOST_BLOCKS:
             raise ValueError(f"{kernel} has {blocks} blocks in a cluster, not 1 to {MOST_BLOCKS}")
         if columns % blocks:
-            raise ValueError(f"{kernel} runs in clusters of {blocks} blocks, and {columns} blocks in x are no multiple of it")
+            raise ValueError(f"{kernel} runs in clusters of {blocks} blocks, and {columns} blocks in x are not a multiple of it")
         return blocks
 
     def _declared(self, what: str, kernel: str, default: int) -> int:

@@ -22,7 +22,7 @@ MOST_READINGS = 3
 
 @dataclass(frozen=True)
 class Confusion:
-    """What was confused, as a fact; the action that repairs it ("exchanging ..."); and the intended scheme.
+    """A confusion, as a fact; the action that repairs it ("exchanging ..."); and the intended scheme.
 
     `brief` stands under a caret at `span`, the first wrong output.
     """
@@ -85,7 +85,7 @@ def _needed(scheme: Scheme, output: int) -> frozenset[tuple[tuple[int, int], obj
 
 
 def _computed(scheme: Scheme, row: Form) -> dict[tuple[int, int], object]:
-    """What a row of W computes: the coefficient of each product of a block of A and a block of B."""
+    """The output of a row of W: the coefficient of each product of a block of A and a block of B."""
     u, v, _ = scheme.tables
     width = scheme.k * scheme.n
     terms = form((a * width + b, z * x * y) for p, z in row for a, x in u[p] for b, y in v[p])

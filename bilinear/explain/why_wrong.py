@@ -63,7 +63,7 @@ class Repair:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Facts on what is wrong, and what repairs it: `count` repairs of equally few edits, of which at most three are kept.
+    """Facts about an error, and its repairs: `count` repairs of equally few edits, of which at most three are kept.
 
     `holds_over` names the rings over which a scheme is right as written.
     """
@@ -91,7 +91,7 @@ class Explanation:
 
     @property
     def others(self) -> tuple[tuple[Span, str], ...]:
-        """The places of the other edits of the first repair, or where it is one edit, of the repairs that do as well."""
+        """The places of the other edits of the first repair; if it is a single edit, the places of equally good repairs."""
         if not self.repairs:
             return ()
         first, word = self.repairs[0].edits, "and"
@@ -167,7 +167,10 @@ def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
         return told
     search = search_repairs(scheme, solutions)
     if not search.repairs:
-        return replace(told, facts=(*facts, _searched(search.complete, search.close)))
+        searched = (
+            f"no repairs are searched over {scheme.ring}" if scheme.ring.has_zero_divisors else _searched(search.complete, search.close)
+        )
+        return replace(told, facts=(*facts, searched))
     return replace(told, repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=search.count)
 
 
@@ -196,7 +199,7 @@ def _searched(complete: int, close: int) -> str:
 
 
 def _searched_steps(search: Search) -> str:
-    """Which edits of steps were tried; if the search was ended early, how far it came."""
+    """The edits of steps that were tried, and how far the search came if it ended early."""
     most = _searched(search.complete, search.complete) if search.complete else ""
     if not search.looked:
         return most or "no repair was searched"
@@ -218,7 +221,7 @@ def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) 
 
 
 def _solved_facts(scheme: Scheme, solutions: dict[str, Solution]) -> list[str]:
-    """What each table must be if the other two are right."""
+    """The table that each one must be if the other two are right."""
     mending = [s for s in solutions.values() if s.mends and len(s.rows) <= MOST_NAMED]
     facts = [f"with {_rows(scheme, s) if len(s.rows) <= MOST_SHOWN else _others(scheme, s)} the scheme is correct" for s in mending]
     if solutions and not any(s.mends for s in solutions.values()):

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, shipped_transposed, split
+from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_complex, shipped_digits, shipped_transposed, split
 from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import Module, resolve
+from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.schedule import AnySchedule
@@ -21,7 +22,7 @@ from bilinear.source import Source
 
 __all__ = ["Loaded", "LoadedDigits", "load", "load_any", "load_shipped", "parse_source", "shipped"]
 
-Thing = Scheme | AnySchedule | DigitScheme | GramScheme
+Thing = Scheme | AnySchedule | DigitScheme | GramScheme | ComplexAlgorithm
 """What a file holds."""
 EXPRESSION = "<expression>"
 """The source name of a composition that is given in place of an algorithm."""
@@ -60,7 +61,16 @@ class LoadedGram:
     path: Path
 
 
-AnyLoaded = Loaded | LoadedDigits | LoadedGram
+@dataclass(frozen=True)
+class LoadedComplex:
+    """An algorithm for complex numbers, and its source."""
+
+    scheme: ComplexAlgorithm
+    source: Source
+    path: Path
+
+
+AnyLoaded = Loaded | LoadedDigits | LoadedGram | LoadedComplex
 
 
 def parse_source(source: Source) -> Module:
@@ -82,7 +92,7 @@ def load(name_or_path: str | Path, looks: Looks | None = None) -> Loaded:
 
 
 def load_any(name_or_path: str | Path, looks: Looks | None = None) -> AnyLoaded:
-    """The same, also for a scheme that multiplies digits, and for one for A*A^T. Raises `BilinearError`."""
+    """The same, also for a scheme that multiplies digits, for one for A*A^T, and for one of complex numbers. Raises `BilinearError`."""
     text, looks = str(name_or_path), looks or Looks()
     if len(text) <= MOST_LETTERS and _COMPOSED.search(text) and not _exists(text, looks):
         return _composed(text, "", looks)
@@ -94,7 +104,8 @@ def load_shipped(name: str) -> Loaded:
     """The shipped algorithm of a name, ignoring the working folder; this is how plans name algorithms. Raises `BilinearError` (E121)."""
     known = shipped()
     if name not in known:
-        raise fail("E121", f"{shown(name, 200)} is no shipped algorithm", did_you_mean(name, known) or f"shipped are {listed(known, 20)}")
+        hint = did_you_mean(name, known) or f"shipped are {listed(known, 20)}"
+        raise fail("E121", f"{shown(name, 200)} is not a shipped algorithm", hint)
     return of_blocks(_loaded(known[name], "", Looks()))
 
 
@@ -103,7 +114,7 @@ def load_digits(name: str) -> DigitScheme:
     known = shipped_digits()
     found = _loaded(known[name], "", Looks()) if name in known else None
     if not isinstance(found, LoadedDigits):
-        raise fail("E121", f"{shown(name, 200)} is no shipped scheme of digits", f"shipped are {listed(known, 20)}")
+        raise fail("E121", f"{shown(name, 200)} is not a shipped scheme of digits", f"shipped are {listed(known, 20)}")
     return found.scheme
 
 
@@ -128,8 +139,12 @@ def of_blocks(found: AnyLoaded) -> Loaded:
     if isinstance(found, LoadedGram):
         what = f"{found.scheme.name} computes A*A^T, and multiplies no two matrices"
         raise fail("E794", what, "bilinear.gram runs it", f"bilinear verify {found.scheme.name} proves it")
+    if isinstance(found, LoadedComplex):
+        what = f"{found.scheme.name} multiplies complex numbers, and is not an algorithm for blocks of matrices"
+        hint = "complex matrices are multiplied by three products above any algorithm for blocks, for example winograd"
+        raise fail("E566", what, hint, f"bilinear verify {found.scheme.name} proves it")
     name, representation = found.scheme.name, found.scheme.representation
-    what = f"{name} multiplies digits of {representation.of}, and is no algorithm for blocks of matrices"
+    what = f"{name} multiplies digits of {representation.numbers}, and is not an algorithm for blocks of matrices"
     raise fail("E566", what, f"bilinear verify {name} proves it and gives its errors", "an algorithm for blocks is, for example, winograd")
 
 
@@ -137,13 +152,15 @@ def _loaded(path: Path, picked: str, looks: Looks) -> AnyLoaded:
     """The scheme or schedule of that name in a file, or the file's main one."""
     source = looks.read(path)
     module, schemes = _module(source, path, looks)
-    if not (module.schemes or module.schedules or module.digits or module.grams):
+    if not (module.schemes or module.schedules or module.digits or module.grams or module.complexes):
         raise fail("E125", f"{path} holds no scheme and no schedule", "write one: scheme NAME <m,k,n;r>, then its rows or equations")
     thing = _pick(module, picked, path)
     if isinstance(thing, DigitScheme):
         return LoadedDigits(thing, source, path)
     if isinstance(thing, GramScheme):
         return LoadedGram(thing, source, path)
+    if isinstance(thing, ComplexAlgorithm):
+        return LoadedComplex(thing, source, path)
     if isinstance(thing, Scheme):
         return Loaded(thing, None, source, path)
     return Loaded(schemes[thing.scheme], thing, source, path)
@@ -196,7 +213,7 @@ def _find(asked: str, looks: Looks) -> Path:
     """The file for a name or path. Raises `BilinearError` (E121) if there is none."""
     if len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
-    path, known = Path(asked), own() | shipped() | shipped_digits() | shipped_transposed()
+    path, known = Path(asked), own() | shipped() | shipped_digits() | shipped_transposed() | shipped_complex()
     try:
         if looks.is_file(path) or (looks.exists(path) and asked not in known):
             return path
@@ -216,7 +233,7 @@ def _find(asked: str, looks: Looks) -> Path:
 
 def _pick(module: Module, picked: str, path: Path) -> Thing:
     """The scheme (else the schedule) of that name, or the file's main one. Raises `BilinearError` (E231, E232)."""
-    things: tuple[Thing, ...] = (*module.schemes, *module.schedules, *module.digits, *module.grams)
+    things: tuple[Thing, ...] = (*module.schemes, *module.schedules, *module.digits, *module.grams, *module.complexes)
     names = [thing.name for thing in things]
     if picked:
         found = next((thing for thing in things if thing.name == picked), None)
@@ -224,7 +241,7 @@ def _pick(module: Module, picked: str, path: Path) -> Thing:
             hint = did_you_mean(picked, names) or f"it holds {listed(names)}"
             raise fail("E231", f"{path} has no scheme and no schedule {shown(picked)}", hint)
         return found
-    main: tuple[Thing, ...] = module.schedules or (*module.schemes, *module.digits, *module.grams)
+    main: tuple[Thing, ...] = module.schedules or (*module.schemes, *module.digits, *module.grams, *module.complexes)
     if len(main) > 1:
         note = f"it holds {listed(names, 20)}"
         hint = f"pick one: {path}:{main[0].name}"

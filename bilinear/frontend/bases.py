@@ -62,7 +62,7 @@ class _Reader:
 
     def number(self, word: Word) -> int | None:
         if word.text[0] != self.space or not word.text[1:]:
-            message = f"{shown(word.text)} is no block of {self.space}"
+            message = f"{shown(word.text)} is not a block of {self.space}"
             self.reporter.report("E228", message, word.span, f"expected a block of {self.space}")
             return None
         block = read_block(word, self.blocks, self.reporter)

@@ -68,7 +68,7 @@ def _read_claim(claim: str, span: Span, claims: Claims, reporter: Reporter) -> N
         _add_temporaries(temporaries[1].split(), temporaries[2] or "", span, claims, reporter)
     else:
         hint = did_you_mean(claim, _CLAIMS) or f"known claims: {'; '.join(_CLAIMS)}"
-        reporter.report("E223", f"{shown(claim)} is no claim", span, "not known", hint=hint)
+        reporter.report("E223", f"{shown(claim)} is not a claim", span, "not known", hint=hint)
         if re.match(r"C *[+-]?=", claim):  # its stages scale explicitly
             claims.result = claims.result or Result()
 
@@ -76,7 +76,7 @@ def _read_claim(claim: str, span: Span, claims: Claims, reporter: Reporter) -> N
 def _add_temporaries(names: list[str], shape: str, span: Span, claims: Claims, reporter: Reporter) -> None:
     for name in names:
         if name in ("A", "B", "C", "like") or is_block(name) or name in claims.temporaries:
-            what = "is named twice" if name in claims.temporaries else "is no name for a temporary"
+            what = "is named twice" if name in claims.temporaries else "is not a name for a temporary"
             reporter.report("E223", f"{shown(name)} {what}", span, "another name is needed", hint="choose a name such as X")
             return
         claims.temporaries[name] = Space(name, shape, 0, 0)

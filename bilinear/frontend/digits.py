@@ -12,8 +12,17 @@ from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.schemes import read_citation, read_scheme_of
 from bilinear.frontend.syntax import Broken, Citation, DigitsHeader, Factor, Plain, SchemeHeader, Statement, Term, Update, Word
 from bilinear.ir.bilinear_map import BilinearAlgorithm
-from bilinear.ir.digits import LARGEST_MODULUS, MOST_DIGITS, MOST_MODULI, DigitScheme, Representation, common_factors, digit_product
-from bilinear.ir.element import FLOAT32, KNOWN
+from bilinear.ir.digits import (
+    LARGEST_MODULUS,
+    MOST_DIGITS,
+    MOST_MODULI,
+    DigitScheme,
+    Representation,
+    common_factors,
+    digit_product,
+    root_of_minus_one,
+)
+from bilinear.ir.element import COMPLEX, FLOAT32, KNOWN, MULTIPLIED
 from bilinear.ir.ring import Ring, parse_ring
 from bilinear.ir.schedule import Block
 from bilinear.source import Span
@@ -21,6 +30,7 @@ from bilinear.source import Span
 SCALED = "scaled by rows of A and columns of B"
 _CLAIMS = ("float16 x 2", "int8 modulo 256 255 253", "lambda = 2^-11", SCALED, "unscaled", "unshifted", "truncated")
 _WORDS = frozenset({SCALED, "unscaled", "unshifted", "truncated"})
+_CUT = ("float32", "float64", *COMPLEX)
 _DIGITS = re.compile(r"([a-z]+[0-9]+) x ([1-9][0-9]{0,2})")
 _MODULI = re.compile(r"int8 modulo((?: [1-9][0-9]{0,5})+)")
 _LAMBDA = re.compile(r"lambda ?= ?2\^-([1-9][0-9]{0,2})")
@@ -45,9 +55,9 @@ def read_digits(header: DigitsHeader, body: Sequence[Statement], reporter: Repor
     if stranger is not None:
         hint = "begin a scheme with: scheme NAME <1,1,1;r> over " + header.name.text
         reporter.report("E218", "a declaration of digits has nothing but a source", stranger.span, "not expected", hint=hint)
-    if header.of.text not in ("float32", "float64"):
-        hint = did_you_mean(header.of.text, ("float32", "float64")) or "float32 and float64 are cut into digits"
-        reporter.report("E234", f"{shown(header.of.text)} is no type that is cut into digits", header.of.span, "not known", hint=hint)
+    if header.of.text not in _CUT:
+        hint = did_you_mean(header.of.text, _CUT) or f"{listed(_CUT)} are cut into digits"
+        reporter.report("E234", f"{shown(header.of.text)} is not a type that is cut into digits", header.of.span, "not known", hint=hint)
     claims = _read_claims(header, reporter)
     if _reported(reporter) > before:
         return None
@@ -59,8 +69,9 @@ def read_digits(header: DigitsHeader, body: Sequence[Statement], reporter: Repor
     name, count = claims.digits or ("", len(claims.moduli))
     step = Fraction(1, 2**claims.bits)
     scaled, shifted, rounded = SCALED in claims.words, "unshifted" not in claims.words, "truncated" not in claims.words
-    of, digit = KNOWN[header.of.text], KNOWN.get(name)
-    return Representation(header.name.text, of, digit, count, step, claims.moduli, scaled, shifted, rounded, citation, header.span)
+    of, digit, is_complex = MULTIPLIED[header.of.text], KNOWN.get(name), header.of.text in COMPLEX
+    own = header.name.text, of, digit, count, step, claims.moduli, scaled, shifted, rounded, citation, header.span
+    return Representation(*own, gaussian=is_complex)
 
 
 def _read_claims(header: DigitsHeader, reporter: Reporter) -> _Claims:
@@ -107,18 +118,20 @@ def _reported(reporter: Reporter) -> int:
 def _problem(claims: _Claims, of: str) -> tuple[str, str, str] | None:
     """Why these digits cannot stand for numbers: the claim that is wrong, what is wrong with it, and what to do."""
     if claims.digits is None:
-        return _problem_of_moduli(claims)
+        return _problem_of_moduli(claims, of in COMPLEX)
     name, count = claims.digits
+    if of in COMPLEX:
+        return "digits", f"{of} is not cut into digits of {shown(name)}", f"{of} is cut into residues: int8 modulo 241 233 229"
     digit = KNOWN.get(name)
     if digit is None or digit.bytes > 2:
         hint = did_you_mean(name, ("float16", "bfloat16")) or "digits are float16, bfloat16, or int8 modulo p"
-        return "digits", f"{shown(name)} is no type of digits", hint
+        return "digits", f"{shown(name)} is not a type of digits", hint
     if count > MOST_DIGITS:
         return "digits", f"{count} digits are too many", f"a number has at most {MOST_DIGITS}"
     if of != "float32":
         return (
             "digits",
-            f"products of {name} are added up in float32, which is no {of}",
+            f"products of {name} are added up in float32, which is not {of}",
             f"{of} is cut into residues: int8 modulo 256 255 253",
         )
     if count == 1 and (claims.bits or "unshifted" in claims.words):
@@ -132,7 +145,7 @@ def _problem(claims: _Claims, of: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _problem_of_moduli(claims: _Claims) -> tuple[str, str, str] | None:
+def _problem_of_moduli(claims: _Claims, is_complex: bool) -> tuple[str, str, str] | None:
     if len(claims.moduli) > MOST_MODULI:
         return "digits", f"{len(claims.moduli)} moduli are too many", f"a number has at most {MOST_MODULI}"
     least, largest, shared = min(claims.moduli), max(claims.moduli), common_factors(claims.moduli)
@@ -141,10 +154,14 @@ def _problem_of_moduli(claims: _Claims) -> tuple[str, str, str] | None:
         return place, f"residues have no {'lambda' if claims.bits else 'order'}", "leave it out: all moduli are alike"
     if largest > LARGEST_MODULUS or least < 2:
         wrong = largest if largest > LARGEST_MODULUS else least
-        return "digits", f"residues modulo {wrong} are no numbers of int8", f"moduli are 2 to {LARGEST_MODULUS}"
+        return "digits", f"residues modulo {wrong} are not numbers of int8", f"moduli are 2 to {LARGEST_MODULUS}"
     if shared:
         hint = "moduli are coprime in pairs, so that a number is known by its residues"
         return "digits", f"{shared[0][0]} and {shared[0][1]} share a factor", hint
+    rootless = next((p for p in claims.moduli if root_of_minus_one(p) is None), None)
+    if is_complex and rootless is not None:
+        what = f"-1 has no square root modulo {rootless}" if rootless % 2 else f"2 has no inverse modulo {rootless}"
+        return "digits", what, "complex numbers are cut modulo numbers whose prime factors are all 1 modulo 4: 241 233 229"
     return None
 
 

@@ -50,7 +50,7 @@ class EquationReader:
         if equation.operator.text != "=" or len(equation.targets) > 1 or target.number is not None or target.sign < 0:
             place = equation.operator.span if equation.operator.text != "=" else equation.targets[-1].span
             hint = "an equation of a scheme reads NAME = sum; updates stand in the stages of a schedule"
-            self.reporter.report("E218", "this is no equation of a scheme", place, "expected NAME =", hint=hint)
+            self.reporter.report("E218", "this is not an equation of a scheme", place, "expected NAME =", hint=hint)
             self._give_up(equation)
         elif is_block(target.name.text):
             self._output(target.name, equation)

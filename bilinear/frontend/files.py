@@ -15,6 +15,8 @@ from bilinear.source import Source
 SUFFIX = ".bl"
 DIGITS = "digits"
 """The folder of the shipped digit schemes, among the shipped algorithms."""
+COMPLEX = "complex"
+"""The folder of the shipped algorithms for complex numbers."""
 TRANSPOSED = "transposed"
 """The folder of the shipped schemes for A*A^T."""
 MOST_BYTES = 4 * 2**20
@@ -40,7 +42,7 @@ class Looks:
     def __init__(self) -> None:
         self._found: dict[str, Place | bytes] = {}
         self._missing: list[str] = []
-        self._shipped = (algorithms_folder(), algorithms_folder() / DIGITS, algorithms_folder() / TRANSPOSED)
+        self._shipped = (algorithms_folder(), *(algorithms_folder() / name for name in (DIGITS, TRANSPOSED, COMPLEX)))
         self.can_be_kept = True
         """Whether a later check is reliable.
 
@@ -137,6 +139,11 @@ def shipped() -> dict[str, Path]:
 def shipped_digits() -> dict[str, Path]:
     """The shipped digit schemes by name."""
     return {path.stem: path for path in sorted((algorithms_folder() / DIGITS).glob(f"*{SUFFIX}"))}
+
+
+def shipped_complex() -> dict[str, Path]:
+    """The shipped algorithms for complex numbers by name."""
+    return {path.stem: path for path in sorted((algorithms_folder() / COMPLEX).glob(f"*{SUFFIX}"))}
 
 
 def shipped_transposed() -> dict[str, Path]:

@@ -17,8 +17,8 @@ def read_gram(header: SchemeHeader, claims: Word, body: Sequence[Statement], rep
     """The scheme of a header with claims; None if an error was reported (E793)."""
     text = claims.text.removeprefix(":").strip()
     if "".join(text.split()) != "".join(CLAIM.split()):
-        hint = f"for an algorithm for A*A^T write: scheme NAME <m,k,m;r>: {CLAIM}"
-        reporter.report("E793", f"{shown(text) if text else 'this'} is no claim of a scheme", claims.span, "not known", hint=hint)
+        hint = f"for an algorithm for A*A^T write: scheme NAME <m,k,m;r>: {CLAIM}; for complex numbers <1,1,1;r>: of complex numbers"
+        reporter.report("E793", f"{shown(text) if text else 'this'} is not a claim of a scheme", claims.span, "not known", hint=hint)
         return None
     format_ = read_format(header, reporter)
     if format_ is None:

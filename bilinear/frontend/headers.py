@@ -66,5 +66,5 @@ def read_ring(word: Word | None, reporter: Reporter, digits: Iterable[str] = ())
     if ring is None:
         name = shown(text) if text else "this"
         hint = did_you_mean(text, digits) or f"write over one of {RINGS}, or nothing, which means Q"
-        reporter.report("E203", f"{name} is no ring that schemes can be written over", word.span, "not known", hint=hint)
+        reporter.report("E203", f"{name} is not a ring that schemes can be written over", word.span, "not known", hint=hint)
     return ring

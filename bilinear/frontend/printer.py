@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 
 from bilinear.errors import fail
+from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme, digit_names
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form, LinearMap
@@ -43,6 +44,17 @@ def print_gram(gram: GramScheme) -> str:
     _, *groups, outputs = scheme_equations(scheme)
     wanted = [outputs[i * scheme.m + j] for i, j in gram.outputs]
     return "\n".join([*head, *(f"  {line}" for group in (*groups, wanted) for line in group)]) + "\n"
+
+
+def print_complex(found: ComplexAlgorithm) -> str:
+    """An algorithm for complex numbers as equations. Raises `BilinearError` (E241) if a name cannot be written."""
+    core, target = found.core, found.core.target
+    _check_names((found.name,), re.compile(_TITLE))
+    ring = "" if core.ring == Ring() else f" over {core.ring}"
+    head = [f"scheme {found.name} <1,1,1;{core.rank}>{ring}: of complex numbers", *_citation(found.citation)]
+    names = found.products or tuple(f"M{number}" for number in range(1, core.rank + 1))
+    values = tuple(map(list, (target.left, target.right, target.outputs)))
+    return "\n".join([*head, *_equations((core.u, core.v, core.w), names, values)]) + "\n"
 
 
 def print_digits(scheme: DigitScheme) -> str:

@@ -62,7 +62,7 @@ class References:
             return place
         if is_there:
             hint = f"`bilinear import` writes a published table to a {SUFFIX} file"
-            reporter.report("E221", f"{shown(asked, 200)} is no {SUFFIX} file", word.span, "not read here", hint=hint)
+            reporter.report("E221", f"{shown(asked, 200)} is not a {SUFFIX} file", word.span, "not read here", hint=hint)
             return None
         hint = f'write the path of a {SUFFIX} file, from here: "parts/mine{SUFFIX}", or "parts/mine{SUFFIX}:NAME" for one of its schemes'
         reporter.report("E221", f"there is no file {shown(asked, 200)}", word.span, "not found", hint=hint)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bilinear.algebra.credits import AnyScheme
 from bilinear.frontend.atoms import grid
 from bilinear.frontend.claims import read_claims
+from bilinear.frontend.complexes import is_of_complex, read_complex
 from bilinear.frontend.compositions import Composer, FindScheme
 from bilinear.frontend.digits import digits_of, read_digit_scheme, read_digits
 from bilinear.frontend.grams import read_gram
@@ -30,6 +31,7 @@ from bilinear.frontend.syntax import (
     Update,
     Word,
 )
+from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme, Representation, residues
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.result import Result
@@ -39,12 +41,16 @@ from bilinear.ir.scheme import Scheme
 
 @dataclass(frozen=True)
 class Module:
-    """The schemes and the schedules of one file, in order; `digits` are the schemes that multiply digits, `grams` those for A*A^T."""
+    """The schemes and the schedules of one file, in order.
+
+    `digits` are the schemes that multiply digits, `grams` those for A*A^T, `complexes` those of complex numbers.
+    """
 
     schemes: tuple[Scheme, ...]
     schedules: tuple[AnySchedule, ...]
     digits: tuple[DigitScheme, ...] = ()
     grams: tuple[GramScheme, ...] = ()
+    complexes: tuple[ComplexAlgorithm, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
         if isinstance(item.header, Composition) and not reporter.full:
             composer.named(item.header.name)
     for item in items:
-        if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full or _is_of_gram(item.header, items, reporter):
+        if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full or _is_claimed(item.header, items, reporter):
             continue
         schedule = _schedule(item.header, item.body, _of_blocks(composer.named(item.header.scheme), item.header, reporter), reporter)
         if schedule is not None:
@@ -76,26 +82,32 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     order = dict.fromkeys(item.header.name.text for item in items if not isinstance(item.header, ScheduleHeader))
     found = [schemes.get(name) for name in order]
     own = tuple(scheme for scheme in found if isinstance(scheme, Scheme))
-    return Module(own, tuple(schedules), tuple(scheme for scheme in found if isinstance(scheme, DigitScheme)), _grams(items, reporter))
+    digits, claimed = tuple(scheme for scheme in found if isinstance(scheme, DigitScheme)), _claimed(items, reporter)
+    grams = tuple(scheme for scheme in claimed if isinstance(scheme, GramScheme))
+    return Module(own, tuple(schedules), digits, grams, tuple(scheme for scheme in claimed if isinstance(scheme, ComplexAlgorithm)))
 
 
-def _is_of_gram(header: ScheduleHeader, items: Sequence[_Item], reporter: Reporter) -> bool:
-    """Whether a schedule is of a scheme for A*A^T, which is reported (E222)."""
-    name = header.scheme.text
-    found = any(isinstance(i.header, SchemeHeader) and i.header.claims is not None and i.header.name.text == name for i in items)
-    if found:
+def _is_claimed(header: ScheduleHeader, items: Sequence[_Item], reporter: Reporter) -> bool:
+    """Whether a schedule is of a scheme with claims, of A*A^T or of complex numbers, which is reported (E222)."""
+    name, schemes = header.scheme.text, (i.header for i in items if isinstance(i.header, SchemeHeader))
+    found = next((own for own in schemes if own.claims is not None and own.name.text == name), None)
+    if found is not None:
         hint = "a schedule is of a scheme for two matrices, such as strassen"
-        reporter.report(
-            "E222", f"{shown(name)} computes A*A^T, which has no schedules", header.scheme.span, "not of two matrices", hint=hint
-        )
+        what = "multiplies complex numbers, and has" if is_of_complex(found) else "computes A*A^T, which has"
+        reporter.report("E222", f"{shown(name)} {what} no schedules", header.scheme.span, "not of two matrices", hint=hint)
+    return found is not None
+
+
+def _claimed(items: Sequence[_Item], reporter: Reporter) -> list[GramScheme | ComplexAlgorithm | None]:
+    """The schemes for A*A^T and those of complex numbers. Nothing else refers to them: no schedule, and no composition."""
+    found: list[GramScheme | ComplexAlgorithm | None] = []
+    for item in items:
+        header = item.header
+        if not isinstance(header, SchemeHeader) or header.claims is None or reporter.full:
+            continue
+        complex_ = is_of_complex(header)
+        found.append(read_complex(header, item.body, reporter) if complex_ else read_gram(header, header.claims, item.body, reporter))
     return found
-
-
-def _grams(items: Sequence[_Item], reporter: Reporter) -> tuple[GramScheme, ...]:
-    """The schemes for A*A^T. Nothing else refers to them: no schedule, and no composition."""
-    headers = ((item, item.header) for item in items if isinstance(item.header, SchemeHeader))
-    found = (read_gram(h, h.claims, item.body, reporter) for item, h in headers if h.claims is not None and not reporter.full)
-    return tuple(scheme for scheme in found if scheme is not None)
 
 
 def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> dict[str, AnyScheme | None]:

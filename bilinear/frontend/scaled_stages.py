@@ -108,7 +108,7 @@ class ScaledStageReader(StageReader):
         if word.text in self.temporaries:
             return self.temporaries[word.text].blocks[0]
         hint = did_you_mean(word.text, self.temporaries) or f"name it in the header: temporaries {word.text[:40]}"
-        self.reporter.report("E225", f"{shown(word.text)} is no block and no temporary", word.span, "not known", hint=hint)
+        self.reporter.report("E225", f"{shown(word.text)} is neither a block nor a temporary", word.span, "not known", hint=hint)
         return None
 
     def _coefficient(self, sign: int, number: Word | None) -> Coefficient | None:

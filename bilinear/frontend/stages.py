@@ -151,7 +151,7 @@ class StageReader:
         plain = factor.terms[0]
         if len(factor.terms) > 1 or plain.number is not None or plain.sign < 0:
             hint = "form the sum in a stage before, by a step such as A21 += A22"
-            self._unsupported("an operand that is no single block", factor.span, hint)
+            self._unsupported("an operand that is not a single block", factor.span, hint)
             return None
         block = self._block(plain.name)
         if block is not None and block.space != space:
@@ -165,7 +165,7 @@ class StageReader:
         if is_block(word.text):
             return read_block(word, self.blocks, self.reporter)
         hint = "name it in the header, and what C becomes: C = A*B, temporaries X"
-        self.reporter.report("E225", f"{shown(word.text)} is no block", word.span, "not supported here", hint=hint)
+        self.reporter.report("E225", f"{shown(word.text)} is not a block", word.span, "not supported here", hint=hint)
         return None
 
     def _unsupported(self, message: str, span: Span, hint: str) -> None:

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.interchange.arrays import scheme_from_arrays
+from bilinear.interchange.from_arrays import scheme_from_arrays
 from bilinear.interchange.npy import Archive
-from bilinear.interchange.reading import Dims
+from bilinear.interchange.reader_parts import Dims
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from fractions import Fraction
 
 from bilinear.errors import BilinearError
-from bilinear.interchange.reading import MOST_DIGITS, malformed, parse_rational
+from bilinear.interchange.reader_parts import MOST_DIGITS, malformed, parse_rational
 from bilinear.ir.number import Coefficient, Symbolic, generator
 from bilinear.source import Source
 

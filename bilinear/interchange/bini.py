@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
@@ -71,7 +71,7 @@ def _sizes(source: Source, start: int, line: str) -> tuple[Dims, int]:
     m, k, n, rank = (int(word) for word in match.groups()) if match is not None else (0, 0, 0, 0)
     if min(m, k, n, rank) < 1 or max(m * k, k * n, m * n) > MOST_BLOCKS or rank > MOST_PRODUCTS:
         label = f"at most {MOST_BLOCKS} blocks a matrix and {MOST_PRODUCTS} products"
-        raise malformed(source, start, start + len(line), "the first line is no size", label, "Bini m k n rank", code="E253")
+        raise malformed(source, start, start + len(line), "the first line is not a size", label, "Bini m k n rank", code="E253")
     return (m, k, n), rank
 
 
@@ -97,7 +97,7 @@ def _row(source: Source, start: int, text: str, length: int) -> Form:
         value = parse_rational(word[0])
         if value is None:
             at = start + word.start()
-            raise malformed(source, at, at + len(word[0]), f"{word[0][:40]!r} is no number", "not read")
+            raise malformed(source, at, at + len(word[0]), f"{word[0][:40]!r} is not a number", "not read")
         if value:
             found.append((i, exact(value)))
     return tuple(found)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,

@@ -14,7 +14,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, malformed, parse_term, read_text, said_ring
+from bilinear.interchange.reader_parts import (
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Dims,
+    Maps,
+    assemble,
+    malformed,
+    parse_term,
+    read_text,
+    said_ring,
+)
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import Ring
@@ -102,7 +112,7 @@ def _add(source: Source, block: _Block, start: int, line: str) -> None:
         value = _number(match[0])
         if value is None:
             at = start + match.start()
-            raise malformed(source, at, at + len(match[0]), f"{match[0][:40]!r} is no number of these tables", "not read", _WRITTEN)
+            raise malformed(source, at, at + len(match[0]), f"{match[0][:40]!r} is not a number of these tables", "not read", _WRITTEN)
         if value != 0:
             terms.append((count, value))
         count += 1

@@ -102,7 +102,7 @@ class _Section:
     def read(self, text: str, span: Span) -> None:
         match = _STEP.fullmatch(text.strip())
         if match is None:
-            raise fail("E261", "this is no step", "a step reads LINE: VALUE = SUM -> BLOCK", span=span)
+            raise fail("E261", "this is not a step", "a step reads LINE: VALUE = SUM -> BLOCK", span=span)
         line, name, sums, place = match.groups()
         terms = list(_terms(sums.split("=")[-1], span))
         target = self._place(place, span)

@@ -14,7 +14,7 @@ import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_DIGITS,
     MOST_NONZEROS,
@@ -95,7 +95,7 @@ class _File:
             raise self.wrong(key, f"the key {key!r} is missing", "E254", "a scheme has n, m, u, v and w")
         value = self.data[key]
         if not isinstance(value, list):
-            raise self.wrong(key, f"{key} is no list")
+            raise self.wrong(key, f"{key} is not a list")
         return value
 
     def dims(self) -> Dims:
@@ -146,7 +146,7 @@ class _File:
         rows: list[list[object]] = []
         for number, row in enumerate(self.rows(key, rank)):
             if not isinstance(row, list) or len(row) != inputs:
-                raise self.wrong(key, f"row {number + 1} of {key} is no list of {inputs} numbers", "E253")
+                raise self.wrong(key, f"row {number + 1} of {key} is not a list of {inputs} numbers", "E253")
             rows.append(row)
         numbers = [[(i, self.number(f"{key}[{p}][{i}]", key, value)) for i, value in enumerate(row)] for p, row in enumerate(rows)]
         return self.require_small(key, LinearMap(inputs, tuple(tuple((i, c) for i, c in row if c) for row in numbers)))
@@ -177,7 +177,7 @@ class _File:
         """A row of {index, value}, or of [index, value], over `most` values."""
         pairs = [pair for term in row if (pair := _pair(term)) is not None] if isinstance(row, list) else []
         if not isinstance(row, list) or len(pairs) != len(row):
-            raise self.wrong(key, f"row {number + 1} of {key} is no list of index and value")
+            raise self.wrong(key, f"row {number + 1} of {key} is not a list of index and value")
         for index, _ in pairs:
             if not 0 <= index < most:
                 raise self.wrong(key, f"row {number + 1} of {key} reads value {str(index)[:40]}, but only {most} come before it")
@@ -195,7 +195,7 @@ class _File:
             return value
         found = parse_rational(value) if isinstance(value, str) else None
         if found is None:
-            raise self.wrong(key, f"{place} is no number: {str(value)[:40]!r}", hint='numbers are integers, and fractions such as "-1/2"')
+            raise self.wrong(key, f"{place} is not a number: {str(value)[:40]!r}", hint='numbers are integers or fractions: "-1/2"')
         return exact(found)
 
 
@@ -219,7 +219,7 @@ def _parsed(source: Source) -> dict[str, object]:
     except RecursionError:
         raise malformed(source, 0, 1, "this JSON is nested too deeply", "begins here", code="E255") from None
     if not isinstance(data, dict):
-        raise malformed(source, 0, 1, "this JSON is no object", "a scheme is {...}", code="E255")
+        raise malformed(source, 0, 1, "this JSON is not an object", "a scheme is {...}", code="E255")
     return data
 
 

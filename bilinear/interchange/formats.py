@@ -19,7 +19,7 @@ from bilinear.interchange.mathematica import read_mathematica
 from bilinear.interchange.matlab import read_matlab
 from bilinear.interchange.notebook import notebook_entries, read_notebook
 from bilinear.interchange.plinopt import LETTERS, missing_partners, read_sms_set, stem_of
-from bilinear.interchange.reading import assemble
+from bilinear.interchange.reader_parts import assemble
 from bilinear.interchange.structured import read_flat
 from bilinear.interchange.ternary import read_ternary
 from bilinear.ir.ring import Ring

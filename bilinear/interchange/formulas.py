@@ -14,7 +14,17 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
-from bilinear.interchange.reading import MOST_BLOCKS, MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, malformed, read_text, said_ring
+from bilinear.interchange.reader_parts import (
+    MOST_BLOCKS,
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Dims,
+    Maps,
+    assemble,
+    malformed,
+    read_text,
+    said_ring,
+)
 from bilinear.interchange.structured import structure_of
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic
@@ -61,8 +71,8 @@ class Formulas:
 def read_formulas(path: str | Path) -> Formulas:
     """The three maps of a file of formulas.
 
-    Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is no formula of a bilinear map, E253 if it is too large, E254
-    if it computes no block of C or breaks off.
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a formula of a bilinear map, E253 if it is too large,
+    E254 if it computes no block of C or is incomplete.
     """
     where = Path(path)
     reader = _Reader(read_text(where, MOST_BYTES))
@@ -187,7 +197,7 @@ class _Reader:
         if block is not None and block[0] == "c":
             output = value if isinstance(value, dict) else {} if value == 0 else None
             if output is None or _letters(output) - {"m"}:
-                raise malformed(self.source, *self.here, f"{name} is no sum of products", "here")
+                raise malformed(self.source, *self.here, f"{name} is not a sum of products", "here")
             self.outputs[block[1]] = output
         self.values[name] = self._kept(name, value) if used else value
 
@@ -214,7 +224,7 @@ class _Reader:
     def _require_blank(self, start: int, end: int) -> None:
         rest = self.text[start:end].lstrip()
         if rest:
-            raise malformed(self.source, end - len(rest), end, "this is no formula", "NAME = SUM")
+            raise malformed(self.source, end - len(rest), end, "this is not a formula", "NAME = SUM")
 
 
 def _letters(value: Linear) -> set[str]:

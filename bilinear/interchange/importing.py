@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.explain.why_wrong import explain_scheme
-from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.formats import HOLD_SEVERAL, Format, Reading, format_of, read
+from bilinear.interchange.from_arrays import scheme_from_arrays
 from bilinear.interchange.other_maps import other_map
 from bilinear.interchange.targets import Identified
 from bilinear.ir.linear import LinearMap
@@ -56,7 +56,7 @@ def import_file(
     where = Path(path)
     form, how = format_of(where, format)
     if entry and form.name not in HOLD_SEVERAL:
-        raise fail("E354", f"{path} is no archive, and holds one scheme", "leave the entry out")
+        raise fail("E354", f"{path} is not an archive, and holds one scheme", "leave the entry out")
     other = other_map(where, form, ring)
     if other is not None:
         return other
@@ -71,7 +71,7 @@ def import_scheme(
     result = import_file(path, format=format, ring=known_ring(ring), transposed=transposed, entry=entry)
     if isinstance(result, Identified):
         computes = f"lacks {result.missing}" if result.missing else f"computes {result.title}"
-        raise fail("E356", f"{path} {computes}; it is no product of matrices")
+        raise fail("E356", f"{path} {computes}; it is not a product of matrices")
     return result
 
 
@@ -88,7 +88,7 @@ def known_ring(text: str | None) -> Ring | None:
     """The ring of this name; None for an empty name. Raises `BilinearError` (E203) if it is not the name of a ring."""
     ring = parse_ring(text) if text else None
     if text and ring is None:
-        raise fail("E203", f"{text[:40]!r} is no ring that is known", f"known are {RINGS}")
+        raise fail("E203", f"{text[:40]!r} is not a known ring", f"known are {RINGS}")
     return ring
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.interchange.mathematica import Lists, scheme_of_lists
-from bilinear.interchange.reading import malformed, read_text
+from bilinear.interchange.reader_parts import malformed, read_text
 from bilinear.ir.scheme import Scheme
 
 _SET = re.compile(r"TriadSet\s*\(")

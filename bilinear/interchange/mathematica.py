@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
@@ -63,7 +63,7 @@ def scheme_of_lists(source: Source, products: list[Nested], transposed: bool | N
     if max(m * k, k * n, m * n) > MOST_BLOCKS or k != k2 or c_size != ((n, m) if flipped else (m, n)):
         told = f"A is {m} x {k}, B {k2} x {n}, C {c_size[0]} x {c_size[1]}"
         wanted = f"C is {n} x {m} where it is transposed, {m} x {n} where it is not; at most {MOST_BLOCKS} blocks a matrix"
-        raise fail("E253", f"{where} is no multiplication of matrices: {told}", wanted)
+        raise fail("E253", f"{where} is not a multiplication of matrices: {told}", wanted)
     tables = [[_flat(three[part]) for three in matrices] for part in range(3)]
     return by_products(source, where.stem, (m, k, n), tables, flipped, said_ring(source) or Ring()), flipped
 
@@ -77,7 +77,7 @@ def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
         if numbers == matrix and len({len(row) for row in numbers}) == 1 and numbers[0]:
             found.append(numbers)
     if not isinstance(product, list) or not len(product) == len(found) == 3:
-        raise fail("E252", f"{where}: product {number + 1} is no list of three matrices", "one over A, one over B and one over C")
+        raise fail("E252", f"{where}: product {number + 1} is not a list of three matrices", "one over A, one over B and one over C")
     return found
 
 
@@ -141,7 +141,7 @@ class Lists:
         value = parse_rational("".join(match[2].split()).rstrip("."))
         self.numbers, self.nonzeros = self.numbers + 1, self.nonzeros + bool(value)
         if value is None or self.numbers > MOST_NUMBERS or self.nonzeros > 3 * MOST_NONZEROS or self.numbers > MOST_PRODUCTS * MOST_BLOCKS:
-            raise self._wrong("this is no number, or there are too many of them")
+            raise self._wrong("this is not a number, or there are too many of them")
         return exact(value)
 
     def _require_end(self) -> None:

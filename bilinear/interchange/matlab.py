@@ -10,8 +10,8 @@ from fractions import Fraction
 from pathlib import Path
 
 from bilinear.errors import fail
-from bilinear.interchange.arrays import scheme_from_arrays
-from bilinear.interchange.reading import MOST_BLOCKS, MOST_PRODUCTS, malformed, parse_rational, read_text, said_ring
+from bilinear.interchange.from_arrays import scheme_from_arrays
+from bilinear.interchange.reader_parts import MOST_BLOCKS, MOST_PRODUCTS, malformed, parse_rational, read_text, said_ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
@@ -25,8 +25,8 @@ _SKIPPED = re.compile(r"%[^\n]*|\.\.\.[^\n]*(?:\n|\Z)")
 def read_matlab(path: str | Path, transposed: bool = False) -> Scheme:
     """The scheme of the matrices U, V and W in a file.
 
-    Raises `BilinearError`: E251 if the file cannot be read, E252 if an entry is no number, E253 and E357 if the sizes do not fit, E254 if a
-    matrix is missing or breaks off, E653 if the file assigns none of the three.
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if an entry is not a number, E253 and E357 if the sizes do not fit, E254
+    if a matrix is missing or incomplete, E653 if the file assigns none of the three.
     """
     where = Path(path)
     source = read_text(where)
@@ -60,5 +60,5 @@ def _table(source: Source, text: str, match: re.Match[str]) -> list[list[Fractio
 def _number(source: Source, word: re.Match[str]) -> Fraction:
     value = parse_rational(word[0].removesuffix("."))
     if value is None:
-        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is no number", "not read", "numbers are -1, 0.5 and 1/2")
+        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is not a number", "not read", "numbers are -1, 0.5 and 1/2")
     return value

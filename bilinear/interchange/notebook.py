@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.interchange.arrays import scheme_from_arrays
-from bilinear.interchange.reading import malformed, read_text
+from bilinear.interchange.from_arrays import scheme_from_arrays
+from bilinear.interchange.reader_parts import malformed, read_text
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
@@ -41,7 +41,7 @@ def read_notebook(path: str | Path, entry: str = "", ring: Ring | None = None) -
     """The scheme under that name in a notebook, or its only one; complex numbers are read over Q[i].
 
     Raises `BilinearError`: E251 if the file cannot be read, E252 if an array holds anything but numbers, E253 and E357 if the sizes do not
-    fit, E354 if several schemes are there, or none of that name, E255 if it is no notebook, E653 if it holds no three arrays.
+    fit, E354 if several schemes are there, or none of that name, E255 if it is not a notebook, E653 if it holds no three arrays.
     """
     names = notebook_entries(path) if not entry else (entry,)
     if not entry and len(names) > 1:
@@ -79,7 +79,7 @@ def _cells(source: Source) -> list[str]:
         raise malformed(source, 0, 1, "this JSON is nested too deeply", "begins here", code="E255") from None
     cells = data.get("cells") if isinstance(data, dict) else None
     if not isinstance(cells, list):
-        raise malformed(source, 0, 1, "this is no notebook: it has no cells", "begins here", code="E255")
+        raise malformed(source, 0, 1, "this is not a notebook: it has no cells", "begins here", code="E255")
     parts = [cell.get("source", "") for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
     texts = ["".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts]
     found = [text for text in texts if text.count("array(") >= 3]
@@ -89,7 +89,7 @@ def _cells(source: Source) -> list[str]:
 
 
 def _assigned(text: str) -> list[tuple[str, ast.expr]]:
-    """What a cell assigns to single names; nothing if it is no Python."""
+    """What a cell assigns to single names; nothing if it is not Python."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -116,7 +116,7 @@ def _rows(array: ast.expr, name: str) -> list[list[Coefficient]]:
         entries = row.elts if isinstance(row, ast.List | ast.Tuple) else None
         numbers += len(entries or ())
         if entries is None or numbers > MOST_NUMBERS:
-            what = "is no row of numbers" if entries is None else f"goes beyond {MOST_NUMBERS} numbers"
+            what = "is not a row of numbers" if entries is None else f"goes beyond {MOST_NUMBERS} numbers"
             raise fail("E252", f"{name}: row {len(found) + 1} of an array {what}", "an array is a list of rows")
         found.append([_number(entry, name) for entry in entries])
     return found
@@ -135,12 +135,12 @@ def _number(value: ast.expr, name: str) -> Coefficient:
         return generator("i") * _exact(constant.imag, name)
     if isinstance(constant, int | float) and not isinstance(constant, bool):
         return _exact(constant, name)
-    raise fail("E252", f"{name}: line {value.lineno} of its cell holds what is no number", "numbers are 1, -0.5 and 0.5+0.5j")
+    raise fail("E252", f"{name}: line {value.lineno} of its cell holds something that is not a number", "numbers are 1, -0.5 and 0.5+0.5j")
 
 
 def _exact(value: float, name: str) -> Fraction:
     """The decimal that a number was written as."""
     text = repr(value)
     if len(text) > 40 or "n" in text:
-        raise fail("E252", f"{name}: an array holds {text[:40]}, which is no exact number", "numbers are 1, -0.5 and 0.5+0.5j")
+        raise fail("E252", f"{name}: an array holds {text[:40]}, which is not an exact number", "numbers are 1, -0.5 and 0.5+0.5j")
     return Fraction(text)

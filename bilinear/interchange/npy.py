@@ -43,7 +43,7 @@ class Archive:
             reason = getattr(error, "strerror", None) or str(error)
             raise fail("E251", f"{self.name[:200]!r} cannot be read: {reason}") from None
         except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
-            raise fail("E353", f"{path} is no .npz archive: {error}", "is the file complete?") from None
+            raise fail("E353", f"{path} is not a .npz archive: {error}", "is the file complete?") from None
         if len(infos) > MOST_MEMBERS:
             raise fail("E353", f"{path} holds {len(infos)} arrays", f"at most {MOST_MEMBERS} are read")
         strange = next((info.filename for info in infos if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)), None)
@@ -116,7 +116,7 @@ def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], by
     wide = data[6:7] in (b"\x02", b"\x03")
     start = 12 if wide else 10
     if data[:6] != b"\x93NUMPY" or len(data) < start:
-        raise _malformed(name, "it is no .npy array")
+        raise _malformed(name, "it is not a .npy array")
     size = int.from_bytes(data[8:start], "little")
     try:
         if size > MOST_HEADER:
@@ -136,7 +136,7 @@ def _plain(item: object, name: str) -> Array:
         raise _malformed(name, "it should hold an array of arrays")
     if isinstance(item.data, list):
         if not all(isinstance(x, (int, float)) for x in item.data):
-            raise _malformed(name, "an array in it holds what is no number")
+            raise _malformed(name, "an array in it holds something that is not a number")
         return np.array(item.data, dtype=object).reshape(item.shape)  # NumPy pickles objects row by row, whatever their memory order
     dtype = np.dtype((">" if item.order == ">" else "<") + item.code)
     return np.frombuffer(item.data, dtype).reshape(item.shape, order="F" if item.fortran else "C")

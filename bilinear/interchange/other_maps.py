@@ -1,4 +1,4 @@
-"""What a file computes if it is no product of matrices, or one only where their entries commute."""
+"""What a file computes if it is not a product of matrices, or one only where their entries commute."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bilinear.interchange.exp import read_commuting
 from bilinear.interchange.formats import Format, require_partners
 from bilinear.interchange.formulas import read_formulas
 from bilinear.interchange.plinopt import read_maps
-from bilinear.interchange.reading import Dims, Maps, dims_of, require_one_rank
+from bilinear.interchange.reader_parts import Dims, Maps, dims_of, require_one_rank
 from bilinear.interchange.structured import prove_structured, read_flat, structure_of
 from bilinear.interchange.targets import Identified, identify
 from bilinear.ir.bilinear_map import BilinearAlgorithm, product_of_commuting

@@ -139,7 +139,7 @@ class _Machine:
     def _short(self, text: object) -> str:
         """A name or type code; long ones are refused, because they would be copied at every reference."""
         if not isinstance(text, str) or len(text) > MOST_NAME:
-            raise self.refused("its pickle names what is no name")
+            raise self.refused("its pickle names something that is not a name")
         return text
 
     def _since_mark(self) -> list[object]:
@@ -151,7 +151,7 @@ class _Machine:
     def _append(self, items: list[object]) -> None:
         target = self.stack[-1]
         if not isinstance(target, list):
-            raise self.refused("its pickle appends to what is no list")
+            raise self.refused("its pickle appends to something that is not a list")
         target.extend(items)
 
     def _made(self, called: object, arguments: object) -> object:
@@ -163,7 +163,7 @@ class _Machine:
                 return _Type(self._short(arguments[0]).lstrip("<>=|"))
             if called.text == "_codecs encode" and len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] == "latin1":
                 return self._encoded(arguments[0])
-        told = called.text if isinstance(called, _Name) else "what is no name"
+        told = called.text if isinstance(called, _Name) else "something that is not a name"
         raise self.refused(f"its pickle calls {told[:80]!r}")
 
     def _encoded(self, text: str) -> bytes:
@@ -180,7 +180,7 @@ class _Machine:
             _, shape, kind, fortran, data = state
             self._fill_array(target, shape, kind, fortran, data)
         else:
-            raise self.refused("its pickle sets the state of what is no array")
+            raise self.refused("its pickle sets the state of something that is not an array")
 
     def _fill_array(self, target: PickledArray, shape: object, kind: object, fortran: object, data: object) -> None:
         if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape):

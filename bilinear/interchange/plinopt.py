@@ -14,7 +14,7 @@ from bilinear.analysis.brent import residual
 from bilinear.analysis.integer_tables import common_denominator, products_of_coefficients
 from bilinear.errors import fail
 from bilinear.interchange.placeholder import PLACEHOLDER, Part, named_ring
-from bilinear.interchange.reading import Maps, assemble, require_one_rank, said_ring
+from bilinear.interchange.reader_parts import Maps, assemble, require_one_rank, said_ring
 from bilinear.interchange.slp import read_program
 from bilinear.interchange.sms import read_matrix
 from bilinear.ir.ring import Ring

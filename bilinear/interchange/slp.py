@@ -14,7 +14,7 @@ from typing import cast
 
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
 from bilinear.interchange.placeholder import MarkedForm, Part, marked
-from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, malformed, read_text
+from bilinear.interchange.reader_parts import MOST_NONZEROS, MOST_PRODUCTS, malformed, read_text
 from bilinear.ir.number import rational
 from bilinear.source import Source
 
@@ -63,7 +63,7 @@ class _Program:
     def _require_blank(self, text: str, start: int, end: int) -> None:
         rest = text[start:end].lstrip()
         if rest:
-            raise malformed(self.source, end - len(rest), end, "this is no assignment", "NAME := SUM;")
+            raise malformed(self.source, end - len(rest), end, "this is not an assignment", "NAME := SUM;")
 
     def finish(self) -> Part:
         """The map; a step that only one output uses, once, becomes that output."""

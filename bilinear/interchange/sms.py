@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bilinear.interchange.placeholder import Marked, Part, marked
-from bilinear.interchange.reading import MOST_BLOCKS, MOST_NONZEROS, MOST_PRODUCTS, malformed, parse_term, read_text
+from bilinear.interchange.reader_parts import MOST_BLOCKS, MOST_NONZEROS, MOST_PRODUCTS, malformed, parse_term, read_text
 from bilinear.source import Source
 
 Entries = dict[tuple[int, int], Marked]
@@ -59,7 +59,7 @@ def _shape(source: Source, start: int, parts: list[str]) -> tuple[int, int]:
     sizes = [int(part) if part.isascii() and part.isdigit() and len(part) <= 9 else 0 for part in parts[:2]]
     if not all(1 <= size <= most for size in sizes) or len(parts[2]) != 1 or not parts[2].isalpha():
         end = start + sum(map(len, parts)) + 2
-        raise malformed(source, start, end, "the first line is no size", f"rows columns R, from 1 to {most}", "7 4 R begins a 7 x 4 matrix")
+        raise malformed(source, start, end, "the first line is not a size", f"rows columns R, 1 to {most}", "7 4 R begins a 7 x 4 matrix")
     return sizes[0], sizes[1]
 
 
@@ -71,7 +71,7 @@ def _enter(source: Source, start: int, parts: list[str], shape: tuple[int, int],
     value = _value(parts[2])
     if value is None:
         hint = "values are integers, fractions such as -1/2, and multiples of X or of 1013"
-        raise malformed(source, source.text.index(parts[2], start), end, f"{parts[2][:40]!r} is no value", "not read", hint)
+        raise malformed(source, source.text.index(parts[2], start), end, f"{parts[2][:40]!r} is not a value", "not read", hint)
     place = (places[0] - 1, places[1] - 1)
     if place in entries:
         raise malformed(source, start, end, "this place has two values", "given again")

@@ -16,7 +16,7 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.interchange.npy import MOST_MEMBER, Array, read_array
-from bilinear.interchange.reading import MOST_PRODUCTS, Maps, require_one_rank
+from bilinear.interchange.reader_parts import MOST_PRODUCTS, Maps, require_one_rank
 from bilinear.interchange.targets import Identified
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap, form
@@ -74,8 +74,8 @@ def prove_structured(maps: Maps, structure: Structure) -> Identified:
 def read_flat(path: Path) -> Maps:
     """The three maps in a `.npy` file.
 
-    Raises `BilinearError`: E251 if the file cannot be read, E253 if it has not as many numbers as its name says, E353 if it is no array,
-    E653 if its name tells no structure.
+    Raises `BilinearError`: E251 if the file cannot be read, E253 if the number of numbers differs from its name, E353 if it is not an
+    array, E653 if its name gives no structure.
     """
     structure = structure_of(path)
     if structure is None:
@@ -105,5 +105,5 @@ def _pairs(path: Path) -> Array:
         raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
     numbers = read_array(data, str(path)).reshape(-1)
     if numbers.dtype.kind not in "iu" or len(numbers) % 2 or not np.all(numbers[1::2] != 0):
-        raise fail("E353", f"{path} is no array of numerators and denominators", "a number is two integers, the second not 0")
+        raise fail("E353", f"{path} is not an array of numerators and denominators", "a number is two integers, the second not 0")
     return numbers.reshape(-1, 2)

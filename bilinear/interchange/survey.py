@@ -15,7 +15,7 @@ from bilinear.interchange.folders import files_below
 from bilinear.interchange.formats import FORMATS, entries_of, format_of
 from bilinear.interchange.importing import import_file
 from bilinear.interchange.plinopt import missing_partners, stem_of
-from bilinear.interchange.reading import read_text
+from bilinear.interchange.reader_parts import read_text
 from bilinear.interchange.targets import Identified
 from bilinear.verify.schedule import prove_schedule
 

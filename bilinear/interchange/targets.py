@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from bilinear.interchange.reading import Maps
+from bilinear.interchange.reader_parts import Maps
 from bilinear.ir.bilinear_map import (
     BilinearAlgorithm,
     BilinearMap,
@@ -120,7 +120,7 @@ def _semifield(maps: Maps, rings: list[Ring]) -> Identified | None:
     """A multiplication over Z/p without zero divisors. It defines itself: its tensor is what the three maps compute."""
     for ring in rings:
         algorithm = _algorithm(maps, _own(maps), ring)
-        if ring.modulus and _fits(algorithm) and is_division_algebra(algorithm):
+        if ring.modulus and not ring.has_zero_divisors and _fits(algorithm) and is_division_algebra(algorithm):
             p, d = ring.modulus, maps.sizes[0]
             outputs = computed_outputs(algorithm)
             computed = tuple(tuple((i, j, r) for (i, j), c in sorted(row.items()) if (r := residue(c, p))) for row in outputs)

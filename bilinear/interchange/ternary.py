@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bilinear.errors import fail
-from bilinear.interchange.reading import (
+from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
@@ -32,8 +32,8 @@ _WORD = re.compile(r"#[^\n]*|(\S+)")
 def read_ternary(path: str | Path, transposed: bool = True) -> Scheme:
     """The scheme in a file of numbers.
 
-    Raises `BilinearError`: E251 if the file cannot be read, E252 if a word is no number, E253 if the sizes make no sense, E254 if there are
-    not as many numbers as the sizes say.
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if a word is not a number, E253 if the sizes make no sense, E254 if the
+    number of numbers differs from the sizes.
     """
     where = Path(path)
     source = read_text(where)
@@ -64,7 +64,7 @@ def _row(source: Source, words: list[re.Match[str]]) -> Form:
 def _number(source: Source, word: re.Match[str]) -> Coefficient:
     value = _value(word[0])
     if value is None:
-        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is no number", "not read")
+        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is not a number", "not read")
     return value
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from bilinear.algebra.fold_bases import fold_bases
-from bilinear.interchange.writing import cannot_write, ring_comment, steps_over_inputs
+from bilinear.interchange.writer_parts import cannot_write, ring_comment, steps_over_inputs
 from bilinear.ir.linear import Form, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme

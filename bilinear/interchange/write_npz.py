@@ -9,8 +9,8 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.interchange.arrays import exact_number
-from bilinear.interchange.writing import cannot_write
+from bilinear.interchange.from_arrays import exact_number
+from bilinear.interchange.writer_parts import cannot_write
 from bilinear.ir.linear import Form, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bilinear.interchange.writing import cannot_write, ring_comment
+from bilinear.interchange.writer_parts import cannot_write, ring_comment
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme

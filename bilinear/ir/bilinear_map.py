@@ -20,8 +20,8 @@ class BilinearMap:
     """A bilinear map: each output is a sum of products of one `left` value and one `right` value, given by name.
 
     `rows` lists the terms (left, right, coefficient) of each output, in order. An output in `symmetric` equals its own transpose, like a
-    diagonal block of A*A^T: X*Y^T and Y*X^T count as one term there, written with left <= right. With an `order` the map is wanted up to
-    terms of that order in lambda.
+    diagonal block of A*A^T. In it X*Y^T and Y*X^T count as one term, written with left <= right. With an `order`, algorithms may differ
+    from the map by terms of that order in lambda.
     """
 
     title: str

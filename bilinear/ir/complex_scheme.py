@@ -1,11 +1,26 @@
-"""A block scheme below complex numbers: what one pass over complex matrices forms, multiplies and puts together, all of it real."""
+"""A scheme for complex matrices in real arithmetic: sums of real and imaginary parts, their products, and sums of these."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
+
+
+@dataclass(frozen=True)
+class ComplexAlgorithm:
+    """An algorithm that multiplies two complex numbers by real products of sums of their parts, as a file holds it."""
+
+    core: BilinearAlgorithm
+    products: tuple[str, ...] = ()
+    citation: str = ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.core.name
 
 
 @dataclass(frozen=True)
@@ -49,5 +64,57 @@ class ComplexScheme:
         return self.w.inputs
 
 
-Products = Scheme | ComplexScheme
-"""What multiplies blocks of real matrices, or of complex ones."""
+@dataclass(frozen=True)
+class GaussianScheme:
+    """Two products modulo each p for each product of `block`, of a + root b and of a - root b for parts a and b of its sums of blocks.
+
+    `conjugated` names the operands whose conjugates are multiplied.
+    """
+
+    block: Scheme
+    conjugated: str = ""
+    bases: None = field(default=None, init=False)
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        return self.block.name
+
+    @property
+    def m(self) -> int:
+        """Blocks of a column of A."""
+        return self.block.m
+
+    @property
+    def k(self) -> int:
+        """Blocks of a row of A."""
+        return self.block.k
+
+    @property
+    def n(self) -> int:
+        """Blocks of a row of B."""
+        return self.block.n
+
+    @property
+    def u(self) -> LinearMap:
+        """The sums of blocks of A, which are complex."""
+        return self.block.u
+
+    @property
+    def v(self) -> LinearMap:
+        """The sums of blocks of B, which are complex."""
+        return self.block.v
+
+    @property
+    def w(self) -> LinearMap:
+        """The blocks of C, as sums of complex products."""
+        return self.block.w
+
+    @property
+    def rank(self) -> int:
+        """The number of products modulo each p."""
+        return 2 * self.block.rank
+
+
+Products = Scheme | ComplexScheme | GaussianScheme
+"""A scheme that multiplies blocks of real matrices, or of complex ones."""

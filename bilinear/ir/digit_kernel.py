@@ -14,9 +14,7 @@ from bilinear.ir.kernel import Argument
 from bilinear.ir.tile import DigitTile
 
 PANEL, SLICE = 128, 64
-"""Lines and terms that lie together, both digits of them."""
-MOST_BLOCKS = 64
-"""The most blocks of a matrix in one pass over memory."""
+"""Lines and terms that are neighbours in memory, with both of their digits."""
 
 FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
 TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))
@@ -47,7 +45,7 @@ class ClearKernel:
 
 @dataclass(frozen=True)
 class LargestKernel:
-    """Finds max|x| of every line; lines that are `block` apart have it in common. A load takes `width` neighbours."""
+    """Finds max|x| of every line; lines that are `block` apart share one maximum. A load takes `width` neighbours."""
 
     name: str
     along: bool
@@ -64,7 +62,7 @@ class LargestKernel:
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_largest.cu.j2", init=False)
     ahead: int = field(default=4, init=False)
-    """Loads that are under way at once."""
+    """Loads in flight at once."""
 
     @property
     def lines(self) -> int:
@@ -76,8 +74,8 @@ class LargestKernel:
 class ExpandKernel:
     """Forms of an operand's blocks, cut into digits. `sources` has the place of each block: (of the lines, of the terms).
 
-    Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit. Of complex elements `parts`
-    says which part a source is; both have one scale.
+    Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit. If elements are complex,
+    `parts` says which part each source is; both parts have the same scale.
     """
 
     name: str
@@ -108,7 +106,7 @@ class ExpandKernel:
 
     @property
     def kept(self) -> tuple[bool, ...]:
-        """For each source whether it was loaded with the other part of its block, which is read before it."""
+        """For each source: True if it was loaded together with the other part of its block, which is read before it."""
         return _later([x.value for x in self.evaluation.instructions if isinstance(x, Read)], len(self.sources))
 
 
@@ -116,7 +114,7 @@ class ExpandKernel:
 class DigitProductKernel:
     """Products of digits. If `direct`, the only one is C without its scales; otherwise products lie in P, scaled, in rows of `pitch`.
 
-    Of A*A^T (`one_triangle`, direct) only tiles at and below the diagonal are computed, and each result is written to both triangles.
+    For A*A^T (`one_triangle`, direct) only tiles at and below the diagonal are computed, and each result is written to both triangles.
     """
 
     name: str
@@ -127,7 +125,7 @@ class DigitProductKernel:
     one_triangle: bool = False
     element: Element = FLOAT32
     features: str = field(default="a", init=False)
-    """The suffix of the architecture: its instructions are those of one chip."""
+    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
     template: str = field(default="digit_product.cu.j2", init=False)
     sums: str = field(default="digit_sums.cu.j2", init=False)
     """The template of the sums of a tile."""
@@ -152,7 +150,7 @@ class DigitProductKernel:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the stages, and what aligns them to 1024 bytes."""
+        """Dynamic shared memory of a block of threads: the stages, and padding that aligns them to 1024 bytes."""
         return self.tile.stages * 4 * (self.tile.m + self.tile.n) * self.tile.k + 1024
 
     @property
@@ -162,7 +160,7 @@ class DigitProductKernel:
 
     @property
     def cluster(self) -> int:
-        """Blocks of threads that share what they read."""
+        """Blocks of threads that share the elements they read."""
         return self.tile.cluster
 
 
@@ -170,7 +168,8 @@ class DigitProductKernel:
 class RecomposeKernel:
     """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
-    Of complex elements `parts` says which part a target is, and `held` whether a thread keeps it until it has formed the other part, too.
+    If elements are complex, `parts` says which part each target is, and `held` whether a thread keeps it until it has formed the other
+    part.
     """
 
     name: str
@@ -205,13 +204,13 @@ class RecomposeKernel:
 
     @property
     def held(self) -> tuple[bool, ...]:
-        """For each target whether it is formed before the other part of its block."""
+        """For each target: True if it is formed before the other part of its block."""
         order = [x.output for x in self.evaluation.instructions if isinstance(x, Write)]
         return _later(order[::-1], len(self.targets))
 
 
 def _later(order: list[int], parts: int) -> tuple[bool, ...]:
-    """For each part whether the other part of its block comes before it: the real parts of all blocks are the first half of the numbers."""
+    """For each part: True if the other part of its block comes before it; real parts are the first half of the numbers."""
     place = {part: number for number, part in enumerate(order)}
     return tuple(place[part] > place[(part + parts // 2) % parts] for part in range(parts))
 

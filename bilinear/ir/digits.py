@@ -1,7 +1,8 @@
-"""Digits: a number as a few narrow numbers, and the bilinear schemes by which digits multiply (docs/digits.md).
+"""Digits: a number written as a few narrow numbers, and the bilinear schemes that multiply digits (docs/digits.md).
 
 There are two kinds. Floating-point digits stand for x = d_0 + lambda * d_1 + lambda^2 * d_2 + ..., and multiply by an approximate scheme.
-Residues stand for an integer modulo several p; each multiplies for itself, exactly, and the Chinese remainder theorem puts them together.
+Residues stand for an integer modulo several p. They multiply exactly, one modulus at a time, and the Chinese remainder theorem gives the
+integer product.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from itertools import combinations
 from math import gcd, isqrt, prod
 
 from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap
-from bilinear.ir.element import Element
+from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.linear import LinearMap, identity
 from bilinear.ir.number import generator
+from bilinear.ir.residue_tile import ResidueTile
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Places, Scheme
 from bilinear.source import Span
@@ -34,11 +36,15 @@ class Representation:
     """How numbers of a type are cut into digits and put together again.
 
     `of` is the type that is represented. Floating-point digits are `count` numbers of the type `digit`; `step` is lambda, so digit i weighs
-    lambda^i. They are `shifted` if digit i is stored divided by its weight, so that all digits have the size of the first; else a digit is
-    stored as the part of x that it is. Each digit is what is left of x, `rounded` to nearest, ties to even, or truncated towards zero.
+    lambda^i. If they are `shifted`, digit i is stored divided by its weight, so that all digits have the size of the first; otherwise it is
+    stored with its weight. Each digit is the remainder of x after the earlier digits, `rounded` to nearest, ties to even, or truncated
+    towards zero.
 
-    Residues have the `moduli` instead, and `digit` None: x is `rounded` (or truncated) to an integer, and its residues of least size are
-    stored in int8. `scaled` says that a row of A and a column of B are multiplied by a power of two before they are cut.
+    Residues have `moduli` instead, and `digit` is None: x is `rounded` (or truncated) to an integer, and its residues of least size are
+    stored in int8. If `scaled`, each row of A and each column of B is multiplied by a power of two before it is cut.
+
+    `gaussian` residues stand for complex numbers x + i y whose parts are of the type `of`. Modulo p, -1 has the square root r, so the
+    residues of x + r y and of x - r y suffice: a complex product is one product of each.
     """
 
     name: str
@@ -52,6 +58,7 @@ class Representation:
     rounded: bool = True
     citation: str = ""
     span: Span | None = field(default=None, compare=False, repr=False)
+    gaussian: bool = False
 
     @property
     def is_modular(self) -> bool:
@@ -62,26 +69,27 @@ class Representation:
     def digits(self) -> tuple[str, ...]:
         """The names of the digits: h and l, or h, m and l, or the moduli."""
         if self.is_modular:
-            return tuple(map(str, self.moduli))
+            numbers = tuple(map(str, self.moduli))
+            return tuple(f"{p}.{part}" for p in numbers for part in ("re", "im")) if self.gaussian else numbers
         return _NAMES.get(self.count) or tuple(f"d{i}" for i in range(self.count))
 
     @property
     def product(self) -> int:
-        """M, the product of the moduli: integers in an interval of M numbers are known by their residues."""
+        """M, the product of the moduli: residues determine an integer within an interval of M numbers."""
         return prod(self.moduli)
 
     @property
     def norm_limit(self) -> int:
         """R, the largest integer with 2 R^2 < (1 - 2^-30) M: rows and columns whose 2-norms are at most R have products below M/2.
 
-        They stay away from M/2 by so much that a float64 tells which multiple of M is to be subtracted.
+        The margin to M/2 is large enough for a float64 to determine the multiple of M that is subtracted.
         """
         return isqrt(((2**30 - 1) * self.product - 1) // 2**31)
 
     @property
     def bytes(self) -> int:
         """Bytes of one number in digits."""
-        return self.count * (self.digit.bytes if self.digit else 1)
+        return self.count * (self.digit.bytes if self.digit else 1 + self.gaussian)
 
     @cached_property
     def weights(self) -> tuple[int, ...]:
@@ -93,12 +101,22 @@ class Representation:
         """The inverses of M/p modulo p."""
         return tuple(pow(self.product // p, -1, p) for p in self.moduli)
 
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """For each modulus of gaussian residues a number whose square is -1."""
+        return tuple(root_of_minus_one(p) or 0 for p in self.moduli) if self.gaussian else ()
+
+    @property
+    def numbers(self) -> str:
+        """The type of the numbers that are cut: `float64`, or `complex128`."""
+        return next(name for name, part in COMPLEX.items() if part is self.of) if self.gaussian else self.of.name
+
     def __str__(self) -> str:
-        return f"digits {self.name} of {self.of}: {', '.join(self.claims)}"
+        return f"digits {self.name} of {self.numbers}: {', '.join(self.claims)}"
 
     @property
     def claims(self) -> tuple[str, ...]:
-        """What stands behind the colon of its declaration."""
+        """The text behind the colon of its declaration."""
         if self.is_modular:
             claims = [f"int8 modulo {' '.join(map(str, self.moduli))}"]
         else:
@@ -112,9 +130,8 @@ class Representation:
 class DigitScheme:
     """A scheme that multiplies matrices by products of digits: (numbers in blocks) x (digits of a number) x (digits in blocks).
 
-    `core` multiplies two numbers, digit by digit, in the `products` of these names. `above` is a block scheme whose sums are formed in the
-    represented type, before its blocks are cut; `inside` is one whose sums are formed from residues, where they are exact. Both are
-    optional.
+    `core` multiplies two numbers, digit by digit, in the `products` of these names. `above` is an optional block scheme whose sums are
+    formed in the represented type, before numbers are cut. `inside` is an optional one whose sums are formed from residues, exactly.
     """
 
     name: str
@@ -148,13 +165,21 @@ class DigitScheme:
 
 
 @lru_cache
-def residues_of(of: Element, count: int) -> Representation:
-    """The residues of a type modulo the `count` largest numbers there are."""
-    return Representation(f"residues{count}", of, None, count, moduli=largest_moduli(count))
+def residues_of(of: Element, count: int, gaussian: bool = False) -> Representation:
+    """The residues of a type, or of complex numbers with such parts, modulo the `count` largest moduli."""
+    moduli = largest_moduli(count, gaussian)
+    return Representation(f"{'gaussian' if gaussian else 'residues'}{count}", of, None, count, moduli=moduli, gaussian=gaussian)
+
+
+def representation_of(tile: ResidueTile) -> Representation:
+    """The residues that a tile multiplies."""
+    return residues_of(tile.of, tile.count, tile.gaussian)
 
 
 def residues(representation: Representation) -> DigitScheme:
-    """The scheme of residues: each is multiplied for itself, and the products are put together modulo M."""
+    """The scheme of residues: one product a modulus, put together modulo M."""
+    if representation.gaussian:
+        return _gaussian_residues(representation)
     r = representation
     each = identity(r.count)
     w = LinearMap(r.count, (tuple(enumerate(r.weights)),))
@@ -162,17 +187,34 @@ def residues(representation: Representation) -> DigitScheme:
     return DigitScheme(r.name, r, core, products=tuple(f"M{p}" for p in r.moduli), citation=r.citation)
 
 
+def _gaussian_residues(r: Representation) -> DigitScheme:
+    """Two products modulo each p, of x + root y and of x - root y: their sum is twice the real part, their difference 2 root the other."""
+    factors = LinearMap(2 * r.count, tuple(((2 * i, 1), (2 * i + 1, c)) for i, root in enumerate(r.roots) for c in (root, -root)))
+    real, imaginary = list[tuple[int, int]](), list[tuple[int, int]]()
+    for i, (p, weight, root) in enumerate(zip(r.moduli, r.weights, r.roots, strict=True)):
+        half, quotient = weight * pow(2, -1, p) % r.product, weight * pow(2 * root, -1, p) % r.product
+        real += [(2 * i, half), (2 * i + 1, half)]
+        imaginary += [(2 * i, quotient), (2 * i + 1, r.product - quotient)]
+    w = LinearMap(2 * r.count, (tuple(real), tuple(imaginary)))
+    core = BilinearAlgorithm(r.name, modular_product(r, r.moduli[0]), factors, factors, w, Ring("Z"))
+    return DigitScheme(r.name, r, core, products=tuple(f"M{p}{sign}" for p in r.moduli for sign in "+-"), citation=r.citation)
+
+
 def modular_product(representation: Representation, p: int) -> BilinearMap:
-    """The product of two numbers modulo p, one of the moduli: that of their residues modulo p."""
+    """The product of two numbers modulo p, one of the moduli, which is the product of their residues modulo p."""
     i = representation.moduli.index(p)
     left, right = digit_names(representation)
+    if representation.gaussian:
+        re, im = 2 * i, 2 * i + 1
+        rows = ((re, re, 1), (im, im, -1)), ((re, im, 1), (im, re, 1))
+        return BilinearMap(f"x*y of complex numbers modulo {p}", left, right, ("C.re", "C.im"), rows)
     return BilinearMap(f"x*y modulo {p}", left, right, ("C",), (((i, i, 1),),))
 
 
 def digit_product(representation: Representation) -> BilinearMap:
     """The product of two numbers of floating-point digits, a polynomial in lambda: exact below the power of lambda that is dropped.
 
-    x has no digit of weight lambda^count, so terms of this order and above are as small as what cutting x leaves out.
+    x has no digit of weight lambda^count, so terms of this order and above are as small as the remainder that cutting drops.
     """
     count = representation.count
     left, right = digit_names(representation)
@@ -190,13 +232,22 @@ def common_factors(moduli: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     return tuple((p, q) for p, q in combinations(moduli, 2) if gcd(p, q) > 1)
 
 
-def largest_moduli(count: int) -> tuple[int, ...]:
-    """The largest numbers up to 256 that are coprime in pairs, taken from above: 256, 255, 253, 251, 247, ..."""
+def largest_moduli(count: int, gaussian: bool = False) -> tuple[int, ...]:
+    """The largest numbers up to 256 that are coprime in pairs, taken from above: 256, 255, 253, 251, 247, ...
+
+    With `gaussian`, those modulo which -1 has a root and 2 an inverse: 241, 233, 229, 221, 205, ...
+    """
     found: list[int] = []
     for p in range(LARGEST_MODULUS, 1, -1):
-        if len(found) < count and all(gcd(p, q) == 1 for q in found):
+        if len(found) < count and all(gcd(p, q) == 1 for q in found) and (not gaussian or root_of_minus_one(p)):
             found.append(p)
     return tuple(found)
+
+
+@lru_cache(maxsize=LARGEST_MODULUS)
+def root_of_minus_one(p: int) -> int | None:
+    """The least r with r^2 = -1 modulo an odd p; None if there is none, or if p is even. All prime factors of p are then 1 modulo 4."""
+    return next((r for r in range(1, p) if (r * r + 1) % p == 0), None) if p % 2 else None
 
 
 def least_residue(x: int, p: int) -> int:

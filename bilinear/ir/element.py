@@ -13,8 +13,8 @@ class Element:
     smallest positive number, and 2^`most` the first power of two that overflows. `cuda` is the type in kernel text, `suffix` the ending of
     kernel names, `code` its letter in NumPy and in `struct`, and `library` its `cudaDataType_t`.
 
-    A type that is only stored is computed in a `wider` one, which holds all of its numbers: kernels convert what they read, and round what
-    they write. `code` is empty for a type that NumPy lacks. `definition` is the template that defines `cuda` where C++ does not know it.
+    If a type is only stored, kernels compute in a `wider` one that holds all of its numbers: they convert after reading and round before
+    writing. `code` is empty for a type that NumPy lacks. `definition` is the template that defines `cuda` if C++ lacks the type.
     """
 
     name: str
@@ -79,14 +79,14 @@ KNOWN = {element.name: element for element in (FLOAT16, BFLOAT16, FLOAT32, FLOAT
 ELEMENTS = {element.name: element for element in (FLOAT64, FLOAT32, FLOAT16, BFLOAT16)}
 """The types that kernels are generated for, by name, in the order used in results."""
 IN_ARRAYS = {name: element for name, element in ELEMENTS.items() if element.wider is None}
-"""Those of them that are computed as they are stored, in NumPy's and CuPy's arrays: schedules run on them everywhere, with rates."""
+"""Types that kernels compute in as they are stored, and that arrays of NumPy and CuPy hold: schedules run on them everywhere."""
 HALVES = {name: element for name, element in ELEMENTS.items() if element.wider is FLOAT32}
-"""The types of 16 bits that a call multiplies on a GPU: sums of blocks by kernels, products by the library (docs/how-to/half.md)."""
+"""The 16-bit types that a call multiplies on a GPU: kernels form sums of blocks, the library multiplies (docs/how-to/half.md)."""
 
 COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}
 """The complex types that a call multiplies, with the type of their parts."""
 MULTIPLIED = IN_ARRAYS | COMPLEX
-"""The types that a call multiplies by schedules on every kind of array, with the type of what is multiplied."""
+"""The types that a call multiplies by schedules on every kind of array, each with the real type of its products."""
 
 
 @dataclass(frozen=True)

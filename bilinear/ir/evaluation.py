@@ -1,4 +1,4 @@
-"""An evaluation: a linear map as a list of instructions that says when each value is read, formed and written.
+"""An evaluation: a linear map as a list of instructions that read, form and write its values.
 
 Values are numbered as in the map: inputs first, then steps, then outputs.
 """

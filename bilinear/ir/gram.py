@@ -1,4 +1,4 @@
-"""A scheme for A*A^T: the language of a scheme, with B = A^T, and one triangle of C."""
+"""A scheme for A*A^T: an ordinary scheme with B = A^T that computes one triangle of C."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GramScheme:
 
     @cached_property
     def right(self) -> tuple[Form, ...]:
-        """The right factors as forms over the blocks of A: what is transposed."""
+        """The right factors as forms over the blocks of A, which are transposed."""
         m, k = self.scheme.m, self.scheme.k
         blocks: list[Form] = [((j * k + p, 1),) for p in range(k) for j in range(m)]
         return tuple(substitute(row, blocks) for row in self.scheme.tables[1])
@@ -45,7 +45,7 @@ class GramScheme:
 
     @property
     def algorithm(self) -> BilinearAlgorithm:
-        """The same as an algorithm for its bilinear map, which can be proved."""
+        """The scheme as an algorithm for its bilinear map, which `verify` can prove."""
         own = self.scheme
         u, _, w = own.tables
         target = product_with_transpose(own.m, own.k, self.upper)

@@ -1,4 +1,4 @@
-"""Kernels that look at the inputs, and write none of them: for Inf and NaN, for the largest magnitudes, for changes."""
+"""Kernels that only read the inputs: they search for Inf and NaN, for the largest magnitudes, and for changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bilinear.ir.element import Element
 from bilinear.ir.kernel import Argument
 
 MATRIX = (Argument("pointer", "X"), *(Argument("index", name) for name in ("X_rs", "X_cs", "rows", "columns")))
-"""The matrix that a kernel looks at."""
+"""The matrix that a kernel reads."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class MagnitudeKernel:
 
 @dataclass(frozen=True)
 class DigestKernel:
-    """One launch that adds up a mix of the bits and the place of every element of the matrix X (rows x columns), modulo 2^64.
+    """One launch that adds up a hash of every element of the matrix X (rows x columns), of its bits and its place, modulo 2^64.
 
     Each block of threads writes a sum of its own. Their number must be a power of two, because they reduce by halves.
     """

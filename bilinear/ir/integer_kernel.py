@@ -1,4 +1,4 @@
-"""Kernels of products of integers: the one that looks how large they are, and the one that puts products of residues together."""
+"""Kernels for products of integers: one finds how large they are, one puts products of residues together."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument
 
 FEW_TARGETS = 4
-"""With more blocks of C, the loop over the moduli is not unrolled when they are put together."""
+"""With more blocks of C than this, the loop over the moduli is not unrolled."""
 
 
 def unrolled(count: int, targets: tuple[tuple[int, int], ...]) -> int:
-    """The moduli that are unrolled, so that products modulo the next ones are read ahead: all, unless the text would be too long."""
+    """The moduli that are unrolled, so that a thread reads the next products early: all, unless the text would be too long."""
     return count if len(targets) <= FEW_TARGETS else 1
 
 
@@ -42,8 +42,8 @@ class LargestIntegersKernel:
 class IntegerRecomposeKernel:
     """C = alpha * (forms of products, put together) + beta * C in an integer type, which wraps around, or modulo `modulus`.
 
-    `targets` has the place of each form's block in C. The multiple of M that is subtracted is the sum of the forms over their p, rounded:
-    C is at most (1 - 2^-30) M/2 in size, and the sum of at most `MOST_MODULI` terms in float64 is off by less than 2^-31.
+    `targets` has the place of each form's block in C. To find the multiple of M to subtract, the kernel adds up form/p over all p and
+    rounds. This is exact: |C| is at most (1 - 2^-30) M/2, and a float64 sum of at most `MOST_MODULI` terms is off by less than 2^-31.
     """
 
     name: str
@@ -62,12 +62,12 @@ class IntegerRecomposeKernel:
 
     @property
     def unrolled(self) -> int:
-        """Moduli that are unrolled, so that products modulo the next ones are read ahead."""
+        """Moduli that are unrolled, so that a thread reads the next products early."""
         return unrolled(len(self.moduli), self.targets)
 
     @property
     def ring(self) -> int:
-        """The number modulo which sums are computed: the modulus, or 2^64."""
+        """The modulus of the sums: `modulus`, or 2^64."""
         return self.modulus or 2**64
 
     @property

@@ -1,4 +1,4 @@
-"""Integer types: what kernels of residues read and write."""
+"""The integer types that kernels of residues read and write."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class IntegerElement:
     """An integer type of stored numbers, by its NumPy name. `cuda` is the type in kernel text, `suffix` the ending of kernel names.
 
-    Kernels take the bits of a number of 64 bits for one in two's complement: modulo 2^64 both are the same.
+    Kernels read unsigned 64-bit numbers as two's complement: modulo 2^64 both are the same.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A kernel: everything that a template needs to print one CUDA function, and that a caller needs to launch it."""
+"""A kernel: everything that a template needs to print one CUDA function, and a caller to launch it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from bilinear.ir.element import Element, Precision
 from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.number import Coefficient
-from bilinear.ir.tile import ProductTile, ThinTile, precision_of
+from bilinear.ir.thin_tile import AnyThinTile
+from bilinear.ir.tile import ProductTile, precision_of
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class ProductKernel:
     turns: int = 1
     beside: int = 1
     guarded: bool = False
-    """Whether it does nothing unless the int at the argument `flag` is set."""
+    """True if the kernel does nothing unless the int at the argument `flag` is set."""
 
     @property
     def rows(self) -> int:
@@ -145,7 +146,7 @@ class ProductKernel:
 
     @property
     def barrier(self) -> str:
-        """What the threads that share a tile wait at: all of a block, or a warp if each has a tile of its own."""
+        """The barrier of the threads that share a tile: of a block, or of a warp if each warp has its own tile."""
         return "__syncthreads" if self.beside == 1 else "__syncwarp"
 
     @property
@@ -155,7 +156,7 @@ class ProductKernel:
 
     @property
     def copies(self) -> str:
-        """The template of copies from global to shared memory, which holds elements in the type in which they are computed."""
+        """The template of copies from global to shared memory, which holds elements in the type of the computation."""
         return "copies_async.cu.j2" if self.element.wider is None else "copies_converting.cu.j2"
 
     @property
@@ -215,7 +216,7 @@ class ThinKernel:
 
     name: str
     element: Element
-    tile: ThinTile
+    tile: AnyThinTile
     left_along: bool
     right_along: bool
     by_rows: bool
@@ -228,17 +229,21 @@ class ThinKernel:
         *(Argument("index", name) for name in ("m", "k", "n", "parts", "depth", "apart")),
         *(Argument("scalar", name) for name in ("alpha", "beta")),
     )
-    template: str = field(default="thin.cu.j2", init=False)
+
+    @property
+    def template(self) -> str:
+        """The text of its kind of tile."""
+        return self.tile.template
 
     @property
     def bounds(self) -> str:
         """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
-        return f"{self.tile.threads}, {self.tile.blocks}"
+        return f"{self.tile.threads}, {self.tile.resident(self.element.lanes)}"
 
     @property
     def shared_elements(self) -> int:
-        """Elements of all slices in flight; the kernel text asserts this number."""
-        return self.tile.stages * self.tile.slice_elements(self.element.lanes, self.left_along, self.right_along)
+        """Elements in shared memory; the kernel text asserts this number."""
+        return self.tile.shared_elements(self.element.lanes, self.left_along, self.right_along, self.by_rows)
 
     @property
     def shared_bytes(self) -> int:
@@ -247,7 +252,7 @@ class ThinKernel:
 
     def resident_in(self, shared: int) -> int:
         """Blocks of threads that a multiprocessor holds at once if one of them can have so many bytes of shared memory."""
-        return min(self.tile.blocks, (shared + SHARED_BESIDE) // (self.shared_bytes + SHARED_BESIDE))
+        return min(self.tile.resident(self.element.lanes), (shared + SHARED_BESIDE) // (self.shared_bytes + SHARED_BESIDE))
 
     @property
     def threads(self) -> tuple[int, int]:

@@ -11,12 +11,15 @@ from bilinear.ir.kernel import Grid, LinearKernel, PartsKernel, ProductKernel, T
 from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.projection_kernel import CheckKernel
 from bilinear.ir.residue_kernel import ResidueKernel
+from bilinear.ir.rounding import RoundKernel
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
-"""Kernels that look at matrices, and write none of them."""
-DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel
+"""Kernels that only read matrices."""
+DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
+AnyKernel = Kernel | InputKernel | DirectKernel
+"""A kernel of any kind."""
 
 
 @dataclass(frozen=True)

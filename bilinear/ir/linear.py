@@ -1,10 +1,11 @@
-"""Exact linear maps, kept as the straight-line programs that their authors wrote."""
+"""Exact linear maps, stored as the straight-line programs that their authors wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import inf
 from typing import TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic, exact, square
@@ -16,7 +17,7 @@ Form = tuple[tuple[int, Coefficient], ...]
 
 
 MOST_DIGITS = 2**25
-"""The most digits of packed forms that the matrix of a map is computed with, 256 MiB."""
+"""The most digits of packed forms with which the matrix of a map is computed: 256 MiB."""
 
 
 def form(terms: Mapping[int, Coefficient] | Iterable[tuple[int, Coefficient]]) -> Form:
@@ -67,12 +68,19 @@ class LinearMap:
             values.append(substitute(step, values))
         return tuple(substitute(output, values) for output in self.outputs)
 
-    @cached_property
-    def additions_of_table(self) -> int:
-        """The additions of the map as a table."""
+    def additions_of_table(self, most: float = inf) -> int:
+        """The additions of the map as a table; not all are counted if they are more than `most`."""
         if not self.packs:
             return LinearMap(self.inputs, self.matrix).additions
-        return widened(lambda packing: sum(max(0, packing.terms(row) - 1) for row in self.packed(packing)), self._root or "")
+        return widened(lambda packing: self._counted(packing, most), self._root or "")
+
+    def _counted(self, packing: Packing, most: float) -> int:
+        count = 0
+        for row in self.packed(packing):
+            count += max(0, packing.terms(row) - 1)
+            if count > most:
+                break
+        return count
 
     @property
     def packs(self) -> bool:

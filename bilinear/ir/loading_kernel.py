@@ -1,4 +1,4 @@
-"""The kernel that multiplies float32 matrices as pairs of float16 digits, and cuts them itself: no digits lie in memory.
+"""The kernel that multiplies float32 matrices as pairs of float16 digits and cuts them itself, without digits in memory.
 
 A line is a row of A or a column of B. An operand lies `along` if its neighbours in memory are terms of one sum.
 """
@@ -28,7 +28,7 @@ class LoadingKernel:
     """The product is C: there are no levels above it."""
     one_triangle: bool = field(default=False, init=False)
     features: str = field(default="a", init=False)
-    """The suffix of the architecture: its instructions are those of one chip."""
+    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
     template: str = field(default="digit_load_product.cu.j2", init=False)
     sums: str = field(default="digit_load_sums.cu.j2", init=False)
     """The template of the sums of a tile."""
@@ -49,7 +49,7 @@ class LoadingKernel:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the stages, and what aligns them to 1024 bytes."""
+        """Dynamic shared memory of a block of threads: the stages, and padding that aligns them to 1024 bytes."""
         return self.tile.stages * 4 * (self.tile.m + self.tile.n) * self.tile.k + 1024
 
     @property

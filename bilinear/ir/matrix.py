@@ -1,4 +1,4 @@
-"""A matrix in memory, as data: how it lies (its layout), and where; and a call, which multiplies two of them into a third."""
+"""A matrix in memory as data: its layout and its address; and a call, which multiplies two matrices into a third."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     import numpy as np
 
 Array: TypeAlias = Any
-"""An array of somebody else, of NumPy, CuPy or any library that speaks DLPack, or an element of one: its type is known to its owner."""
+"""An array of another library (NumPy, CuPy or any with DLPack), or an element of one; we do not know its type."""
 Dtype: TypeAlias = "np.dtype[np.generic]"
 """The element type of an array, by NumPy; CuPy's arrays have the same."""
 
 
 class Factor(Protocol):
-    """alpha or beta: a number of Python or NumPy, or an object that multiplies what an array of objects holds."""
+    """alpha or beta: a number of Python or NumPy, or an object that can multiply the elements of an object array."""
 
     def __mul__(self, other: Array, /) -> Array:
         """Elements times the factor."""
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
 
     @property
     def element(self) -> Element | None:
-        """The element type; None where no kernels are generated for this dtype and byte order."""
+        """The element type, or None if there are no kernels for this dtype and byte order."""
         return IN_ARRAYS.get(str(self.dtype))
 
     @property
@@ -64,13 +64,13 @@ class Layout(NamedTuple):
 
     @property
     def has_gaps(self) -> bool:
-        """Whether the elements of each matrix do not lie one behind the other, row by row or column by column."""
+        """Whether there are gaps between the elements of each matrix, in both orders (row by row and column by column)."""
         (m, n), size = self.shape[-2:], self.itemsize
         return tuple(self.strides[-2:]) not in ((n * size, size), (size, m * size))
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether all elements lie one behind the other in the order of their indices; the stride of an extent of 1 says nothing."""
+        """Whether all elements are contiguous in the order of their indices; the stride of an extent of 1 does not matter."""
         expected = self.itemsize
         for extent, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if extent > 1 and stride != expected:
@@ -80,29 +80,29 @@ class Layout(NamedTuple):
 
     @property
     def lies_evenly(self) -> bool:
-        """Whether it is one matrix, whose rows are apart by a multiple of 16 bytes."""
+        """Whether it is one matrix with a distance between rows that is a multiple of 16 bytes."""
         return self.ndim == 2 and self.strides[0] % 16 == 0
 
     @property
     def overlaps_itself(self) -> bool:
-        """Whether two elements may share memory: a stride is smaller than what lies below it."""
+        """Whether two elements may share memory: a stride is smaller than the extent of the inner dimensions."""
         return _overlaps_itself(self.shape, self.strides, self.itemsize)
 
     @property
     def reach(self) -> tuple[int, int]:
-        """How many bytes before its first element it starts, and behind it ends."""
+        """Bytes from the first element back to the start of the matrix, and on to its end."""
         return _reach(self.shape, self.strides, self.itemsize)
 
 
 Range = tuple[int, int]
-"""From the first row or column to behind the last."""
+"""A half-open range of rows or columns."""
 
 
 class Matrix(NamedTuple):
-    """A matrix in memory, or a batch of them: the address of its first element, and how it lies.
+    """A matrix in memory, or a batch of them: the address of its first element and its layout.
 
-    `memory` is the array itself, cut as the matrix is, where one is needed: by a backend that computes on arrays (NumPy), or to keep memory
-    alive. On a GPU, the current one, it is None for the caller's matrices.
+    `memory` is the array itself, cut like the matrix, if a backend computes on arrays (NumPy) or if it must keep the memory alive. For the
+    caller's matrices on a GPU it is None.
     """
 
     address: int
@@ -130,7 +130,7 @@ class Matrix(NamedTuple):
         return Matrix(self.address + rows[0] * down + columns[0] * along, layout, memory)
 
     def at(self, index: tuple[int, ...]) -> Matrix:
-        """The matrix at an index of a batch of which this is an operand: extents that are missing or 1 repeat."""
+        """The matrix at an index of a batch of products; extents of this operand that are missing or 1 repeat."""
         shape, strides, dtype = self.layout
         own = index[len(index) - (len(shape) - 2) :]
         own = tuple(0 if extent == 1 else i for i, extent in zip(own, shape, strict=False))
@@ -145,7 +145,7 @@ class Matrix(NamedTuple):
         return Matrix(self.address, flat(elements, self.layout.dtype), None if self.memory is None else self.memory.reshape(-1)[:elements])
 
     def space(self, offset: int, shape: tuple[int, int], leading: int) -> Matrix:
-        """A matrix inside a workspace: from this element on, its rows so many elements apart."""
+        """A matrix inside a workspace: it begins at this element, and its rows are `leading` elements apart."""
         dtype, size = self.layout.dtype, self.layout.itemsize
         memory = self.memory
         if memory is not None:
@@ -156,8 +156,8 @@ class Matrix(NamedTuple):
 class Call(NamedTuple):
     """c = alpha * a @ b + beta * c, for matrices of one type and factors that are numbers of it; with beta = 0 c is not read.
 
-    `workspace` is one-dimensional: the buffer of what runs, None where it needs none or is to make it. `given` is the buffer of workspaces
-    that were filled before. Of complex matrices a, b and c are the real parts, and `imaginary` has the imaginary ones.
+    `workspace` is a one-dimensional buffer, or None if the executor needs none or allocates it. `given` is a buffer of workspaces that were
+    filled before. If the matrices are complex, a, b and c are the real parts, and `imaginary` has the imaginary ones.
     """
 
     a: Matrix
@@ -187,7 +187,7 @@ def real_type(dtype: Dtype) -> Dtype:
 
 @lru_cache(maxsize=1024)
 def flat(elements: int, dtype: Dtype) -> Layout:
-    """The layout of so many elements one behind the other: of a workspace."""
+    """The layout of so many contiguous elements, as of a workspace."""
     return Layout((elements,), (dtype.itemsize,), dtype)
 
 

@@ -10,7 +10,7 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Load:
-    """The driver's readings while a plan runs: multiprocessor clock in MHz, watts, degrees Celsius; None where it reports nothing."""
+    """The driver's readings while a plan runs: multiprocessor clock in MHz, watts, degrees Celsius; None if it reports none."""
 
     clock: float | None = None
     power: float | None = None
@@ -21,8 +21,9 @@ class Load:
 class Trust:
     """The checks of a plan in the run that times it. Every output is filled with NaN beforehand.
 
-    `exact`: integer matrices came out bit for bit (required where `is_integral`, that is, no coefficient is a fraction). `restored`: A and
-    B were afterwards as promised. `error` is measured on normal data; it and its `bound` are max|C - A*B| in units of max|A| * max|B|.
+    `exact`: the product of integer matrices was exact bit for bit (required if `is_integral`, that is, no coefficient is a fraction).
+    `restored`: afterwards A and B were as promised. `error` is measured on normal data; it and its `bound` are max|C - A*B| in units of
+    max|A| * max|B|.
     """
 
     exact: bool
@@ -69,8 +70,8 @@ class Measurement:
     `asked` is the request: `plan` for the planner's choice, `auto` for a plain call, or levels by name. `budget` is the workspace limit in
     units of C's size (None: no limit), `workspace` the bytes used. `library` is the fastest of `libraries`. `ratio` is its time over the
     plan's, with the confidence interval of the median of that ratio over the rounds. `timing` is `device` for calls so short that host time
-    would hide them, else `event`: CUDA events around one call or several in a row. `device_ratio` is the ratio of times on the device,
-    where that was measured.
+    would hide them, else `event`: CUDA events around one call or several in a row. `device_ratio` is the ratio of times on the device, if
+    it was measured.
     """
 
     shape: Shape

@@ -25,7 +25,7 @@ class Symbolic:
     """A Laurent polynomial over the rationals in named generators, reduced by the squares of those that are roots.
 
     It represents every coefficient that is not rational: a number of Q[sqrt(3)] or Q[i], a polynomial in lambda (approximate schemes), or
-    one in alpha and beta (schedules that scale for themselves). Arithmetic returns an `int` or a `Fraction` wherever the value is one.
+    one in alpha and beta (schedules with explicit scaling). Arithmetic returns an `int` or a `Fraction` wherever the value is one.
     """
 
     terms: tuple[tuple[Monomial, Fraction], ...]
@@ -82,7 +82,7 @@ def exact(value: Coefficient) -> Coefficient:
 def rational(value: Coefficient) -> Fraction:
     """The same number as a fraction; raises `ValueError` if it is not rational."""
     if isinstance(value, Symbolic):
-        raise ValueError(f"{value} is no rational number")
+        raise ValueError(f"{value} is not a rational number")
     return Fraction(value)
 
 
@@ -107,7 +107,7 @@ def to_float(value: Coefficient) -> float:
         for name, exponent in monomial:
             root = square(name)
             if root is None or root < 0:
-                raise ValueError(f"{value} is no real number")
+                raise ValueError(f"{value} is not a real number")
             size *= float(root) ** (exponent / 2)
         total += size
     return total

@@ -20,10 +20,10 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, generator, square
 
 T = TypeVar("T")
 
-_LETTERS = {2: "H", 8: "Q"}
-"""What `struct` calls unsigned numbers of so many bytes."""
-WIDTHS = (16, 64, 128, 256, 512, 1024, 2048, 4096)
-"""The bits of a digit that are tried, one after the other."""
+_LETTERS = {2: "H", 4: "I", 8: "Q"}
+"""The codes of `struct` for unsigned numbers of so many bytes."""
+WIDTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+"""The widths of a digit in bits, in the order in which they are tried."""
 
 
 class TooLongError(ArithmeticError):
@@ -43,9 +43,12 @@ class Packed:
         return bool(self.whole or self.root)
 
 
-def widened(attempt: Callable[[Packing], T], root: str = "") -> T:
-    """What `attempt` returns with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does."""
-    for width in WIDTHS[1 if root else 0 : -1]:  # roots come with larger numbers
+def widened(attempt: Callable[[Packing], T], root: str = "", is_integral: bool = True) -> T:
+    """What `attempt` returns with the shortest digits that hold its coefficients; raises `TooLongError` if none of `WIDTHS` does.
+
+    Roots and fractions come with larger numbers, so the shortest digits are not tried there.
+    """
+    for width in WIDTHS[0 if is_integral and not root else 1 : -1]:
         with suppress(TooLongError):
             return attempt(Packing(width, root))
     return attempt(Packing(WIDTHS[-1], root))
@@ -59,6 +62,9 @@ class Packing:
         self.limit = 1 << (width - 2)
         self.name = root
         self.square = (square(root) or 0) if root else 0
+        self._known: dict[tuple[int, int, int], Coefficient] = {}
+        self._parts: dict[int, tuple[Symbolic, tuple[int, int, int]]] = {}
+        """The parts of coefficients by their identity, and the coefficients, so that no other takes it: their hashes take longer."""
 
     def unit(self, place: int) -> Packed:
         """The value with this number."""
@@ -68,7 +74,7 @@ class Packing:
         """A linear combination of forms."""
         found = self._sum(terms)
         if found.most > self.limit:
-            found = self._sum([(self._tightened(value), c) for value, c in terms])
+            found = self._sum([(self.tightened(value), c) for value, c in terms])
             self.bounded(found.most)
         return found
 
@@ -115,22 +121,31 @@ class Packing:
         if first.root or second.root:
             whole += self.square * first.root * second.root
             root = first.whole * second.root + first.root * second.whole
-        most = first.most * second.most * (1 + abs(self.square))
+        most = first.most * second.most * (1 + abs(self.square) if first.root and second.root else 1)
         return Packed(whole, root, first.denominator * second.denominator, self.bounded(most))
 
     def equal(self, first: Packed, second: Packed) -> bool:
         """True if two forms are the same."""
-        a, b = first.denominator, second.denominator
-        self.bounded(first.most * b)
-        self.bounded(second.most * a)
-        return first.whole * b == second.whole * a and first.root * b == second.root * a
+        common = lcm(first.denominator, second.denominator)
+        a, b = common // first.denominator, common // second.denominator
+        if max(first.most * a, second.most * b) > self.limit:
+            first, second = self.tightened(first), self.tightened(second)
+            common = lcm(first.denominator, second.denominator)
+            a, b = common // first.denominator, common // second.denominator
+        self.bounded(max(first.most * a, second.most * b))
+        return first.whole * a == second.whole * b and first.root * a == second.root * b
 
     def split(self, value: Coefficient) -> tuple[int, int, int]:
         """The integers (a, b, d) of a coefficient (a + b * the root) / d; raises `ValueError` if it holds another generator."""
         if not isinstance(value, Symbolic):
             return value.numerator, 0, value.denominator
+        if id(value) not in self._parts:
+            self._parts[id(value)] = value, self._split(value)
+        return self._parts[id(value)][1]
+
+    def _split(self, value: Symbolic) -> tuple[int, int, int]:
         if not value.generators <= {self.name}:
-            raise ValueError(f"{value} is no number over {self.name or 'Q'}")
+            raise ValueError(f"{value} is not a number over {self.name or 'Q'}")
         powers = {bool(monomial): c for monomial, c in value.terms}
         a, b = powers.get(False, Fraction(0)), powers.get(True, Fraction(0))
         d = lcm(a.denominator, b.denominator)
@@ -138,8 +153,11 @@ class Packing:
 
     def coefficient(self, a: int, b: int, d: int) -> Coefficient:
         """The coefficient (a + b * the root) / d."""
-        whole = _fraction(a, d)
-        return whole + exact(Fraction(b, d)) * generator(self.name) if b else whole
+        if not b:
+            return _fraction(a, d)
+        if (a, b, d) not in self._known:
+            self._known[a, b, d] = _fraction(a, d) + exact(Fraction(b, d)) * generator(self.name)
+        return self._known[a, b, d]
 
     def form(self, value: Packed) -> tuple[tuple[int, Coefficient], ...]:
         """A packed form as (place, nonzero coefficient) pairs."""
@@ -218,7 +236,7 @@ class Packing:
         digit = number & ((1 << self.width) - 1)
         return digit - (1 << self.width) if digit >> (self.width - 1) else digit
 
-    def _tightened(self, value: Packed) -> Packed:
+    def tightened(self, value: Packed) -> Packed:
         """A form in lowest terms, with the least bound of its digits."""
         digits = [*self.digits(value.whole), *self.digits(value.root)]
         shared = gcd(value.denominator, *digits)

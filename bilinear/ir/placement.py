@@ -18,7 +18,7 @@ MODES = (STAGE, ITEMS, GROUPS, ALIKE, KERNELS)
 """How the stages of a schedule are launched (docs/modes.md): each as a whole, which is the default, or cut into tasks that the warps of a
 block, the blocks of a kernel, the turns of a thread, or several kernels share."""
 AGAIN = (ITEMS, GROUPS, KERNELS)
-"""The modes in which a block is read by each task that needs it."""
+"""The modes in which every task reads its blocks again."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Placement:
     A placement may compute only the first rows of a result (its first columns if C is column-major). Then `rest` computes the others
     afterwards, m and n are the extents of the first part, and its workspaces lie in the part of C that `rest` will overwrite.
 
-    Workspaces in `given` are filled before the call, and lie in a buffer of `given_elements` of their own.
+    Workspaces in `given` are filled before the call. They lie in another buffer, of `given_elements`.
     """
 
     schedule: Schedule

@@ -1,7 +1,7 @@
 """Kernels that multiply matrices as residues in int8: scales, expansion and cutting, products modulo each p, recomposition.
 
 A line is a row of A or a column of B. An operand lies `along` if its neighbours in memory are terms of one sum. Residues lie in panels of
-`PANEL` lines and slices of `SLICE` terms, those modulo each p apart. Whole numbers are held in limbs of 24 bits.
+`PANEL` lines and slices of `SLICE` terms, one array for each p. Whole numbers are held in limbs of 24 bits.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LIMBS = {2: 32, 3: 24}
 MOST_BITS = 3 * LIMBS[3] - 1
 """Bits of the largest whole number, without its sign."""
 FLOAT_INTEGERS = 0x4B000000
-"""The bits of 2^23 in float32: adding an integer below 2^23 to them gives those of their sum."""
+"""The bits of 2^23 in float32: adding an integer below 2^23 to the bits gives the bits of the sum."""
 STAGED_BYTES = 36_864
 """Bytes of shared memory for blocks that are read at once and transposed."""
 MOST_UNROLLED = 16
 """With more forms than this, the loop over the moduli is not unrolled when they are cut."""
 SUM_BITS = 52
-"""Bits of sums of residues times pieces of a weight: one less than a float64 holds, for a carry."""
+"""Bits of sums of residues times pieces of a weight: one less than a float64 holds, to leave room for a carry."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,11 @@ class ScaleKernel:
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_scale.cu.j2", init=False)
     ahead: int = field(default=4, init=False)
-    """Loads that are under way at once."""
+    """Loads in flight at once."""
 
     @property
     def threads(self) -> tuple[int, int]:
-        """Threads of a block along x and y: a warp has a line, or 32 lines are shared by more threads."""
+        """Threads of a block along x and y: each line has a warp, or 32 lines share the threads of a block."""
         return (32, 8 if self.along else 16)
 
     @property
@@ -63,9 +63,10 @@ class ScaleKernel:
 class ResidueExpandKernel:
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
-    Residues are multiplied by `factors`, one for each p: 1, or the inverses that the Chinese remainder theorem takes. Forms are below
-    2^`bits` in size. Integers are not scaled; with a `modulus` they are taken modulo that first. `parts` says of complex elements which
-    part a source is.
+    Residues are multiplied by `factors`, one for each p: 1, or the inverses for the Chinese remainder theorem. Forms are below 2^`bits` in
+    size. Integers are not scaled; with a `modulus` they are reduced by it first. If elements are complex, `parts` says which part each
+    source is. With `roots`, one for each p, sources are complex elements, and a form x + i y has the residues of x + root y and of
+    x - root y.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ResidueExpandKernel:
     bits: int
     modulus: int = 0
     parts: tuple[int, ...] = ()
+    roots: tuple[int, ...] = ()
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_expand.cu.j2", init=False)
@@ -115,22 +117,30 @@ class ResidueExpandKernel:
 
     @property
     def top(self) -> int:
-        """The exponent of what is added to a form so that it is not negative."""
+        """The exponent of the power of two that is added to a form to make it nonnegative."""
         return self.words * LIMBS[self.words] - 1
 
     @property
+    def shares(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
+        """For each kind of residues, and each p: p, and the factor of each part of a form."""
+        each = tuple(zip(self.moduli, self.factors, self.roots or self.moduli, strict=True))
+        if not self.roots:
+            return tuple((p, (factor,)) for p, factor, _ in each)
+        return tuple((p, (factor, sign * factor * root)) for sign in (1, -1) for p, factor, root in each)
+
+    @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
-        """For each p what every byte of the limbs weighs modulo p, those of a limb in one word, the lowest byte first."""
+        """For each share: the weights modulo p of the bytes of the limbs of all parts, a word a limb, the lowest byte first."""
         bits = LIMBS[self.words]
         return tuple(
-            tuple(_bytes_modulo(p, factor, bits * limb, bits // 8) for limb in range(self.words))
-            for p, factor in zip(self.moduli, self.factors, strict=True)
+            tuple(_bytes_modulo(p, factor, bits * limb, bits // 8) for factor in factors for limb in range(self.words))
+            for p, factors in self.shares
         )
 
     @property
     def biases(self) -> tuple[int, ...]:
-        """What takes back, modulo each p, that 2^top is added; and the bits that make the sum a float."""
-        return tuple(FLOAT_INTEGERS + -pow(2, self.top, p) * factor % p for p, factor in zip(self.moduli, self.factors, strict=True))
+        """For each share: the number that undoes the addition of 2^top to every part, plus the bits that make the sum a float."""
+        return tuple(FLOAT_INTEGERS + -pow(2, self.top, p) * sum(factors) % p for p, factors in self.shares)
 
     @property
     def reads(self) -> tuple[int, ...]:
@@ -145,12 +155,13 @@ class ResidueExpandKernel:
 
     @property
     def staged(self) -> int:
-        """Blocks of which a part is in shared memory at once, where they do not lie along their lines."""
-        return max(1, min(len(self.reads), STAGED_BYTES // (8 * self.lanes * 33 * self.element.bytes)))
+        """How many blocks have a part in shared memory at once, if they do not lie along their lines."""
+        size = self.element.bytes * (2 if self.roots else 1)
+        return max(1, min(len(self.reads), STAGED_BYTES // (8 * self.lanes * 33 * size)))
 
 
 def _bytes_modulo(p: int, factor: int, low: int, count: int) -> int:
-    """What `count` bytes from bit `low` on weigh modulo p, times a factor, in a word, the lowest byte first."""
+    """The weights modulo p, times a factor, of `count` bytes from bit `low` on, in a word, the lowest byte first."""
     return sum(pow(2, low + 8 * byte, p) * factor % p << 8 * byte for byte in range(count))
 
 
@@ -170,17 +181,17 @@ class ResidueProductKernel:
         *indices("m", "pitch"),
     )
     features: str = field(default="a", init=False)
-    """The suffix of the architecture: its instructions are those of one chip."""
+    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
     template: str = field(default="residue_product.cu.j2", init=False)
 
     @property
     def folds(self) -> tuple[int, ...]:
-        """For each p what the four bytes of a sum weigh modulo p, in a word, the lowest byte first."""
+        """For each p: the weights modulo p of the four bytes of a sum, in a word, the lowest byte first."""
         return tuple(_bytes_modulo(p, 1, 0, 4) for p in self.moduli)
 
     @property
     def biases(self) -> tuple[int, ...]:
-        """What takes back, modulo each p, that 2^31 is added to a sum; and the bits that make the result a float."""
+        """For each p: the number that undoes the addition of 2^31 modulo p, plus the bits that make the result a float."""
         return tuple(FLOAT_INTEGERS + -pow(2, 31, p) % p for p in self.moduli)
 
     @property
@@ -190,7 +201,7 @@ class ResidueProductKernel:
 
     @property
     def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the stages, the bytes of its results, and what aligns them to 1024 bytes."""
+        """Dynamic shared memory of a block of threads: the stages, the results, and padding that aligns them to 1024 bytes."""
         return self.tile.stages * (self.tile.m + self.tile.n) * self.tile.k + self.tile.m * self.tile.n + 1024
 
     @property
@@ -200,7 +211,7 @@ class ResidueProductKernel:
 
     @property
     def cluster(self) -> int:
-        """Blocks of threads that share what they read."""
+        """Blocks of threads that share the residues they read."""
         return self.tile.cluster
 
 
@@ -208,8 +219,11 @@ class ResidueProductKernel:
 class ResidueRecomposeKernel:
     """C = alpha * (forms of products, put together, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
-    Forms are at most 2^headroom times as large as residues. The product of residues modulo p weighs M/p, cut into pieces that floats hold.
-    Of complex elements the real parts of all blocks come first.
+    Forms are at most 2^headroom times as large as residues. The product of residues modulo p has the weight M/p, cut into pieces that
+    floats hold. If elements are complex, the real parts of all blocks come first.
+
+    With `roots`, one for each p, C is complex and the products of x + root y and x - root y are put together: half their sum is the real
+    part, their difference over 2 root the imaginary part. The half is in the factors of B, and 1/root in separate weights.
     """
 
     name: str
@@ -222,6 +236,7 @@ class ResidueRecomposeKernel:
     headroom: int
     evaluation: Evaluation
     is_complex: bool = False
+    roots: tuple[int, ...] = ()
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_recompose.cu.j2", init=False)
@@ -234,7 +249,7 @@ class ResidueRecomposeKernel:
 
     @property
     def unrolled(self) -> int:
-        """Moduli that are unrolled, so that products modulo the next ones are read ahead."""
+        """Moduli that are unrolled, so that a thread reads the next products early."""
         return unrolled(self.representation.count, self.targets)
 
     @property
@@ -251,6 +266,12 @@ class ResidueRecomposeKernel:
     def weights(self) -> tuple[tuple[float, ...], ...]:
         """M/p in pieces, for each p."""
         return tuple(self._pieces(self.representation.product // p) for p in self.representation.moduli)
+
+    @cached_property
+    def turned(self) -> tuple[tuple[float, ...], ...]:
+        """M/p times 1/root modulo p in pieces, for each p."""
+        r = self.representation
+        return tuple(self._pieces(r.product // p * (-root % p)) for p, root in zip(r.moduli, self.roots, strict=bool(self.roots)))
 
     @property
     def inverse(self) -> float:

@@ -1,4 +1,4 @@
-"""What a schedule makes of C."""
+"""The value that a schedule leaves in C."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bilinear.ir.number import Coefficient, Symbolic, is_negative
 
 @dataclass(frozen=True)
 class Result:
-    """What C becomes: alpha*A*B + beta*C; each factor is a number, or the generator `alpha` or `beta`."""
+    """The final value of C: alpha*A*B + beta*C; each factor is a number, or the generator `alpha` or `beta`."""
 
     alpha: Coefficient = 1
     beta: Coefficient = 0

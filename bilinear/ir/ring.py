@@ -1,13 +1,14 @@
-"""The ring of a scheme's coefficients: Z, Q, Z/p, Q[sqrt(d)], Q[i], or Q[lambda] for approximate schemes."""
+"""The ring of a scheme's coefficients: Z, Q, Z/p, Z/2^k, Q[sqrt(d)], Q[i], or Q[lambda] for approximate schemes."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from math import gcd
 
 from bilinear.ir.number import Coefficient, Symbolic
 
-RINGS = "Z, Q, Z/p (p a prime), Q[sqrt(d)] (d without square factors), Q[i], Q[lambda]"
+RINGS = "Z, Q, Z/p (p a prime or a power of 2), Q[sqrt(d)] (d without square factors), Q[i], Q[lambda]"
 """The supported rings, as messages list them."""
 MOST_DIGITS = 18
 """The most digits of a modulus or of the number under a root."""
@@ -19,8 +20,8 @@ _RING = re.compile(r"Z|Q|Z/([1-9][0-9]*)|Q\[(?:sqrt\((-?[0-9]+)\)|i|lambda)\]")
 class Ring:
     """A ring by the name it is written under: `Z`, `Q`, `Z/2`, `Q[sqrt(3)]`, `Q[i]`, `Q[lambda]`.
 
-    In Z/p a coefficient stands for its residue. In Q[lambda] coefficients are Laurent polynomials, and a scheme computes A*B up to terms of
-    positive order in lambda (Bini, Capovani, Lotti, Romani 1979).
+    In Z/p, where p may be a power of 2, a coefficient stands for its residue. In Q[lambda] coefficients are Laurent polynomials, and a
+    scheme computes A*B up to terms of positive order in lambda (Bini, Capovani, Lotti, Romani 1979).
     """
 
     name: str = "Q"
@@ -30,8 +31,13 @@ class Ring:
 
     @property
     def modulus(self) -> int:
-        """The prime p of Z/p; 0 for every other ring."""
+        """The prime p of Z/p, or the power of 2; 0 for every other ring."""
         return int(self.name[2:]) if self.name.startswith("Z/") else 0
+
+    @property
+    def has_zero_divisors(self) -> bool:
+        """True for Z/4, Z/8 and so on: there are numbers other than 0 without an inverse, in no larger ring either."""
+        return self.modulus > 2 and self.modulus % 2 == 0
 
     @property
     def generator(self) -> str:
@@ -44,28 +50,32 @@ class Ring:
         return self.generator == "lambda"
 
     def holds(self, value: Coefficient) -> bool:
-        """True if a coefficient, as written, belongs to the ring; Z/p takes rationals whose denominator is not a multiple of p."""
+        """True if a coefficient, as written, belongs to the ring; Z/p takes rationals whose denominator is prime to p."""
         if isinstance(value, Symbolic):
             return value.generators <= {self.generator}
         if self.name == "Z":
             return value.denominator == 1
-        return not self.modulus or value.denominator % self.modulus != 0
+        return not self.modulus or gcd(value.denominator, self.modulus) == 1
 
 
 RATIONALS = Ring()
 
 
 def parse_ring(text: str) -> Ring | None:
-    """The ring of this name; None if it is not supported (p must be a prime, the number under a root not a square)."""
+    """The ring of this name; None if it is not supported (p must be a prime or a power of 2, the number under a root not a square)."""
     name = "".join(text.split())
     match = _RING.fullmatch(name)
     if match is None or any(group is not None and len(group) > MOST_DIGITS for group in match.groups()):
         return None
-    if match[1] is not None and not _is_prime(int(match[1])):
+    if match[1] is not None and not (_is_prime(int(match[1])) or _is_power_of_2(int(match[1]))):
         return None
     if match[2] is not None and not _is_free_of_squares(int(match[2])):
         return None
     return Ring(name)
+
+
+def _is_power_of_2(number: int) -> bool:
+    return number > 1 and number & (number - 1) == 0
 
 
 def _is_prime(p: int) -> bool:

@@ -18,7 +18,7 @@ RATIONALS = Ring()
 
 ALPHA, BETA = generator("alpha"), generator("beta")
 IMAGINARY = {"A": "Ai", "B": "Bi", "C": "Ci"}
-"""The spaces of the imaginary parts of complex operands; A, B and C are then those of the real parts."""
+"""The spaces of the imaginary parts of complex operands; A, B and C then hold the real parts."""
 
 
 class Block(NamedTuple):
@@ -65,8 +65,8 @@ class Space:
 class BlockMap:
     """An exact linear map between blocks: every target becomes its form over the old values of the sources + kept * its own old value.
 
-    `kept` is 0, 1 or BETA for each target (default: 0 for all); a value that is kept 0 times is not read. All blocks have one shape, except
-    in a `ScaledSchedule`, whose maps write everything into their forms and keep nothing.
+    `kept` is 0, 1 or BETA for each target (default: 0 for all); a value that is kept 0 times is not read. All blocks have one shape. In a
+    `ScaledSchedule` shapes may differ, and maps have everything in their forms and keep nothing.
     """
 
     sources: tuple[Block, ...]
@@ -101,7 +101,7 @@ class Target:
 
     @property
     def plus(self) -> tuple[tuple[Block, Coefficient], ...]:
-        """What other blocks are added: none, but in a `ScaledTarget`."""
+        """The other blocks that are added: none, except in a `ScaledTarget`."""
         return ()
 
     @property
@@ -156,9 +156,9 @@ class _Stages:
     """The common part of both kinds of schedule: stages over the blocks of A (m x k), B (k x n), C (m x n) and the workspaces.
 
     The steps of a stage are simultaneous. `in_place` claims that every level may recurse in place; `restores` names the operands that the
-    last stages restore. `ring` is the scheme's. One that `is_complex` multiplies complex matrices by real products: A, B and C hold the
-    real parts, and the spaces `IMAGINARY`, with the same grids, the imaginary ones; the product is one of the conjugates of the operands
-    named in `conjugated` ("", "A", "B" or "AB").
+    last stages restore. `ring` is the scheme's. A schedule that `is_complex` multiplies complex matrices by real products: A, B and C hold
+    the real parts, and the spaces `IMAGINARY`, with the same grids, the imaginary parts. It takes the conjugates of the operands named in
+    `conjugated` ("", "A", "B" or "AB").
     """
 
     name: str
@@ -179,7 +179,7 @@ class _Stages:
 
     @property
     def operands(self) -> tuple[Space, ...]:
-        """A, B and C; then, of complex matrices, the spaces of their imaginary parts."""
+        """A, B and C; then, if they are complex, the spaces of their imaginary parts."""
         own = (Space("A", "A", self.m, self.k), Space("B", "B", self.k, self.n), Space("C", "C", self.m, self.n))
         return own + tuple(replace(space, name=IMAGINARY[space.name]) for space in own if self.is_complex)
 
@@ -233,7 +233,7 @@ class _Stages:
 
     @property
     def coefficients(self) -> Iterator[Coefficient]:
-        """What blocks are multiplied by in forms, and products by as they are written; not what writes keep."""
+        """The coefficients of blocks in forms, and of products in targets; not the factors that writes keep."""
         for stage in self.stages:
             if isinstance(stage, LinearStage):
                 yield from (c for m in stage.maps for terms in m.map.steps + m.map.outputs for _, c in terms)
@@ -245,7 +245,7 @@ class _Stages:
         return next(s for s in self.spaces if s.name == name)
 
     def _like(self, kind: Callable[..., Kind], **changed: object) -> Kind:
-        """A schedule of this kind, with the fields common to both kinds but for those that change."""
+        """A schedule of this kind with the common fields of this one, except for those that change."""
         return kind(**{f.name: getattr(self, f.name) for f in fields(_Stages)} | changed)
 
 
@@ -255,26 +255,26 @@ class Schedule(_Stages):
 
     @cached_property
     def result(self) -> Result:
-        """alpha*A*B if a step overwrites a block of C, and so loses its old value; else alpha*A*B + beta*C."""
+        """alpha*A*B if a step overwrites a block of C, whose old value is lost; else alpha*A*B + beta*C."""
         loses = any(block.space in self.results and not kept for block, kept in self._writes())
         return Result(ALPHA, 0 if loses else BETA)
 
     @property
     def overwrites(self) -> bool:
-        """True if the result does not contain C's old value: then C is written before it is read, and may serve as scratch until then."""
+        """True if the result does not contain C's old value: then C may serve as scratch memory."""
         return not self.result.beta
 
     def scaled(self, stages: tuple[Stage, ...], workspaces: tuple[Space, ...], result: Result) -> ScaledSchedule:
-        """This schedule with these stages, as one that scales for itself."""
+        """This schedule with these stages, as one with explicit scaling."""
         return self._like(ScaledSchedule, stages=stages, workspaces=workspaces, result=result)
 
 
 @dataclass(frozen=True)
 class ScaledSchedule(_Stages):
-    """A schedule that scales for itself: its targets are `ScaledTarget`s, and C ends as `result` says.
+    """A schedule with explicit scaling: its targets are `ScaledTarget`s, and C ends as `result` says.
 
-    Every step writes out all that it computes and may write any block; no alpha or beta is implied. If the result has no beta, no block of
-    C is read before it is written. `passes.imply_scaling` turns it into a `Schedule` if one computes the same.
+    Steps name every factor, and no alpha or beta is implied; a step may write any block. If the result has no beta, no block of C is read
+    before it is written. `passes.imply_scaling` turns it into an equivalent `Schedule` if there is one.
     """
 
     result: Result = field(kw_only=True)

@@ -18,9 +18,9 @@ def exponent_of(m: int, k: int, n: int, rank: int) -> float:
 
 
 def least_rank(m: int, k: int, n: int) -> int:
-    """A number of products below which no scheme <m,k,n> is, over any field.
+    """A lower bound of the number of products of any scheme <m,k,n>, over any field.
 
-    The products span the blocks of A, of B and of C, so there are at least as many as blocks in each of them; for 2 x 2 by 2 x 2 there are
+    The products span the blocks of A, of B and of C, so there are at least as many products as blocks of each. For 2 x 2 by 2 x 2 there are
     at least seven (S. Winograd, On multiplication of 2 x 2 matrices, Linear Algebra Appl. 4 (1971), 381-388).
     """
     return 7 if m == k == n == 2 else max(m * k, k * n, m * n)
@@ -28,11 +28,11 @@ def least_rank(m: int, k: int, n: int) -> int:
 
 @dataclass(frozen=True)
 class WrittenTerm:
-    """One term of an equation: which coefficient of the scheme it is, and where it stands in the source.
+    """One term of an equation: its coefficient in the scheme, and its place in the source.
 
     `table` is `u`, `v` or `w`. `row` is the number of a step of this map, or of an output if `step` is false; `index` and `coefficient` are
-    as in the row's form. `span` covers the term without its sign, `name` the name in it. A sign may precede a `signed` term. A `product` is
-    multiplied at this place, so no other name can stand here.
+    as in the row's form. `span` covers the term without its sign, `name` the name in it. A sign may precede a `signed` term. If `product`,
+    the term is a product that is multiplied here, so no other name can stand here.
     """
 
     table: str
@@ -90,7 +90,7 @@ class Scheme:
 
     `u` maps the blocks of A to the r left factors, `v` the blocks of B to the r right factors, `w` the r products to the blocks of C.
     Blocks are numbered row-major, C is not transposed. With `bases` the three maps act in other bases, and the basis changes run before and
-    after. `factors` names the two schemes of which it is said to be the tensor product; nothing relies on that before it is checked.
+    after. `factors` names two schemes if this one claims to be their tensor product; the claim is checked before anything relies on it.
     """
 
     name: str

@@ -24,9 +24,9 @@ Entries = dict[Place, tuple[int, int]]
 def structured_product(left: str, right: str, m: int, k: int, n: int, outputs: frozenset[int] | None = None) -> BilinearMap:
     """The product of an m x k and a k x n matrix of these kinds.
 
-    Values are numbered row by row (of a lower triangular matrix column by column), without those that others give.
-    With `t` it is X*X^T, whose upper triangle is wanted; two upper triangular matrices make one. `outputs` are the numbers of those
-    that are wanted, if not all are. Matrices of all kinds but g and t are square.
+    Values are numbered row by row (in a lower triangular matrix column by column), without entries that others determine. With `t` the map
+    is X*X^T and gives its upper triangle; two upper triangular matrices give an upper triangular one. `outputs` are the numbers of the
+    outputs, if not all are wanted. Matrices of all kinds but g and t are square.
     """
     a, a_names = _operand(left, "A", m, k)
     if right == TRANSPOSED:
@@ -66,10 +66,10 @@ def _operand(kind: str, letter: str, rows: int, columns: int) -> tuple[Entries, 
 
 
 def _own(kind: str, i: int, j: int) -> bool:
-    """Whether the value at a place is one of the matrix's own, not 0 and not given by another."""
+    """Whether the entry at a place is a value of its own: not 0, and not determined by another entry."""
     return kind == "g" or (i >= j if kind == "l" else i < j or (i == j and kind != "k"))
 
 
 def _wanted(kinds: str, i: int, j: int) -> bool:
-    """Whether an output is listed."""
+    """Whether an output is wanted."""
     return i <= j or not (kinds == "uu" or kinds.endswith(TRANSPOSED))

@@ -1,4 +1,4 @@
-"""What one thread of a linear kernel may hold, which follows from the registers of the architecture."""
+"""How much one thread of a linear kernel may hold, given the registers of the architecture."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class Thread:
     - `most_live`: values that a pass holds at once
     - `most_work`: reads, additions and writes of one part of a pass
     - `bytes_read_ahead`: bytes that are read before they are needed
-    - `most_bytes`: bytes of live values; where there are more, a thread handles fewer elements of each block
-    - `bytes_of_a_block`: what a thread handles of each block, and twice as much up to `few_live` live values: few blocks keep memory busy
-      only by longer accesses
+    - `most_bytes`: bytes of live values; with more, a thread handles fewer elements of each block
+    - `bytes_of_a_block`: bytes of each block that a thread handles. With at most `few_live` live values it handles twice as many, because
+      few blocks need longer accesses to keep memory busy
     """
 
     most_live: int
@@ -26,11 +26,11 @@ class Thread:
 
 
 NO_ROOM = Thread(most_live=0, most_work=0, bytes_read_ahead=0, most_bytes=0, bytes_of_a_block=0, few_live=0)
-"""A thread that no composition fits: with it every linear stage stays a pass of its own."""
+"""A thread with no room: with it every linear stage remains a pass of its own."""
 CUDA_THREAD = Thread(most_live=96, most_work=3_000, bytes_read_ahead=448, most_bytes=768, bytes_of_a_block=8, few_live=8)
 """A thread of every target that `CudaTarget` names has 255 registers of 4 bytes, and addresses take many of them.
 
-96 live doubles take 192 registers, which are 768 bytes; 448 bytes that are read ahead take 112. A part of 3,000 operations still fits the
-cache of instructions, and is ordered and compiled in seconds. 8 bytes of a block are one double: 32 neighbouring threads read two lines of
-128 bytes.
+96 live doubles (768 bytes) take 192 registers; 448 bytes that are read early take 112. A part of 3,000 operations still fits the
+instruction cache, and is ordered and compiled in seconds. 8 bytes of a block are one double: 32 neighbouring threads read two lines of 128
+bytes.
 """

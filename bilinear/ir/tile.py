@@ -34,7 +34,7 @@ class Instruction:
 
 
 WGMMA_FLOAT16 = Instruction("wgmma.m64n128k16.f32.f16.f16", "float16 matrix units", FLOAT16, FLOAT32, (64, 128, 16), 128, 90)
-"""Its sums are cut off instead of rounded. Only chips of compute capability 9.0 have it."""
+"""It truncates sums instead of rounding them. Only chips of compute capability 9.0 have it."""
 FMA_FLOAT32 = Instruction("fma.rn.f32", "float32 pipes", FLOAT32, FLOAT32, (1, 1, 1), 1, 0)
 FMA_FLOAT64 = Instruction("fma.rn.f64", "float64 pipes", FLOAT64, FLOAT64, (1, 1, 1), 1, 0)
 MMA_FLOAT64 = Instruction("mma.m16n8k8.f64", "float64 matrix units", FLOAT64, FLOAT64, (16, 8, 8), 32, 90)
@@ -96,8 +96,8 @@ ProductTile = SimtTile | MmaTile
 class DigitTile:
     """An m x n tile of a product of digits, in slices of depth k; `stages` slices are in flight.
 
-    `consumers` warpgroups multiply, `loaders` bring slices. `cluster` blocks of threads share what they read of B. Sums of the first
-    digits, which the unit cuts off, are added up in registers every `chunk` terms. Blocks run in bands of `band` tiles of rows.
+    `consumers` warpgroups multiply, `loaders` copy slices. `cluster` blocks of threads share the slices of B. The unit truncates its sums,
+    so sums of first digits are added up in registers every `chunk` terms. Blocks run in bands of `band` tiles of rows.
     """
 
     name: str
@@ -128,7 +128,7 @@ class DigitTile:
 
 @dataclass(frozen=True)
 class LoadingTile(DigitTile):
-    """A tile of float32 numbers that are cut by its own kernel: no digits lie in a workspace.
+    """A tile of float32 numbers that the product kernel cuts itself, without digits in a workspace.
 
     Loaders cut B in shared memory, `at_once` vectors of four numbers at a time in each thread; consumers cut A in registers.
     """
@@ -145,49 +145,6 @@ class LoadingTile(DigitTile):
         return 0
 
 
-@dataclass(frozen=True)
-class ThinTile:
-    """An m x n tile of a result with a short extent, computed in slices of depth k by m_threads x n_threads threads.
-
-    Each of these places has `k_threads` threads, which share the depth of a slice. `stages` slices are in flight. Registers are limited so
-    that `blocks` blocks of threads fit on a multiprocessor.
-    """
-
-    m: int
-    n: int
-    k: int
-    m_threads: int
-    n_threads: int
-    k_threads: int
-    stages: int
-    blocks: int
-
-    @property
-    def threads(self) -> int:
-        """Threads of a block."""
-        return self.m_threads * self.n_threads * self.k_threads
-
-    @property
-    def name(self) -> str:
-        """Its extents and threads, by which it is known."""
-        return f"{self.m}x{self.n}x{self.k}-{self.m_threads}x{self.n_threads}x{self.k_threads}"
-
-    def admits(self, lanes: int, left_along: bool, right_along: bool) -> bool:
-        """Whether operands that lie so can be read in vectors of `lanes` elements: rows of A that are neighbours, or columns of B."""
-        rows, columns = self.m // self.m_threads, self.n // self.n_threads
-        return (left_along or rows % lanes == 0) and (right_along or columns % lanes == 0)
-
-    def slice_elements(self, lanes: int, left_along: bool, right_along: bool) -> int:
-        """Elements of one slice of both operands in shared memory; lines are padded to avoid bank conflicts.
-
-        An operand lies `along` if its neighbours in memory are terms of one sum.
-        """
-        padded = lanes if self.m_threads * self.n_threads < 32 else 0
-        left = self.m * (self.k + lanes) if left_along else self.k * (self.m + padded * self.m_threads)
-        right = self.n * (self.k + lanes) if right_along else self.k * (self.n + padded * self.n_threads)
-        return left + right
-
-
 _FLOAT32 = (
     SimtTile(USUAL, USUAL, m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),
     SimtTile(LARGE, LARGE, m=128, n=256, k=16, m_warps=2, n_warps=4, stages=3, blocks=1),
@@ -201,63 +158,6 @@ _FLOAT64 = (
     MmaTile(LARGE, LARGE, m=128, n=128, k=32, m_warps=4, n_warps=2, stages=2, blocks=1),
     MmaTile(SMALL, SMALL, m=32, n=32, k=32, m_warps=2, n_warps=2, stages=3, blocks=4),
 )
-_THIN_FLOAT32 = (
-    ThinTile(64, 4, 64, 16, 1, 16, 4, 2),
-    ThinTile(128, 4, 64, 32, 1, 8, 3, 2),
-    ThinTile(128, 4, 32, 32, 1, 4, 4, 4),
-    ThinTile(512, 4, 8, 128, 1, 1, 4, 4),
-    ThinTile(128, 8, 64, 32, 1, 8, 3, 2),
-    ThinTile(256, 8, 32, 32, 1, 8, 3, 1),
-    ThinTile(256, 8, 8, 32, 2, 1, 4, 8),
-    ThinTile(1024, 8, 8, 128, 2, 1, 2, 2),
-    ThinTile(128, 16, 32, 16, 2, 4, 4, 2),
-    ThinTile(256, 16, 32, 32, 2, 4, 4, 1),
-    ThinTile(256, 16, 16, 64, 2, 1, 3, 3),
-    ThinTile(256, 16, 16, 32, 4, 1, 2, 4),
-    ThinTile(512, 16, 16, 64, 4, 1, 2, 2),
-    ThinTile(128, 32, 32, 16, 4, 4, 3, 1),
-    ThinTile(128, 32, 16, 16, 4, 2, 4, 2),
-    ThinTile(128, 64, 16, 16, 8, 2, 4, 1),
-    ThinTile(128, 64, 16, 16, 8, 1, 3, 2),
-    ThinTile(8, 8, 256, 2, 2, 64, 4, 2),
-    ThinTile(16, 16, 128, 2, 2, 32, 4, 2),
-    ThinTile(16, 16, 256, 2, 4, 32, 3, 1),
-    ThinTile(32, 32, 64, 4, 4, 16, 3, 2),
-    ThinTile(64, 64, 32, 8, 8, 4, 4, 1),
-    ThinTile(64, 64, 8, 8, 8, 1, 3, 6),
-    ThinTile(64, 128, 16, 8, 16, 1, 2, 4),
-    ThinTile(128, 128, 8, 16, 16, 1, 2, 2),
-    ThinTile(128, 128, 16, 16, 16, 1, 3, 2),
-)
-_THIN_FLOAT64 = (
-    ThinTile(64, 2, 64, 16, 1, 16, 3, 2),
-    ThinTile(512, 2, 8, 128, 1, 1, 3, 4),
-    ThinTile(64, 4, 64, 16, 1, 16, 3, 2),
-    ThinTile(128, 4, 32, 32, 1, 8, 3, 2),
-    ThinTile(256, 4, 16, 32, 1, 8, 3, 1),
-    ThinTile(512, 4, 8, 128, 1, 1, 3, 3),
-    ThinTile(128, 8, 32, 32, 1, 8, 3, 1),
-    ThinTile(256, 8, 16, 32, 1, 8, 3, 1),
-    ThinTile(256, 8, 8, 64, 2, 1, 3, 3),
-    ThinTile(512, 8, 8, 128, 2, 1, 3, 2),
-    ThinTile(128, 16, 16, 16, 2, 4, 3, 2),
-    ThinTile(128, 16, 16, 32, 4, 1, 2, 5),
-    ThinTile(256, 16, 16, 64, 4, 1, 2, 2),
-    ThinTile(128, 32, 16, 16, 8, 2, 3, 2),
-    ThinTile(64, 32, 16, 16, 8, 2, 4, 2),
-    ThinTile(8, 8, 128, 2, 2, 32, 3, 3),
-    ThinTile(8, 8, 256, 2, 2, 64, 3, 1),
-    ThinTile(16, 16, 64, 4, 4, 16, 4, 2),
-    ThinTile(32, 32, 32, 8, 8, 4, 4, 2),
-    ThinTile(64, 64, 8, 8, 16, 1, 2, 3),
-    ThinTile(64, 64, 16, 8, 16, 1, 2, 3),
-)
-THIN_TILES: dict[str, dict[str, ThinTile]] = {
-    FLOAT32.name: {tile.name: tile for tile in _THIN_FLOAT32},
-    FLOAT64.name: {tile.name: tile for tile in _THIN_FLOAT64},
-}
-"""The tiles of the kernel for thin products, by element type and name."""
-
 TILES: dict[str, dict[str, ProductTile]] = {
     FLOAT32.name: {tile.name: tile for tile in _FLOAT32},
     FLOAT64.name: {tile.name: tile for tile in _FLOAT64},
@@ -270,7 +170,7 @@ WARP_TILES: dict[str, ProductTile] = {
     element.name: SimtTile("warp", "warp", m=32, n=32, k=8, m_warps=1, n_warps=1, stages=2, blocks=1, instruction=instruction)
     for element, instruction in ((FLOAT32, FMA_FLOAT32), (FLOAT64, FMA_FLOAT64), (FLOAT16, FMA_FLOAT32), (BFLOAT16, FMA_FLOAT32))
 }
-"""The tile that one warp computes alone, by element type: a block of threads multiplies other operands in each of its warps."""
+"""The tile that one warp computes alone, by element type: each warp of a block of threads multiplies its own operands."""
 
 
 def beside(dtype: str, name: str, size: str) -> str:
@@ -293,8 +193,8 @@ def precision_of(element: Element, tile: ProductTile) -> Precision:
 
 
 DIGIT_TILES = {tile.name: tile for tile in (DigitTile("pairs"),)}
-"""The tiles of products of float16 digits that an expansion cuts, by name."""
+"""The tiles of products of float16 digits, by name, if the expansion cuts them."""
 LOADING_TILES = {tile.name: tile for tile in (LoadingTile("pairs_on_load"),)}
-"""The tiles of products whose loader cuts A and B, by name."""
+"""The tiles of products of float16 digits, by name, if the product kernel cuts them."""
 FLOAT_TILES: dict[str, DigitTile] = DIGIT_TILES | LOADING_TILES
 """All tiles of products of float16 digits, by name."""

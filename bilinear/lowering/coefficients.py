@@ -41,7 +41,7 @@ def require_residues(scheme: Scheme, coefficients: Iterable[Coefficient], modulu
         try:
             residue(value, modulus)
         except ValueError:
-            message = f"{scheme.name} has the coefficient {value}, which is no number modulo {modulus}"
+            message = f"{scheme.name} has the coefficient {value}, which is not a number modulo {modulus}"
             raise fail("E594", message, "take a scheme over Z, such as winograd") from None
 
 
@@ -57,11 +57,11 @@ def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype:
         if kind in "iub" and isinstance(value, Fraction | Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which {dtype} cannot hold", "convert to floats or to Fractions")
         if kind == "f" and imaginary:
-            raise fail("E528", f"{name} has the coefficient {value}, which is no real number", "choose a scheme with real coefficients")
+            raise fail("E528", f"{name} has the coefficient {value}, which is not a real number", "choose a scheme with real coefficients")
         if kind == "f" and not is_normal(value, held.name):
             raise _out_of_range(scheme, str(value), dtype, held)
         if kind == "O" and isinstance(value, Symbolic):
-            raise fail("E528", f"{name} has the coefficient {value}, which is no Fraction", "convert to a floating-point type")
+            raise fail("E528", f"{name} has the coefficient {value}, which is not a Fraction", "convert to a floating-point type")
 
 
 def _out_of_range(scheme: Scheme, coefficient: str, dtype: str, held: Element) -> BilinearError:

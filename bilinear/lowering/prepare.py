@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import combinations, pairwise
 from math import prod
 
 from bilinear.algebra.complex_products import four_products, three_products
 from bilinear.algebra.fold_bases import fold_bases
-from bilinear.errors import BilinearError, fail
+from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.placement import MOST_LEVELS, STAGE
@@ -19,6 +19,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.ir.thread import CUDA_THREAD, NO_ROOM, Thread
 from bilinear.lowering.coefficients import require_numbers
 from bilinear.lowering.complex_level import complex_level
+from bilinear.lowering.proofs import proved, proved_schedule, right_schedule
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -28,9 +29,9 @@ from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.passes.one_product_a_stage import one_product_a_stage
 from bilinear.passes.scheme_to_schedule import complex_to_products, scheme_to_schedule
 from bilinear.verify.bilinear_map import prove_map
-from bilinear.verify.composed import prove_composed, prove_large
-from bilinear.verify.schedule import ScheduleProof, prove_schedule
-from bilinear.verify.scheme import SchemeProof, prove_scheme
+from bilinear.verify.composed import prove_composed
+from bilinear.verify.schedule import ScheduleProof
+from bilinear.verify.scheme import SchemeProof
 
 MOST_PRODUCTS = 17_000
 """Flat schedules of more products are refused: the blocks would be small, and the proof of five levels of seven, 16,807, takes 20 s."""
@@ -38,18 +39,28 @@ MOST_PRODUCTS = 17_000
 
 @dataclass(frozen=True)
 class Prepared:
-    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of scheme and schedules.
+    """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of scheme and schedule.
 
-    `authored` has implied scaling; `written_proof` is that of the schedule as its author wrote it, None where there is none.
+    `written` is the schedule as its author wrote it, None if there is none, and `authored` the one that runs, with implied scaling. Both
+    are proved; `authored_proof` and `written_proof` prove them again with all facts, for reports.
     """
 
     scheme: Scheme
+    written: AnySchedule | None
     authored: Schedule
     schedule: Schedule
     scheme_proof: SchemeProof
-    authored_proof: ScheduleProof
     schedule_proof: ScheduleProof
-    written_proof: ScheduleProof | None
+
+    @cached_property
+    def authored_proof(self) -> ScheduleProof:
+        """The proof of the authored schedule, with all facts."""
+        return proved_schedule(mark_first_writes(self.authored), self.scheme, is_proved=True)
+
+    @cached_property
+    def written_proof(self) -> ScheduleProof | None:
+        """The proof of the schedule as written, with all facts; None if there is no schedule."""
+        return None if self.written is None else proved_schedule(mark_first_writes(self.written), self.scheme, is_proved=True)
 
 
 @dataclass(frozen=True)
@@ -103,29 +114,6 @@ def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> 
         raise fail("E525", f"{schedule.name} does not restore both A and B", hint, span=schedule.span)
 
 
-def proved(scheme: Scheme) -> SchemeProof:
-    """Prove a scheme. A wrong one is refused with the cause and a repair (E301)."""
-    proof = prove_scheme(scheme)
-    if not proof.holds:
-        raise _explained(proof, scheme)
-    return proof
-
-
-def proved_schedule(schedule: AnySchedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof:
-    """Prove a schedule of one level of a scheme, which may be proved already. A wrong one is refused with the cause and a repair (E4xx)."""
-    large = prove_large(schedule, scheme, is_proved) if isinstance(schedule, Schedule) else None
-    proof = large or prove_schedule(schedule, scheme)
-    if not proof.holds:
-        raise _explained(proof, scheme, schedule)
-    return proof
-
-
-def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> BilinearError:
-    from bilinear.explain.why_wrong import explained  # only a wrong scheme needs the search
-
-    return explained(proof, scheme, schedule)
-
-
 def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
@@ -143,7 +131,7 @@ def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs:
     one = _prove_level(Level(scheme, schedule), inputs, modulus)
     _require_products(f"{levels} levels of {scheme.name}", [one] * levels)
     lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
-    return Prepared(scheme, one.authored, lowered, one.scheme_proof, one.authored_proof, schedule_proof, one.written_proof)
+    return Prepared(scheme, schedule, one.authored, lowered, one.scheme_proof, schedule_proof)
 
 
 @lru_cache(maxsize=64)
@@ -234,11 +222,10 @@ class _Proved:
 
 @dataclass(frozen=True)
 class _ProvedScheme(_Proved):
-    """A level of real matrices with its proofs; `written_proof` is that of its author's schedule, which may be another one."""
+    """A level of real matrices with its proofs."""
 
     scheme: Scheme
     scheme_proof: SchemeProof
-    written_proof: ScheduleProof | None
 
 
 @lru_cache(maxsize=64)
@@ -246,11 +233,10 @@ def _prove_level(level: Level, inputs: str, modulus: int = 0) -> _ProvedScheme:
     scheme, schedule = level.scheme, level.schedule
     scheme_proof = proved(scheme)
     require_numbers(scheme, scheme_proof, modulus)
-    # prove it even if another schedule runs, so that a wrong schedule is always reported
-    written_proof = None if schedule is None else proved_schedule(mark_first_writes(schedule), scheme, is_proved=True)
+    if schedule is not None:  # prove it even if another schedule runs, so that a wrong schedule is always reported
+        right_schedule(mark_first_writes(schedule), scheme)
     authored = authored_schedule(scheme, schedule, inputs)
-    authored_proof = proved_schedule(mark_first_writes(authored), scheme, is_proved=True)
-    return _ProvedScheme(scheme, authored, authored_proof, scheme_proof, written_proof)
+    return _ProvedScheme(scheme, authored, right_schedule(mark_first_writes(authored), scheme), scheme_proof)
 
 
 def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> tuple[Schedule, ScheduleProof]:

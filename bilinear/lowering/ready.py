@@ -9,7 +9,7 @@ import numpy as np
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.coefficients import require_elements, require_numbers
-from bilinear.lowering.prepare import proved
+from bilinear.lowering.proofs import proved
 
 
 @lru_cache(maxsize=64)

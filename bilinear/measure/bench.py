@@ -17,6 +17,7 @@ from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Benchmark, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.measure.bench_check import fill_normal, trust_of, wrong_libraries
 from bilinear.measure.bench_errors import operands
+from bilinear.measure.bench_kept import KeptCall
 from bilinear.measure.bench_launches import launch_times
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import Watch, machine
@@ -176,24 +177,36 @@ class _Bench:
         runs: dict[What, Call] = {}
         trusts: dict[What, Trust] = {}
         for what, (case, plan) in distinct.items():
-            plain: Call = partial(matmul, *arrays)
-            if case.accuracy is not None:
-                plain = partial(matmul, *arrays, accuracy=case.accuracy)  # type: ignore[arg-type]  # a class, or a bound
-            call: Call = plain if case.by_auto else partial(matmul, *arrays, plan=plan)
             try:
-                trusts[what] = trust_of(call, plan, *arrays)
+                call = self.call(case, plan, *arrays)
+                trusts[what] = trust_of(call.anew if isinstance(call, KeptCall) else call, plan, *arrays)
             except MemoryError as error:
                 yield LeftOut(f"{plan.chosen.name} at {task}", f"out of memory: {error}")
+            except BilinearError as error:
+                if not case.kept:
+                    raise
+                yield LeftOut(f"{case.asked} at {task}", error.diagnostics[0].message)
             else:
                 runs[what] = call
         fill_normal(*arrays[:2], _generator(8))
+        for call in runs.values():
+            if isinstance(call, KeptCall):
+                call.renew()
         times = self.times(libraries, runs)
         loads: dict[What, Load] = {what: self.watch(call) for what, call in runs.items()}
-        launches = {what: self.launches(distinct[what][1], *arrays) for what in runs}
+        launches = {what: () if distinct[what][0].kept else self.launches(distinct[what][1], *arrays) for what in runs}
         for case, plan in plans.items():
             what = _what(case, plan)
             if what in runs:
                 yield _row(task, case, plan, times, what, trusts[what], loads[what], launches[what])
+
+    def call(self, case: Case, plan: Plan, a: Array, b: Array, c: Array) -> Call:
+        """The call of a case."""
+        if case.kept:
+            return KeptCall(plan, case.kept, a, b, c)
+        if not case.by_auto:
+            return partial(matmul, a, b, c, plan=plan)
+        return partial(matmul, a, b, c) if case.accuracy is None else partial(matmul, a, b, c, accuracy=case.accuracy)  # type: ignore[arg-type]  # a class, or a bound
 
     def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _Times:
         """Times of all calls, interleaved."""
@@ -244,7 +257,7 @@ def _row(
         inputs=case.inputs,
         budget=case.budget,
         levels=chosen.all_levels,
-        plan=chosen.name,
+        plan=f"{chosen.name}, {case.kept} operand kept" if case.kept else chosen.name,
         strategy=chosen.strategy,
         tile=chosen.tile,
         workspace=chosen.workspace or 0,
@@ -266,7 +279,8 @@ def _row(
 
 def _what(case: Case, plan: Plan) -> What:
     """What runs: equal for cases that run the same thing."""
-    return plan.chosen.levels, plan.chosen.inputs, plan.chosen.tile, plan.chosen.rest, case.by_auto
+    own = plan.chosen
+    return own.levels, own.inputs, own.tile, own.cut, own.rest, case.by_auto, case.kept
 
 
 def _generator(seed: int) -> Array:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from statistics import median
 
-from bilinear.backends.chain import pieces_of
 from bilinear.backends.executor import allocate_workspace, parts_of
+from bilinear.backends.panels import pieces_of
 from bilinear.ir.matrix import Array, call_of
 from bilinear.ir.measurement import LaunchTime
 from bilinear.ir.placement import Placement, Strip

@@ -44,7 +44,7 @@ def read_shapes_file(path: Path) -> tuple[Shape, ...]:
     try:
         source = Source(str(path), read_input(path).decode())
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise fail("E681", f"cannot read {path}: {why}", "name a file with a shape a line") from None
     found = []
     for number, start in enumerate(source.line_starts, 1):
@@ -65,7 +65,7 @@ def _shape(word: str, span: Span | None = None) -> Shape:
 
 
 def _no_shape(word: str, span: Span | None = None) -> BilinearError:
-    return fail("E681", f"{word!r} is no shape", "write N for square matrices, or MxKxN", span=span)
+    return fail("E681", f"{word!r} is not a shape", "write N for square matrices, or MxKxN", span=span)
 
 
 def grid(fresh: bool = False) -> tuple[tuple[Shape, str], ...]:

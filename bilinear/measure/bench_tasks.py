@@ -13,13 +13,13 @@ from signal import SIG_IGN, SIGINT, signal
 
 import numpy as np
 
-from bilinear.backends import digits, thin
+from bilinear.backends import digits, rounded, thin
 from bilinear.backends.target_here import multiplies_by_warps, target_here
 from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.launch import DirectKernel
+from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.measurement import Shape
 from bilinear.ir.tile import SMALL, USUAL, beside
@@ -27,7 +27,7 @@ from bilinear.lowering.prepare import Level, natural_inputs, plain, prepare_leve
 from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device import Device
-from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan, Thin
+from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan, Rounded, Thin
 from bilinear.planner.problem import Problem, require_accuracy
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
@@ -42,7 +42,7 @@ class Case:
     """What to measure on a problem: the planner's choice within limits, pinned levels, or a plain `matmul` call.
 
     `asked` names it: `plan`, `auto`, or the levels. `budget` limits the workspace in units of C's size (None: the device's memory), and
-    `accuracy` the error, as in `matmul`.
+    `accuracy` the error, as in `matmul`. `kept` is the operand that is prepared, `left` or `right`.
     """
 
     inputs: str = "preserve"
@@ -50,6 +50,7 @@ class Case:
     levels: tuple[str, ...] = ()
     asked: str = "plan"
     accuracy: float | str | None = None
+    kept: str = ""
 
     @property
     def by_auto(self) -> bool:
@@ -81,10 +82,16 @@ def tasks_for(
     dtypes: Sequence[str],
     algorithms: Sequence[str],
     accuracy: float | str | None = None,
+    kept: Sequence[str] = (),
 ) -> tuple[Task, ...]:
-    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is no accuracy."""
+    """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is not an accuracy.
+
+    Cases with all memory whose inputs are only read come again with each of the `kept` operands prepared.
+    """
     require_accuracy(accuracy)
-    cases = tuple(replace(case, accuracy=accuracy) for word in algorithms for case in asked_cases(word))
+    plain = [replace(case, accuracy=accuracy) for word in algorithms for case in asked_cases(word)]
+    keeping = [case for case in plain if case.inputs == "preserve" and case.budget is None and not case.by_auto]
+    cases = (*plain, *(replace(case, kept=side, asked=f"{case.asked}, {side} kept") for case in keeping for side in kept))
     if is_grid:
         return tuple(Task(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
     shapes = read_sizes(sizes) if file is None else read_shapes_file(file)
@@ -126,7 +133,7 @@ def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
     return certain_error(chosen, inner, dtype) if chosen.error is None else chosen.error
 
 
-Built = tuple[tuple[str, ...], str, str, str] | DirectKernel
+Built = tuple[tuple[str, ...], str, str, str] | AnyKernel
 """What is built: the kernels of some levels, by promise of the inputs, element type and tile; or a kernel that has no schedule."""
 
 
@@ -146,6 +153,8 @@ def kernels_of(plan: Plan, by_warps: bool = False) -> set[Built]:
     p, how = plan.problem, plan.direct
     if isinstance(how, Thin):
         return set(thin.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how))
+    if isinstance(how, Rounded):
+        return {*rounded.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), how)}
     if isinstance(how, Digits):
         return {*digits.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how, by_warps)}
     return {(part.levels, part.inputs, p.dtype, part.tile) for part in plan.chosen.parts if part.levels}

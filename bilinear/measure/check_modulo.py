@@ -64,6 +64,13 @@ def check_modulo(loaded: Loaded, shape: tuple[int, int, int], modulus: int, leve
     return ModularCheck(shape, modulus, levels, inputs, exact, restored, seconds, classical)
 
 
+def is_product_modulo(a: Array, b: Array, c: Array, modulus: int) -> bool:
+    """Whether c is a @ b modulo p, from 0 to p - 1: compared on random vectors as in `check_modulo`, by products on the processors."""
+    x = np.random.default_rng(5).integers(0, modulus, (b.shape[1], ceil(DOUBT / log2(modulus))))
+    same = matmul(c, x, modulus=modulus) == matmul(a, matmul(b, x, modulus=modulus), modulus=modulus)
+    return bool(same.all() and (c >= 0).all() and (c < modulus).all())
+
+
 def _times(matrix: Array, vectors: Array, modulus: int) -> Array:
     """A product of few columns modulo p: in int64 where that holds the sums, else in Python's integers."""
     fits = matrix.shape[1] * (modulus - 1) ** 2 < 2**63

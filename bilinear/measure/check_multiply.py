@@ -109,7 +109,7 @@ def check(
     xp.matmul(a, b)
     library_seconds = _timed(device, lambda: xp.matmul(a, b))
 
-    schedule = _lowered(loaded, number, levels, inputs)
+    schedule = lowered_for(loaded, number, levels, inputs)
     itemsize = real_type(number).itemsize
     unit_roundoff = float(np.finfo(dtype).eps) / 2
     allowance = error_allowance(loaded.scheme, schedule, k, unit_roundoff)
@@ -120,7 +120,7 @@ def check(
     return Check(device, shape, dtype, levels, inputs, *trust, workspace, seconds, library_seconds, drift_allowance, within)
 
 
-def _lowered(loaded: Loaded, dtype: Dtype, levels: int, inputs: str) -> Schedule:
+def lowered_for(loaded: Loaded, dtype: Dtype, levels: int, inputs: str) -> Schedule:
     """The schedule that runs."""
     if dtype.kind == "c":
         return prepare_complex((Level(loaded.scheme, loaded.schedule),) * levels)

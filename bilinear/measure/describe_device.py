@@ -9,7 +9,8 @@ from math import isqrt
 
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.ir.tile import LARGE, SMALL, THIN_TILES, TILES, USUAL
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM
 from bilinear.measure.device_bench import Bench, gpu_bench
 from bilinear.measure.fit_thin import fit

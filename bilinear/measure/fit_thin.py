@@ -6,13 +6,14 @@ counts no more than a factor of e.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, log
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.planner.device import Device
 from bilinear.planner.thin import View, thin_seconds
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates
@@ -41,13 +42,16 @@ def off(device: Device, rates: ThinRates, known: list[Point], dtype: str) -> lis
     return [min(1.0, abs(log(predicted * 1e6 / p.us))) for predicted, p in zip(seconds, known, strict=True)]
 
 
-def fit(device: Device, rates: ThinRates, known: list[Point], dtype: str) -> ThinRates:
-    """The rates that predict the points best, none of them more than `MOST_MOVED` times as large or small as before."""
+def fit(device: Device, rates: ThinRates, known: list[Point], dtype: str, shared: Sequence[str] = SHARED) -> ThinRates:
+    """The rates that predict the points best, none of them more than `MOST_MOVED` times as large or small as before.
+
+    Of the rates that all tiles share, those named are fitted. Only tiles with points change.
+    """
     start = rates
     of_tile = {tile.name: [p for p in known if p.tile == tile.name] for tile in rates.tiles}
     for step in STEPS:
         for factor in (step, 1 / step):
-            for name in SHARED:
+            for name in shared:
                 while known and (changed := _moved(rates, start, name, factor)) and _is_better(changed, rates, known, device, dtype):
                     rates = changed
             for i, first in enumerate(start.tiles):

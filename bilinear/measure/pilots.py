@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from statistics import mean
 
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.frontend import load_shipped
@@ -57,7 +56,7 @@ class PilotPlan:
 Times = Mapping[Pilot, float]
 """Microseconds on the device."""
 StageTimes = Mapping[PilotPlan, Sequence[float]]
-"""Microseconds of each stage on the device."""
+"""Microseconds of each stage on the device; of small plans those of the whole as a graph, which has no time of the host in it."""
 
 
 def pilots(processors: int) -> tuple[Pilot, ...]:
@@ -105,10 +104,10 @@ def _at_once(times: Times, apart: bool) -> int:
 
 
 def _branch(stages: StageTimes) -> float:
-    """Microseconds of one more kernel among those at once: what a stage of many takes beyond one kernel with the same tasks."""
-    one, many = (stages[PilotPlan(mode, "float32", SMALL_SIZE)] for mode in (GROUPS, KERNELS))
-    counts = [len(stage) for stage in stages_of(placed(KERNELS, "float32", SMALL_SIZE)[0])]
-    return max(0.0, mean((after - before) / (count - 1) for before, after, count in zip(one, many, counts, strict=True)))
+    """Microseconds of one more kernel among those at once: what graphs of many take beyond one kernel a stage with the same tasks."""
+    (one,), (many,) = (stages[PilotPlan(mode, "float32", SMALL_SIZE)] for mode in (GROUPS, KERNELS))
+    more = sum(len(stage) - 1 for stage in stages_of(placed(KERNELS, "float32", SMALL_SIZE)[0]))
+    return max(0.0, (many - one) / more)
 
 
 def _again(mode: str, stages: StageTimes, device: Device) -> float:

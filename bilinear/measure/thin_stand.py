@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import exp, log
@@ -23,7 +23,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.timing import Call, queued
 from bilinear.planner.device import Device
@@ -134,6 +134,28 @@ class Stand:
         thin, (a, b, c) = Thin(found.tile, found.parts_of_sums, case.shape[1] > case.shape[0]), self._operands
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
         return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
+
+    def wrong(self, case: Case, found: Iterable[Candidate]) -> list[str]:
+        """The tiles of those thin products that do not give what the library does, on small integers; what cannot run counts as right."""
+        import cupy
+
+        (m, n, k), (a, b, _), own = case.shape, self._operands, layouts(case, self.dtype)
+        library, wanted = multiply_of(*own, CUBLAS), cupy.empty(m * n, self.dtype)
+        if library is None:
+            return []
+        kept = [x[:count].copy() for x, count in zip(self._memory, (m * k, k * n), strict=False)]
+        for x, old in zip(self._memory, kept, strict=False):
+            x[: len(old)] = cupy.random.randint(-4, 5, len(old), dtype="int32")
+        library(a, b, int(wanted.data.ptr), 1, 0)
+        wrong = []
+        for one in found:
+            multiply, result = thin_multiply_of(*own, Thin(one.tile, one.parts_of_sums, n > m)), cupy.full(m * n, cupy.nan, self.dtype)
+            if multiply is not None:
+                multiply(a, b, int(result.data.ptr), 1, 0)
+                wrong += [] if bool((result == wanted).all()) else [one.tile]
+        for x, old in zip(self._memory, kept, strict=False):
+            x[: len(old)] = old
+        return wrong
 
     def _microseconds(self, calls: dict[str, Call]) -> dict[str, float]:
         """The median time of each call on the device, without the host's."""

@@ -6,237 +6,47 @@ linear stages, the run is cut so that the passes move the fewest elements, count
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from itertools import groupby, pairwise
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from itertools import groupby
 
-from bilinear.analysis.block_maps import beside, components, pruned, restrict, then
+from bilinear.analysis.block_maps import relabel_stage
 from bilinear.analysis.collector import uncollected
-from bilinear.analysis.equal_groups import NOTHING, Layer, Members, equal_groups
-from bilinear.analysis.evaluation_order import holds_at_most, own_inputs
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
+from bilinear.ir.schedule import Block, LinearStage, Schedule, Stage
 from bilinear.ir.thread import CUDA_THREAD, Thread
+from bilinear.passes.linear_run import LinearRun
 
 
 @uncollected
 def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Schedule:
     """The schedule with neighbouring linear stages composed, values that nobody reads dropped, and unread workspaces with them.
 
-    A pass holds no more than a `thread` of its kernel can.
+    A pass holds no more than a `thread` of its kernel can. Runs that differ by the names of their blocks alone are cut once.
     """
     fused: list[Stage] = []
     last_read = {block: number for number, stage in enumerate(schedule.stages) for block in _read([stage])}
+    kinds: dict[Hashable, tuple[tuple[Block, ...], tuple[LinearStage, ...]]] = {}
+    known: dict[LinearMap, int] = {}
     begin = 0
     for is_linear, group in groupby(schedule.stages, lambda stage: isinstance(stage, LinearStage)):
-        run = tuple(group)
-        end = begin + len(run)
-        fused += _Run(schedule, begin, end, thread, last_read).passes() if is_linear else run
+        stages = tuple(group)
+        end = begin + len(stages)
+        if is_linear:
+            run = LinearRun(schedule, begin, end, thread, last_read)
+            kind, blocks = run.kind(known)
+            if kind not in kinds:
+                kinds[kind] = blocks, run.passes()
+            first, passes = kinds[kind]
+            new = dict(zip(first, blocks, strict=True))
+            fused += passes if first == blocks else [relabel_stage(stage, new.__getitem__) for stage in passes]
+        else:
+            fused += stages
         begin = end
     used = _read(fused) | _written(fused)
     names = {block.space for block in used}
     workspaces = tuple(space for space in schedule.workspaces if space.name in names)
     return replace(schedule, stages=tuple(fused), workspaces=workspaces)
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """What is known of several stages as one pass: the elements that it moves, and whether it keeps old values of C.
-
-    `shapes` are those of the blocks that it writes; `tables` tells for each shape of which the last stage changes more whether what the
-    stages share is written out.
-    """
-
-    moved: int
-    keeps: bool
-    shapes: frozenset[str]
-    tables: Mapping[str, bool]
-
-
-EMPTY = Layer(NOTHING, {})
-
-
-class _Run:
-    """Neighbouring linear stages of a schedule: positions `begin` to `end`, `end` excluded.
-
-    `last_read` is the position of the last stage that reads a block. Passes are weighed by one of each kind of the equal groups that their
-    stages consist of, and only those that are chosen are composed.
-    """
-
-    def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread, last_read: Mapping[Block, int]) -> None:
-        self.schedule, self.begin, self.end, self.thread, self.last_read = schedule, begin, end, thread, last_read
-        self.shape_of = {space.name: space.shape for space in schedule.spaces}
-        self.held = {space.name for space in schedule.operands}
-        self.elements = {"A": schedule.n, "B": schedule.m, "C": schedule.k}  # of a block, in units that hold for all shapes
-        self.known: dict[LinearMap, int] = {}
-        self.weighed = cache(self._weighed)
-        self.cheapest = cache(self._cheapest)
-        self.layers = cache(self._layers)
-        self.composed = cache(self._composed_group)
-        self.finished = cache(self._finished_group)
-
-    def passes(self) -> tuple[LinearStage, ...]:
-        """The passes that move the fewest elements; a pass that writes nothing is dropped."""
-        cuts = pairwise((self.begin, *self.cheapest(self.begin)[2]))
-        return tuple(stage for begin, end in cuts if (stage := self._fused(begin, end)).maps)
-
-    def _cheapest(self, begin: int) -> tuple[int, int, tuple[int, ...]]:
-        """The cheapest way to cut from a position on: elements moved, number of passes, and the end of each."""
-        if begin == self.end:
-            return 0, 0, ()
-        best: tuple[int, int, tuple[int, ...]] | None = None
-        for end in range(self.end, begin, -1):
-            weighed = self.weighed(begin, end)
-            if weighed is None:
-                continue
-            moved, count, rest = self.cheapest(end)
-            found = (moved + weighed.moved, count + 1, (end, *rest))
-            if best is None or found[:2] < best[:2]:
-                best = found
-            if end == self.end:  # one pass never moves more than the passes of a cut
-                break
-        assert best is not None  # a single stage always is a pass
-        return best
-
-    def _weighed(self, begin: int, end: int) -> _Pass | None:
-        """The stages as one pass; None if that would be too large."""
-        if end == begin + 1:
-            maps = self._uncrossed(begin).maps
-            return _Pass(sum(map(self._moved, maps)), _keeps(maps), frozenset(map(self._shape, maps)), {})
-        before = self.weighed(begin, end - 1)
-        if before is None or (before.keeps and _keeps(self._stage(end - 1).maps)) or self._waits(begin, end):
-            return None
-        moved, keeps, shapes, tables = 0, False, set(), {}
-        for shape in sorted({shape for stage in range(begin, end) for shape in self.layers(stage)}):
-            groups = self._composed_groups(begin, end, shape)
-            if groups is None:  # no form says that an old value is kept
-                return None
-            if self._joins(shape, begin, end):
-                tables[shape] = _shorter_as_table(groups)
-            for group, count in groups:
-                whole = self._finished(group, end, tables.get(shape))
-                if not all(_fits(part, self.thread) for part in components(whole)):
-                    return None
-                if whole.targets:
-                    moved, keeps = moved + count * self._moved(whole), keeps or _keeps([whole])
-                    shapes.add(shape)
-        return _Pass(moved, keeps, frozenset(shapes), tables)
-
-    def _composed_groups(self, begin: int, end: int, shape: str) -> list[tuple[BlockMap, int]] | None:
-        """One of each kind of group, and their number; None if the last stage reads a block whose old value is kept."""
-
-        def state(block: Block) -> int:
-            return -1 if block.space in self.held else min(max(self.last_read.get(block, -1), begin), end)
-
-        found = []
-        for members, count in equal_groups([self._layer(stage, shape) for stage in range(begin, end)], state):
-            before, last = self.finished(shape, begin, members[:-1]), self._layer(end - 1, shape).together(members[-1])
-            if not {t for t, factor in zip(before.targets, before.kept, strict=True) if factor}.isdisjoint(last.sources):
-                return None
-            found.append((self.composed(shape, begin, members), count))
-        return found
-
-    def _composed_group(self, shape: str, begin: int, members: Members) -> BlockMap:
-        """The maps of a group as one."""
-        before, end = self.finished(shape, begin, members[:-1]), begin + len(members)
-        last = self._layer(end - 1, shape).together(members[-1])
-        return then(before, last) if self._joins(shape, begin, end) else last if last.targets else before
-
-    def _finished_group(self, shape: str, begin: int, members: Members) -> BlockMap:
-        """The maps of a group as one, as a pass runs it that is known to be possible."""
-        end = begin + len(members)
-        if end == begin + 1:
-            return self._layer(begin, shape).together(members[0])
-        weighed = self.weighed(begin, end)
-        assert weighed is not None
-        return self._finished(self.composed(shape, begin, members), end, weighed.tables.get(shape))
-
-    def _joins(self, shape: str, begin: int, end: int) -> bool:
-        """True if both the last stage of a pass and those before it write blocks of a shape."""
-        before = self.weighed(begin, end - 1)
-        return before is not None and shape in before.shapes and shape in self.layers(end - 1)
-
-    def _fused(self, begin: int, end: int) -> LinearStage:
-        """The stages as one, which is known to fit. A single stage keeps its maps, unless they cross."""
-        fused = self._uncrossed(begin)
-        for last in range(begin + 2, end + 1):
-            second = self._stage(last - 1)
-            before, after = self._by_shape(fused.maps), self._by_shape(second.maps)
-            weighed = self.weighed(begin, last)
-            assert weighed is not None  # longer passes are weighed after shorter ones
-            wholes = {s: then(before[s], after[s]) if s in weighed.tables else (before | after)[s] for s in before | after}
-            maps = [self._finished(whole, last, weighed.tables.get(s)) for s, whole in wholes.items()]
-            fused = LinearStage(tuple(m for m in maps if m.targets), fused.restores and second.restores)
-        return fused
-
-    def _finished(self, whole: BlockMap, end: int, table: bool | None) -> BlockMap:
-        """A composed map without what nobody reads, as a table if one is asked for; None if it is not composed."""
-        if table and whole.map.steps:
-            whole = replace(whole, map=LinearMap(whole.map.inputs, whole.map.matrix))
-        if table is not None:
-            whole = pruned(whole)
-        return restrict(whole, {t for t in whole.targets if t.space in self.held or self.last_read.get(t, -1) >= end})
-
-    def _stage(self, position: int) -> LinearStage:
-        stage = self.schedule.stages[position]
-        assert isinstance(stage, LinearStage)
-        return stage
-
-    def _layers(self, position: int) -> dict[str, Layer]:
-        """The maps of a stage by the shape of their blocks."""
-        return {shape: Layer(whole, self.known) for shape, whole in self._by_shape(self._stage(position).maps).items()}
-
-    def _layer(self, position: int, shape: str) -> Layer:
-        return self.layers(position).get(shape, EMPTY)
-
-    def _by_shape(self, maps: Iterable[BlockMap]) -> dict[str, BlockMap]:
-        shapes: dict[str, list[BlockMap]] = {}
-        for block_map in maps:
-            shapes.setdefault(self._shape(block_map), []).append(block_map)
-        return {shape: beside(own) for shape, own in shapes.items()}
-
-    def _uncrossed(self, position: int) -> LinearStage:
-        """The stage with one map for each shape if a map reads what another one writes: an engine may run maps one after the other."""
-        stage = self._stage(position)
-        writers = {target: block_map for block_map in stage.maps for target in block_map.targets}
-        if all(writers.get(block, block_map) is block_map for block_map in stage.maps for block in block_map.sources):
-            return stage
-        return replace(stage, maps=tuple(self._by_shape(stage.maps).values()))
-
-    def _waits(self, begin: int, end: int) -> bool:
-        """True if a form of the last stage is over blocks of another size that a stage before it changes."""
-        written = {
-            (shape, t) for stage in range(begin, end - 1) for shape, layer in self.layers(stage).items() for t in layer.whole.targets
-        }
-        last = self.layers(end - 1)
-        others = {shape for shape, _ in written}
-        return any((other, b) in written for shape in last for other in others - {shape} for b in last[shape].whole.sources)
-
-    def _shape(self, block_map: BlockMap) -> str:
-        return self.shape_of[block_map.targets[0].space]
-
-    def _moved(self, block_map: BlockMap) -> int:
-        return (len(block_map.sources) + len(block_map.targets)) * self.elements[self._shape(block_map)]
-
-
-def _shorter_as_table(groups: Sequence[tuple[BlockMap, int]]) -> bool:
-    """True if maps, each so many times, take no more additions as tables."""
-    return sum(n * whole.map.additions_of_table for whole, n in groups) <= sum(n * whole.map.additions for whole, n in groups)
-
-
-def _fits(part: BlockMap, thread: Thread) -> bool:
-    """Whether a thread can evaluate a part in its registers."""
-    if len(part.sources) + part.map.additions + len(part.targets) > thread.most_work:
-        return False
-    if len(part.sources) + len(part.map.steps) < thread.most_live:  # even all of them at once
-        return True
-    return holds_at_most(part.map, own_inputs(part), thread.most_live)
-
-
-def _keeps(maps: Iterable[BlockMap]) -> bool:
-    """True if a map keeps an old value."""
-    return any(factor for m in maps for factor in m.kept)
 
 
 def _read(stages: Sequence[Stage]) -> set[Block]:

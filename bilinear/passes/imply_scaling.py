@@ -1,8 +1,8 @@
-"""Imply scaling: turn a schedule that scales for itself into one whose products are implicitly scaled by alpha.
+"""Imply scaling: turn a schedule with explicit scaling into one whose products are implicitly scaled by alpha.
 
 Before: a schedule that computes C = A*B, C = alpha*A*B or C = alpha*A*B + beta*C. After: the same steps in the form that can be lowered:
 alpha is left out, and a temporary becomes one space of one block for each block size that it holds. If the result contains C's old value,
-every write of C keeps it. `why_not_implied` says why a schedule has no such form.
+every write of C keeps it. `why_not_implied` gives the reason if a schedule has no such form.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def why_not_implied(schedule: AnySchedule) -> str:
 
 
 def _check_sizes(schedule: Schedule) -> None:
-    """Refuse a map whose blocks have several sizes, and a product whose operands and targets have not the sizes of blocks of A, B and C.
+    """Refuse a map whose blocks have several sizes, and a product whose operands and targets are not as large as blocks of A, B and C.
 
-    A proof ignores what such a step writes where nothing reads it, and is right for problems with the extents that `shapes` names.
+    A proof ignores such a step if nothing reads its result, and holds for problems with the extents that `shapes` names.
     """
     shape = {space.name: space.shape for space in schedule.spaces}
     for stage in schedule.stages:
@@ -135,7 +135,7 @@ class _Writer:
         return others
 
     def kept(self, block: Block) -> Coefficient:
-        """The factor of a block's old value beside its form: 1 (beta in the first write) where C is added to, else 0."""
+        """The factor of a block's old value: 1 if the result adds to C (beta in the first write), else 0."""
         return 0 if block.space != "C" or not self.adds else 1 if block in self.begun else BETA
 
     def renamed(self, piece: BlockMap, shape: str) -> BlockMap:

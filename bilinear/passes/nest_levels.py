@@ -2,7 +2,7 @@
 
 Before: schedules of one level, the outermost first. After: a flat schedule over the finest blocks (levels are Kronecker products). If a
 level writes its operands, they must be pairwise disjoint within each product stage of the level above; the verifier checks that before and
-after. `why_not_nested` says which schedules cannot stand below which.
+after. `why_not_nested` gives the reason if a schedule cannot run below another.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Split off what a schedule computes from one operand alone, so that it can be computed once and kept for many calls.
+"""Split off the computations from one operand alone, so that they can be done once and kept for many calls.
 
 Before: a schedule that never writes the operand. After: two schedules over the same spaces. The first has the maps that read nothing but
 the operand and what such maps wrote, and write workspaces that nothing else writes, each block once; so they may all run first. The second
@@ -13,7 +13,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Sch
 
 
 def split_operand(schedule: Schedule, operand: str) -> tuple[Schedule, Schedule] | None:
-    """What can be computed from `operand` ("A" or "B") alone, and the rest; None if that is nothing.
+    """The computations from `operand` ("A" or "B") alone, and the rest; None if there are none.
 
     The workspaces of the first schedule are those that the second one finds filled. Maps between them that nobody else reads are kept too.
     """

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.rounding import ROUNDINGS
 from bilinear.ir.tile import FLOAT_TILES
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
-from bilinear.planner.plan import Candidate
-from bilinear.planner.problem import CLASSES, Problem
+from bilinear.planner.plan import Candidate, Panel
+from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
+from bilinear.planner.profiles import Growth, outline
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
 
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
@@ -41,16 +43,36 @@ def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
     return f"its error bound {error:.2g} is above {asked:.2g}" if asked is not None and error > asked else ""
 
 
+def why_far(candidate: Candidate, problem: Problem) -> str:
+    """Why a candidate is less accurate than plans are for which no accuracy was asked; empty if it is accurate enough.
+
+    Only block schemes can be: residues keep a class of accuracy, and other digits are weighed for those who ask.
+    """
+    if problem.accuracy is not None or candidate.is_digits or not candidate.levels:
+        return ""
+    times = relative_error(candidate, problem.k, problem.dtype)
+    asked = f"more than {USUAL_LIMIT:g} times has to be asked for by accuracy="
+    return f"its probable error is {times:.2g} times the classical multiply's, and {asked}" if times > USUAL_LIMIT else ""
+
+
 def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
     """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts.
 
     Of complex matrices those by digits: a bound for the real and the imaginary part, in units of the largest parts of A and B.
     """
-    if candidate.is_digits:
-        return _digits_error(candidate.levels, inner, candidate.tile, dtype in COMPLEX)
-    if not candidate.levels:
+    if candidate.is_rounded:
+        from bilinear.analysis.rounded_bounds import rounded_bound
+
+        return rounded_bound(ROUNDINGS[candidate.tile], inner)
+    if not candidate.levels and not candidate.is_digits:
         return _classical_error(inner, ELEMENTS[dtype])
-    return max(_way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype]) for part in candidate.parts)
+    return max(_part_error(part, inner, dtype) for part in candidate.parts)
+
+
+def _part_error(part: Candidate | Panel, inner: int, dtype: str) -> float:
+    if part.is_digits:
+        return _digits_error(part.levels, inner, part.tile, dtype in COMPLEX)
+    return _way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype])
 
 
 @lru_cache(maxsize=256)
@@ -77,27 +99,35 @@ def _classical_error(inner: int, element: Element) -> float:
 @lru_cache(maxsize=256)
 def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
     """The probable error by norm of a candidate in units of the classical multiply's: the largest of its parts."""
+    if candidate.is_rounded:
+        from bilinear.analysis.rounded_bounds import rounded_probable
+
+        return rounded_probable(ROUNDINGS[candidate.tile], inner) / _probable_classical(inner, dtype)
+    return max(_relative_part(part, inner, dtype) for part in candidate.parts)
+
+
+def _relative_part(part: Candidate | Panel, inner: int, dtype: str) -> float:
+    if part.is_digits:
+        return _probable_digits(part.levels, inner, part.tile, dtype in COMPLEX) / _probable_classical(inner, dtype)
+    if not part.levels:
+        return 1.0
+    own = outline(Way(part.levels, part.inputs))
+    return relative_above(own.growth, own.profile.k, inner)
+
+
+def relative_above(growth: Growth, blocks: int, inner: int) -> float:
+    """The probable error by norm, in units of the classical multiply's, of block schemes above it that cut K in so many blocks.
+
+    That of a classical multiply with sums of K terms has the variance (K + 1) / 2, in units of that of a rounding.
+    """
+    amplified, rounded = growth
+    return float(((amplified * (max(1, inner // blocks) + 1) / 2 + rounded) / ((inner + 1) / 2)) ** 0.5)
+
+
+def _probable_classical(inner: int, dtype: str) -> float:
     from bilinear.analysis.digit_bounds import probable_classical
 
-    u = (COMPLEX.get(dtype) or ELEMENTS[dtype]).roundoffs[1]
-    classical = probable_classical(inner, u)
-    if candidate.is_digits:
-        return _probable_digits(candidate.levels, inner, candidate.tile, dtype in COMPLEX) / classical
-    return max(_probable_way(part.levels, inner, u) for part in candidate.parts) / classical
-
-
-def _probable_way(levels: tuple[str, ...], inner: int, unit_roundoff: float) -> float:
-    """The probable error by norm of a way: every level amplifies what is below it, and rounds its own sums."""
-    from bilinear.analysis.digit_bounds import block_variance, probable_classical
-
-    schemes = [algorithm_named(name).scheme for name in levels]
-    below = inner
-    for scheme in schemes:
-        below = max(1, below // scheme.k)
-    variance = probable_classical(below, unit_roundoff) ** 2
-    for scheme in reversed(schemes):
-        variance = block_variance(scheme, 1, variance, unit_roundoff)
-    return float(variance**0.5)
+    return probable_classical(inner, (COMPLEX.get(dtype) or ELEMENTS[dtype]).roundoffs[1])
 
 
 @lru_cache(maxsize=256)
@@ -140,10 +170,9 @@ def _terms(inner: int, is_complex: bool) -> int:
 
 def _residues(name: str) -> DigitScheme:
     """The digit scheme of residues of this name."""
-    from bilinear.ir.digits import residues, residues_of
+    from bilinear.ir.digits import representation_of, residues
 
-    tile = RESIDUE_TILES[name]
-    return residues(residues_of(tile.of, tile.count))
+    return residues(representation_of(RESIDUE_TILES[name]))
 
 
 def _block(levels: tuple[str, ...], is_complex: bool) -> Products | None:

@@ -257,7 +257,7 @@ def _free(m: int, k: int, n: int) -> Iterator[Way]:
 
 
 def chain_extents(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """The extents of a chain. A vector is a row at its front, a column at its end. Raises `BilinearError` (E550) for what is no chain."""
+    """The extents of a chain; a vector is a row at its front and a column at its end. Raises `BilinearError` (E550)."""
     if not 2 <= len(shapes) <= MOST_MATRICES:
         hint = f"give 2 to {MOST_MATRICES}, and multiply a longer chain in parts"
         raise fail("E550", f"a chain of {len(shapes)} matri{'x' if len(shapes) == 1 else 'ces'}", hint)

@@ -11,11 +11,10 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.lowering.place import core_of, place_schedule
-from bilinear.planner.accuracy import why_inaccurate, with_errors
+from bilinear.planner.accuracy import why_far, why_inaccurate, with_errors
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
-from bilinear.planner.digits import digit_candidates
-from bilinear.planner.loaded import loaded_candidates
+from bilinear.planner.library_points import Kernels
 from bilinear.planner.model import (
     ProductWork,
     each_tile,
@@ -25,12 +24,12 @@ from bilinear.planner.model import (
     library_seconds,
     product_seconds,
 )
+from bilinear.planner.narrow import candidates_of_digits
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.residues import residue_candidates
 from bilinear.planner.thin import thin_candidates, thin_library
 from bilinear.planner.ways import Way, follows_from_names
 from bilinear.resources import implementation_sha256
@@ -40,13 +39,14 @@ MOST_THIN = 8
 
 
 @lru_cache(maxsize=1024)
-def make_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
+def make_plan(problem: Problem, device: Device, explain: bool = False, kernels: Kernels | None = None) -> Plan:
     """The plan for a problem on a device, from the device's description alone: it needs no GPU, and the choice is always the same.
 
     With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
-    an accuracy is asked for. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply.
+    an accuracy is asked for. `kernels` are those that the current GPU's library proposes for a thin product. Raises `BilinearError` (E519)
+    if nothing is as accurate, not even the library's multiply.
     """
-    weighed = Weighing(problem, device, explain)
+    weighed = Weighing(problem, device, explain, kernels=kernels)
     library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
     found = [library, *thin, *weighed.digits()]
     able: list[Candidate] = [candidate for candidate in found if not candidate.why]
@@ -114,6 +114,9 @@ class Weighing:
     problem: Problem
     device: Device
     explain: bool
+    named: bool = False
+    """Whether they are asked for by name: then their errors are not limited unless an accuracy is asked for, too."""
+    kernels: Kernels | None = None
 
     @property
     def policy(self) -> Policy:
@@ -132,13 +135,9 @@ class Weighing:
         return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
 
     def digits(self) -> list[Candidate]:
-        """Products of residues; and of pairs of digits where an accuracy is asked for: else integers are exact, and pairs hold 11 bits."""
-        asked = self.problem.accuracy is not None
-        pairs = digit_candidates(self.problem, self.device, self.budget) if asked else ()
-        loaded = loaded_candidates(self.problem, self.device) if asked else ()
+        """Products of digits and of rounded numbers."""
         most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
-        residues = residue_candidates(self.problem, self.device, self.budget, most_ms)
-        return [self.judged(candidate) for candidate in (*pairs, *loaded, *residues)]
+        return [self.judged(candidate) for candidate in candidates_of_digits(self.problem, self.device, self.budget, most_ms)]
 
     def judged(self, candidate: Candidate) -> Candidate:
         """A candidate with its error bound, if that is needed, and why it may not run."""
@@ -147,7 +146,7 @@ class Weighing:
 
     def library(self) -> Candidate:
         """The library's multiply: by times of thin products if they are known, else by its rate."""
-        found = thin_library(self.problem, self.device)
+        found = thin_library(self.problem, self.device, self.kernels)
         if found is None:
             found = Candidate((), "preserve", LIBRARY, self.modelled_ms, 0)
         return self.judged(found)
@@ -226,13 +225,18 @@ class Weighing:
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
         """Whether a candidate can run, and gains enough; any gain is enough if the library's multiply is not accurate enough."""
-        return not candidate.why and (bool(library.why) or self.gain(candidate, library) > self.least_gain(candidate))
+        if candidate.why or library.why:
+            return not candidate.why
+        return self.gain(candidate, library) > self.least_gain(candidate) and not self.saves_little(candidate, library)
+
+    def saves_little(self, candidate: Candidate, library: Candidate) -> bool:
+        """Whether the kernel for thin products is ahead by a few microseconds only."""
+        return candidate.is_thin and 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0)) < self.policy.least_saved_thin
 
     def gain(self, candidate: Candidate, library: Candidate) -> float:
         """The part of the library's time that a candidate saves.
 
-        Times of thin products hold what a call costs the host, times of schedules do not: those are compared with the library's modelled
-        time if that is shorter.
+        Times of thin products hold what a call costs. Those of schedules do not: the library's modelled time counts if it is shorter.
         """
         ms = library.ms or 0.0
         return 1 - (candidate.ms or 0.0) / ((ms if candidate.is_thin else min(ms, self.modelled_ms)) or 1.0)
@@ -246,6 +250,8 @@ class Weighing:
         """Why a candidate that can run was not chosen."""
         off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
         if off < 0:
+            if self.gain(candidate, library) > self.least_gain(candidate):
+                return f"saves less than {self.policy.least_saved_thin:g} us, which is within the model's error"
             return f"gains {self.gain(candidate, library):.1%}, and less than {self.least_gain(candidate):.0%} is within the model's error"
         return f"{off:.1%} slower"
 
@@ -259,7 +265,7 @@ class Weighing:
         if found.workspace is not None and found.workspace > self.budget and not (p.workspace == 0 and found.holds_scales_alone):
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
             return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
-        return why_inaccurate(found, p.accuracy)
+        return why_inaccurate(found, p.accuracy) or ("" if self.named else why_far(found, p))
 
     @property
     def budget(self) -> int:

@@ -9,13 +9,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.element import COMPLEX, FLOAT32
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
+from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
+from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.accuracy import certain_error, relative_error
 from bilinear.planner.device import Device
-from bilinear.planner.digits import digit_ms, digits_timed, element_of, geometry_for, products_of
+from bilinear.planner.digits import digit_ms, digits_timed, geometry_for, products_of, scheme_of
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
@@ -30,7 +29,6 @@ if TYPE_CHECKING:  # readers are imported lazily: most plans need none
 def complex_scheme_of(levels: tuple[str, ...]) -> ComplexScheme:
     """Three real products by levels of shipped algorithms. Raises as `scheme_of` does, which counts both parts of a block."""
     from bilinear.algebra.complex_products import complex_scheme
-    from bilinear.planner.digits import scheme_of
 
     found = complex_scheme(scheme_of(levels))
     most = max(found.u.inputs, found.v.inputs, len(found.w.outputs))
@@ -49,24 +47,21 @@ def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
     Raises `BilinearError`: E787 for products that do not stand for this type, E501 for too many blocks, E567, E591 and E592 as residues of
     real matrices do.
     """
-    part = COMPLEX[problem.dtype]
     name = residues_for(problem) if products == RESIDUES else products
-    if name not in (*DIGIT_TILES, *RESIDUE_TILES) or element_of(name) is not part:
+    known = products_of(problem.dtype)
+    if name not in known:
         what = f"products {products!r} do not multiply {problem.dtype}"
-        raise fail("E787", what, f"choose from {', '.join((*_names(part.name), RESIDUES))}")
-    scheme = complex_scheme_of(levels)
+        raise fail("E787", what, f"choose from {', '.join((*known, RESIDUES))}")
     if name in RESIDUE_TILES:
         from bilinear.analysis.residue_bounds import room_of
-        from bilinear.ir.digits import residues_of
+        from bilinear.ir.digits import representation_of
 
         tile = RESIDUE_TILES[name]
-        room_of(residues_of(tile.of, tile.count), 2 * problem.k)
-        require_residues(scheme, tile)
+        room_of(representation_of(tile), 2 * problem.k)
+        require_residues(scheme_of(levels) if tile.gaussian else complex_scheme_of(levels), tile)
+    else:
+        complex_scheme_of(levels)
     return with_complex_errors(_candidate(problem, device, levels, name), problem)
-
-
-def _names(dtype: str) -> tuple[str, ...]:
-    return tuple(name for name in products_of(dtype) if name not in LOADING_TILES)
 
 
 def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:

@@ -25,10 +25,6 @@ from bilinear.resources import implementation_sha256
 
 MOST_WEIGHED = 3
 """The most ways of the real product that are weighed, the fastest first."""
-LEAST_GAIN = 0.25
-"""What a way has to gain over the library's multiply: what it costs to read and write every second element is not measured."""
-LEAST_EXTENT = 1024
-"""The least extent for which ways are weighed: the time of a smaller product is not that of its arithmetic, four times a real one's."""
 PRODUCTS = 4
 """The real products in the library's arithmetic."""
 PLAIN = Candidate(("classical",), "preserve", "expand")
@@ -54,7 +50,7 @@ class _Weighing:
         plan = make_plan(real, replace(self.device, digits=()))  # products of digits are not weighed, and would end the search early
         library = next(c for c in plan.candidates if c.strategy == LIBRARY)
         yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
-        if min(real.m, real.k, real.n) < LEAST_EXTENT:
+        if min(real.m, real.k, real.n) < self.device.policy.least_complex:
             return
         yield from map(self.judged_digits, complex_candidates(self.problem, self.device))
         ways = [c for c in plan.candidates if c.levels and c.ms is not None and not c.rest and not c.is_digits and c.promise == "preserve"]
@@ -133,7 +129,8 @@ def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Pla
     able = sorted((c for c in ways if not c.why), key=lambda c: c.ms or 0.0)
 
     def gains(found: Candidate) -> bool:
-        least = device.policy.least_gain_digits if found.is_digits else max(LEAST_GAIN, device.policy.least_gain)
+        own = device.policy
+        least = own.least_gain_digits if found.is_digits else max(own.least_gain_complex, own.least_gain)
         return bool(library.why) or (library.ms or 0.0) > (1 + least) * (found.ms or 0.0)
 
     chosen = next((c for c in able if gains(c)), library)

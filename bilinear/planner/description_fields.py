@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from math import isfinite
 from typing import TypeVar
 
 from bilinear.errors import BilinearError, fail
@@ -29,7 +30,7 @@ class Reader:
 
     def wrong(self, message: str) -> BilinearError:
         """The diagnostic (E542) that says what makes no sense."""
-        return fail("E542", f"{self.document} is no device description: {message}", "write one with `bilinear tune`")
+        return fail("E542", f"{self.document} is not a device description: {message}", "write one with `bilinear tune`")
 
     def field(self, value: object, name: str, read: Callable[[Reader, object, str], T]) -> T:
         """A field of an object."""
@@ -52,20 +53,20 @@ Fields = Mapping[str, Callable[[Reader, object, str], object]]
 
 def read_text(reader: Reader, value: object, name: str) -> str:
     """A short text."""
-    reader.check(isinstance(value, str) and 0 < len(value) <= 200, f"{name} is no short text")
+    reader.check(isinstance(value, str) and 0 < len(value) <= 200, f"{name} is not a short text")
     return str(value)
 
 
 def read_source(reader: Reader, value: object, name: str) -> str:
     """A longer text, which may be empty."""
-    reader.check(isinstance(value, str) and len(value) <= MOST_SOURCE, f"{name} is no text of at most {MOST_SOURCE} characters")
+    reader.check(isinstance(value, str) and len(value) <= MOST_SOURCE, f"{name} is not text of at most {MOST_SOURCE} characters")
     return str(value)
 
 
 def read_number(reader: Reader, value: object, name: str) -> int | float:
     """A positive number."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST:
-        raise reader.wrong(f"{name} is no number between 0 and {MOST:g}")
+        raise reader.wrong(f"{name} is not a number between 0 and {MOST:g}")
     return value
 
 
@@ -89,26 +90,26 @@ def read_not_negative(reader: Reader, value: object, name: str) -> float:
 def read_whole(reader: Reader, value: object, name: str) -> int:
     """A positive whole number."""
     number = read_number(reader, value, name)
-    reader.check(float(number) == int(number), f"{name} is no whole number")
+    reader.check(float(number) == int(number), f"{name} is not a whole number")
     return int(number)
 
 
 def read_table(reader: Reader, value: object, name: str) -> Table:
     """Pairs with rising keys."""
     if not isinstance(value, list) or not 0 < len(value) <= 1000 or any(not isinstance(pair, list) or len(pair) != 2 for pair in value):
-        raise reader.wrong(f"{name} is no list of pairs")
+        raise reader.wrong(f"{name} is not a list of pairs")
     table = tuple((read_positive(reader, key, name), read_positive(reader, number, name)) for key, number in value)
     reader.check(all(a[0] < b[0] for a, b in pairwise(table)), f"the keys of {name} do not rise")
     return table
 
 
 def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, object, str], tuple[T, ...]]:
-    """How a list of thousands of numbers above this one is read, in two passes."""
+    """How a list of thousands of numbers above this one is read."""
 
     def column(reader: Reader, value: object, name: str) -> tuple[T, ...]:
         if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
-            raise reader.wrong(f"{name} is no list of 1 to {MOST_POINTS} values")
-        if not all(type(one) in (int, float) and above < one < MOST for one in value):
+            raise reader.wrong(f"{name} is not a list of 1 to {MOST_POINTS} values")
+        if not ({*map(type, value)} <= {int, float} and all(map(isfinite, value)) and above < min(value) and max(value) < MOST):
             raise reader.wrong(f"{name} has other values than numbers between {above} and {MOST:g}")
         found = tuple(map(kind, value))
         reader.check(found == tuple(value), f"{name} has other values than whole numbers")
@@ -120,7 +121,7 @@ def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, objec
 def read_texts(reader: Reader, value: object, name: str) -> tuple[str, ...]:
     """A list of short texts."""
     if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
-        raise reader.wrong(f"{name} is no list of 1 to {MOST_POINTS} values")
+        raise reader.wrong(f"{name} is not a list of 1 to {MOST_POINTS} values")
     return tuple(read_text(reader, one, name) for one in value)
 
 

@@ -141,6 +141,8 @@ class Device:
     """By the name of the element type; thin products of others are left to the library."""
     digits: tuple[tuple[str, DigitRates], ...] = ()
     """By what numbers are cut into: `pairs` of float32, `residues of float32`, `residues of float64`."""
+    rounded: tuple[tuple[str, Table], ...] = ()
+    """The rates in TFLOP/s of the library's products of float32 numbers rounded to such types, by the size (m k n)**(1/3)."""
     modes: ModeRates | None = None
     shared: int = MOST_SHARED_BYTES
     estimate: str = ""

@@ -14,7 +14,9 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.placement import AGAIN
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import FLOAT_TILES, SMALL, THIN_TILES, TILES, USUAL
+from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import FLOAT_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
     Fields,
@@ -31,13 +33,13 @@ from bilinear.planner.description_fields import (
 from bilinear.planner.device import Device, DigitRates, ElementRates, ModeRates, Table, TileRates
 from bilinear.planner.estimates import DataSheet, estimate
 from bilinear.planner.library_points import ORDERS, LibraryPoints
-from bilinear.planner.policy import Extents, LibraryRules, Policy
+from bilinear.planner.policy import USUAL_POLICY, Extents, LibraryRules, Policy
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/9", "bilinear-cpu/1"
+FORMAT, CPU_FORMAT = "bilinear-device/10", "bilinear-cpu/1"
 SHEET = "bilinear-data-sheet/1"
 """The format of a data sheet, from which a description is estimated."""
 _ROW = re.compile(r"\[[^][{}]*\]")
@@ -47,13 +49,19 @@ _ROW = re.compile(r"\[[^][{}]*\]")
 def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
     elements = {name: _rates_json(own) for name, own in device.elements}
-    policy = asdict(device.policy) | {"least_plain_block": dict(device.policy.least_plain_block)}
-    facts = asdict(replace(device, elements=(), thin=(), digits=(), modes=None))
+    facts = asdict(replace(device, elements=(), thin=(), digits=(), rounded=(), modes=None))
     modes = {} if device.modes is None else {"modes": _modes_json(device.modes)}
     del facts["modes"]
     digits = {name: asdict(own) for name, own in device.digits}
     thin = {name: _thin_json(own) for name, own in device.thin}
-    tables = {"elements": elements, "policy": policy, "thin": thin, "digits": digits, **modes}
+    tables = {
+        "elements": elements,
+        "policy": _policy_json(device.policy),
+        "thin": thin,
+        "digits": digits,
+        "rounded": dict(device.rounded),
+        **modes,
+    }
     text = json.dumps({"format": FORMAT, **facts, **tables}, indent=1)
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
 
@@ -140,12 +148,24 @@ def _parsed(content: bytes, document: str) -> tuple[dict[str, object], Reader]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise fail("E542", f"{document} is no device description: {error}") from None
+        raise fail("E542", f"{document} is not a device description: {error}") from None
     return value if isinstance(value, dict) else {}, Reader(document)
 
 
 def _read(kind: type[T], own: Fields | None, reader: Reader, value: object, name: str) -> T:
     return reader.record(kind, value, own)
+
+
+def _policy(reader: Reader, value: object, name: str) -> Policy:
+    """A policy; thresholds that are not named have their usual values."""
+    usual = _policy_json(USUAL_POLICY)
+    if not isinstance(value, dict) or not value.keys() <= usual.keys():
+        raise reader.wrong(f"{name} names other thresholds than {', '.join(usual)}")
+    return reader.record(Policy, usual | value, _POLICY)
+
+
+def _policy_json(policy: Policy) -> dict[str, object]:
+    return asdict(policy) | {"least_plain_block": {dtype: list(block) for dtype, block in policy.least_plain_block}}
 
 
 def _tiles(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[TileRates, ...]:
@@ -178,6 +198,12 @@ def _digits(reader: Reader, value: object, name: str) -> tuple[tuple[str, DigitR
     if not isinstance(value, dict) or not value.keys() <= set(DIGITS_TIMED):
         raise reader.wrong(f"{name} has others than {', '.join(DIGITS_TIMED)}")
     return tuple((digits, reader.record(DigitRates, value[digits], _DIGITS)) for digits in value)
+
+
+def _rounded(reader: Reader, value: object, name: str) -> tuple[tuple[str, Table], ...]:
+    if not isinstance(value, dict) or not value.keys() <= ROUNDINGS.keys():
+        raise reader.wrong(f"{name} has others than {', '.join(ROUNDINGS)}")
+    return tuple((key, reader.field(value, key, read_table)) for key in value)
 
 
 def _each(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[tuple[str, float], ...]:
@@ -221,13 +247,13 @@ def _blocks(reader: Reader, value: object, name: str) -> tuple[tuple[str, Extent
 
 def _extents(reader: Reader, value: object, name: str) -> Extents:
     if not isinstance(value, list) or len(value) != 3:
-        raise reader.wrong(f"{name} is no list of three extents")
+        raise reader.wrong(f"{name} is not a list of three extents")
     m, k, n = (read_whole(reader, extent, name) for extent in value)
     return m, k, n
 
 
 _POLICY: Fields = {
-    **dict.fromkeys(("least_gain", "least_gain_plain", "least_gain_thin", "least_gain_digits", "memory_share"), read_share),
+    **dict.fromkeys(("least_gain", *(f"least_gain_{kind}" for kind in ("plain", "thin", "digits", "complex")), "memory_share"), read_share),
     "least_plain_block": _blocks,
     "long_ms": read_not_negative,
 }
@@ -252,10 +278,11 @@ _MODES: Fields = {
 _DEVICE: Fields = {
     **dict.fromkeys(("launch", "call", "scan"), read_not_negative),
     "elements": _elements,
-    "policy": partial(_read, Policy, _POLICY),
+    "policy": _policy,
     "library_rules": partial(_read, LibraryRules, None),
     "thin": _thin,
     "digits": _digits,
+    "rounded": _rounded,
     "modes": partial(_read, ModeRates, _MODES),
     "estimate": read_source,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ModularTile
+from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ModularTile, ResidueTile
 from bilinear.ir.tile import FLOAT_TILES, DigitTile
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
@@ -23,13 +23,14 @@ class DigitGeometry:
     """Blocks, panels and workspace of a product of m x k by k x n by a scheme of `rank` products on a grid, in a tile.
 
     Extents of blocks are multiples of 4, so that four neighbours lie in one block. The blocks of a cluster have panels of A of their own,
-    and a tile has whole panels of B.
+    and a tile has whole panels of B. If it is one of several `blocks` of rows and of columns of C, there are words for the scales of all.
     """
 
     grid: tuple[int, int, int]
     rank: int
     extents: tuple[int, int, int]
     tile: DigitTile | ModularTile
+    blocks: tuple[int, int] = (1, 1)
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -86,7 +87,8 @@ class DigitGeometry:
     @property
     def words(self) -> int:
         """The number of words that give the scales of all lines, and of the flag."""
-        return sum(self.lines) + 1
+        (rows, columns), (down, across) = self.lines, self.blocks
+        return down * rows + across * columns + 1
 
     @property
     def places(self) -> tuple[int, int, int, int, int]:
@@ -98,16 +100,22 @@ class DigitGeometry:
         return words, left, right, products, end
 
 
-COMPLEX_PRODUCTS = 3
-"""Real products of a complex one."""
+COMPLEX_PRODUCTS, GAUSSIAN_PRODUCTS = 3, 2
+"""Real products of a complex one, and products modulo each p."""
 
 
 def geometry_of(levels: tuple[str, ...], extents: tuple[int, int, int], tile: str, is_complex: bool = False) -> DigitGeometry:
-    """The geometry of levels of shipped algorithms; without levels, of the product itself. For complex matrices by three real products."""
+    """The geometry of levels of shipped algorithms; without levels, of the product itself.
+
+    For complex matrices, of three real products, or of two modulo each p.
+    """
     grids = [outline(Way((name,))) for name in levels]
     m, k, n = (prod(getattr(own.profile, extent) for own in grids) for extent in "mkn")
     found = RESIDUE_TILES.get(tile) or FLOAT_TILES[tile]
-    rank = prod(own.products for own in grids) * (COMPLEX_PRODUCTS if is_complex else 1)
+    times = 1
+    if is_complex:
+        times = GAUSSIAN_PRODUCTS if isinstance(found, ResidueTile) and found.gaussian else COMPLEX_PRODUCTS
+    rank = prod(own.products for own in grids) * times
     return DigitGeometry((m, k, n), rank, extents, found)
 
 
@@ -117,3 +125,9 @@ def block_of(extent: int, cut: int) -> int:
     while block < extent and extent % block == 1:
         block += PANEL
     return min(block, extent)
+
+
+def triangle_tiles(panels: int, cluster: int) -> int:
+    """Tiles at and below the diagonal of a square of `panels` x `panels`, where clusters that cross it take whole rows of tiles."""
+    rows = -(-panels // cluster)
+    return cluster * cluster * (rows * (rows + 1) // 2)

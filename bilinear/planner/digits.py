@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache, reduce
 from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import MOST_BLOCKS
-from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.element import COMPLEX, FLOAT32, Element
+from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
 from bilinear.planner.device import Device, DigitRates, at
-from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of
-from bilinear.planner.gram import triangle_tiles
+from bilinear.planner.digit_geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
 from bilinear.planner.plan import DIGITS, Candidate
-from bilinear.planner.portfolio import portfolio
+from bilinear.planner.portfolio import Levels, portfolio
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import algorithm_named, follows_from_names
 
@@ -30,8 +29,11 @@ def element_of(products: str) -> Element:
 
 
 def products_of(dtype: str) -> tuple[str, ...]:
-    """The names of products of digits of an element type."""
-    return tuple(name for name in (*FLOAT_TILES, *RESIDUE_TILES) if element_of(name).name == dtype)
+    """The names of products of digits of an element type, real or complex."""
+    if dtype in COMPLEX:
+        return tuple(name for name in (*DIGIT_TILES, *RESIDUE_TILES) if element_of(name) is COMPLEX[dtype])
+    own = (*FLOAT_TILES, *(name for name, tile in RESIDUE_TILES.items() if not tile.gaussian))
+    return tuple(name for name in own if element_of(name).name == dtype)
 
 
 @lru_cache(maxsize=64)
@@ -42,7 +44,7 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
     """
     from bilinear.algebra.tensor import tensor
     from bilinear.lowering.coefficients import require_numbers
-    from bilinear.lowering.prepare import proved
+    from bilinear.lowering.proofs import proved
 
     schemes = [algorithm_named(name).scheme for name in levels or ("classical",)]
     m, k, n = (prod(getattr(scheme, extent) for scheme in schemes) for extent in "mkn")
@@ -65,16 +67,20 @@ def digits_timed(products: str) -> str:
 
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
-LEAST_BLOCK = 1024
-"""Blocks have at least so many rows and columns."""
 
 
 def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[Candidate]:
     """Products by pairs of digits for a problem of float32, by the levels of the portfolio, within a budget of bytes where that can be."""
     for tile in DIGIT_TILES:
         if problem.dtype == FLOAT32.name and device.digit_rates(tile) is not None:
-            for levels in portfolio().digits:
+            for levels in levels_above(tile):
                 yield fitted(problem, device, levels, tile, budget)
+
+
+def levels_above(products: str) -> tuple[Levels, ...]:
+    """The levels of the portfolio that are weighed above products of this name."""
+    own = portfolio()
+    return own.digits + own.pairs if products in DIGIT_TILES else own.digits
 
 
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
@@ -93,19 +99,27 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
 
     Of those it is the fastest one; of a device without rates, the one with the fewest blocks. If none fits, it is of all of C.
     """
-    whole = _candidate(problem, device, levels, products, (1, 1))
+    whole = candidate_in_blocks(problem, device, levels, products, (1, 1))
     if (whole.workspace or 0) <= budget:
         return whole
     m, n = _rows_and_columns(problem)
-    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * LEAST_BLOCK and n >= j * LEAST_BLOCK)
-    found = (_candidate(problem, device, levels, products, cut) for cut in cuts)
+    least = device.policy.least_digit_block
+    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * least and n >= j * least)
+    found = (candidate_in_blocks(problem, device, levels, products, cut) for cut in cuts)
     fits = [candidate for candidate in found if (candidate.workspace or 0) <= budget]
     return min(fits, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)
 
 
-def _candidate(problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int]) -> Candidate:
+def candidate_in_blocks(
+    problem: Problem, device: Device, levels: tuple[str, ...], products: str, cut: tuple[int, int], whole: Problem | None = None
+) -> Candidate:
+    """The product of digits whose C is computed in so many blocks of rows and of columns, as C^T = B^T A^T if C is column-major.
+
+    The problem may be a part of a `whole` one.
+    """
     g = geometry_for(problem, levels, products, cut)
-    return Candidate(levels, "preserve", DIGITS, digit_ms(problem, device, g, products, cut), g.places[-1], tile=products, cut=cut)
+    ms = digit_ms(problem, device, g, products, cut, whole)
+    return Candidate(levels, "preserve", DIGITS, ms, g.places[-1], tile=products, cut=cut)
 
 
 def _rows_and_columns(problem: Problem) -> tuple[int, int]:
@@ -116,16 +130,21 @@ def geometry_for(
     problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1), is_complex: bool = False
 ) -> DigitGeometry:
     """The geometry of a problem's product by these levels, or of a block of it, as C^T = B^T A^T if C is column-major."""
-    m, n = (block_of(extent, parts) for extent, parts in zip(_rows_and_columns(problem), cut, strict=True))
-    return geometry_of(levels, (m, problem.k, n), products, is_complex)
+    whole = _rows_and_columns(problem)
+    m, n = (block_of(extent, parts) for extent, parts in zip(whole, cut, strict=True))
+    return replace(geometry_of(levels, (m, problem.k, n), products, is_complex), blocks=(ceil(whole[0] / m), ceil(whole[1] / n)))
 
 
-def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, cut: tuple[int, int] = (1, 1)) -> float | None:
+def digit_ms(
+    problem: Problem, device: Device, g: DigitGeometry, products: str, cut: tuple[int, int] = (1, 1), whole: Problem | None = None
+) -> float | None:
     """The milliseconds of a product of digits with this geometry of its blocks; None if the device has no rates for it.
 
+    How long a `whole` product takes, of which the problem is a part, decides at which rate tiles are multiplied.
+
     They are those of the search for the scales, expansion, products, recomposition, and launches. Passes take the time of their traffic;
-    digits of a block of rows of A are kept for the blocks of C that have them in common, those of B are made again for every block of
-    rows. A multiprocessor computes one tile of a product after another.
+    scales are found once, digits of a block of rows of A are kept for the blocks of C that have them in common, and those of B are made
+    again for every block of rows. A multiprocessor computes one tile of a product after another.
     """
     rates = device.digit_rates(digits_timed(products))
     if rates is None:
@@ -134,13 +153,15 @@ def digit_ms(problem: Problem, device: Device, g: DigitGeometry, products: str, 
     (down, across), (left, right) = cut, g.digit_bytes
     blocks = down * across
     operands, digits = (down * m * k + blocks * k * n) * itemsize, down * left + blocks * right
-    passes = operands / rates.search + (operands + digits) / at(rates.expansion, g.rank)
+    passes = (down * m + across * n) * k * itemsize / rates.search + (operands + digits) / at(rates.expansion, g.rank)
     if not g.is_direct:
         results = m * n * itemsize * (2 if problem.accumulate else 1)
         passes += blocks * (g.product_bytes + results) / at(rates.recomposition, g.rank)
-    size = (problem.m * problem.k * problem.n) ** (1 / 3)
+    p = whole or problem
+    size = (p.m * p.k * p.n) ** (1 / 3)
     seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
-    return seconds * 1e3 + (blocks * (6 if g.is_direct else 7) * rates.launch + device.call) * 1e-3
+    launches = 3 + down + blocks * (2 if g.is_direct else 3)
+    return seconds * 1e3 + (launches * rates.launch + device.call) * 1e-3
 
 
 def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate | None:

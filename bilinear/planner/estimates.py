@@ -84,7 +84,7 @@ def estimate(sheet: DataSheet, measured: Device) -> Device:
         estimate=sheet.source,
     )
     scaled = ((dtype, rates) for dtype, rates in measured.thin if dtype in thin)
-    return replace(described, thin=tuple((dtype, _thin(rates, thin[dtype], clock)) for dtype, rates in scaled))
+    return replace(described, thin=tuple((dtype, _thin(rates, thin[dtype], own["float64"], clock)) for dtype, rates in scaled))
 
 
 def _rates(rates: ElementRates, dtype: str, peaks: dict[str, float], memory: float, shared: int) -> ElementRates:
@@ -106,8 +106,8 @@ def tile_bytes(tile: ProductTile, dtype: str) -> int:
     return tile.stages * tile.slice_elements(ELEMENTS[dtype].lanes) * ELEMENTS[dtype].bytes
 
 
-def _thin(rates: ThinRates, peak: float, clock: float) -> ThinRates:
-    return replace(rates, pipes=rates.pipes * peak, copies=rates.copies * clock)
+def _thin(rates: ThinRates, peak: float, units: float, clock: float) -> ThinRates:
+    return replace(rates, pipes=rates.pipes * peak, units=rates.units * units, copies=rates.copies * clock)
 
 
 def _scaled(table: Table, factor: float) -> Table:

@@ -178,12 +178,6 @@ def _halved(rows: int, most: int) -> _Tree:
     return _halved(first, most), _halved(rows - first, most)
 
 
-def triangle_tiles(panels: int, cluster: int) -> int:
-    """Tiles at and below the diagonal of a square of `panels` x `panels`, where clusters that cross it take whole rows of tiles."""
-    rows = -(-panels // cluster)
-    return cluster * cluster * (rows * (rows + 1) // 2)
-
-
 def _half(rows: int) -> int:
     """Half of some rows, rounded up to the alignment where that is little."""
     half = -(-rows // 2)

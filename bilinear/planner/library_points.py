@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, log2
+from math import log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from bilinear.planner.plan import CUBLAS, CUBLASLT
@@ -16,7 +16,9 @@ if TYPE_CHECKING:  # which imports NumPy
 ORDERS = ("NN", "NT", "TN", "TT")
 """Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
 NEAREST, NEAR = 6, 0.05
-"""This many points count for a shape, each with the weight 1 / (distance + `NEAR`)."""
+"""This many points say which call is faster, each with the weight 1 / (distance + `NEAR`)."""
+FITTED, FLAT = 30, 0.3
+"""To the times of this many, with these weights, a plane is fitted in the logarithms of the extents; `FLAT` keeps its slopes small."""
 ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 1.0, 0.4, 4.0
 """What is added to the distance for an operand in another order, for lines that are multiples of 16 bytes in one shape only, and for
 another kernel."""
@@ -61,25 +63,34 @@ class LibraryPoints:
         return hash(len(self.m))
 
     def times(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None = None) -> dict[str, float]:
-        """How many times as long as the device's least each call is likely to take; `lanes` are the elements in 16 bytes."""
-        near, weights = self._near(order, shape, lanes, kernels)
-        logs = self._columns.logs
-        return {CUBLAS: exp(weights @ logs[0][near]), CUBLASLT: exp(weights @ logs[1][near])}
+        """How many times as long as the device's least each call is likely to take; `lanes` are the elements in 16 bytes.
+
+        With the `kernels` that cublasLt proposes the errors are half as large. None is beyond the times of the points that count.
+        """
+        import numpy as np
+
+        near, weights = self._near(order, shape, lanes, kernels, FITTED)
+        own = self._columns
+        offsets = np.stack([np.ones(len(near)), *(column[near] - log2(extent) for column, extent in zip(own.extents, shape, strict=True))])
+        logs = np.stack([column[near] for column in own.logs], axis=1)
+        weighted = offsets * weights
+        plane = np.linalg.solve(weighted @ offsets.T + np.diag([0.0, *[FLAT / len(near)] * 3]), weighted @ logs)
+        return dict(zip((CUBLAS, CUBLASLT), np.exp(plane[0].clip(logs.min(0), logs.max(0))).tolist(), strict=True))
 
     def faster(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None) -> str | None:
         """The call that is likely to be faster, of a product for which cublasLt proposes these kernels.
 
         None if points where nothing is known of the difference, because both times are the same there, have half of the weight.
         """
-        near, weights = self._near(order, shape, lanes, kernels)
+        near, weights = self._near(order, shape, lanes, kernels, NEAREST)
         cublas, cublaslt = self._columns.logs
         apart = (cublaslt[near] - cublas[near]).clip(-MOST_APART, MOST_APART)
         if weights[apart == 0].sum() >= 0.5:
             return None
         return CUBLASLT if weights @ apart < 0 else CUBLAS
 
-    def _near(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None) -> tuple[Array, Array]:
-        """The nearest points, and their weights, which add up to 1."""
+    def _near(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None, count: int) -> tuple[Array, Array]:
+        """The `count` nearest points, and their weights, which add up to 1."""
         own = self._columns
         distances = sum((column - log2(extent)) ** 2 for column, extent in zip(own.extents, shape, strict=True))
         for is_transposed, letter in zip(own.orders, order, strict=True):
@@ -88,7 +99,7 @@ class LibraryPoints:
             distances = distances + ANOTHER_ALIGNMENT * ((column % lanes == 0) != (line % lanes == 0))
         for column, kernel in zip(own.proposed, kernels or (), strict=False):
             distances = distances + ANOTHER_KERNEL * (column != (self.kernels.index(kernel) if kernel in self.kernels else -1))
-        near = distances.argsort(kind="stable")[:NEAREST]
+        near = distances.argsort(kind="stable")[:count]
         weights = 1 / (distances[near] + NEAR)
         return near, weights / weights.sum()
 

@@ -34,7 +34,7 @@ def add(file: str) -> tuple[str, Path]:
     if Path(file).is_dir():
         raise fail("E576", f"{file!r} is a folder, and one algorithm is added at a time", "name a .bl file in it")
     if not is_file_name(file):
-        raise fail("E576", f"{file!r} is no .bl file", "`bilinear import` writes one from a published table")
+        raise fail("E576", f"{file!r} is not a .bl file", "`bilinear import` writes one from a published table")
     forget_changed_files()
     (path,) = full_names((file,))
     name, text = _written(path)

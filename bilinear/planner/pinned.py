@@ -9,6 +9,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.rounding import ROUNDINGS
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
 from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import Weighing, hashes_of
@@ -21,6 +22,7 @@ from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.residues import RESIDUES, residue_candidate, residues_for
+from bilinear.planner.rounded import rounded_candidate
 from bilinear.planner.ways import Way, algorithm_named, authored, forget_changed_files, full_names, require_sound
 from bilinear.resources import implementation_sha256
 
@@ -43,7 +45,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     known = own() | shipped()
     unknown = [name for name in levels if not is_file_name(name) and name not in known]
     if unknown or not (levels or products):
-        what = f"{unknown[0]!r} is no shipped algorithm, and none of your own" if unknown else "no level is named"
+        what = f"{unknown[0]!r} is neither a shipped algorithm nor one of your own" if unknown else "no level is named"
         if unknown and Path(unknown[0]).is_dir():
             what = f"{unknown[0]!r} is a folder, and a level is one algorithm"
             raise fail("E543", what, "name a file in it; after `bilinear add FILE.bl`, `auto` weighs it, too")
@@ -58,7 +60,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
     require_sound(levels, problem.dtype)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)
-    way, weighed = Way(levels, problem.inputs if writes else "preserve"), Weighing(problem, device, explain=True)
+    way, weighed = Way(levels, problem.inputs if writes else "preserve"), Weighing(problem, device, explain=True, named=True)
     found = weighed.figures(way)
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
@@ -70,7 +72,7 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
 
 
 def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
-    weighed = Weighing(problem, device, explain=True)
+    weighed = Weighing(problem, device, explain=True, named=True)
     found, library = weighed.judged(_digits_named(problem, device, levels, products, weighed.budget)), weighed.library()
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
@@ -85,7 +87,10 @@ def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], pro
         return loaded_candidate(problem, device, levels, products)
     if products == RESIDUES or products in RESIDUE_TILES:
         return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products, budget)
-    raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join((*FLOAT_TILES, RESIDUES, *RESIDUE_TILES))}")
+    if products in ROUNDINGS:
+        return rounded_candidate(problem, device, levels, products)
+    known = (*FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS)
+    raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join(known)}")
 
 
 def _pinned_complex(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 from itertools import groupby
+from typing import TYPE_CHECKING
 
-from bilinear.ir.tile import LOADING_TILES, USUAL
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES, USUAL
 from bilinear.planner.problem import Problem
 from bilinear.version import __version__
+
+if TYPE_CHECKING:
+    from bilinear.ir.matrix import Factor, Layout
 
 SHOWN = 4
 """The number of candidates that the text of a plan shows."""
@@ -20,7 +24,9 @@ LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
 THIN = "thin"
 """The name of our own kernel for thin products, which runs without a schedule."""
 DIGITS = "digits"
-"""The name of products of float16 digits, which run without a schedule, too."""
+"""The name of products of digits, which run without a schedule, too."""
+ROUNDED = "rounded"
+"""The name of products of numbers that are rounded to fewer bits first: also without a schedule."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,13 @@ class Panel:
     levels: tuple[str, ...]
     inputs: str
     tile: str
+    cut: tuple[int, int] = (1, 1)
+    lent: str = ""
+
+    @property
+    def is_digits(self) -> bool:
+        """True for products of digits, false for a schedule."""
+        return self.tile in FLOAT_TILES or self.tile in RESIDUE_TILES
 
 
 @dataclass(frozen=True)
@@ -41,14 +54,15 @@ class Candidate:
     (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
     With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
     the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits,
-    and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace.
+    and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `rounded` are products
+    of numbers rounded to the type that `tile` names. Digits of A and of B and products, where `lent` names them by A, B and P, lie in C.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
     `why` the reason why it was chosen or rejected; `tile` the name of its products' tile.
 
     With a `rest`, these fields describe the first rows of C (columns if C is column-major). The parts of the rest compute the others, one
-    after the other, and the part of C that is not yet computed holds the temporaries.
+    after the other, and the part of C that is not yet computed holds the temporaries, or the digits.
     """
 
     levels: tuple[str, ...]
@@ -63,6 +77,7 @@ class Candidate:
     rest: tuple[Panel, ...] = ()
     parts_of_sums: int = 1
     cut: tuple[int, int] = (1, 1)
+    lent: str = ""
 
     def __str__(self) -> str:
         ms = "no time is known" if self.ms is None else f"{self.ms:.3f} ms"
@@ -72,9 +87,11 @@ class Candidate:
     def name(self) -> str:
         """A readable name of the candidate."""
         if self.is_digits:
-            return Digits(self.levels, self.tile, self.cut).name
+            return Digits(self.levels, self.tile, self.cut, rest=self.rest).name
         if self.levels:
             return "; ".join(name_of(part.levels) for part in self.parts)
+        if self.is_rounded:
+            return self.tile
         return self.strategy if self.parts_of_sums == 1 else f"{self.strategy}, sums in {self.parts_of_sums} parts"
 
     @property
@@ -108,9 +125,14 @@ class Candidate:
         return self.strategy == DIGITS
 
     @property
+    def is_rounded(self) -> bool:
+        """True for products of numbers rounded to fewer bits."""
+        return self.strategy == ROUNDED
+
+    @property
     def holds_scales_alone(self) -> bool:
         """True if the workspace holds the scales of rows and columns, and nothing else: that is allowed where no workspace is."""
-        return self.is_digits and self.tile in LOADING_TILES
+        return self.is_digits and self.parts[-1].tile in LOADING_TILES
 
 
 LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
@@ -130,35 +152,53 @@ class Thin:
 class Digits:
     """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C.
 
-    `conjugated` names the complex operands whose conjugates are multiplied.
+    `conjugated` names the complex operands whose conjugates are multiplied. With a `rest`, all this describes the first rows of C (columns
+    if `by_columns`, where C is column-major). What `lent` names, digits of A and of B and products by A, B and P, lies in the rows that the
+    parts of the rest compute afterwards, and so do scales.
     """
 
     levels: tuple[str, ...]
     tile: str
     cut: tuple[int, int] = (1, 1)
     conjugated: str = ""
+    rest: tuple[Panel, ...] = ()
+    by_columns: bool = False
+    lent: str = ""
 
     @property
     def holds_scales_alone(self) -> bool:
         """True if the workspace holds the scales of rows and columns, and nothing else."""
-        return self.tile in LOADING_TILES
+        return (self.rest[-1] if self.rest else self).tile in LOADING_TILES
 
     @property
     def name(self) -> str:
         """A readable name."""
+        if self.rest:
+            names = dict.fromkeys(_digits_name(x.levels, x.tile) for x in (Panel(0, self.levels, "", self.tile), *self.rest))
+            return f"{'; '.join(names)}, C in {1 + len(self.rest)} parts"
         blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
-        return (f"{name_of(self.levels)} on {self.tile}" if self.levels else self.tile) + blocks
+        return _digits_name(self.levels, self.tile) + blocks
+
+    def suits(self, out: Layout, beta: Factor) -> bool:
+        """Whether C can be computed in a matrix of this layout. Parts keep digits in C, so it is overwritten, and lies as was planned."""
+        return not self.rest or bool(beta == 0 and not out.has_gaps and out.is_by_column == self.by_columns)
 
 
-Direct = Thin | Digits
+@dataclass(frozen=True)
+class Rounded:
+    """How a product of rounded numbers runs: the name of their type."""
+
+    name: str
+
+
+Direct = Thin | Digits | Rounded
 """What multiplies matrices as they lie, by our kernels, without a schedule."""
 
 
 def own_name(direct: str | Direct) -> str:
     """What runs, in words."""
-    if isinstance(direct, str):
-        return "the library's multiply"
-    return "product of digits" if isinstance(direct, Digits) else "kernel for thin products"
+    names = {Digits: "product of digits", Rounded: "product of rounded numbers", Thin: "kernel for thin products"}
+    return "the library's multiply" if isinstance(direct, str) else names[type(direct)]
 
 
 @dataclass(frozen=True)
@@ -208,7 +248,11 @@ class Plan:
         """What multiplies without a schedule: one of `LIBRARIES`, the kernel for thin products, or digits. None if a schedule runs."""
         chosen = self.chosen
         if chosen.is_digits:
-            return Digits(chosen.levels, chosen.tile, chosen.cut)
+            return Digits(
+                chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns="C" in self.problem.column_major, lent=chosen.lent
+            )
+        if chosen.is_rounded:
+            return Rounded(chosen.tile)
         if chosen.is_thin:
             return Thin(chosen.tile, chosen.parts_of_sums, self.problem.n > self.problem.m)
         return chosen.strategy if chosen.is_library else None
@@ -216,6 +260,8 @@ class Plan:
 
 def table_html(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table as a notebook shows it."""
+    from html import escape  # imported late: a plan is seldom shown so
+
     top, *body = ("".join(f"<td>{escape(cell)}</td>" for cell in row) for row in (header, *rows))
     lines = "".join(f"<tr>{row}</tr>" for row in body)
     return f"<table><caption>{escape(title)}</caption><thead><tr>{top.replace('td>', 'th>')}</tr></thead><tbody>{lines}</tbody></table>"
@@ -228,6 +274,12 @@ def name_of(levels: tuple[str, ...]) -> str:
         (name, count) = runs[0]
         return f"{name}, {count} level{'s' * (count > 1)}"
     return ", then ".join(name if count == 1 else f"{count} x {name}" for name, count in runs) or LIBRARY
+
+
+def _digits_name(levels: tuple[str, ...], tile: str) -> str:
+    if tile not in FLOAT_TILES and tile not in RESIDUE_TILES:
+        return name_of(levels)
+    return f"{name_of(levels)} on {tile}" if levels else tile
 
 
 def pareto_front(plan: Plan) -> tuple[Candidate, ...]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
+from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.tile import LOADING_TILES, THIN_TILES, TILES, USUAL
+from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
-from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, THIN, Candidate, Panel, Plan
+from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, ROUNDED, THIN, Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import forget_changed_files, hashes
 from bilinear.reading import read_bounded
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 Record = TypeVar("Record", bound="DataclassInstance")
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
-FORMAT = "bilinear-plan/9"
+FORMAT = "bilinear-plan/10"
+LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
+"""To what a part of C that is computed later may lend memory."""
 
 
 def plan_json(plan: Plan) -> str:
@@ -96,22 +100,22 @@ def plan_from_json(text: str, document: str) -> Plan:
     except BilinearError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise fail("E545", f"{document} is no plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
+        raise fail("E545", f"{document} is not a plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
     check_same(plan, document)
     return plan
 
 
-class _Part(TypedDict):
+class _Panel(TypedDict):
     levels: list[str]
-
-
-class _Whole(_Part):
-    rest: list[_Part]
     cut: list[int]
 
 
+class _Whole(_Panel):
+    rest: list[_Panel]
+
+
 def _candidate(value: _Whole) -> Candidate:
-    rest = tuple(_record(Panel, {**part, "levels": tuple(part["levels"])}) for part in value["rest"])
+    rest = tuple(_record(Panel, {**part, "levels": tuple(part["levels"]), "cut": tuple(part["cut"])}) for part in value["rest"])
     return _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest, "cut": tuple(value["cut"])})
 
 
@@ -128,8 +132,8 @@ def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
     for candidate in plan.candidates:
-        _check_fields(candidate, _tiles_of(candidate, (ELEMENTS | MULTIPLIED)[p.dtype].name))
-    if chosen.ms is None and not chosen.is_digits and p.dtype not in HALVES:
+        _check_fields(candidate, _tiles_of(candidate, p.dtype))
+    if chosen.ms is None and not chosen.is_digits and not chosen.is_rounded and p.dtype not in HALVES:
         raise ValueError("its first candidate has no time")
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
         raise ValueError("a field has the wrong type")
@@ -138,9 +142,11 @@ def _check(plan: Plan) -> None:
             raise ValueError("its promise of the inputs is not the problem's")
         if part is not chosen.parts[-1] and part.inputs != "preserve":
             raise ValueError("a part that is not the last one writes the inputs")
-        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN, DIGITS):
+        if chosen.is_digits and chosen.rest and not part.is_digits and part is not chosen.rest[-1]:
+            raise ValueError("its first candidate makes no sense")
+        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN, DIGITS, ROUNDED):
             raise ValueError(f"there is no library {chosen.strategy!r}")
-        if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels):
+        if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels and not part.is_digits):
             raise ValueError("its first candidate makes no sense")
     if len(plan.sha256) != len(chosen.all_levels) or not all(map(is_level_name, chosen.all_levels)):
         raise ValueError("its first candidate makes no sense")
@@ -153,10 +159,13 @@ def _check(plan: Plan) -> None:
 
 def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
     if candidate.is_digits:
-        return products_of(dtype) if not candidate.rest else ()
+        return (*products_of(dtype), *TILES[dtype]) if candidate.rest else products_of(dtype)
+    if candidate.is_rounded:
+        return tuple(ROUNDINGS) if dtype == FLOAT32.name and not candidate.levels and not candidate.rest else ()
     if dtype in HALVES:
         return CUBLAS, USUAL
-    return THIN_TILES[dtype] if candidate.is_thin else TILES[dtype]
+    own = MULTIPLIED[dtype].name
+    return THIN_TILES[own] if candidate.is_thin else TILES[own]
 
 
 def is_level_name(name: str) -> bool:
@@ -173,12 +182,17 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
         raise ValueError("a field of a candidate has the wrong type")
     if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.levels if c.is_thin else c.parts_of_sums > 1):
         raise ValueError("its parts of sums make no sense")
-    if len(c.cut) != 2 or not all(type(x) is int and 0 < x < MOST_COUNT for x in c.cut) or (c.cut != (1, 1) and not c.is_digits):
-        raise ValueError("its blocks make no sense")
-    if c.holds_scales_alone and (c.levels or c.cut != (1, 1)):
-        raise ValueError(f"{c.tile} have no levels above them, and no blocks")
+    for part in c.parts:
+        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_COUNT for x in part.cut):
+            raise ValueError("its blocks make no sense")
+        if part.cut != (1, 1) and not part.is_digits:
+            raise ValueError("its blocks make no sense")
+        if part.lent not in LENT or (part.lent and (not part.is_digits or not c.rest or part is c.parts[-1])):
+            raise ValueError("what C lends memory to makes no sense")
+        if part.tile in LOADING_TILES and (part.levels or part.cut != (1, 1)):
+            raise ValueError(f"{part.tile} have no levels above them, and no blocks")
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
-        raise ValueError("a time or an error is no such number")
+        raise ValueError("a time or an error is not such a number")
     for tile in (part.tile for part in c.parts):
         if type(tile) is not str or tile not in tiles:
             raise ValueError(f"there is no tile {tile!r}")

@@ -8,18 +8,27 @@ Extents = tuple[int, int, int]
 """(m, k, n) of a multiply, in elements."""
 
 
+NEVER = 2**31
+"""A least extent that no matrix on one GPU reaches."""
+
+
 @dataclass(frozen=True)
 class Policy:
-    """What the planner weighs on a device, and what it takes to be chosen. The defaults are those of a device that nobody has fitted.
+    """What the planner weighs on a device, and what it takes to be chosen. The defaults are for a device that nobody has fitted.
 
-    The library's multiply runs unless a plan is predicted to save more than the part `least_gain` of its time: the model is no more exact;
-    `least_gain_plain` for the product kernel with sums whole or in parts, which does what the library does, and is seldom so much faster;
-    `least_gain_thin` for the kernel for thin products, whose times and the library's are known less well;
-    `least_gain_digits` for products of digits.
+    The library's multiply runs unless a plan is predicted to save more than the part `least_gain` of its time, because the model is no
+    more exact. Other limits hold for some plans: `least_gain_plain` for the product kernel without a scheme, which does what the library
+    does and is seldom much faster; `least_gain_thin` for the kernel for thin products, whose times are known less well, and which must also
+    save `least_saved_thin` microseconds, because the library's shortest times are not known; `least_gain_digits` for products of digits;
+    `least_gain_complex` for three real products, because the cost of reading and writing every second element is not measured.
 
-    Plans with a block of fewer than `least_block` rows or columns are not weighed. `least_plain_block` has other limits for plain ones of
-    some element types, whose operands are one matrix each with rows that begin at multiples of 16 bytes. Plans that are timed before
-    they are chosen may have blocks down to `least_timed_block`, plain ones of any size from a sum of `least_timed_inner` terms on.
+    The planner does not weigh plans with a block of fewer than `least_block` rows or columns. For plain plans whose operands are one
+    matrix each, with rows that begin at multiples of 16 bytes, `least_plain_block` has other limits by element type. Plans that are timed
+    before they are chosen may have blocks down to `least_timed_block`, plain ones of any size if sums have `least_timed_inner` terms.
+    Products of digits that are computed in parts to save workspace have parts of at least `least_digit_block` rows and columns.
+
+    `auto` leaves products to the library if an extent is below `least_complex` for complex numbers, `least_integers` for integers, and
+    `least_halves` for numbers of 16 bits.
 
     More than `many_products` products take seconds to prove and to compile: they are weighed where a multiply takes `long_ms`
     milliseconds. Operands and workspace may fill the part `memory_share` of the device's memory where no budget is given.
@@ -28,11 +37,17 @@ class Policy:
     least_gain: float = 0.04
     least_gain_plain: float = 0.08
     least_gain_thin: float = 0.15
+    least_saved_thin: float = 3.0
     least_gain_digits: float = 0.05
+    least_gain_complex: float = 0.25
     least_block: int = 512
     least_plain_block: tuple[tuple[str, Extents], ...] = (("float32", (17, 64, 17)),)
     least_timed_block: int = 128
     least_timed_inner: int = 16
+    least_digit_block: int = 1024
+    least_complex: int = 1024
+    least_integers: int = 2048
+    least_halves: int = NEVER
     many_products: int = 1_000
     long_ms: float = 100.0
     memory_share: float = 0.9

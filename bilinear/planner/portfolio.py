@@ -23,7 +23,7 @@ Levels = tuple[str, ...]
 @dataclass(frozen=True)
 class Portfolio:
     """The ways by what they need: `expand` a workspace, `recurse` a C that is overwritten, `in_place` operands that may be written.
-    `digits` are the levels above products of digits.
+    `digits` are the levels above products of digits, `pairs` more of them above pairs of float16 digits.
 
     `first`, `last` and `last_in_place` are those of a C in parts (see `borrow`). Ways of more than `most_products` products are left out.
     `cpu` are the ways for arrays in the host's memory. `plain` are the algorithms that do the arithmetic of the library's multiply.
@@ -35,6 +35,7 @@ class Portfolio:
     recurse: tuple[Levels, ...]
     in_place: tuple[Levels, ...]
     digits: tuple[Levels, ...]
+    pairs: tuple[Levels, ...]
     first: tuple[Levels, ...]
     last: tuple[Levels, ...]
     last_in_place: tuple[Levels, ...]
@@ -51,7 +52,8 @@ def portfolio() -> Portfolio:
     text = FILE.read_bytes()
     facts = shipped_portfolio(hashlib.sha256(text).hexdigest()) or parsed(text)
     borrow = facts["borrow"]
-    named = facts["expand"], facts["recurse"], facts["in_place"], facts["digits"], *(borrow[part] for part in PARTS), facts["cpu"]
+    kinds = facts["expand"], facts["recurse"], facts["in_place"], facts["digits"], facts["pairs"]
+    named = *kinds, *(borrow[part] for part in PARTS), facts["cpu"]
     return Portfolio(facts["most_products"], frozenset(facts["plain"]), *(tuple(map(levels_of, texts)) for texts in named))
 
 

@@ -11,6 +11,8 @@ from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
 CLASSES = {"classical": 1.0, "twice": 2.0}
 """The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
+USUAL_LIMIT = 8.0
+"""The most that it may be where no accuracy is asked for, and no algorithm is named."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Problem:
             raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(known)}")
         require_inputs(self.inputs)
         if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
-            raise fail("E543", f"workspace={self.workspace!r} is no number of bytes", "give an integer of at least 0")
+            raise fail("E543", f"workspace={self.workspace!r} is not a number of bytes", "give an integer of at least 0")
         require_accuracy(self.accuracy)
 
 
@@ -67,7 +69,7 @@ def require_accuracy(accuracy: float | str | None) -> None:
     if isinstance(accuracy, int | float) and not isinstance(accuracy, bool) and 0 < accuracy < inf:
         return
     hint = f"give the largest error, such as 1e-9, or {' or '.join(CLASSES)}"
-    raise fail("E543", f"accuracy={accuracy!r} is no positive number and no class of accuracy", hint)
+    raise fail("E543", f"accuracy={accuracy!r} is neither a positive number nor a class of accuracy", hint)
 
 
 def require_inputs(inputs: str) -> None:

@@ -7,14 +7,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
+from math import inf
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from bilinear.ir.schedule import Schedule, Space
 from bilinear.planner.model import LinearWork, Part, ProductWork, Profile, Work
-from bilinear.planner.ways import Way, follows_from_names, hashes, lowered, strategies
+from bilinear.planner.ways import Way, algorithm_named, follows_from_names, hashes, lowered, strategies
 from bilinear.reading import read_bounded
 from bilinear.resources import algorithms_folder, implementation_sha256, own_folder
+
+if TYPE_CHECKING:
+    from bilinear.ir.scheme import Scheme
 
 TABLE = Path(__file__).with_name("profiles.json")
 
@@ -28,10 +32,13 @@ class PortfolioFacts(TypedDict):
     recurse: list[str]
     in_place: list[str]
     digits: list[str]
+    pairs: list[str]
     cpu: list[str]
     borrow: dict[str, list[str]]
 
 
+Growth = tuple[float, float]
+"""By how much block schemes amplify the variance of the error by norm of their products, and how many roundings of sums they add to it."""
 WorkEntry = dict[str, int] | list[tuple[str, int, int, int]]
 """The JSON form of a stage's work: a list of parts for a linear stage, a record for a product stage."""
 
@@ -45,6 +52,7 @@ class OutlineEntry(TypedDict):
     scans: bool
     works: list[WorkEntry]
     workspaces: list[tuple[str, str, int, int, int]]
+    growth: Growth
 
 
 class OwnRecord(TypedDict):
@@ -59,7 +67,7 @@ class OwnRecord(TypedDict):
 class Outline:
     """The schedule of some levels as planning sees it: its counts, its workspaces, and the stages in which each is alive.
 
-    `strategies` says how each level runs; `sha256` holds the hashes of each level's scheme and schedule.
+    `strategies` says how each level runs; `sha256` holds the hashes of each level's scheme and schedule; `growth` is that of its errors.
     """
 
     strategies: tuple[str, ...]
@@ -67,6 +75,7 @@ class Outline:
     profile: Profile
     workspaces: tuple[Space, ...]
     alive: tuple[int, ...]
+    growth: Growth
 
     @cached_property
     def products(self) -> int:
@@ -101,7 +110,21 @@ def outline_of(way: Way) -> Outline:
     schedule, profile = lowered(way)
     alive = lifetimes(schedule)
     bits = tuple(alive[space.name] for space in schedule.workspaces)
-    return Outline(strategies(way), hashes(way.levels), profile, schedule.workspaces, bits)
+    growth = growth_of([algorithm_named(name).scheme for name in way.levels])
+    return Outline(strategies(way), hashes(way.levels), profile, schedule.workspaces, bits, growth)
+
+
+def growth_of(schemes: Sequence[Scheme]) -> Growth:
+    """The growth of errors by these schemes, the outermost level first; infinite for approximate ones, which no plan runs."""
+    from bilinear.analysis.digit_bounds import norm_growth, roundings
+
+    if any(scheme.ring.is_approximate for scheme in schemes):
+        return inf, 0.0
+    amplified, rounded = 1.0, 0.0
+    for scheme in reversed(schemes):
+        every = norm_growth(scheme) ** 2
+        amplified, rounded = every * amplified, every * (rounded + roundings(scheme))
+    return amplified, rounded
 
 
 def table_text(ways: Iterable[Way], portfolio: Mapping[str, object] | None = None) -> str:
@@ -187,6 +210,7 @@ def entry_of(x: Outline) -> OutlineEntry:
         "grid": (p.m, p.k, p.n),
         "scans": p.scans,
         "works": [_work_entry(work) for work in p.works],
+        "growth": x.growth,
         "workspaces": [(s.name, s.shape, s.rows, s.columns, alive) for s, alive in zip(x.workspaces, x.alive, strict=True)],
     }
 
@@ -207,4 +231,5 @@ def _outline(entry: OutlineEntry) -> Outline:
         Profile(m, k, n, works, entry["scans"]),
         tuple(Space(name, shape, rows, columns) for name, shape, rows, columns, _ in spaces),
         tuple(alive for *_, alive in spaces),
+        (entry["growth"][0], entry["growth"][1]),
     )

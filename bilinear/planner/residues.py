@@ -47,8 +47,9 @@ def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
 
     element, inner = MULTIPLIED[dtype], 2 * k if dtype in COMPLEX else k  # products of both parts are in one sum
     limit = CLASSES[accuracy] * probable_classical(k, element.roundoffs[1]) if isinstance(accuracy, str) else accuracy
-    counts = [tile.count for tile in RESIDUE_TILES.values() if tile.of is element]
-    return moduli_for(element, inner, limit, probable=isinstance(accuracy, str), counts=counts).name
+    is_complex = dtype in COMPLEX
+    counts = [tile.count for tile in RESIDUE_TILES.values() if tile.of is element and tile.gaussian == is_complex]
+    return moduli_for(element, inner, limit, probable=isinstance(accuracy, str), counts=counts, gaussian=is_complex).name
 
 
 def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str, budget: int) -> Candidate:
@@ -57,12 +58,14 @@ def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
     from bilinear.analysis.residue_bounds import room_of
-    from bilinear.ir.digits import residues_of
+    from bilinear.ir.digits import representation_of
 
     tile = RESIDUE_TILES[name]
-    if tile.of.name != problem.dtype:
-        raise fail("E543", f"{name} stand for {tile.of}, not for {problem.dtype}", "take `residues`, which are of the problem's type")
-    room_of(residues_of(tile.of, tile.count), problem.k)
+    representation = representation_of(tile)
+    if representation.numbers != problem.dtype:
+        what = f"{name} stand for {representation.numbers}, not for {problem.dtype}"
+        raise fail("E543", what, "take `residues`, which are of the problem's type")
+    room_of(representation, problem.k)
     require_residues(scheme_of(levels), tile)
     return fitted(problem, device, levels, name, budget)
 
@@ -87,18 +90,18 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
 def require_residues(scheme: Products, tile: ResidueTile) -> None:
     """Refuse a scheme whose sums of blocks cannot be formed of residues exactly.
 
-    Raises `BilinearError`: E591 if a coefficient is no integer, E592 if sums are larger than whole numbers of three limbs, or C has too
+    Raises `BilinearError`: E591 if a coefficient is not an integer, E592 if sums are larger than whole numbers of three limbs, or C has too
     many blocks.
     """
     from bilinear.analysis.headroom import headroom
-    from bilinear.ir.digits import residues_of
+    from bilinear.ir.digits import representation_of
     from bilinear.ir.residue_kernel import MOST_BITS
 
     if any(type(c) is not int for linear in (scheme.u, scheme.v, scheme.w) for row in linear.matrix for _, c in row):
-        raise fail("E591", f"{scheme.name} has coefficients that are no integers, and residues have only those", "take a scheme over Z")
+        raise fail("E591", f"{scheme.name} has coefficients that are not integers, and residues need integers", "take a scheme over Z")
     most = max(map(headroom, (scheme.u, scheme.v, scheme.w)))
-    bits = residues_of(tile.of, tile.count).norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
-    targets = len(scheme.w.outputs)
+    bits = representation_of(tile).norm_limit.bit_length() + max(headroom(scheme.u), headroom(scheme.v))
+    targets = len(scheme.w.outputs) * (1 + tile.gaussian)
     if targets > MOST_TARGETS or most > MOST_HEADROOM or bits > MOST_BITS:
         what = f"{scheme.name} has sums of up to {most} bits more than a block, and {targets} blocks of C"
         hint = f"{tile.name} take {MOST_HEADROOM} bits, integers of {MOST_BITS} bits, and {MOST_TARGETS} blocks: name fewer levels"

@@ -8,12 +8,15 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.tile import THIN_TILES, ThinTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinMmaTile
 from bilinear.planner.device import Device
+from bilinear.planner.library_points import Kernels, Shape
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
 from bilinear.planner.problem import Problem
 from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRates
 
+LEAST_DEPTH, LEAST_COLUMNS = 16, 16
+"""The least depth and columns of a tile on matrix units."""
 WAVES = (1, 2, 4)
 """Sums are split so that the units, each a tile and a part, fill the device this many times."""
 
@@ -31,11 +34,13 @@ class View:
     swaps: bool
     """Whether it is C^T = B^T A^T."""
 
-    def copies(self, tile: ThinTile, element: Element) -> int:
+    def copies(self, tile: AnyThinTile, element: Element) -> int:
         """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""
-        left = element.lanes if (self.k if self.left_along else self.m) % element.lanes == 0 else 1
+        keeps = isinstance(tile, ThinMmaTile) and tile.keeps
+        left = element.lanes if (keeps and self.left_along) or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
-        return tile.m * tile.k // left + tile.n * tile.k // right
+        m, n = (min(tile.m, self.m), min(tile.n, self.n)) if isinstance(tile, ThinMmaTile) else (tile.m, tile.n)
+        return m * tile.k // left + (0 if keeps else n * tile.k // right)
 
     def tears(self, element: Element) -> bool:
         """Whether a thread writes C element by element: it has no neighbours of C, or lines of C do not begin at multiples of 16 bytes."""
@@ -57,18 +62,26 @@ def is_thin(problem: Problem) -> bool:
     return min(problem.m, problem.k, problem.n) <= SHORT
 
 
-def thin_library(problem: Problem, device: Device) -> Candidate | None:
+def by_columns(problem: Problem) -> tuple[str, Shape]:
+    """The order of both operands, and m, n and k, of the product that BLAS computes, whose result lies by columns."""
+    p = problem
+    a, b, c = (name in p.column_major for name in "ABC")
+    if c:
+        return "".join("NT"[not by_column] for by_column in (a, b)), (p.m, p.n, p.k)
+    return "".join("NT"[by_column] for by_column in (b, a)), (p.n, p.m, p.k)
+
+
+def thin_library(problem: Problem, device: Device, kernels: Kernels | None = None) -> Candidate | None:
     """The library's multiply for a thin product by the points in the device's description; None if it has none.
 
-    The time is that of the call that is faster; the call itself is chosen when it is known which kernels cublasLt proposes.
+    The time is that of the call that is faster; it is known better with the kernels that cublasLt proposes. The call itself is chosen when
+    it first runs.
     """
     rates, p = device.thin_rates(problem.dtype), problem
     if rates is None or not is_thin(p):
         return None
-    a, b, c = (name in p.column_major for name in "ABC")
-    order = "".join("NT"[not by_column] for by_column in (a, b)) if c else "".join("NT"[by_column] for by_column in (b, a))
-    extents, element = (p.m, p.n, p.k) if c else (p.n, p.m, p.k), ELEMENTS[p.dtype]
-    times = rates.library.times(order, extents, element.lanes)
+    (order, extents), element = by_columns(p), ELEMENTS[p.dtype]
+    times = rates.library.times(order, extents, element.lanes, kernels)
     return Candidate((), "preserve", LIBRARY, min(times.values()) * rates.least_us(extents, element.bytes, device.bandwidth) * 1e-3, 0)
 
 
@@ -82,41 +95,55 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         tile = THIN_TILES[problem.dtype][own.name]
         if not suits(tile, view, element, device.shared):
             continue
-        for parts in _parts(tile, view, device.processors * _kernel(tile, view, element).resident_in(device.shared)):
+        for parts in _parts(tile, view, device.processors * resident_blocks(tile, view, element, device.shared)):
+            if not tile.holds(view.k, view.n, parts):
+                continue
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
             ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
             yield Candidate((), "preserve", THIN, ms, workspace, tile=tile.name, parts_of_sums=parts)
 
 
-def suits(tile: ThinTile, view: View, element: Element, shared: int = MOST_SHARED_BYTES) -> bool:
+def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SHARED_BYTES) -> bool:
     """Whether a tile can run a problem on a device with so much shared memory, and is not far too large or too small for it."""
     if not tile.admits(element.lanes, view.left_along, view.right_along):
         return False
+    if isinstance(tile, ThinMmaTile):
+        return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
         return False
     return _kernel(tile, view, element).shared_bytes <= shared
 
 
-def _kernel(tile: ThinTile, view: View, element: Element) -> ThinKernel:
+def _suits_units(tile: ThinMmaTile, view: View) -> bool:
+    """Whether a tile on matrix units is not far too large for a problem; instructions outside of the result are left out."""
+    is_deep = tile.k <= LEAST_DEPTH or tile.k < 4 * view.k
+    if tile.keeps:
+        return is_deep and (tile.n <= LEAST_COLUMNS or tile.n < 4 * view.n)
+    return is_deep and tile.m < 8 * view.m and min(view.n, LEAST_COLUMNS) <= tile.n < 4 * max(view.n, LEAST_COLUMNS)
+
+
+def _kernel(tile: AnyThinTile, view: View, element: Element) -> ThinKernel:
     """The kernel for matrices at any addresses."""
     return ThinKernel("", element, tile, view.left_along, view.right_along, view.by_rows, 1, 1)
 
 
-def _parts(tile: ThinTile, view: View, slots: int) -> Iterator[int]:
+def resident_blocks(tile: AnyThinTile, view: View, element: Element, shared: int) -> int:
+    """The blocks of threads that a multiprocessor holds at once, on a device with so much shared memory."""
+    return _kernel(tile, view, element).resident_in(shared)
+
+
+def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
     """In how many parts to split sums, each of whole slices of the tile, for a device that holds so many blocks of threads."""
     tiles = ceil(view.m / tile.m) * ceil(view.n / tile.n)
     wanted = [1]
     if view.k > LONG_SUM:
         wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
-    for parts in dict.fromkeys(wanted):
-        depth = ceil(ceil(view.k / parts) / tile.k) * tile.k
-        if ceil(view.k / depth) == parts:
-            yield parts
+    yield from dict.fromkeys(ceil(view.k / (ceil(ceil(view.k / parts) / tile.k) * tile.k)) for parts in wanted)
 
 
 def thin_seconds(
     own: ThinTileRates,
-    tile: ThinTile,
+    tile: AnyThinTile,
     view: View,
     parts: int,
     element: Element,
@@ -132,23 +159,33 @@ def thin_seconds(
     """
     m, k, n = view.m, view.k, view.n
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
-    units, resident = tiles_m * tiles_n * parts, _kernel(tile, view, element).resident_in(device.shared)
+    units, resident = tiles_m * tiles_n * parts, resident_blocks(tile, view, element, device.shared)
     slots = device.processors * resident
-    results = m * n * (rates.torn if view.tears(element) else 1) * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
+    on_units = isinstance(tile, ThinMmaTile)
+    torn = rates.torn if not on_units and view.tears(element) else 1
+    results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
-    again = (m * k * (tiles_n - 1) + k * n * (tiles_m - 1)) * element.bytes
+    right_again = 0 if isinstance(tile, ThinMmaTile) and tile.keeps else tiles_m - 1
+    again = (m * k * (tiles_n - 1) + k * n * right_again) * element.bytes
     along, across = (own.along, own.across) if k > LONG_SUM else (own.short_along, own.short_across)
     share = along if view.left_along else across
     beside = ceil(units / device.processors)
     idle = max(0.0, beside * device.processors / units - 1) if units >= device.processors else 0.0
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3) * (1 + rates.tail * idle)
-    pipes = rates.pipes * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a microsecond
-    slice_us = 2 * tile.m * tile.n * tile.k / pipes + view.copies(tile, element) / rates.copies
+    speed = (rates.units if on_units else rates.pipes) * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a us
+    slice_us = _operations(tile, view) / speed + view.copies(tile, element) / rates.copies
     waves = ceil(units / slots)
     busy = waves * slots / units if units > slots else max(1.0, device.processors / units)
     arithmetic = slice_us * slices * units / device.processors * busy
-    begins = waves if tile.k_threads > 1 else 1  # threads that share sums gather them before they begin the next unit
+    begins = waves if tile.gathers else 1  # threads that share sums gather them before they begin the next unit
     slowest = max(slice_us * min(resident, beside), rates.latency / (tile.stages - 1))
     block = waves * slices * slowest + (rates.latency + rates.gathering) * begins
     us = rates.launch + max(memory, arithmetic, block) + min(memory, arithmetic) / 4 + (rates.adding if parts > 1 else 0)
     return us * 1e-6
+
+
+def _operations(tile: AnyThinTile, view: View) -> int:
+    """Operations of a slice; matrix units multiply 16 rows, 8 columns and 8 terms at a time, and those outside are left out."""
+    if not isinstance(tile, ThinMmaTile):
+        return 2 * tile.m * tile.n * tile.k
+    return 2 * min(tile.m, ceil(view.m / 16) * 16) * min(tile.n, ceil(view.n / 8) * 8) * min(tile.k, ceil(view.k / 8) * 8)

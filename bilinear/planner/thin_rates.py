@@ -18,7 +18,7 @@ class ThinTileRates:
 
     `along` and `across` are the shares of the device's bandwidth at which it reads an A whose neighbours in memory are terms of one
     sum, or are not; with sums of at most `LONG_SUM` terms these are `short_along` and `short_across`. `arithmetic` is the share of the
-    multiply-add pipes' speed that it reaches.
+    speed of its multiply-add pipes, or matrix units, that it reaches.
     """
 
     name: str
@@ -33,16 +33,17 @@ class ThinTileRates:
 class ThinRates:
     """What a device does with thin products of one element type. Times are in microseconds.
 
-    `pipes` is the speed of the multiply-add pipes in TFLOP/s, `launch` what a call costs, `latency` the time until a slice that was asked
-    for has arrived, `gathering` and `adding` what it costs to add up sums that the threads of a block, and several blocks, have shared.
-    `again` is the rate of what is read once more, from the cache, relative to the device's bandwidth; `copies` are those to shared memory
-    that a multiprocessor starts in a microsecond; what is written element by element takes `torn` times as long; of the time that
-    multiprocessors with fewer blocks would idle, `tail` is the part that is lost.
+    `pipes` is the speed of the multiply-add pipes in TFLOP/s, `units` that of the matrix units for doubles, `launch` what a call costs,
+    `latency` the time until a slice that was asked for has arrived, `gathering` and `adding` what it costs to add up sums that the threads
+    of a block, and several blocks, have shared. `again` is the rate of what is read once more, from the cache, relative to the device's
+    bandwidth; `copies` are those to shared memory that a multiprocessor starts in a microsecond; what is written element by element takes
+    `torn` times as long; of the time that multiprocessors with fewer blocks would idle, `tail` is the part that is lost.
 
     `library` has the library's times at the measured points, as multiples of `least_us`.
     """
 
     pipes: float
+    units: float
     launch: float
     latency: float
     adding: float

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
-from bilinear.algebra.complex_products import NAME, four_products, three_products
+from bilinear.algebra.complex_products import four_products, three_products
 from bilinear.analysis.complex_bounds import PROBABLE, four_products_bound, three_products_bound
 from bilinear.ir.bilinear_map import BilinearAlgorithm
+from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.element import FLOAT64
 from bilinear.ir.linear import Form
 from bilinear.reporting.report_facts import PROVED
@@ -17,12 +18,8 @@ from bilinear.reporting.table import aligned
 from bilinear.verify.bilinear_map import prove_map
 
 FORMAT = "bilinear-complex/1"
-ALGORITHMS = {NAME: three_products, "complex4": four_products}
-"""The algorithms for complex numbers, by name."""
-SOURCES = {
-    NAME: "N. J. Higham, SIAM J. Matrix Anal. Appl. 13 (1992), 681-687: stability of three real matrix multiplications",
-    "complex4": "the definition",
-}
+BOUNDS = ((three_products, three_products_bound), (four_products, four_products_bound))
+"""The algorithms for complex numbers whose errors are bounded."""
 INNERS = (1024, 4096, 16384, 65536)
 """Errors are reported for sums of so many terms."""
 NOTES = (
@@ -72,22 +69,28 @@ class ComplexReport:
             ("source", self.source),
         )
         yield from (f"{self.algorithm}: {self.verdict}", "", *aligned([("", *fact) for fact in facts], header=None))
-        yield from ("", "products:", *(f"  {line}" for line in self.products), "", "errors:")
+        yield from ("", "products:", *(f"  {line}" for line in self.products), "")
+        if not self.errors:
+            yield "no bound of its errors is known"
+            return
+        yield "errors:"
         rows = [(e.inner, *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in self.errors]
         yield from (*aligned(rows, ("K", "real", "imaginary", "four products")), *NOTES)
 
 
-def complex_report(name: str) -> ComplexReport:
-    """The report of an algorithm of this name. Raises `BilinearError` (E350) if it does not multiply complex numbers."""
-    algorithm, u = ALGORITHMS[name](), FLOAT64.unit_roundoff
+def complex_report(found: ComplexAlgorithm) -> ComplexReport:
+    """The report of an algorithm for complex numbers. Raises `BilinearError` (E350) if it does not multiply them."""
+    algorithm, u = found.core, FLOAT64.unit_roundoff
     proof = prove_map(algorithm)
     proof.require()
-    bound = three_products_bound if name == NAME else four_products_bound
-    errors = tuple(PartErrors(k, *bound(k, u), four_products_bound(k, u).real) for k in INNERS)
+    bounds = (bound for make, bound in BOUNDS if make().tables == algorithm.tables)
+    errors = tuple(PartErrors(k, *bound(k, u), four_products_bound(k, u).real) for bound in bounds for k in INNERS)
     a, b, c = algorithm.target.sizes
     additions = algorithm.u.additions + algorithm.v.additions + algorithm.w.additions
     products = tuple(_products(algorithm))
-    return ComplexReport(name, PROVED, proof.title, proof.ring, algorithm.rank, additions, a * b * c, products, errors, SOURCES[name])
+    return ComplexReport(
+        found.name, PROVED, proof.title, proof.ring, algorithm.rank, additions, a * b * c, products, errors, found.citation
+    )
 
 
 def _products(algorithm: BilinearAlgorithm) -> Iterator[str]:

@@ -130,7 +130,7 @@ def digit_report(scheme: DigitScheme, levels: int = 1) -> tuple[DigitReport, Bil
         PROVED if proof.holds else REFUSED,
         scheme.format,
         representation.name,
-        str(representation.of),
+        representation.numbers,
         representation.digits,
         representation.moduli,
         proof.equations,
@@ -149,7 +149,7 @@ def _facts(proof: DigitProof) -> Iterator[tuple[str, str]]:
     scheme, r = proof.scheme, proof.scheme.representation
     yield "format", scheme.format
     yield "digits", f"{r.name}: {', '.join(r.claims)}"
-    yield "a number", f"{r.bytes} bytes in digits, {r.of.bytes} as {r.of}"
+    yield "a number", f"{r.bytes} bytes in digits, {r.of.bytes * (1 + r.gaussian)} as {r.numbers}"
     yield "cut", _cut(r)
     if scheme.above is not None:
         yield "blocks above", f"{_block(scheme.above.name, proof.above)}; sums are formed in {r.of}, before numbers are cut"
@@ -176,6 +176,8 @@ def _block(name: str, proof: SchemeProof | None) -> str:
 def _cut(r: Representation) -> str:
     if r.is_modular:
         nearest = "the nearest integer, ties to even" if r.rounded else "an integer, truncated"
+        if r.gaussian:
+            return f"both parts times 2^e as {nearest}; x + i y by the residues of x + r y and x - r y, r^2 = -1 modulo p, in int8"
         return f"x * 2^e as {nearest}, by its residues of least size, in int8"
     how = "rounded to nearest, ties to even" if r.rounded else "truncated"
     powers = ("", "lambda ", *(f"lambda^{i} " for i in range(2, r.count)))
@@ -206,7 +208,12 @@ def _remainder(proof: DigitProof) -> tuple[str, ...]:
 def _products(scheme: DigitScheme) -> Iterator[str]:
     core, (left, right) = scheme.core, digit_names(scheme.representation)
     if scheme.representation.is_modular:
-        moduli = ", ".join(scheme.representation.digits)
+        moduli = ", ".join(map(str, scheme.representation.moduli))
+        if scheme.representation.gaussian:
+            yield "P = (A.re + r A.im) * (B.re + r B.im), Q = (A.re - r A.im) * (B.re - r B.im) modulo each p, with r^2 = -1"
+            yield "C.re = sum of e_p (P + Q) / 2, C.im = sum of e_p (P - Q) / 2r modulo M, with e_p = 1 modulo p and 0 modulo the others,"
+            yield f"for p = {moduli}"
+            return
         yield f"C = sum of e_p (A.p * B.p) modulo M, with e_p = 1 modulo p and 0 modulo the others, for p = {moduli}"
         return
     u, v, (w,) = core.tables
@@ -226,7 +233,9 @@ def _errors(scheme: DigitScheme, levels: int) -> tuple[tuple[DigitErrors, ...], 
     told = ["always: max|C - AB| in units of max|A| * max|B|, for all data"]
     if rows[0].element is not None:
         told.append("of an element: in units of (|A||B|)[i,j], for all data, where no digit underflows")
-    told += ["probable: by norm, for independent centred data", f"classical: a multiply in {r.of}"]
+    told += ["probable: by norm, for independent centred data", f"classical: a multiply in {r.numbers}"]
+    if r.gaussian:
+        told.append("complex numbers: of each part, in units of the largest parts")
     if not r.is_modular:
         chunk = Summation().chunk
         told.append(f"products of first digits are added up in float32 every {chunk} terms, the others in the unit for all of K")
@@ -235,9 +244,10 @@ def _errors(scheme: DigitScheme, levels: int) -> tuple[tuple[DigitErrors, ...], 
 
 def _errors_at(scheme: DigitScheme, levels: int, inner: int) -> DigitErrors:
     u = scheme.representation.of.unit_roundoff
-    classical = classical_bound(inner, u) * u, probable_classical(inner, u)
+    terms = inner * (1 + scheme.representation.gaussian)  # a part of C is a sum of so many real products
+    classical = classical_bound(terms, u) * u, probable_classical(inner, u)
     if scheme.representation.is_modular:
-        return DigitErrors(inner, residue_block_bound(scheme, inner, levels), None, probable_residues(scheme, inner, levels), *classical)
+        return DigitErrors(inner, residue_block_bound(scheme, terms, levels), None, probable_residues(scheme, terms, levels), *classical)
     always = block_bound(scheme.above, levels, inner, lambda k: digit_bound(scheme, k).of_largest if k else 0.0)
     element = digit_bound(scheme, inner).relative if scheme.above is None else None
     return DigitErrors(inner, always, element, probable_digits(scheme, inner, levels=levels), *classical)

@@ -13,7 +13,8 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
+from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, require_levels
+from bilinear.lowering.proofs import proved, proved_schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.certificate import certificate_text
 from bilinear.reporting.report import Report, make_report, proof_report
@@ -94,7 +95,7 @@ def refusal(loaded: Loaded, error: BilinearError) -> Report:
 
 
 def _schedule_proof(loaded: Loaded, error: BilinearError) -> ScheduleProof | None:
-    """The schedule's proof; None if there is no schedule, or it is too large to be proved."""
+    """The schedule's proof; None if there is no schedule, or it is too large to prove."""
     if loaded.schedule is None or any(diagnostic.code == TOO_LARGE for diagnostic in error.diagnostics):
         return None
     try:

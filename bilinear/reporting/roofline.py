@@ -8,6 +8,7 @@ from dataclasses import asdict
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.roofline import Roofline
+from bilinear.planner.streaming import Streaming
 from bilinear.reporting.plans import bytes_text
 from bilinear.reporting.table import aligned
 
@@ -26,7 +27,18 @@ def roofline_table(r: Roofline) -> str:
     return "\n".join(aligned(rows, header=None))
 
 
-def explained_json(plan: Plan, r: Roofline) -> str:
+def streaming_table(s: Streaming) -> str:
+    """What the kernel for a thin product has under way, and what bounds it."""
+    rows = [
+        ("threshold", f"{s.threshold:.0f} columns", "above it arithmetic takes longer than reading A"),
+        ("under way", bytes_text(s.under_way), f"on a multiprocessor ({s.blocks} blocks); full bandwidth needs {bytes_text(s.needed)}"),
+        ("bound by", s.bound_by, f"what is under way can use {s.share:.0%} of the bandwidth (Little's law)"),
+    ]
+    return "\n".join(aligned(rows, header=None))
+
+
+def explained_json(plan: Plan, r: Roofline, s: Streaming | None = None) -> str:
     """A plan as JSON that can be loaded as one, with these figures beside it."""
     figures = {**asdict(r), "is_proved": r.is_proved, "factor": r.factor}
+    figures |= {} if s is None else {"streaming": asdict(s)}
     return json.dumps({**json.loads(plan_json(plan)), "roofline": figures}, indent=1) + "\n"

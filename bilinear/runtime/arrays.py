@@ -28,7 +28,7 @@ class Kind:
 
 
 class Kept:
-    """An operand that is no array and has a multiply of its own (`runtime/prepared.py`)."""
+    """An operand that is not an array and has a multiply of its own (`runtime/prepared.py`)."""
 
     def matmul(self, other: Array, out: Array = None, *, alpha: Factor = 1, beta: Factor = 0, workspace: Array = None) -> Array:
         """alpha * A * B + beta * out."""
@@ -53,6 +53,8 @@ def kind_of(*arrays: Array) -> Kind:
     if known is not None:
         return known
     given = [array for array in arrays if array is not None]
+    if any(type(array).__module__.startswith("cupyx.distributed") for array in given):
+        raise fail("E511", "an operand lies on several GPUs", "bilinear.distributed.matmul multiplies distributed arrays")
     gpu = {is_on_gpu(array) for array in given}
     if len(gpu) > 1:
         raise fail("E511", "the operands live on different devices", "move them to one device first")
@@ -101,7 +103,7 @@ def adopt_out(array: Array, kind: Kind) -> Array:
     if view is array or kind.on_gpu or view.size == 0:
         return view
     if isinstance(array, np.generic) or not np.may_share_memory(view, adopt(array, kind)):
-        raise TypeError(f"matmul: out of type {type(array).__name__} is no array whose memory can be written")
+        raise TypeError(f"matmul: out of type {type(array).__name__} is not an array whose memory can be written")
     return view
 
 

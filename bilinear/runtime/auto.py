@@ -21,6 +21,7 @@ from bilinear.planner.model import is_aligned
 from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
+from bilinear.planner.thin import is_thin
 from bilinear.planner.ways import follows_from_names
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import budget_and_buffer
@@ -72,7 +73,7 @@ def plan(
     products : str, optional
         What multiplies below them: "pairs" are two float16 digits of each float32, "pairs_on_load" the same, cut without
         workspace and below no level, "residues15" residues modulo 15 numbers, and "residues" those with the fewest moduli that keep the
-        accuracy, "classical" if none is given.
+        accuracy, "classical" if none is given. "tf32" and "bfloat16" are the library's products of numbers with 11 and 8 bits.
     accumulate : bool
         Plan for a beta other than 0.
 
@@ -188,7 +189,7 @@ def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bo
 
 @lru_cache(maxsize=1024)
 def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Plan:
-    """The plan that was kept for a problem on this GPU, else the model's choice."""
+    """The plan that was kept for a problem on this GPU, else the model's choice, which knows what the library proposes here."""
     if gpu is not None:
         from bilinear.planner.kept_plans import kept_plan
 
@@ -199,7 +200,12 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
         from bilinear.planner.complex_plans import complex_plan
 
         return complex_plan(problem, device, explain)
-    return make_plan(problem, device, explain)
+    kernels = None
+    if gpu is not None and is_thin(problem):
+        from bilinear.backends.cublas_lt import proposed_for
+
+        kernels = proposed_for(problem, devices_here.index_of_gpu())
+    return make_plan(problem, device, explain, kernels)
 
 
 @lru_cache(maxsize=1024)

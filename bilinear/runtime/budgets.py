@@ -27,7 +27,7 @@ def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
     if isinstance(workspace, str | bool | int | float | np.generic):
         raise fail(
             "E534",
-            f"workspace={workspace!r} is no workspace",
+            f"workspace={workspace!r} is not a workspace",
             "give bytes, a size such as '2GiB', 'none' or 'unlimited' (in Python an array, too)",
         )
     return None, workspace

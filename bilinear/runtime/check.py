@@ -15,7 +15,7 @@ from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.runtime.arrays import Kind, adopt, kind_of, multiplies_itself
 from bilinear.runtime.checked import Checked
-from bilinear.runtime.projected import Problem, residuals_exactly, residuals_of_floats
+from bilinear.runtime.projected import Problem, largest_in, residuals_exactly, residuals_of_floats
 from bilinear.runtime.projected_rows import residuals_on_gpu
 from bilinear.runtime.thin_products import TINY, UNIT
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
@@ -118,19 +118,18 @@ def check(
 def _floats(problem: Problem, c: Array, risk: float) -> Checked:
     """The bounds of floats. Half of the risk belongs to the norm, the other half to all rows at once."""
     found = residuals_on_gpu(problem) or residuals_of_floats(problem)
-    rows, count = max(1, found.residual.size), problem.count
+    rows, count = max(1, found.rows), problem.count
     inner = sum(x.shape[-1] + x.shape[-2] for x in (problem.a, problem.b))
     slack = 1 + 8 * UNIT * (inner + rows + count + 100)  # of the norms themselves
-    residual, rounding = (float(np.linalg.norm(x)) for x in (found.residual, found.error))
+    residual, rounding = found.norm, found.error
     whole, each = shrinking(risk / 2, count), shrinking(risk / 2 / rows, count)
     bound = slack * (residual + rounding) / whole
-    apart = (found.residual + found.error).max(initial=0.0)
-    largest = min(bound, slack * float(apart) / each) if each > 0 else bound
+    largest = min(bound, slack * found.most / each) if each > 0 else bound
     underflow = (2 * count * rows * TINY) ** 0.5  # that is in the norms, which are from above
     certain = max(0.0, residual / slack - slack * rounding - underflow) / (found.longest * slack)
     if not np.isfinite(bound):
         bound, largest, certain, residual, rounding = inf, inf, 0.0, inf, 0.0
-    place = _place(problem, found.residual)
+    place = _place(problem, found.worst)
     shape, dtype, seed = tuple(c.shape), str(c.dtype), problem.seed
     estimate = residual / expected(count)
     return Checked(shape, dtype, 0.0, count, seed, None, bound, found.scale, largest, estimate, certain, rounding / whole, place)
@@ -142,16 +141,14 @@ def _exact(problem: Problem, c: Array) -> Checked:
     is_wrong = bool(wrong.any())
     bound = inf if is_wrong else 0.0
     shape, dtype = tuple(c.shape), str(c.dtype)
-    facts = bound, 1.0, bound, bound, float(is_wrong), 0.0, _place(problem, wrong)
+    facts = bound, 1.0, bound, bound, float(is_wrong), 0.0, _place(problem, largest_in(wrong))
     return Checked(shape, dtype, 0.0, problem.count, problem.seed, None, *facts, exact=True)
 
 
-def _place(problem: Problem, rows: Array) -> tuple[int, ...]:
-    """The index of the row with the largest entry; a NaN is larger than every number."""
-    if not rows.size:
-        return ()
-    at = np.unravel_index(int(np.argmax(np.where(np.isnan(rows), inf, rows))), (*problem.batch, problem.c.shape[-2]))
-    return tuple(int(i) for i in at)
+def _place(problem: Problem, row: int) -> tuple[int, ...]:
+    """The index of a row of C by its number; none if there are no rows."""
+    shape = (*problem.batch, problem.c.shape[-2])
+    return tuple(int(i) for i in np.unravel_index(row, shape)) if 0 not in shape else ()
 
 
 def _adopted(array: Array, kind: Kind) -> Array:
@@ -178,11 +175,11 @@ def _working_type(dtypes: list[Dtype], result: Dtype) -> Dtype:
 
 def _check_options(tolerance: float | None, confidence: float, seed: int) -> None:
     if not isinstance(confidence, Real) or not 0 < confidence < 1:
-        raise fail("E703", f"confidence={confidence!r} is no probability between 0 and 1", "give for example confidence=0.999999")
+        raise fail("E703", f"confidence={confidence!r} is not a probability between 0 and 1", "give for example confidence=0.999999")
     if tolerance is not None and (not isinstance(tolerance, Real) or not 0 <= tolerance < inf):
-        raise fail("E703", f"tolerance={tolerance!r} is no number from 0", "give a multiple of |A| |B|, such as 1e-12")
+        raise fail("E703", f"tolerance={tolerance!r} is not a number from 0", "give a multiple of |A| |B|, such as 1e-12")
     if not isinstance(seed, int | np.integer) or seed < 0:
-        raise fail("E703", f"seed={seed!r} is no whole number from 0", "give for example seed=1")
+        raise fail("E703", f"seed={seed!r} is not a whole number from 0", "give for example seed=1")
 
 
 def _vectors(asked: int | None, risk: float, exact: bool) -> int:

@@ -12,7 +12,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import TUNING_SECONDS
 from bilinear.planner.library_points import LibraryPoints
-from bilinear.planner.policy import USUAL_RULES, LibraryRules
+from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 from bilinear.runtime.environment import uses_library
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def current_device() -> Device | None:
 
     None without a GPU, and on one before sm_80 that nobody has described.
     """
-    return _described(os.environ.get("BILINEAR_DEVICE", ""), _index())
+    return _described(os.environ.get("BILINEAR_DEVICE", ""), index_of_gpu())
 
 
 def current_cpu() -> Cpu | None:
@@ -55,6 +55,12 @@ def _described_cpu(name: str, library: str) -> Cpu | None:
     from bilinear.planner.kept_plans import kept_cpu
 
     return kept_cpu(name, library)
+
+
+def policy_here() -> Policy:
+    """The thresholds of the current GPU, or the usual ones if it has no description."""
+    device = current_device()
+    return USUAL_POLICY if device is None else device.policy
 
 
 def library_choice(dtype: str) -> tuple[LibraryRules, LibraryPoints | None]:
@@ -73,11 +79,11 @@ def gpu_here() -> tuple[str, int] | None:
     """Name and driver version of the current GPU, under which plans are kept. None without a GPU, or if BILINEAR_DEVICE is set."""
     if "cupy" not in sys.modules or os.environ.get("BILINEAR_DEVICE"):  # to search for a missing CuPy takes longer than to choose a plan
         return None
-    index = _index()
+    index = index_of_gpu()
     return None if index < 0 else _identity(index)
 
 
-def _index() -> int:
+def index_of_gpu() -> int:
     """The number of the current GPU, -1 if there is none."""
     try:
         import cupy

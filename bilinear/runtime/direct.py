@@ -10,19 +10,20 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, layout_of
-from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Thin, own_name
+from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Rounded, Thin, own_name
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
-from bilinear.runtime.operands import accumulate, as_matrices, given_workspace
+from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Operands
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.cut_products import CutMultiply
+    from bilinear.backends.rounded import RoundedMultiply
     from bilinear.backends.thin import ThinMultiply
 
-    OwnMultiply = ThinMultiply | CutMultiply
+    OwnMultiply = ThinMultiply | CutMultiply | RoundedMultiply
 
 log = logging.getLogger("bilinear")
 
@@ -34,24 +35,30 @@ NEW = "a new result would have to live as long as the graph", "give out=, an arr
 """Messages and hints of refusals during capture."""
 NEEDS: dict[type[Direct], str] = {
     Thin: "multiplies two matrices or vectors of one type, and needs an out of that type",
+    Rounded: "multiplies two matrices or vectors of float32 whose rows or columns lie side by side, and needs such an out",
     Digits: "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type",
 }
 """What arrays our own kernels take."""
 LESS: dict[type[Direct], str] = {
     Thin: "plan with this workspace, for sums that are whole need none, or use algorithm='auto'",
+    Rounded: "plan with this workspace, or use algorithm='auto'",
     Digits: "plan with this workspace, or use algorithm='auto'",
 }
 """The hint if they need more workspace than is allowed."""
 
 
 def own_of(layouts: Operands, direct: str | Direct) -> OwnMultiply | None:
-    """The thin product, or the one of digits, for matrices of these layouts; None if neither was chosen, or if it does not suit them."""
+    """The product without a schedule that was chosen, for matrices of these layouts; None if it is the library's, or does not suit them."""
     if isinstance(direct, str):
         return None
     if isinstance(direct, Digits):
         from bilinear.backends.digits import digit_multiply_of
 
         return digit_multiply_of(*layouts, direct)
+    if isinstance(direct, Rounded):
+        from bilinear.backends.rounded import rounded_multiply_of
+
+        return rounded_multiply_of(*layouts, direct)
     from bilinear.backends.thin import thin_multiply_of
 
     return thin_multiply_of(*layouts, direct)
@@ -114,22 +121,26 @@ def workspace_address(options: Options, direct: Direct, own: OwnMultiply, a: Arr
 def run_direct_plan(options: Options, direct: Direct, a: Array, b: Array, out: Array, overlaps: bool, factors: tuple[Array, Array]) -> None:
     """Run a plan's own kernels; a vector is a row on the left, a column on the right.
 
-    If `out` overlaps an operand, the result is computed aside from it, and added to it afterwards. While the stream is captured that is
-    refused (E536), and the workspace must be the caller's. What the kernels cannot multiply is refused (E544).
+    If `out` overlaps an operand, or if it cannot lend memory that the plan needs, the result is computed aside from it, and added to it
+    afterwards. While the stream is captured that is refused (E536), and the workspace must be the caller's. What the kernels cannot
+    multiply is refused (E544).
     """
     left, right, target = as_matrices(a, b, out)
-    captured = is_captured()
-    if overlaps and captured:
-        raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
-    result = options.kind.module.empty(target.shape, target.dtype) if overlaps else target
+    captured, (alpha, beta) = is_captured(), factors
+    lends = not isinstance(direct, Digits) or direct.suits(layout_of(target), beta)
+    aside = overlaps or not lends
+    if aside and captured:
+        hint = "give an out that overlaps no operand" if lends else "give an out without gaps, in the planned order, and beta=0"
+        raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
+    by_columns = isinstance(direct, Digits) and direct.by_columns
+    result = fresh(options.kind.module, target.shape, target.dtype, by_columns) if aside else target
     layouts = _own_layouts(left, right, result)
     found = None if layouts is None else own_of(layouts, direct)
     if found is None:
         raise fail("E544", f"the plan's {own_name(direct)} {NEEDS[type(direct)]}", "give such arrays, or leave plan= out")
     if found.workspace and captured and options.buffer is None:
         raise not_captured(*POOLED)
-    alpha, beta = factors
-    run = within_limits(options, direct, found, left, right, target, target.size if overlaps else 0)
-    run(left.data.ptr, right.data.ptr, result.data.ptr, alpha, 0 if overlaps else beta)
-    if overlaps:
+    run = within_limits(options, direct, found, left, right, target, target.size if aside else 0)
+    run(left.data.ptr, right.data.ptr, result.data.ptr, alpha, 0 if aside else beta)
+    if aside:
         accumulate(target, result, beta)

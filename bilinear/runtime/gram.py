@@ -10,13 +10,14 @@ from typing import Literal
 from bilinear.errors import fail
 from bilinear.frontend import Loaded, LoadedGram
 from bilinear.frontend.algorithms import of_blocks
+from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of, multiplies_itself
 from bilinear.runtime.gram_blocks import gram_arrays
 from bilinear.runtime.gram_schemes import by_scheme
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
+from bilinear.runtime.torch_tensors import adopt_bits, adopt_tensor, give_tensor, half_of, surroundings, torch_of
 
 TRIANGLES = "lower", "upper"
 
@@ -93,28 +94,54 @@ def gram(
            [15, 22, 29]])
     """
     if triangle is not None and triangle not in TRIANGLES:
-        raise fail("E790", f"triangle={triangle!r} is no triangle", "give 'lower', 'upper' or, for both, None")
-    torch = torch_of(a, out)
-    if torch is not None:
-        with surroundings(torch, stream, a, out, workspace):
-            operand, target, buffer = (adopt_tensor(torch, x) for x in (a, out, workspace))
-            again = partial(gram, operand, target, transposed=transposed, alpha=alpha, beta=beta, triangle=triangle, workspace=buffer)
-            result = again(algorithm=algorithm, levels=levels, products=products, accuracy=accuracy)
-            return give_tensor(torch, result) if out is None else out
+        raise fail("E790", f"triangle={triangle!r} is not a triangle", "give 'lower', 'upper' or, for both, None")
     named = algorithm.scheme.name if isinstance(algorithm, LoadedGram) else algorithm
     asked = Options(alpha, beta, named, levels, "preserve", workspace, None, None, accuracy)
-    check_options(asked, out)
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
+    torch = torch_of(a, out)
+    if torch is None:
+        return _on_arrays(a, out, transposed, triangle, algorithm, products, asked, stream, None)
+    element = half_of(torch, a, a, out)
+    with surroundings(torch, stream, a, out, workspace):
+        adopt_own = adopt_tensor if element is None else adopt_bits
+        operand, target, buffer = adopt_own(torch, a), adopt_own(torch, out), adopt_tensor(torch, workspace)
+        asked = asked._replace(workspace=buffer)
+        result = _on_arrays(operand, target, transposed, triangle, algorithm, products, asked, None, element)
+        if out is not None:
+            return out
+        found = give_tensor(torch, result)
+        return found if element is None else found.view(a.dtype)
+
+
+def _on_arrays(
+    a: Array,
+    out: Array,
+    transposed: bool,
+    triangle: str | None,
+    algorithm: str | Loaded | LoadedGram,
+    products: str | Loaded,
+    asked: Options,
+    stream: AbstractContextManager[object] | None,
+    element: Element | None,
+) -> Array:
+    """`gram` of arrays; those of integers hold the bits of an `element` of 16 bits if one is named."""
+    check_options(asked, out)
     found = algorithm_as_it_is(algorithm, True) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
-    run: Callable[[Options, Kind, Array, Array, str | None], Array] = gram_arrays
+    run: Callable[[Options, Kind, Array, Array, str | None], Array] = partial(gram_arrays, element=element)
     if isinstance(found, LoadedGram):
+        if element is not None:
+            raise fail(
+                "E794", f"{found.scheme.name} forms sums of {element}, which nothing rounds once", "name an algorithm for two matrices"
+            )
         run, other = partial(by_scheme, found.scheme), _products(products)
     elif products != "auto":
         hint = "give algorithm='rxtx', or leave products= out"
         raise fail("E794", "products= belongs to an algorithm for A*A^T, and there is none", hint)
     else:
         other = found if isinstance(found, str) else of_blocks(found)
+    if element is not None and isinstance(asked.accuracy, float | int):
+        raise fail("E519", f"no error bound is known for A*A^T of {element}", "leave accuracy= out")
     kind = kind_of(a, out)
     x, target = adopt(a, kind), None if out is None else adopt_out(out, kind)
     with stream if stream is not None and kind.on_gpu else nullcontext():
@@ -130,7 +157,7 @@ def _products(algorithm: str | Loaded) -> str | Loaded:
 def _operand(a: Array, transposed: bool) -> Array:
     """The matrix whose product with its transpose is wanted; refused (E791, E792) if there is none."""
     if a.ndim < 2:
-        raise fail("E791", f"an array of {a.ndim} dimension(s) is no matrix", "give an array of shape (..., n, k)")
+        raise fail("E791", f"an array of {a.ndim} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
     if multiplies_itself(a):
         raise fail("E792", f"{type(a).__name__} has its own multiply", "multiply it by its transpose")
     if a.dtype.kind not in "biuf":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, layout_of
 from bilinear.planner.gram import GramPlan
 from bilinear.planner.plan import LIBRARY
@@ -17,10 +18,12 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.safety import is_writable, shares_memory
 
 
-def gram_arrays(asked: Options, kind: Kind, x: Array, out: Array, triangle: str | None, plan: GramPlan | None = None) -> Array:
+def gram_arrays(
+    asked: Options, kind: Kind, x: Array, out: Array, triangle: str | None, plan: GramPlan | None = None, element: Element | None = None
+) -> Array:
     """alpha * x @ x^T + beta * out on arrays of one kind, with options that were checked, by a plan or the one that is found.
 
-    The algorithm is `auto` or was loaded.
+    The algorithm is `auto` or was loaded. Arrays of integers hold the bits of an `element` of 16 bits if one is named.
     """
     xp, shape = kind.module, (*x.shape[:-1], x.shape[-2])
     x = checked_operand(asked, kind, x, out)
@@ -28,7 +31,7 @@ def gram_arrays(asked: Options, kind: Kind, x: Array, out: Array, triangle: str 
     if any(step.plan == LIBRARY for step in plan.steps):
         check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None else out
-    products = Products(asked, kind)
+    products = Products(asked, kind, element)
     products.blocks(plan, x, lower_of(result, triangle), (asked.alpha, asked.beta), triangle is not None)
     if triangle is None:
         products.mirror_blocks(plan, result)

@@ -122,7 +122,7 @@ def plan_gram(
     require_accuracy(accuracy)
     n, k = (int(e) if isinstance(e, np.integer) else e for e in (n, k))
     name = dtype_name(dtype)
-    Problem(n, k, n, name, "preserve", budget, accuracy)  # refuses what is no problem
+    Problem(n, k, n, name, "preserve", budget, accuracy)  # refuses what is not a problem
     if device == CPU:
         cpu = current_cpu()
         if cpu is None:

@@ -4,26 +4,32 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor, layout_of
 from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY, Digits
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.direct import within_limits
 from bilinear.runtime.gram_plans import TILE
+from bilinear.runtime.half import by_half_itself
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import repeated
 
 
 class Products(NamedTuple):
-    """The multiplies of a call, with its options."""
+    """The multiplies of a call, with its options; of arrays that hold the bits of an `element` of 16 bits if one is named."""
 
     asked: Options
     kind: Kind
+    element: Element | None = None
 
     def general(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> None:
         """alpha * a @ b + beta * out by what the call asks for. A product that ran before on a GPU is found first."""
         asked = self.asked._replace(alpha=alpha, beta=beta)
+        if self.element is not None:
+            by_half_itself(asked, self.kind, self.element, a, b, out)
+            return
         key, repeat = repeated(a, b, out, asked[:9])
         if repeat is None or repeat.run(a, b, out, alpha, beta) is None:
             multiply(asked, self.kind, key, a, b, out)

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import logging
-from math import inf
 
 import numpy as np
 
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import execute
 from bilinear.backends.factor import check_scaling, factor
-from bilinear.backends.half import HalfExecutor, require_single_targets
+from bilinear.backends.half import PLACED, HalfExecutor, require_single_targets
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.element import FLOAT16, FLOAT32, HALVES, Element
+from bilinear.ir.element import FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Array, Factor, call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.planner.half import WAYS
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.devices_here import policy_here
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.operands import as_matrices, given_workspace
@@ -27,22 +27,22 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, largest_scaling
 from bilinear.runtime.safety import indices
 
-LEAST_EXTENT = inf
-"""Below this extent `auto` leaves these products to the library: always, because it is faster (benchmarks/NOTES.md)."""
-FACTORS, PLACED = np.dtype(FLOAT32.name), np.dtype(FLOAT16.name)
-"""The type of alpha and beta; and the type of 16 bits that placements are made for, whichever of the two the matrices hold."""
+FLOAT = np.dtype(FLOAT32.name)
+"""The type of alpha and beta, and that of C if it is not the operands'."""
 
 log = logging.getLogger("bilinear")
 
 
-def element_of(*arrays: Array) -> Element | None:
-    """The element type of 16 bits that all of these arrays hold; None if there is none."""
-    names = {str(x.dtype) for x in arrays if x is not None}
+def element_of(a: Array, b: Array, out: Array) -> Element | None:
+    """The element type of 16 bits that both operands hold, with an `out` of this type or of float32; None if there is none."""
+    names = {str(x.dtype) for x in (a, b, out) if x is not None and not (x is out and x.dtype == FLOAT)}
     return HALVES.get(names.pop()) if len(names) == 1 else None
 
 
 def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, out: Array) -> Array | None:
     """alpha * a @ b + beta * out on CuPy's arrays of 16 bits, whose numbers are of this type, whatever dtype they name.
+
+    `out` may be float32: then products are never rounded to 16 bits, and without an algorithm it is one product of the library.
 
     None, with nothing written, for what the library is to multiply: what `auto` or `levels=0` leaves to it, empty matrices and alpha = 0,
     and what `auto` cannot build or allocate. Raises `BilinearError` (E775, E776, E777; E535, E536, E544) for an algorithm that is named.
@@ -53,6 +53,8 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
         return None
     layouts, is_auto = layouts_of(a, b, out), asked.algorithm == "auto" and asked.plan is None
     recipe = _recipe(asked, layouts, element)
+    if recipe is None and layouts.out is not None and layouts.out.dtype == FLOAT and _is_product(asked, layouts):
+        recipe = Recipe((algorithm_named("classical"),), 1, "preserve")
     if recipe is None:
         return None
     if recipe.inputs != "preserve" or asked.inputs != "preserve":
@@ -73,11 +75,20 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
     return result
 
 
+def by_half_itself(asked: Options, kind: Kind, element: Element, a: Array, b: Array, out: Array) -> None:
+    """The same where nobody else multiplies: without an algorithm, and with no levels, by one product of the library."""
+    if asked.algorithm == "auto" or asked.levels == 0:
+        asked = asked._replace(algorithm=algorithm_named("classical"), levels=1)
+    if asked.alpha == 0 or a.shape[-1] == 0:  # sums of one zero
+        zeros = kind.module.zeros
+        a, b, asked = zeros((*a.shape[:-1], 1), a.dtype), zeros((*b.shape[:-2], 1, b.shape[-1]), b.dtype), asked._replace(alpha=1)
+    by_half(asked, kind, element, a, b, out)
+
+
 def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None:
     """What runs; None for the library."""
     extents = layouts.extents
-    is_product = min(layouts.a.ndim, layouts.b.ndim) > 0 and asked.alpha != 0 and 0 not in (*layouts.a.shape, *layouts.b.shape)
-    if not is_product or uses_library():
+    if not _is_product(asked, layouts) or uses_library():
         return None
     if asked.plan is not None:
         p = asked.plan.problem
@@ -85,28 +96,34 @@ def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None
             planned, given = (f"{' x '.join(map(str, x))} of {name}" for x, name in (((p.m, p.k, p.n), p.dtype), (extents, element)))
             raise fail("E544", f"the plan is for {planned}, these arrays are {given}", "plan for this problem")
         return chosen_recipe(asked.plan)
-    if asked.levels == 0 or (asked.algorithm == "auto" and min(extents) < LEAST_EXTENT):
+    if asked.levels == 0 or (asked.algorithm == "auto" and min(extents) < policy_here().least_halves):
         return None
     if isinstance(asked.algorithm, Loaded):
         return Recipe((asked.algorithm,), asked.levels, asked.inputs)
     return Recipe((algorithm_named(WAYS[0][0]),), len(WAYS[0]), "preserve")
 
 
+def _is_product(asked: Options, layouts: Layouts) -> bool:
+    """Whether there is something to multiply."""
+    return min(layouts.a.ndim, layouts.b.ndim) > 0 and asked.alpha != 0 and 0 not in (*layouts.a.shape, *layouts.b.shape)
+
+
 def _run(options: Options, element: Element, recipe: Recipe, arrays: tuple[Array, Array, Array], overlaps: bool) -> None:
     """The product of every matrix of a batch, in one workspace. Operands that cuBLAS cannot read are copied; `out` is computed aside."""
     left, right, target = as_matrices(*arrays)
-    alpha, beta = (factor(name, value, FACTORS) for name, value in (("alpha", options.alpha), ("beta", options.beta)))
+    alpha, beta = (factor(name, value, FLOAT) for name, value in (("alpha", options.alpha), ("beta", options.beta)))
     left, right = (x if _lies_plainly(x) else x.copy() for x in (left, right))
     aside = overlaps or not _lies_plainly(target)
     by_column = frozenset(name for name, x in zip("ABC", (left, right, target), strict=True) if not aside and layout_of(x).is_by_column)
     extents = left.shape[-2], left.shape[-1], right.shape[-1]
-    placement = fitted_placement(recipe, extents, PLACED, by_column)
-    _check(options, placement, target.nbytes if aside else 0, alpha)
+    result_type = FLOAT32 if target.dtype == FLOAT else element
+    placement = fitted_placement(recipe, extents, FLOAT if result_type is FLOAT32 else PLACED, by_column)
+    _check(options, placement, target, aside, alpha)
     result = target
     if aside:
         result = options.kind.module.empty(target.shape, target.dtype)
         result[...] = target
-    executor, elements = HalfExecutor(element), placement.allocated_elements
+    executor, elements = HalfExecutor(element, result_type), placement.allocated_elements
     buffer = None
     if elements:
         given = options.buffer is not None
@@ -122,14 +139,14 @@ def _run(options: Options, element: Element, recipe: Recipe, arrays: tuple[Array
         target[...] = result
 
 
-def _check(options: Options, placement: Placement, aside: int, alpha: Factor) -> None:
+def _check(options: Options, placement: Placement, target: Array, aside: bool, alpha: Factor) -> None:
     """Refuse a schedule that the library's products cannot serve (E776, E777), too large a factor (E528), and too much workspace (E535)."""
     require_single_targets(placement.schedule)
     if placement.overwrites:
         what = f"{placement.schedule.name} keeps sums in C, and they would be rounded to 16 bits once more"
         raise fail("E777", what, "take a scheme without a schedule, such as winograd")
-    check_scaling(alpha, largest_scaling(placement), FACTORS)
-    needed = placement.allocated_elements * PLACED.itemsize + aside
+    check_scaling(alpha, largest_scaling(placement), FLOAT)
+    needed = placement.allocated_elements * target.itemsize + (target.nbytes if aside else 0)
     if options.budget is not None and needed > options.budget:
         raise over_budget(placement.schedule.name, needed, options.budget)
 

@@ -23,15 +23,17 @@ from bilinear.backends.same import Same
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.digit_kernel import MOST_BLOCKS
 from bilinear.ir.integers import INTEGERS
 from bilinear.ir.matrix import Array, Factor, layout_of
+from bilinear.ir.residue_tile import MOST_BLOCKS
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
-from bilinear.lowering.prepare import plain, proved
+from bilinear.lowering.prepare import plain
+from bilinear.lowering.proofs import proved
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.devices_here import policy_here
 from bilinear.runtime.direct import NEW, POOLED
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
@@ -40,8 +42,6 @@ from bilinear.runtime.operands import as_matrices, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.safety import indices
 
-LEAST_EXTENT = 2048
-"""Below this extent `auto` leaves products of integers to CuPy."""
 SMALL = 2
 """Bytes of types whose numbers are not looked at: their range takes few moduli."""
 
@@ -53,7 +53,7 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array, wide
 
     Without `out` the result is of the type that NumPy promotes to, or of the `wider` one.
 
-    That is what `auto` or `levels=0` leaves to it, what is no matrix of integers where it lies, and what cannot be built or allocated if
+    That is what `auto` or `levels=0` leaves to it, what is not a matrix of integers where it lies, and what cannot be built or allocated if
     the algorithm is `auto`. Raises `BilinearError` for a named algorithm that residues do not hold (E591, E592), and E535, E536.
     """
     layouts = layouts_of(a, b, out)
@@ -103,7 +103,7 @@ def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
     dtype = np.result_type(layouts.a.dtype, layouts.b.dtype)
     if any(x.ndim < 2 or str(x.dtype) not in INTEGERS for x in layouts.given) or str(dtype) not in INTEGERS:
         return False
-    least = LEAST_EXTENT if is_auto else 1
+    least = policy_here().least_integers if is_auto else 1
     if layouts.overlaps or min((*layouts.extents, *layouts.a.shape, *layouts.b.shape)) < 1 or min(layouts.extents) < least:
         return False
     if layouts.out is not None and layouts.out.dtype != dtype:

@@ -53,7 +53,7 @@ def summed(part: Labelled, kept: Collection[str], dtype: Dtype) -> Labelled:
     axes = tuple(axis for axis, label in enumerate(part.labels) if label not in kept)
     if not axes:
         return part
-    total = part.array.sum(axis=axes, dtype=dtype, keepdims=True)  # without dimensions NumPy gives a number, which is no array
+    total = part.array.sum(axis=axes, dtype=dtype, keepdims=True)  # without dimensions NumPy gives a number, which is not an array
     return _first(Labelled(total, part.labels), axes)
 
 

@@ -24,11 +24,11 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def check_tolerance_option(tolerance: object, inputs: str) -> None:
-    """Refuse (E532) a value that is no tolerance."""
+    """Refuse (E532) a value that is not a tolerance."""
     if tolerance is None:
         return
     if isinstance(tolerance, bool) or not isinstance(tolerance, Real) or not _is_relative(tolerance):
-        raise fail("E532", f"tolerance={tolerance!r} is no relative error", "give a number of at least 0, such as 1e-6, or None")
+        raise fail("E532", f"tolerance={tolerance!r} is not a relative error", "give a number of at least 0, such as 1e-6, or None")
     if inputs == "consume":
         raise fail("E532", "inputs='consume' leaves a and b undefined, so no tolerance can hold", "use inputs='restore'")
 

@@ -39,7 +39,7 @@ log = logging.getLogger("bilinear")
 def matmul_modulo(a: Array, b: Array, out: Array, modulus: object, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
     """(alpha * a @ b + beta * out) modulo p, as `matmul` says it, for arrays and tensors of integers.
 
-    Raises `BilinearError`: E593 for what is no modulus, E594 for an algorithm that does not hold modulo it, E598 for arrays, factors and
+    Raises `BilinearError`: E593 for what is not a modulus, E594 for an algorithm that does not hold modulo it, E598 for arrays, factors and
     options that have no meaning with it, E599 for operands that are to be restored and cannot be, and those of `matmul`.
     """
     p = read_modulus(modulus)
@@ -58,7 +58,7 @@ def read_modulus(modulus: object) -> int:
     except TypeError:
         p = 0
     if not 2 <= p <= LARGEST_MODULUS:
-        raise fail("E593", f"modulus={modulus!r} is no modulus", "give an integer from 2 to 2^62")
+        raise fail("E593", f"modulus={modulus!r} is not a modulus", "give an integer from 2 to 2^62")
     return p
 
 
@@ -163,7 +163,9 @@ def _check_residues(recipe: Recipe, left: Array, right: Array) -> None:
     """Refuse (E599) operands that sums modulo p would not give back as they were."""
     for name, x in (("a", left), ("b", right)):
         if x.dtype != INT64 or not x.flags.aligned or not largest_of(x, recipe.modulus)[1]:
-            message = f"inputs={recipe.inputs!r} computes modulo {recipe.modulus} in {name}, which is no array of numbers below it in int64"
+            message = (
+                f"inputs={recipe.inputs!r} computes modulo {recipe.modulus} in {name}, which is not an array of smaller numbers in int64"
+            )
             raise fail("E599", message, f"give {name} % {recipe.modulus} in int64, or use inputs='preserve'")
 
 
@@ -189,9 +191,9 @@ def _holds(dtype: Dtype, p: int) -> bool:
 
 
 def _factor(name: str, value: object, p: int) -> int:
-    """alpha or beta from 0 to p - 1; refused (E598) if it is no integer."""
+    """alpha or beta from 0 to p - 1; refused (E598) if it is not an integer."""
     value = value.item() if getattr(value, "shape", None) == () else value  # type: ignore[attr-defined]  # a number of NumPy
     try:
         return operator.index(value) % p  # type: ignore[arg-type]
     except TypeError:
-        raise fail("E598", f"{name}={value!r} is no integer, and products modulo {p} are of integers", "give an integer") from None
+        raise fail("E598", f"{name}={value!r} is not an integer, and products modulo {p} are of integers", "give an integer") from None

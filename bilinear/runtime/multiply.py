@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bilinear.backends.capture import not_captured
-from bilinear.backends.chain import operands_of
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
+from bilinear.backends.panels import operands_of
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array, Call, Matrix, layout_of, matrix_of, real_type
@@ -103,6 +103,8 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
         known = kind.module, decision, Reaches(*layouts)
+        if isinstance(decision.library, Digits) and not decision.library.suits(layouts[2], asked.beta):
+            return  # it ran aside from out
         own = own_of(layouts, decision.library) if asked.alpha != 0 else None
         if own is None and asked.plan is not None and not isinstance(decision.library, str) and asked.alpha != 0:
             return  # it ran on vectors as matrices

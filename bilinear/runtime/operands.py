@@ -52,7 +52,7 @@ def given_workspace(options: Options, elements: int, result: Array, *others: Arr
     multiple = max(alignment, result.dtype.itemsize)
     if options.kind.on_gpu and matrix_of(buffer).address % multiple:
         reason = "which bulk copies read" if alignment > 1 else f"the bytes of {result.dtype}"
-        message = f"workspace begins at an address that is no multiple of {multiple}, {reason}"
+        message = f"workspace begins at an address that is not a multiple of {multiple}, {reason}"
         raise fail("E529", message, f"give {elements} elements of {result.dtype}")
     if buffer.nbytes < needed or any(shares_memory(buffer, x) for x in (result, *others)):
         message = f"workspace has {buffer.nbytes} bytes; it must have {needed}, and share no memory with a, b and out"

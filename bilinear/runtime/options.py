@@ -116,7 +116,7 @@ class Options(NamedTuple):
 
 
 def check_levels(levels: object) -> None:
-    """Refuse (E514) what is no number of levels."""
+    """Refuse (E514) what is not a number of levels."""
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
         raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
 

@@ -98,7 +98,7 @@ def digits_to_keep(direct: str | Direct, is_asked: bool, kind: Kind) -> Digits |
         reason = f"{own_name(direct)} computes nothing from one operand alone"
     elif not kind.on_gpu:
         reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
-    elif direct.cut != (1, 1):
+    elif direct.cut != (1, 1) or direct.rest:
         reason = "the plan computes C in blocks, and makes their digits one after the other"
     elif direct.holds_scales_alone:
         reason = "the plan cuts operands on their way to the unit, and holds no digits"

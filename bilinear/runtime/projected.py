@@ -56,16 +56,29 @@ class Problem:
 
 @dataclass(frozen=True)
 class Residuals:
-    """The norms of the projected rows and of their errors, in the order of C's rows; the scale; the 2-norm of X, from above."""
+    """Of the projected rows: how many, the norm of all, a bound of the norm of their errors, and the largest norm with its error.
 
-    residual: Array
-    error: Array
+    `worst` is the number of the row with the largest norm, in the order of C's rows; `longest` is the 2-norm of X, from above.
+    """
+
+    rows: int
+    norm: float
+    error: float
+    most: float
+    worst: int
     scale: float
     longest: float
 
 
 def residuals_of_floats(problem: Problem) -> Residuals:
     """The projections of floats or complex numbers."""
+    residual, error, scale, longest = rows_of_floats(problem)
+    norm, size = float(np.linalg.norm(residual)), float(np.linalg.norm(error))
+    return Residuals(residual.size, norm, size, float((residual + error).max(initial=0.0)), largest_in(residual), scale, longest)
+
+
+def rows_of_floats(problem: Problem) -> tuple[Array, Array, float, float]:
+    """The norms of the projected rows and of their errors, in the order of C's rows; the scale; the 2-norm of X, from above."""
     xp, entries = problem.xp, random_entries(problem.c.shape[-1], problem.count, problem.seed)
     x = whole_numbers(xp, entries, problem.dtype)
     found, scale = [(np.empty(0), np.empty(0))], 0.0
@@ -78,7 +91,7 @@ def residuals_of_floats(problem: Problem) -> Residuals:
         sizes = np.linalg.norm(size_a, axis=-1) * _host(size_b) + np.linalg.norm(size_before, axis=-1)
         scale += float((sizes**2).sum())
     residual, error = (np.concatenate(of) for of in zip(*found, strict=True))
-    return Residuals(residual, error, scale**0.5, longest(entries))
+    return residual, error, scale**0.5, longest_of(entries)
 
 
 def residuals_exactly(problem: Problem) -> Array:
@@ -148,10 +161,15 @@ def random_entries(length: int, count: int, seed: int) -> Array:
     return 2 * np.random.default_rng(seed).integers(0, 2**BITS, (length, count), np.int16) - (2**BITS - 1)
 
 
-def longest(entries: Array) -> float:
+def longest_of(entries: Array) -> float:
     """The 2-norm of X, from above: it is the root of the largest eigenvalue of X^T X, whose entries are integers below 2^53."""
     whole = entries.astype(np.float64)
     return float(np.sqrt(np.linalg.eigvalsh(whole.T @ whole)[-1])) * (1 + 1e-9) if whole.size else 1.0
+
+
+def largest_in(rows: Array) -> int:
+    """The index of the largest entry; a NaN is larger than every number."""
+    return int(np.argmax(np.where(np.isnan(rows), np.inf, rows))) if rows.size else 0
 
 
 def _host(x: Array) -> Array:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
+from math import sqrt
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from bilinear.backends.projections import Floats, Projected, Sizes, in_fragments, projected
+from bilinear.backends.projections import Projected, Squares, in_fragments, projected
 from bilinear.backends.target_here import has_digit_units
 from bilinear.ir.matrix import Array
 from bilinear.ir.projection_kernel import CHUNK, COLUMNS
-from bilinear.runtime.projected import Problem, Residuals, longest, random_entries
+from bilinear.runtime.projected import Problem, Residuals, longest_of, random_entries
 from bilinear.runtime.thin_products import TINY, UNIT, gamma
 
 MOST_KEPT = 8
@@ -48,29 +51,37 @@ def _random_vectors(length: int, seed: int, device: int) -> tuple[Array, float, 
     import cupy
 
     entries = random_entries(length, COLUMNS, seed)
-    return cupy.asarray(in_fragments(entries.astype(np.float64))), float(np.linalg.norm(entries.astype(np.float64))), longest(entries)
+    return cupy.asarray(in_fragments(entries.astype(np.float64))), float(np.linalg.norm(entries.astype(np.float64))), longest_of(entries)
 
 
 def _with_errors(found: Projected, problem: Problem, factors: tuple[float, float], size_x: float, longest_x: float) -> Residuals:
-    """What was found, with norms from above, and the bound of the errors of every row."""
-    alpha, beta = factors
-    k, n = problem.b.shape
-    wide, of_x = problem.is_wide, _Vectors(size_x, 0.0, 0.0)
-    b = _bounds(found.b, n, of_x, wide)
+    """What was found, with norms from above, and bounds of the errors: of all rows by the sums of their squares, of one by the largest."""
+    alpha, beta = (abs(factor) for factor in factors)
+    (m, k), n, wide = problem.a.shape, problem.b.shape[1], problem.is_wide
+    of_x = _Vectors(size_x, 0.0, 0.0)
+    b = _bounds(*found.b[:2], _Chain(k, n, found.b[2]), of_x, wide)
     size_y = _from_above(found.y, k * COLUMNS)
     rest = _from_above(found.rest, k * COLUMNS) if wide else 0.0
-    of_y = _Vectors(float(size_y), float(rest), float(np.linalg.norm(b.error) + UNIT * (rest if wide else size_y)))
-    c, a = _bounds(found.c, n, of_x, wide), _bounds(found.a, k, of_y, wide)
-    parts = [(1.0, c, of_x), (abs(alpha), a, of_y)]
+    of_y = _Vectors(size_y, rest, b.error + UNIT * (rest if wide else size_y))
+    parts = [(1.0, found.c, n, of_x), (alpha, found.a, k, of_y)]
     if found.before is not None:
-        parts.append((abs(beta), _bounds(found.before, n, of_x, wide), of_x))
-    residual = np.sqrt(found.residual + 2 * COLUMNS * TINY)
-    error = 4 * UNIT * residual + 16 * COLUMNS * TINY
-    for factor, own, vectors in parts:
-        error += factor * (own.error + 8 * UNIT * own.low + 16 * UNIT * UNIT * vectors.norm * own.rows)
-    size_a, size_b, size_before = (float(np.linalg.norm(own.rows)) for own in (a, b, parts[-1][1]))
-    scale = abs(alpha) * size_a * size_b + (abs(beta) * size_before if found.before is not None else 0.0)
-    return Residuals(residual, error, scale, longest_x)
+        parts.append((beta, found.before, n, of_x))
+
+    def bounded(rows: int, take: Callable[[Squares], float]) -> tuple[float, float]:
+        """Of some rows: the norm of the projections, and a bound of that of their errors."""
+        norm = sqrt(take(found.residual) + 2 * COLUMNS * rows * TINY)
+        error = 4 * UNIT * norm + 16 * COLUMNS * rows * TINY
+        for factor, own, terms, vectors in parts:
+            part = _bounds(take(own.rows), take(own.tails), _Chain(rows, terms, own.splits), vectors, wide)
+            error += factor * (part.error + 8 * UNIT * part.low + 16 * UNIT * UNIT * vectors.norm * part.size)
+        return norm, error
+
+    norm, error = bounded(m, attrgetter("total"))
+    most, error_of_one = bounded(1, attrgetter("most"))
+    scale = alpha * sqrt(found.a.rows.total) * sqrt(found.b[0])
+    if found.before is not None:
+        scale += beta * sqrt(found.before.rows.total)
+    return Residuals(m, norm, error, most + error_of_one, found.worst, scale, longest_x)
 
 
 class _Vectors(NamedTuple):
@@ -81,31 +92,39 @@ class _Vectors(NamedTuple):
     error: float
 
 
+class _Chain(NamedTuple):
+    """How a projection is added up: for so many rows, of so many terms each, in so many parts."""
+
+    rows: int
+    terms: int
+    splits: int
+
+
 class _Bounds(NamedTuple):
-    """Of the rows of a projection: the norms of the matrix, bounds of the errors, and those of the norms of the low parts of sums."""
+    """Of rows of a projection together: the norm of the matrix, a bound of the error, and that of the norm of the low parts of sums."""
 
-    rows: Floats
-    error: Floats
-    low: Floats
+    size: float
+    error: float
+    low: float
 
 
-def _bounds(sizes: Sizes, terms: int, vectors: _Vectors, is_wide: bool) -> _Bounds:
-    """Bounds by Cauchy and Schwarz, row by row.
+def _bounds(squares: float, tails: float, chain: _Chain, vectors: _Vectors, is_wide: bool) -> _Bounds:
+    """Bounds by Cauchy and Schwarz, row by row, and by the triangle inequality for several, from the squared norms of rows and lower parts.
 
     What is not exact is the lower part of the row times the vectors, the row times the rest, and what additions of exact sums lost; they
     are added up in one chain. Without pieces (not `is_wide`) the whole sum is such a chain.
     """
-    size = _from_above(sizes.rows, terms)
-    added = 2 * (-(-terms // CHUNK)) + 2 * sizes.splits
-    tiny = terms * COLUMNS * TINY
+    terms, elements = chain.terms, chain.terms * chain.rows
+    size = _from_above(squares, elements)
+    added = 2 * (-(-terms // CHUNK)) + 2 * chain.splits
+    tiny = elements * COLUMNS * TINY
     if not is_wide:
-        low = UNIT * sizes.splits * vectors.norm * size
+        low = UNIT * chain.splits * vectors.norm * size
         return _Bounds(size, (gamma(terms + added + 8) * vectors.norm + vectors.error) * size + tiny, low)
-    low = (vectors.norm + vectors.rest) * _from_above(sizes.tails, terms) + (vectors.rest + added * UNIT * vectors.norm) * size
+    low = (vectors.norm + vectors.rest) * _from_above(tails, elements) + (vectors.rest + added * UNIT * vectors.norm) * size
     return _Bounds(size, gamma(2 * terms + 2 * added + 8) * low + vectors.error * size + tiny, 2 * low)
 
 
-def _from_above(squares: Floats | float, terms: int) -> Floats:
-    """Norms of squares, with what underflow in these, and rounding, may have lost."""
-    found: Floats = np.sqrt(squares + 2 * terms * TINY) * (1 + gamma(terms + 8))
-    return found
+def _from_above(squares: float, terms: int) -> float:
+    """The norm of squares, with what underflow in these, and rounding, may have lost."""
+    return sqrt(squares + 2 * terms * TINY) * (1 + gamma(terms + 8))

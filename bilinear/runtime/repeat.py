@@ -109,7 +109,7 @@ class PlacementRepeat:
         self, module: ModuleType, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
     ) -> None:
         self._executor = executor
-        self._empty = module.empty
+        self._empty, self._is_captured = module.empty, module.cuda.runtime.streamIsCapturing
         self._shape, self._dtype = decision.shape, decision.dtype
         self._one: Array
         self._zero: Array
@@ -136,7 +136,7 @@ class PlacementRepeat:
         if self._reaches.may_overlap(left, right, target, self._writes_inputs):
             return None
         stream = executor.stream()
-        if (self._needs_more or out is None) and is_captured(stream):
+        if (self._needs_more or out is None) and self._is_captured(stream):
             return None
         if self._scans and not executor.is_finite(Matrix(left, self._layouts[0]), Matrix(right, self._layouts[1])):
             return None
@@ -191,11 +191,12 @@ def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[
     if tolerance is not None or type(inputs) is not str or type(accuracy) not in _ACCURACIES:
         return None, None
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
+    left, right = a.strides, b.strides  # CuPy makes a new tuple each time
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
     device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
-    is_transposed = a.strides == b.strides[::-1] and is_own_transpose(a, b)  # most calls are spared the look at addresses
+    is_transposed = left == right[::-1] and is_own_transpose(a, b)  # most calls are spared the look at addresses
     own = named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, device, described, is_transposed
-    key = a.shape, a.strides, a.dtype, b.shape, b.strides, b.dtype, shape, strides, dtype, own
+    key = a.shape, left, a.dtype, b.shape, right, b.dtype, shape, strides, dtype, own
     found = _repeats.get(key)
     return key, None if found is None else found[0]
 

@@ -1,9 +1,11 @@
-"""`matmul(..., gpus=)`: matrices in host memory, multiplied block after block on GPUs that need not hold them."""
+"""`matmul(..., gpus=)`: matrices in memory of the host or of one GPU, multiplied block after block on GPUs that need not hold them."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -11,16 +13,19 @@ import numpy as np
 from bilinear.backends.factor import factor
 from bilinear.backends.stream_engine import run_streamed
 from bilinear.errors import fail
-from bilinear.ir.matrix import Array, Factor
+from bilinear.ir.matrix import Array, Factor, layout_of
 from bilinear.planner.problem import Problem
 from bilinear.planner.stream_choice import BUS, stream_plan
 from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime import devices_here
+from bilinear.runtime.arrays import Kind, kind_of
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.on_arrays import Asked, matmul_arrays
 
 log = logging.getLogger("bilinear")
 
+LINK = 150e9
+"""Bytes a second from and to matrices on another GPU, each way, over NVLink: an estimate."""
 TYPES = "float32", "float64", "complex64", "complex128"
 
 
@@ -85,16 +90,23 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, 
     if plan is not None or tolerance is not None or inputs != "preserve" or workspace is not None:
         what = "gpus= plans each block by itself, and reads a and b alone"
         raise fail("E773", what, "leave out plan=, tolerance=, inputs= and workspace=; memory= limits what each GPU holds")
+    kind = _kind(a, b, out)
     _check(a, b, out, beta)
-    result = np.empty((a.shape[0], b.shape[1]), a.dtype) if out is None else out
+    module = kind.module
+    with a.device if kind.on_gpu else nullcontext():
+        result = module.empty((a.shape[0], b.shape[1]), a.dtype) if out is None else out
     alpha, beta = factor("alpha", alpha, a.dtype), factor("beta", beta, a.dtype)
     if alpha == 0 or 0 in (*a.shape, b.shape[1]):
-        result[...] = 0 if beta == 0 else result * beta
+        with a.device if kind.on_gpu else nullcontext():
+            result[...] = 0 if beta == 0 else result * beta
         return result
     limit = _limit(memory)
     numbers = _numbers(gpus)[: result.size]
-    from bilinear.backends.stream_cupy import CupyDevice, free_memory
+    from bilinear.backends.stream_cupy import CupyDevice, free_memory, reachable
 
+    matrices = (a, b, result)
+    if kind.on_gpu:
+        matrices = reachable(a, b, result, beta != 0)
     budget = min(free_memory(number) for number in numbers)
     chosen = plan_streamed(
         (*a.shape, b.shape[1]),
@@ -104,12 +116,25 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, 
         accuracy=accuracy,
         accumulate=bool(beta != 0),
         named=algorithm != "auto" or levels != "auto",
+        bus=LINK if kind.on_gpu else BUS,
     )
     log.debug("matmul with gpus=%s: %s", numbers, chosen)
     multiply = partial(_block, algorithm, levels, chosen.workspace, accuracy)
     devices = [CupyDevice(number, a.dtype, multiply) for number in numbers]
-    run_streamed(chosen, devices, (a, b, result), (alpha, beta))
+    run_streamed(chosen, devices, matrices, (alpha, beta))
+    if matrices[2] is not result:
+        with a.device:
+            result[...] = matrices[2]
     return result
+
+
+def _kind(*given: Array) -> Kind:
+    """NumPy's, or CuPy's if all lie on one GPU; refuses (E772) others, which `_check` does by their types."""
+    present = [x for x in given if x is not None]
+    kind = kind_of(*present)
+    if kind.on_gpu and all(isinstance(x, kind.module.ndarray) for x in present) and len({x.device.id for x in present}) > 1:
+        raise fail("E772", "the matrices lie on several GPUs", "move them to one, or give a rank of MPI each (docs/distributed.md)")
+    return kind
 
 
 def _block(
@@ -128,28 +153,35 @@ def _block(
 
 
 def _check(a: Array, b: Array, out: Array, beta: Factor) -> None:
-    """Refuse (E772) what is not two matrices of NumPy of one type, and a result of another type, shape or place."""
+    """Refuse (E772) what is not two matrices of NumPy or of CuPy, of one type, and a result of another type, shape or place."""
     given = [x for x in (a, b, out) if x is not None]
-    if any(type(x) is not np.ndarray for x in given):
+    cupy = sys.modules.get("cupy")
+    if {type(x) for x in given} not in ({np.ndarray}, {getattr(cupy, "ndarray", np.ndarray)}):
         kinds = ", ".join(type(x).__name__ for x in given)
-        hint = "give NumPy's arrays; arrays that are on a GPU are multiplied there without gpus="
-        raise fail("E772", f"gpus= streams matrices of NumPy from host memory, these are {kinds}", hint)
+        raise fail("E772", f"gpus= streams matrices of NumPy, or of CuPy on one GPU, these are {kinds}", "give arrays of one of both")
     if any(x.ndim != 2 or x.dtype != a.dtype or not x.dtype.isnative for x in given) or a.dtype.name not in TYPES:
         kinds = ", ".join(f"{x.ndim}-dimensional {x.dtype}" for x in given)
         raise fail("E772", f"gpus= multiplies two matrices of one type, these are {kinds}", f"convert them to one of {', '.join(TYPES)}")
     if a.shape[1] != b.shape[0] or (out is not None and out.shape != (a.shape[0], b.shape[1])):
         raise fail("E772", f"the shapes {', '.join(str(x.shape) for x in given)} do not fit", "give m x k, k x n, and for out m x n")
-    if out is not None and (not out.flags.writeable or any(np.may_share_memory(out, x) for x in (a, b))):
+    if out is not None and (not getattr(out.flags, "writeable", True) or any(_may_share(out, x) for x in (a, b))):
         raise fail("E772", "out cannot be written, or may share memory with a or b", "give another out")
     if out is None and beta != 0:
         raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
+
+
+def _may_share(x: Array, y: Array) -> bool:
+    if isinstance(x, np.ndarray):
+        return bool(np.may_share_memory(x, y))
+    (x_low, x_high), (y_low, y_high) = layout_of(x).reach, layout_of(y).reach
+    return bool(x.data.ptr + x_low < y.data.ptr + y_high and y.data.ptr + y_low < x.data.ptr + x_high)
 
 
 def _limit(memory: object) -> int | None:
     """`memory=` in bytes; None without one."""
     if memory is None or isinstance(memory, str | int | np.integer):
         return budget_and_buffer(memory)[0]
-    raise fail("E773", f"memory={memory!r} is no size", "give bytes, or a size such as '16GiB'")
+    raise fail("E773", f"memory={memory!r} is not a size", "give bytes, or a size such as '16GiB'")
 
 
 def _numbers(gpus: object) -> list[int]:

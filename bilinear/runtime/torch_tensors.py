@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from types import ModuleType
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.ir.element import HALVES
+from bilinear.ir.element import FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import NUMPY, cupy_module, kind_of
 from bilinear.runtime.named import algorithm_as_it_is
@@ -97,8 +97,13 @@ def _name(what: object) -> str:
 
 def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
     """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays."""
-    if _are_halves(torch, a, b, out):
-        half = _by_half(torch, a, b, out, asked, stream)
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype != b.dtype:
+        with suppress(RuntimeError):  # two types without a common one are refused as they are
+            common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
+            a, b = a.to(common), b.to(common)
+    element = half_of(torch, a, b, out)
+    if element is not None:
+        half = _by_half(torch, element, a, b, out, asked, stream)
         if half is not None:
             return half
     if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, Options(*asked)):
@@ -108,31 +113,43 @@ def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Ask
     return on_arrays_of(torch, a, b, out, asked, stream, partial(matmul_arrays, conjugated=conjugated))
 
 
-def _are_halves(torch: ModuleType, *tensors: Array) -> bool:
-    """Whether all that is given are dense tensors of one type of 16 bits on a GPU, in the memory that holds their elements."""
-    given = [x for x in tensors if x is not None]
-    if not all(isinstance(x, torch.Tensor) for x in given) or len({x.dtype for x in given}) != 1 or _name(given[0].dtype) not in HALVES:
-        return False
-    return all(x.is_cuda and _why_not_dense(x) is None and not x.is_neg() for x in given)
+def half_of(torch: ModuleType, a: Array, b: Array, out: Array = None) -> Element | None:
+    """The type of 16 bits of A, B and, if it is given, `out`, or with an `out` of float32: dense tensors on a GPU, in the memory that holds
+    their elements. None for others.
+    """
+    given = [x for x in (a, b, out) if x is not None]
+    if not all(isinstance(x, torch.Tensor) for x in given) or a.dtype != b.dtype:
+        return None
+    name = _name(a.dtype)
+    is_dense = all(x.is_cuda and _why_not_dense(x) is None and not x.is_neg() for x in given)
+    return HALVES.get(name) if is_dense and {_name(x.dtype) for x in given} <= {name, FLOAT32.name} else None
 
 
-def _by_half(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: Any) -> Array | None:
+def _by_half(torch: ModuleType, element: Element, a: Array, b: Array, out: Array, asked: Asked, stream: Any) -> Array | None:
     """The product of such tensors, as CuPy's arrays of their 16 bits: CuPy need not know bfloat16. None for what PyTorch is to multiply."""
     from bilinear.runtime.half import by_half  # most calls need none of it
 
-    options, element = Options(*asked), HALVES[_name(a.dtype)]
+    options = Options(*asked)
     check_options(options, out)
     if options.plan is not None:
         check_plan_options(options.plan, options.algorithm, options.levels, options.inputs)
     if options.algorithm != "auto" and isinstance(options.algorithm, str):
         options = options._replace(algorithm=algorithm_as_it_is(options.algorithm))
     with surroundings(torch, stream, a, b, out, options.workspace):
-        left, right, target = (None if x is None else _on_gpu(x.detach().view(torch.int16)) for x in (a, b, out))
+        left, right, target = (adopt_bits(torch, x) for x in (a, b, out))
         options = options._replace(workspace=adopt_tensor(torch, options.workspace))
         result = by_half(options, kind_of(left, right), element, left, right, target)
         if result is None or out is not None:
             return None if result is None else out
         return give_tensor(torch, result).view(a.dtype)
+
+
+def adopt_bits(torch: ModuleType, tensor: Array) -> Array:
+    """A tensor on a GPU as CuPy's array, one of 16 bits as integers, for CuPy need not know its type; None for None."""
+    if tensor is None:
+        return None
+    own = tensor.detach()
+    return _on_gpu(own.view(torch.int16) if _name(own.dtype) in HALVES else own)
 
 
 def on_arrays_of(
@@ -204,6 +221,8 @@ def adopt_tensor(torch: ModuleType, array: Array) -> Array:
         hint = (
             "give a dense tensor, after resolve_conj() and resolve_neg(); inside of torch.func and torch.compile, use bilinear.torch.matmul"
         )
+        if _name(array.dtype) not in TYPES:
+            hint = f"convert it: these options are for tensors of {', '.join(sorted(TYPES))}"
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
 
 

@@ -21,12 +21,12 @@ MOST_ELEMENTS = 4096
 """The most elements of an algebra that are tried one by one."""
 
 Computed = dict[tuple[int, int], Coefficient]
-"""What an output computes: the coefficient of each pair of values, without zeros."""
+"""An output as computed: the coefficient of each pair of values, without zeros."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A wrong coefficient: that of `left` * `right` in `output`."""
+    """The wrong coefficient of `left` * `right` in `output`."""
 
     output: str
     left: str
@@ -78,7 +78,7 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
     """Decide whether an algorithm computes its target over its ring.
 
     Raises `BilinearError`: E253 if the sizes of its maps differ from the target's, E302 if a coefficient is not in the ring, E303 if it is
-    too large to be proved.
+    too large to prove.
     """
     _require_sizes(algorithm)
     _require_coefficients(algorithm)
@@ -98,7 +98,7 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
 
 
 def is_division_algebra(algorithm: BilinearAlgorithm) -> bool:
-    """True if an algorithm over Z/p computes a multiplication without zero divisors: that of a field, or of a semifield (Knuth 1965).
+    """True if an algorithm over Z/p computes a multiplication without zero divisors, as in a field or a semifield (Knuth 1965).
 
     Every element other than 0 is tried, so there may be at most `MOST_ELEMENTS`; False for more elements or another ring.
     """
@@ -116,13 +116,11 @@ def is_division_algebra(algorithm: BilinearAlgorithm) -> bool:
 
 
 def computed_outputs(algorithm: BilinearAlgorithm) -> Iterator[Computed]:
-    """What an algorithm computes, regardless of its target: the outputs as sums over pairs of values. E303 if it is too large."""
+    """The outputs of an algorithm as sums over pairs of values, regardless of its target. E303 if it is too large."""
     u, v, w = algorithm.tables
     work = sum(len(u[p]) * len(v[p]) for row in w for p, _ in row)
     if work > MOST_TERMS:
-        raise fail(
-            "E303", f"{algorithm.name} is too large to be proved: it adds up {work} products of coefficients", f"at most {MOST_TERMS}"
-        )
+        raise fail("E303", f"{algorithm.name} is too large to prove: it adds up {work} products of coefficients", f"at most {MOST_TERMS}")
     for row in w:
         yield _summed(row, u, v)
 
@@ -156,7 +154,7 @@ def _require_sizes(algorithm: BilinearAlgorithm) -> None:
 def _require_coefficients(algorithm: BilinearAlgorithm) -> None:
     for value in (c for table in algorithm.tables for row in table for _, c in row):
         if not algorithm.ring.holds(value):
-            raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is no element of {algorithm.ring}")
+            raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is not an element of {algorithm.ring}")
 
 
 def _remains(difference: Coefficient, ring: Ring) -> bool:

@@ -5,11 +5,12 @@ Brent equations of <m',k',n'>, over a commutative ring. Then the terms (u_p (x) 
 <mm',kk',nn'>, where block (i m' + i', j k' + j') of A is block (i', j') of block (i, j), and so on: both sides of the equations are
 Kronecker products. The blocks may be matrices, which do not commute, because coefficients commute with them.
 
-So a flat schedule is proved without expanding its products. Checked are: no stage has a hazard; the terms of every level satisfy the Brent
-equations; run exactly on the finest blocks, as it was lowered, the flat schedule multiplies only forms that are, up to factors, those of a
-combination of products, one of each level; every block of C ends with exactly the coefficients of the combined w, times alpha, and beta
-times its old value; and the operands that are to be restored end as they began. Nothing is taken from the passes that lowered it. A
-schedule that this does not prove may still be right, by other products: `prove_schedule` decides.
+So a flat schedule is proved without expanding its products. The proof checks that no stage has a hazard, and that the terms of every level
+satisfy the Brent equations. It then runs the flat schedule, as it was lowered, exactly on the finest blocks: every product must have, up to
+factors, the forms of a combination of products, one of each level; every block of C must end with exactly the coefficients of the combined
+w, times alpha, and beta times its old value; and the operands that the schedule promises to restore must end as they began. The proof
+trusts none of the passes that lowered the schedule. A schedule that it does not prove may still be right, by other products:
+`prove_schedule` decides.
 """
 
 from __future__ import annotations
@@ -54,27 +55,48 @@ def prove_composed(schedule: Schedule, levels: Sequence[Schedule]) -> SchedulePr
 
 @uncollected
 def prove_large(schedule: Schedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof | None:
-    """The proof of a schedule of one level of a large scheme that leaves A and B alone, by its terms.
+    """The proof, by its terms, of a schedule of one level of a large scheme that does not write A and B.
 
-    None for smaller schemes, and if it is not right, or right in another way.
-
-    The Brent equations of the terms are decided by `analysis.brent`, so products of blocks are not written out; what the blocks hold after
-    each stage is not among the facts. If the scheme `is_proved`, the terms are compared with the scheme's instead.
+    None for smaller schemes, and if the schedule is wrong, or right in another way. `analysis.brent` decides the Brent equations of the
+    terms, so products of blocks are not written out, and the facts do not include the contents of blocks after each stage. If the scheme
+    `is_proved`, the terms are compared with the scheme's instead.
     """
     ring = schedule.ring
-    if schedule.writes_operands or products_of_coefficients(scheme) <= MOST_WRITTEN_OUT or not is_sound(schedule):
-        return None
-    if ring.modulus or ring.is_approximate:
+    if not is_large(schedule, scheme) or ring.modulus or ring.is_approximate or not is_sound(schedule):
         return None
     try:
         if is_proved and scheme.bases is None:
-            widened(lambda packing: _restored(schedule, _of_scheme(packing, scheme)), ring.generator)
+            widened(lambda packing: _restored(schedule, _of_scheme(packing, scheme)), ring.generator, _is_integral(schedule))
         else:
             _terms(schedule, ring.generator)
     except (TooLongError, UndecidedError):
         return None
     stages = tuple(_stage_fact(number, stage) for number, stage in enumerate(schedule.stages, 1))
     return replace(_held(schedule, ("A", "B")), stages=stages, fates=(OperandFate("A", RESTORED), OperandFate("B", RESTORED)))
+
+
+def is_large(schedule: Schedule, scheme: Scheme) -> bool:
+    """True if `prove_large` takes a schedule of one level of this scheme."""
+    return not schedule.writes_operands and products_of_coefficients(scheme) > MOST_WRITTEN_OUT
+
+
+@uncollected
+def prove_by_terms(schedule: Schedule) -> ScheduleProof | None:
+    """The proof of a schedule of one level by the Brent equations of its terms, without facts.
+
+    None if it is not right, or right in a way that only `prove_schedule` decides.
+    """
+    if schedule.ring.modulus or schedule.ring.is_approximate or not is_sound(schedule):
+        return None
+    try:
+        restored = _terms(schedule, schedule.ring.generator).restored
+    except (TooLongError, UndecidedError):
+        return None
+    return _held(schedule, restored) if set(schedule.restores) <= set(restored) else None
+
+
+def _is_integral(schedule: Schedule) -> bool:
+    return all(isinstance(c, int) for c in schedule.coefficients)
 
 
 def _stage_fact(number: int, stage: Stage) -> StageFact:
@@ -91,7 +113,7 @@ def by_levels(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof |
     root = next(iter(roots), "")
     try:
         terms = [_terms(level, root) for level in levels]
-        restored = widened(lambda packing: _restored(schedule, _combined(packing, terms)), root)
+        restored = widened(lambda packing: _restored(schedule, _combined(packing, terms)), root, all(map(_is_integral, levels)))
     except (TooLongError, UndecidedError):
         return None
     if not set(schedule.restores) <= set(restored):
@@ -106,7 +128,7 @@ def _held(schedule: Schedule, restored: tuple[str, ...]) -> ScheduleProof:
 
 @dataclass(frozen=True)
 class _Terms:
-    """The terms of a schedule of one level, no two with proportional factors.
+    """The terms of a schedule of one level, no two with proportional factors, and the operands that it restores.
 
     The factors are forms whose first coefficient is 1; the outputs are the blocks of C as forms over the products.
     """
@@ -114,6 +136,7 @@ class _Terms:
     grid: tuple[int, int, int]
     factors: tuple[tuple[Form, Form], ...]
     outputs: tuple[Form, ...]
+    restored: tuple[str, ...]
     is_complex: bool = False
 
 
@@ -145,7 +168,7 @@ def _collected(schedule: Schedule, packing: Packing) -> _Terms:
     run = PackedRun(schedule, packing, find)
     run.run()
     outputs = tuple(packing.form(run.result(block)) for block in schedule.blocks_of("C"))
-    return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs, schedule.is_complex)
+    return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs, run.restored(), schedule.is_complex)
 
 
 Key = tuple[int, int]
@@ -193,7 +216,7 @@ def _combined(packing: Packing, levels: Sequence[_Terms]) -> _Known:
 
 
 def _places(rows: Sequence[int], columns: Sequence[int], is_complex: bool) -> list[Places]:
-    """The parts of block numbers. The outermost level of complex matrices also has those of the imaginary part, which come last."""
+    """The parts of block numbers. With complex matrices, the outermost level also has blocks of the imaginary part, which come last."""
     first, *rest = places_of_levels(rows, columns)
     behind = tuple(place + prod(rows) * prod(columns) for place in first if is_complex)
     return [first + behind, *rest]
@@ -227,6 +250,8 @@ class _Side:
 
     def key(self, form: Packed) -> Key:
         """A form times the scale, without a denominator; raises `UndecidedError` if it is not integral, as every known factor is."""
+        if max(self.most * form.denominator, form.most * self.scale) > self.packing.limit:
+            form = self.packing.tightened(form)
         self.packing.bounded(self.most * form.denominator)  # so that times the denominator two keys differ if two forms do
         found = self.packing.whole(form, self.scale)
         if found is None:

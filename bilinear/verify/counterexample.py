@@ -3,7 +3,7 @@
 The contents are forms plus products, so f(p + d) - f(p - d) is linear in d: every product a*b contributes twice p_a*d_b + d_a*p_b. A vector
 d in the kernel of all these gives the counterexample p + d and p - d; if d changes one operand only, p + d and p. The search first changes
 the blocks of one operand, then of both; blocks are first numbers, then 2 x 2 matrices. A counterexample is executed before it is reported.
-It may be a special input; `untraced` finds what is lost at every input.
+It may be a special input; `untraced` finds losses at every input.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Search:
                 yield Row({entry: c for entry, c in entries.items() if c})
 
     def _changes(self, word: Word, point: State, i: int, j: int) -> Iterator[tuple[Entry, Number]]:
-        """How the number (i, j) of a word changes with its blocks at a point."""
+        """The derivative of the number (i, j) of a word with respect to its blocks, at a point."""
         blocks = [self.block_of[_letter(place, e)] for place, e in enumerate(word[2:], 2) if e]
         if len(blocks) == 1:
             yield (blocks[0], i, j), self.number.one

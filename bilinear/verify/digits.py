@@ -38,7 +38,8 @@ class DigitProof:
     @property
     def equations(self) -> int:
         """The number of coefficients that were compared."""
-        digits = self.scheme.representation.count**2 * len(self.maps)
+        target = self.scheme.core.target
+        digits = len(target.left) * len(target.right) * len(target.outputs) * len(self.maps)
         return digits + sum(proof.equations for proof in (self.above, self.inside) if proof is not None)
 
     @property
@@ -63,7 +64,7 @@ class DigitProof:
 
 
 def prove_digits(scheme: DigitScheme) -> DigitProof:
-    """Decide a digit scheme, exactly. Raises `BilinearError` if a part is too large to be proved (E303) or in another ring (E302).
+    """Decide a digit scheme, exactly. Raises `BilinearError` if a part is too large to prove (E303) or in another ring (E302).
 
     Floating-point digits: the products equal x*y below the order that cutting leaves out anyway. Residues: the moduli are coprime in pairs,
     the weights of the Chinese remainder theorem are 1 modulo their own p and 0 modulo the others, and a block scheme inside holds modulo

@@ -17,7 +17,7 @@ def needed_divisor(ring: Ring, coefficients: Iterable[Number]) -> str:
     """The divisor in some coefficients, elements of `domain_of(ring)`, that has no inverse in the ring; empty if there is none.
 
     The domain is a field that contains the ring: Q for Z; rational functions for Q[lambda], whose elements are Laurent polynomials, so
-    powers of lambda are invertible. The other rings are fields.
+    powers of lambda are invertible. The other rings that are asked about are fields.
     """
     if ring.name == "Z":
         divisor = lcm(*(int(c.denominator) for c in coefficients))

@@ -1,7 +1,7 @@
-"""sympy, all of it or nothing: the names that the proofs use, and their only way to them.
+"""sympy, all of it or nothing: the names that the proofs use are imported here only.
 
-Python forgets a package whose import was broken off, by Ctrl-C or for want of memory, but not the parts that were ready by then. A second
-import would take those for whole, and sympy would lack them for as long as the process lives. So they are forgotten first.
+If Ctrl-C or a lack of memory interrupts the import of a package, Python forgets the package, but not its parts that were complete. A second
+import would use those, and sympy would stay incomplete as long as the process lives. So this module forgets the parts first.
 """
 
 from __future__ import annotations

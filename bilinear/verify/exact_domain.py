@@ -24,7 +24,7 @@ class ExactDomain:
 
     @staticmethod
     def of(name: str) -> ExactDomain:
-        """The domain of Q with this generator, `i` or `sqrt(d)`; of Q where it is empty."""
+        """The domain of Q with this generator, `i` or `sqrt(d)`; Q itself if the generator is empty."""
         from bilinear.verify.engine import QQ, I, sqrt
 
         if not name:

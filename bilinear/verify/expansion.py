@@ -41,9 +41,7 @@ def _most_work(scheme: Scheme) -> int:
 def _too_large(scheme: Scheme, told: str) -> BilinearError:
     most = _most_work(scheme)
     note = f"the tables of a scheme are proved as they are without names: at most {most} terms, of at most {MOST_BITS} bits"
-    return fail(
-        "E303", f"{scheme.name} is too large to be proved: {told}", "write its tables as they are, without named sums", notes=(note,)
-    )
+    return fail("E303", f"{scheme.name} is too large to prove: {told}", "write its tables out, without named sums", notes=(note,))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ UNDECIDED = "undecided"
 
 @dataclass(frozen=True)
 class BlockState:
-    """What a block holds after a stage.
+    """The content of a block after a stage.
 
     `kind` is `original`, `sum` (a linear form), `product` (products, perhaps with sums), `restored` (original again), or `undefined`.
     """
@@ -23,7 +23,7 @@ class BlockState:
 
 @dataclass(frozen=True)
 class StageFact:
-    """What one stage does: its number (from 1), its kind (linear, restore, product), its steps, and every block's state after it.
+    """One stage: its number (from 1), its kind (linear, restore, product), its steps, and every block's state after it.
 
     `width` counts the simultaneous steps. `contended` names the blocks of C to which several products of the stage are added. `products`
     names the scheme's products that the steps compute, up to a factor (empty if one is not the scheme's).
@@ -65,7 +65,7 @@ class OperandFate:
 
 @dataclass(frozen=True)
 class ShapeConditions:
-    """The problems a schedule fits: `statement` says which (empty: any shape); each reason names a stage and a block.
+    """The shapes that a schedule fits: `statement` describes them (empty: any shape); each reason names a stage and a block.
 
     `temporaries` says how large temporaries without a declared shape must be.
     """

@@ -13,7 +13,7 @@ from bilinear.verify.steps import Step, steps_of
 def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySchedule) -> Iterator[Diagnostic]:
     """Hazards that make a stage's result indeterminate: blocks written twice (E401), operands overwritten while being read (E409).
 
-    Products of one stage may write one block in the order written, except in a schedule that scales for itself.
+    Products of one stage may write one block in the order written, except in a schedule with explicit scaling.
     """
     if isinstance(stage, LinearStage):
         spans = ((m.targets, m.spans or (None,) * len(m.targets)) for m in stage.maps)

@@ -33,7 +33,7 @@ class Identifier:
             return self.known[found]
         nearest = [name for (a, b), name in self.known.items() if a == found[0] or b == found[1]]
         hints = (f"one factor is that of {' and of '.join(nearest)}",) if nearest else ()
-        message = f"stage {number}: {name_of(product)} is no product of {self.scheme}"
+        message = f"stage {number}: {name_of(product)} is not a product of {self.scheme}"
         note = f"it multiplies ({self.symbols.text(left)}) by ({self.symbols.text(right)})"
         return Diagnostic("E403", message, product.span, notes=(note,), hints=hints)
 

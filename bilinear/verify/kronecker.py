@@ -20,13 +20,13 @@ def combined_forms(packing: Packing, levels: Sequence[Sequence[Form]], places: S
     """The Kronecker products of forms, one of each level, the last level's changing first."""
     found = [packing.unit(0)]
     for forms, own in zip(levels, places, strict=True):
-        packed = [packing.sum([(packing.unit(own[i]), c) for i, c in form]) for form in forms]
+        packed = [packing.tightened(packing.sum([(packing.unit(own[i]), c) for i, c in form])) for form in forms]
         found = [packing.product(outer, inner) for outer in found for inner in packed]
     return found
 
 
 def places_of_levels(rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
-    """For each level the part of each of its blocks, row by row, in the number of a finest block, which is the sum of its parts.
+    """For each level: the contribution of each of its blocks, row by row, to the number of a finest block.
 
     `rows` and `columns` are those of each level's grid.
     """
@@ -56,7 +56,7 @@ def is_product_of(scheme: Scheme, multiplies: Callable[[Scheme], bool]) -> bool:
 
 
 def _are_combined(packing: Packing, scheme: Scheme) -> bool:
-    """True if U, V and W are the Kronecker products of those of the scheme's factors."""
+    """True if U, V and W are the Kronecker products of the tables of the scheme's factors."""
     outer, inner = scheme.factors
     m, k, n, ranks = (outer.m, inner.m), (outer.k, inner.k), (outer.n, inner.n), (outer.rank, inner.rank)
     if (scheme.m, scheme.k, scheme.n, scheme.rank) != tuple(map(prod, (m, k, n, ranks))):

@@ -1,6 +1,6 @@
-"""The exact run of a schedule on packed forms: what every block holds, with a product of blocks as a value of its own.
+"""The exact run of a schedule on packed forms, in which each product of blocks is a value of its own.
 
-It follows the steps as they run, and gives up on whatever it does not understand; the symbolic run then decides.
+It gives up on steps that it does not support; the symbolic run then decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bilinear.ir.packed import Packed, Packing
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, ProductStage, Schedule
 
 Find = Callable[[Packed, Packed], tuple[int, Coefficient]]
-"""From two forms, over the blocks of A and over those of B: the number of their product, and the factor of that."""
+"""From two forms, over the blocks of A and of B: the number of their product and its factor."""
 NOTHING = Packed(0)
 
 
@@ -23,7 +23,7 @@ class UndecidedError(Exception):
 
 
 class PackedRun:
-    """A schedule running on packed forms. The places are the blocks of A, of B, of C, those of C times beta, and the products."""
+    """A schedule running on packed forms. The places are the blocks of A, of B and of C, beta times the blocks of C, and the products."""
 
     def __init__(self, schedule: Schedule, packing: Packing, find: Find) -> None:
         self.schedule, self.packing, self.find = schedule, packing, find
@@ -50,7 +50,7 @@ class PackedRun:
         return tuple(name for name in self.spans if all(map(is_kept, self.schedule.blocks_of(name))))
 
     def result(self, block: Block) -> Packed:
-        """What a block of C holds of the products, numbered from 0; the rest must be beta times its old value."""
+        """The products in a block of C, numbered from 0; the rest must be beta times its old value."""
         value = self._read(block)
         if self.schedule.result.beta:
             value = self.packing.sum([(value, 1), (self._times_beta(self.original[block]), -1)])
@@ -89,7 +89,7 @@ class PackedRun:
         return self._cut(self._read(block), *self.spans[side])
 
     def _added(self, value: Packed, block: Block, kept: Coefficient) -> Packed:
-        """A value, and what the block keeps of its old one: nothing, all, or beta times that."""
+        """A value plus the part of its old value that the block keeps: nothing, all, or beta times it."""
         if not kept:
             return value
         old = self._read(block)

@@ -46,4 +46,4 @@ class Bounds:
 
     def _refused(self, told: str) -> BilinearError:
         hint = "prove its parts as schedules of their own"
-        return fail(TOO_LARGE, f"{self.schedule.name} is too large to be proved: {told}", hint, span=self.schedule.span)
+        return fail(TOO_LARGE, f"{self.schedule.name} is too large to prove: {told}", hint, span=self.schedule.span)

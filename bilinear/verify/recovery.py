@@ -24,7 +24,7 @@ MOST_WORDS = 4000
 
 
 def operand_fates(schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> tuple[OperandFate, OperandFate]:
-    """What becomes of A and B in a one-level schedule that ended in this state."""
+    """The fates of A and B in a one-level schedule that ended in this state."""
     recovery = _Recovery(schedule, symbols, state)
     return recovery.fate("A"), recovery.fate("B")
 
@@ -44,10 +44,12 @@ class _Recovery:
         """For each factor of a recomputed product, by name: all coefficients of the combination of contents that gives it."""
 
     def fate(self, side: str) -> OperandFate:
-        """What becomes of an operand."""
+        """The fate of an operand."""
         own = self.blocks[side]
         if all(self.state[block] == self.symbols.original[block] for block in own):
             return OperandFate(side, RESTORED)
+        if self.schedule.ring.has_zero_divisors:  # no elimination
+            return OperandFate(side, UNDECIDED)
         for number, known in enumerate(self._known_by_round(side)):
             if len(known) == len(own):
                 steps, divisor = self._restoring(side)
@@ -104,8 +106,8 @@ class _Recovery:
     def _derived(self, known: Mapping[str, Mapping[Word, Row[Word]]]) -> Iterable[Row[Word]]:
         """Products of known forms, and multiples of known values by alpha and beta, each with its name.
 
-        Only those that can reduce the contents. The pivot of a reduced form occurs in no other form, so the product of two pivots occurs in
-        no other product of forms. If it is not a word of the contents, the product is useless.
+        Only products that can reduce the contents are formed. The pivot of a reduced form occurs in no other form, so the product of two
+        pivots occurs in no other product of forms. If it is not a word of the contents, the product is useless.
         """
         one = self.symbols.domain.one
         for word in sorted({word for value in self.state.values() for word in value}):

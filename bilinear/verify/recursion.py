@@ -16,13 +16,13 @@ def why_not_recursive(schedule: AnySchedule, restored: tuple[str, ...]) -> str:
 
     An inner level is the same schedule on the blocks of one product. It writes both operands, restores those in `restored`, and uses the
     target as its C. So nothing may be allocated, the products of a stage need disjoint operands, an operand that is not restored must not
-    be needed afterwards, and a schedule that scales for itself must scale as its products need. If it overwrites C, each product must
-    overwrite one block.
+    be needed afterwards, and explicit scaling must agree with the scaling of the products. If it overwrites C, each product must overwrite
+    one block.
     """
     if schedule.workspaces:
         names = ", ".join(space.name for space in schedule.workspaces)
         return f"every level needs memory of its own for {names}"
-    needed = needed_after(schedule)
+    needed = needed_after(schedule) if {"A", "B"} - {*restored} else (frozenset(),) * len(schedule.stages)
     for number, stage in enumerate(schedule.stages, 1):
         if isinstance(stage, ProductStage):
             for reason in _obstacles(number, stage, schedule, restored, needed[number - 1]):
@@ -51,7 +51,7 @@ def _obstacles(
 
 
 def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
-    """Products that are not instances of what the schedule computes."""
+    """Products that are not instances of the schedule's own result."""
     what = f"{name_of(product)} in stage {number}"
     if len(product.targets) != 1:
         yield f"{what} has {len(product.targets)} targets, and the schedule one result"

@@ -17,7 +17,7 @@ MOST_TRIED = 10_000
 
 @dataclass(frozen=True)
 class RingFacts:
-    """What the residual of a scheme says about rings.
+    """The rings over which a scheme holds, by its residual.
 
     `ring` is the ring of the scheme. `modulus` is the largest g such that the equations hold modulo g: 0 if they hold exactly, 1 if they
     hold modulo nothing. `denominator` must be invertible. For an approximate scheme `order` is the largest h >= 1 such that the error is

@@ -31,7 +31,7 @@ class ScheduleProof:
 
     `restored` names the operands that end unchanged. `recursive` says whether its products may run by the same schedule in place; if not,
     `why_not` gives the reason. `direct`: C is right, but not by the products of the scheme that the schedule names. For correct one-level
-    schedules, `fates` says what becomes of A and B, `shapes` which problems fit, and `costs` what it takes.
+    schedules, `fates` describes the final A and B, `shapes` the problems that fit, and `costs` the costs.
     """
 
     schedule: str
@@ -63,7 +63,7 @@ def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> Sched
 
     `scheme` is the scheme whose products a one-level schedule should use; one that computes C by other products is right as well. In-place
     recursion is safe at every level if it is safe for one: an inner level adds its product and restores its operands, and the outer level
-    assumes no more. Raises `BilinearError` if a one-level schedule is too large to be proved (E412).
+    assumes no more. Raises `BilinearError` if a one-level schedule is too large to prove (E412).
     """
     run = SymbolicRun(schedule, scheme)
     run.run()
@@ -156,7 +156,7 @@ def _restored(run: SymbolicRun) -> tuple[str, ...]:
 
 
 def _broken_promises(run: SymbolicRun, fates: tuple[OperandFate, ...]) -> list[Diagnostic]:
-    """The blocks that are not restored as promised (E407), and what would restore them."""
+    """The blocks that are not restored as promised (E407), and steps that would restore them."""
     s = run.schedule
     found: list[Diagnostic] = []
     for block, value in run.symbols.original.items():

@@ -43,7 +43,7 @@ class Equation:
 class SchemeProof:
     """The decision about one scheme: the number of equations checked, and those that fail.
 
-    `ring` is the ring over which it was decided; `facts` gives the others over which it holds as written. For an approximate scheme `order`
+    `ring` is the ring of the decision; `facts` gives other rings over which the scheme holds as written. For an approximate scheme `order`
     is the largest h such that it computes A*B + O(lambda^h) (None if it is exact), and `degree` the largest power of 1/lambda in a product.
     If very many equations fail the search stops early, and `complete` is false.
     """
@@ -112,7 +112,7 @@ def prove_scheme(scheme: Scheme) -> SchemeProof:
     """Decide all (mk)(kn)(mn) Brent equations of a scheme over its ring; over Q[lambda], all their coefficients of order 0 and below.
 
     A tensor product of two schemes is proved by them. Changes of basis are part of the proof: the scheme must multiply in the ordinary
-    basis. Raises `BilinearError` if a coefficient is not in the ring (E302), or the tables are too large to be proved (E303).
+    basis. Raises `BilinearError` if a coefficient is not in the ring (E302), or the tables are too large to prove (E303).
     """
     require_expandable(scheme)
     _require_coefficients(scheme)
@@ -187,14 +187,15 @@ def _require_coefficients(scheme: Scheme) -> None:
 def _foreign(scheme: Scheme, table: str, row: int, column: int, value: Coefficient) -> BilinearError:
     product = column if table == "W" else row
     span = scheme.places.products[product] if scheme.places is not None else None
-    what = f"the coefficient {told(value)} in row {row + 1} of {table} (product {scheme.products[product]}) is no element of {scheme.ring}"
+    place = f"row {row + 1} of {table} (product {scheme.products[product]})"
+    what = f"the coefficient {told(value)} in {place} is not an element of {scheme.ring}"
     reason = "its denominator is not invertible there" if scheme.ring.modulus else f"elements of {scheme.ring} are written without it"
     hint = "declare the ring that its coefficients come from"
     return BilinearError(Diagnostic("E302", f"{scheme.name}: {what}", span, notes=(reason,), hints=(hint,)))
 
 
 def _require_size(scheme: Scheme) -> int:
-    """The common denominator of the tables; refuses tables that are too large to be proved (E303)."""
+    """The common denominator of the tables; refuses tables that are too large to prove (E303)."""
     terms = products_of_coefficients(scheme)
     denominator = common_denominator(scheme)
     if denominator is not None and (terms <= MOST_TERMS or by_matrices(scheme, integers(scheme))):
@@ -205,5 +206,5 @@ def _require_size(scheme: Scheme) -> int:
         f"a proof adds up at most {MOST_TERMS} one by one, of fractions with a common denominator of at most {MOST_BITS} bits",
         f"by matrix products it makes at most {MOST_MULTIPLICATIONS} multiplications, of rationals whose sums float64 holds exactly",
     )
-    message = f"{scheme.name} is too large to be proved: {reason}"
+    message = f"{scheme.name} is too large to prove: {reason}"
     raise BilinearError(Diagnostic("E303", message, notes=notes, hints=("prove its parts, and compose them",)))

@@ -30,7 +30,7 @@ class SymbolicRun:
         self.symbols = Symbols(schedule)
         self.identifier = Identifier(scheme, self.symbols) if scheme is not None and schedule.levels == 1 else None
         self.implied = self.symbols.ring.one if isinstance(schedule, ScaledSchedule) else self.symbols.alpha
-        """The factor of every product beside the coefficients of its targets."""
+        """The common factor of all products, apart from the coefficients of their targets."""
         self.state: dict[Block, Value] = {b: v for b, v in self.symbols.original.items() if schedule.result.beta or b.space != "C"}
         self.history: list[dict[Block, Value]] = []
         """The state after each stage of a one-level schedule."""
@@ -140,7 +140,7 @@ class SymbolicRun:
             if self.symbols.is_form(value, side):
                 continue
             sound = False
-            message = f"stage {number}: the {'left' if side == 'A' else 'right'} operand {block} is no form over blocks of {side}"
+            message = f"stage {number}: the {'left' if side == 'A' else 'right'} operand {block} is not a form over blocks of {side}"
             self.report("E402", message, product.span, f"it holds {self.symbols.text(value)}")
         if self.bounds is not None and sound:
             self.bounds.count(len(left) * len(right) * (1 + len(product.targets)))

@@ -47,7 +47,7 @@ def domain_of(ring: Ring) -> Domain:
 def _domain(schedule: AnySchedule) -> Domain:
     """The integers, for several levels with integer coefficients: nothing is divided there, and arithmetic dominates the time.
 
-    A schedule of several levels does not scale for itself, so all its coefficients are in its forms and products.
+    A schedule of several levels has no explicit scaling, so all its coefficients are in its forms and products.
     """
     from bilinear.verify.engine import QQ, ZZ
 

@@ -61,7 +61,7 @@ def _readable(change: Change, symbols: Symbols) -> Change:
 
 
 def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row[Block]]:
-    """What a change of some blocks adds to the contents: one row for each word with one block removed."""
+    """The effect of a change of some blocks on the contents: one row for each word with one block removed."""
     block_of = {next(iter(value)): block for block, value in symbols.original.items()}
     for value in contents.values():
         rows: dict[Word, dict[Block, Number]] = {}
@@ -74,7 +74,7 @@ def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collectio
 
 
 def _leave_no_trace(changes: list[Change], schedule: AnySchedule, symbols: Symbols, contents: Collection[Block]) -> bool:
-    """True if exact execution confirms all changes, each by a matrix of its own."""
+    """True if exact execution confirms all changes, each with a different matrix."""
     generator = random.Random(0)
     number = symbols.domain
 

@@ -1,4 +1,4 @@
-"""Recipes: their ranks against a search that knows nothing of recipes, and what they make against the proof."""
+"""Compositions: their ranks against a search that knows nothing of recipes, and what they make against the proof."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import permutations, product
 
 import pytest
 
-from bilinear.algebra.best_rank import MOST_SIZE, best_recipes, joined
+from bilinear.algebra.best_rank import MOST_SIZE, best_compositions, joined
 from bilinear.algebra.change_basis import change_basis
+from bilinear.algebra.composition import Composition
 from bilinear.algebra.fold_bases import bases_of, fold_bases
-from bilinear.algebra.recipe import Recipe
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.frontend.algorithms import compose
@@ -48,13 +48,13 @@ def ranks_by_exhaustion(bound: int, library: list[Scheme]) -> dict[tuple[int, ..
 @pytest.mark.parametrize("names", [(), ("strassen",), ("hopcroft_kerr", "winograd"), NAMES], ids=str)
 def test_ranks_are_the_least(names: tuple[str, ...]) -> None:
     library = [(name, scheme) for name, scheme in LIBRARY if name in names]
-    best = best_recipes((6, 6, 6), library)
+    best = best_compositions((6, 6, 6), library)
     assert {shape: recipe.rank for shape, recipe in best.items()} == ranks_by_exhaustion(6, [scheme for _, scheme in library])
 
 
 def test_known_ranks() -> None:
     """Of Hopcroft and Kerr 1971: <2,2,n> takes ceil(7n/2); of Strassen and Laderman with their products."""
-    best = best_recipes((9, 9, 9), LIBRARY)
+    best = best_compositions((9, 9, 9), LIBRARY)
     wanted = {
         (2, 2, 2): 7,
         (2, 2, 3): 11,
@@ -71,7 +71,7 @@ def test_known_ranks() -> None:
 
 
 def test_every_recipe_makes_what_it_says() -> None:
-    for shape, recipe in best_recipes((4, 3, 5), LIBRARY).items():
+    for shape, recipe in best_compositions((4, 3, 5), LIBRARY).items():
         scheme = recipe.made()
         assert (scheme.m, scheme.k, scheme.n, scheme.rank) == (*shape, recipe.rank)
         assert prove_scheme(scheme).holds
@@ -86,29 +86,29 @@ OPERATORS = ("(x)", "(+m)", "(+k)", "(+n)")
 @pytest.mark.parametrize("inner", OPERATORS)
 def test_parentheses_stand_where_they_are_needed(outer: str, inner: str) -> None:
     strassen = LIBRARY[0][1]
-    leaf = Recipe(2, 2, 2, 7, (5, 5, 8), text="strassen", leaf=strassen)
+    leaf = Composition(2, 2, 2, 7, (5, 5, 8), text="strassen", leaf=strassen)
     part = joined(inner, leaf, fitting(inner, leaf))
     for recipe in (joined(outer, part, fitting(outer, part)), joined(outer, fitting(outer, part), part)):
         found, scheme = compose(recipe.expression, "made").scheme, recipe.made()
         assert (found.format, found.tables, found.additions) == (recipe.format, scheme.tables, sum(recipe.additions))
 
 
-def fitting(operator: str, other: Recipe) -> Recipe:
+def fitting(operator: str, other: Composition) -> Composition:
     """A classical scheme that the operator joins to another scheme."""
     m, k, n = (
         (1, 2, 1) if operator == "(x)" else (1 if axis == operator[2] else size for axis, size in zip("mkn", other.shape, strict=True))
     )
-    return Recipe(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
+    return Composition(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
 
 
 def test_ties_go_to_fewer_additions_then_to_fewer_parts() -> None:
-    best = best_recipes((4, 4, 4), LIBRARY)
+    best = best_compositions((4, 4, 4), LIBRARY)
     assert best[2, 2, 2].text == "winograd"
     assert best[4, 4, 4].expression == "winograd (x) winograd"
     assert best[1, 1, 4].expression == "<1,1,4>"
     assert best[2, 2, 4].expression == "winograd (x) <1,1,2>"
     assert best[2, 3, 3].expression == "rotate(hopcroft_kerr)"
-    assert best_recipes((2, 2, 2), [("a", LIBRARY[0][1]), ("b", LIBRARY[0][1])])[2, 2, 2].text == "a"
+    assert best_compositions((2, 2, 2), [("a", LIBRARY[0][1]), ("b", LIBRARY[0][1])])[2, 2, 2].text == "a"
 
 
 def test_changes_of_basis_count_as_additions() -> None:
@@ -116,12 +116,12 @@ def test_changes_of_basis_count_as_additions() -> None:
     shear = [[1, 1], [0, 1]]
     changed = change_basis(replace(winograd, bases=bases_of(winograd)), shear, shear, shear)
     assert changed.bases is not None and changed.additions == 15
-    assert sum(best_recipes((2, 2, 2), [("changed", changed)])[2, 2, 2].additions) == fold_bases(changed).additions > 15
-    assert best_recipes((2, 2, 2), [("changed", changed), *LIBRARY])[2, 2, 2].text == "winograd"
+    assert sum(best_compositions((2, 2, 2), [("changed", changed)])[2, 2, 2].additions) == fold_bases(changed).additions > 15
+    assert best_compositions((2, 2, 2), [("changed", changed), *LIBRARY])[2, 2, 2].text == "winograd"
 
 
 def test_the_tree_and_the_exponent() -> None:
-    recipe = best_recipes((2, 2, 3), LIBRARY)[2, 2, 3]
+    recipe = best_compositions((2, 2, 3), LIBRARY)[2, 2, 3]
     assert list(recipe.lines()) == ["<2,2,3;11> = (+n)", "  <2,2,2;7> = winograd", "  <2,2,1;4> = <2,2,1>"]
     assert recipe.exponent == pytest.approx(3 * math.log(11) / math.log(12))
     assert [part.text for part in recipe.used()] == ["winograd", "<2,2,1>"]
@@ -130,10 +130,10 @@ def test_the_tree_and_the_exponent() -> None:
 @pytest.mark.parametrize("shape", [(40, 40, 40), (1, 1, MOST_SIZE + 1)])
 def test_formats_that_are_too_many(shape: tuple[int, int, int]) -> None:
     with pytest.raises(BilinearError, match="E648"):
-        best_recipes(shape, LIBRARY)
+        best_compositions(shape, LIBRARY)
 
 
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
-    best_recipes((2, 2, 1), [], lambda done, of: told.append((done, of)))
+    best_compositions((2, 2, 1), [], lambda done, of: told.append((done, of)))
     assert told == [(0, 4), (1, 4), (2, 4), (3, 4)]

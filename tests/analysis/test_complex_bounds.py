@@ -42,7 +42,7 @@ def test_every_element_is_within_its_bound(tiny: float) -> None:
 
 
 def test_a_small_imaginary_part_is_lost_though_its_norm_bound_holds() -> None:
-    """What is said of componentwise errors is no idle caution: with four products the part has full accuracy."""
+    """What is said of componentwise errors is not an idle caution: with four products the part has full accuracy."""
     generator = np.random.default_rng(8)
     a, b = (np.ascontiguousarray((generator.uniform(1, 2, (20, 20)) * (1 + 1e-7j)).astype("complex64")) for _ in "AB")
     exact = (a.astype("clongdouble") @ b.astype("clongdouble")).imag

@@ -12,7 +12,7 @@ import pytest
 
 from bilinear import frontend
 from bilinear.artifact import write as output
-from bilinear.artifact.check import verify_built
+from bilinear.artifact.check_folder import verify_built
 from bilinear.codegen.build import Program, ProgramKernel, distinct_kernels
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.names import REMAINDER

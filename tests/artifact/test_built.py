@@ -17,7 +17,7 @@ from artifact.built_folders import kernels, needs_emulator, refusal, written
 import bilinear
 from bilinear.artifact import identities as built_identity
 from bilinear.artifact import images as built_images
-from bilinear.artifact.check import verify_built
+from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
 from bilinear.artifact.identities import Case, chance
 from bilinear.artifact.images import integer_size, trials_for

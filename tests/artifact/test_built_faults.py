@@ -15,7 +15,7 @@ from artifact.built_folders import FIRST, kernels, launches, needs_emulator, ref
 
 from bilinear.artifact import identities as built_identity
 from bilinear.artifact import write as output
-from bilinear.artifact.check import verify_built
+from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.read import read_folder
 from bilinear.errors import BilinearError
 from bilinear.ir.element import IN_ARRAYS
@@ -31,7 +31,7 @@ BROKEN: list[tuple[Edit, str, str]] = [
     (lambda m: m["schedule"]["grid"].update(m=17000), "E621", "schedule.grid has more blocks than any schedule that is compiled"),
     (lambda m: m["schedule"].update(inputs="borrow"), "E621", "schedule.inputs is 'borrow', which is not known here"),
     (lambda m: m["schedule"].update(workspaces=[{"name": "A", "shape": "A", "rows": 1, "columns": 1}]), "E621", "names a space twice"),
-    (lambda m: m.update(programs=[]), "E621", "programs is no object"),
+    (lambda m: m.update(programs=[]), "E621", "programs is not an object"),
     (lambda m: m.update(programs={}), "E621", "programs is empty"),
     (lambda m: m["programs"].update(float8=m["programs"].pop("float64")), "E621", "is of an element type that is none of"),
     (lambda m: kernels(m).pop(FIRST), "E621", "programs.float64.launches[0].kernel is 'msmes_l1_linear1_f64', which is not known here"),
@@ -41,13 +41,13 @@ BROKEN: list[tuple[Edit, str, str]] = [
     (lambda m: kernels(m)[FIRST].update(source="../../etc/passwd"), "E621", "which is not inside the folder"),
     (lambda m: kernels(m)[FIRST].update(source="src/other.cu"), "E622", "src/other.cu is named in manifest.json and cannot be read"),
     (lambda m: kernels(m)[FIRST].update(sha256="0" * 64), "E622", "src/msmes_l1_linear1_f64.cu is not the file that was written"),
-    (lambda m: kernels(m).update({"a b": kernels(m)[FIRST]}), "E621", "has a name that is no name in C"),
+    (lambda m: kernels(m).update({"a b": kernels(m)[FIRST]}), "E621", "has a name that is not a name in C"),
     (lambda m: launches(m)[2]["grid"]["x"][0].append(["bq", 1]), "E621", "launches[2].grid.x[0][2][0] is 'bq'"),
     (lambda m: launches(m)[2].update(first=-1), "E621", "launches[2].first is not an integer from 0"),
     (lambda m: launches(m).clear(), "E621", "programs.float64.launches is empty"),
     (lambda m: m.pop("files"), "E621", "files is missing"),
     (lambda m: m["files"].update({"../report.md": ""}), "E621", "which is not inside the folder"),
-    (lambda m: m["files"].update({"report.md": 1}), "E621", "files.report.md is no string"),
+    (lambda m: m["files"].update({"report.md": 1}), "E621", "files.report.md is not a string"),
     (lambda m: m["files"].update({"report.md": "0" * 64}), "E622", "report.md is named in manifest.json and cannot be read"),
 ]  # fmt: skip
 
@@ -141,7 +141,7 @@ def test_a_wrong_source(
     refresh(folder, name, edit)
     if code == "skipped":
         row = verify_built(folder).rows[0]
-        assert (row.verdict, row.reason) == ("skipped", "a constant that is no rational number has no image in the field")
+        assert (row.verdict, row.reason) == ("skipped", "a constant that is not a rational number has no image in the field")
         return
     found = refusal(folder)
     assert found.code.startswith(code)

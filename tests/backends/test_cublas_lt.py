@@ -22,8 +22,9 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 import bilinear
 from bilinear.backends import cublas_lt
 from bilinear.backends.cublas import suits_lt
-from bilinear.backends.gemm import Gemm
+from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.errors import BilinearError
+from bilinear.ir.matrix import layout_of
 from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
@@ -461,3 +462,39 @@ def test_the_library_is_told_what_its_multiply_takes(monkeypatch: pytest.MonkeyP
         library = finding()
         finding.cache_clear()
     assert names == ["libcublasLt.so.13"] and library.cublasLtMatmul.argtypes == (*[ctypes.c_void_p] * 14, ctypes.c_size_t, ctypes.c_void_p)
+
+
+@pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC", "FFF", "CCF", "FFC", "CFF", "FCC"])
+def test_it_is_asked_for_the_call_that_would_run(orders: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a problem as for matrices that lie so."""
+    asked: list[Gemm] = []
+    monkeypatch.setattr(cublas_lt, "proposed", lambda gemm, dtype, device: asked.append(gemm))
+    shapes = (12, 5), (5, 7), (12, 7)
+    problem = Problem(12, 5, 7, "float32", column_major=tuple(name for name, order in zip("ABC", orders, strict=True) if order == "F"))
+    cublas_lt.proposed_for(problem, 0)
+    own = gemm_of(*(layout_of(np.zeros(shape, "float32", order)) for shape, order in zip(shapes, orders, strict=True)))  # type: ignore[call-overload]
+    assert own is not None and asked == [replace(own, swaps=False)]
+
+
+def test_the_plan_of_a_thin_product_here_knows_what_it_proposes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both points are as near; the library's time is that of the kernels that it proposes, and nothing is asked for other devices."""
+    columns = {"m": (8, 8), "n": (500, 500), "k": (300, 300), "order": (0, 0), "small": (0, 1), "large": (1, 1)}
+    device = pointed((1.0, 4.0), (1.0, 4.0), **columns)
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: device)
+    monkeypatch.setattr(devices_here, "index_of_gpu", lambda: 0)
+    monkeypatch.setattr(devices_here, "gpu_here", lambda: ("a GPU", 1))
+    times, asked = [], []
+    for kernels in (("55.11.31", "55.15.31"), ("55.15.31", "55.15.31"), None):
+
+        def proposed_for(problem: Problem, index: int, found: Any = kernels) -> Any:
+            asked.append(problem)
+            return found
+
+        monkeypatch.setattr(cublas_lt, "proposed_for", proposed_for)
+        auto._chosen.cache_clear()
+        times.append(next(one.ms or 0.0 for one in auto.plan(500, 300, 8, "float32").candidates if one.strategy == LIBRARY))
+    auto._chosen.cache_clear()
+    assert times[0] < times[2] < times[1] and len(asked) == 3
+    auto.plan(500, 300, 8, "float32", device="h200")
+    auto.plan(500, 300, 500, "float32")
+    assert len(asked) == 3

@@ -17,9 +17,10 @@ import pytest
 from measure.bench_gpu import Gpu, pretend
 from shell import Shell
 
+import bilinear
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
-from bilinear.measure import bench, bench_errors, bench_shapes, bench_tasks
+from bilinear.measure import bench, bench_errors, bench_modulo, bench_shapes, bench_tasks
 from bilinear.reporting import bench_plot
 from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
 from bilinear.reporting.bench_page import bench_html
@@ -162,6 +163,8 @@ def test_a_failed_check_is_an_error_after_the_table(gpu: Gpu, shell: Shell) -> N
         (("--shape", "4x5"), "E681"),
         (("--shapes-file", "missing.txt"), "E681"),
         (("--algorithms", "msmes:0"), "E682"),
+        (("--keep", "middle"), "E682"),
+        (("--keep", ""), "E682"),
         (("--grid", "--shape", "512"), "E684"),
         (("--grid", "--shapes-file", "x"), "E684"),
         (("--dtype", "int8"), "E503"),
@@ -232,7 +235,7 @@ def test_ratios_and_errors_stand_where_their_values_say() -> None:
     for chart in error_charts(result.errors):
         at = {tick.text: tick.at for tick in chart.down}
         measured, bound, *_ = chart.series
-        assert [len(s.points) for s in (measured, bound)] == [3, 4], "no error at all is no point of a logarithm"
+        assert [len(s.points) for s in (measured, bound)] == [3, 4], "no error at all is not a point of a logarithm"
         assert measured.points[0].y == at["-14"] and bound.points[-1].y == at["-6"] and bound.is_bound
 
 
@@ -346,3 +349,55 @@ def test_the_scripts_keep_what_they_find(
         assert out.count("winograd, 1 level") > 4
     else:
         assert [row["shape"] for row in kept["rows"]] == [[64, 3, 20]] and "1 shapes: median ratio 1.000" in out
+
+
+@pytest.fixture
+def modular(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Gpu:
+    """Products modulo p move the clock by 2 ms."""
+    plain = bilinear.matmul
+
+    def timed(*arrays: Any, **options: Any) -> Any:
+        gpu.now += 2.0
+        return plain(*arrays, **options)
+
+    monkeypatch.setattr(bench_modulo, "matmul", timed)
+    return gpu
+
+
+def test_products_modulo_p_are_checked_and_timed(modular: Gpu, shell: Shell) -> None:
+    status, printed, _ = shell("--modulus", "65521", "--shape", "40x50x30", "--algorithms", "auto,winograd:2,strassen+winograd")
+    assert status == 0
+    rows = [line.split() for line in printed.splitlines() if line.startswith("40x50x30")]
+    assert [row[2] for row in rows] == ["auto", "winograd:2", "strassen+winograd"]
+    assert [row[3] for row in rows] == ["2.000"] * 3 and {row[-1] for row in rows} == {"yes"}
+    pieces, ms = int(rows[0][5]), float(rows[0][6])
+    assert ms == pieces * modular.library_ms and float(rows[0][7]) == ms / 2
+    status, printed, _ = shell("--modulus", "2", "--shape", "16", "--algorithms", "walk_444_mod2:1", "--json", "-")
+    found = json.loads(printed)
+    assert status == 0 and found["rows"][0]["exact"] and found["rows"][0]["modulus"] == 2
+
+
+def test_a_wrong_product_modulo_p_fails(modular: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = bilinear.matmul
+
+    def wrong(a: Any, b: Any, c: Any, **options: Any) -> Any:
+        right(a, b, c, **options)
+        c[3, 4] = (c[3, 4] + 1) % options["modulus"]
+        return c
+
+    monkeypatch.setattr(bench_modulo, "matmul", wrong)
+    status, _, told = shell("--modulus", "101", "--shape", "16", "--algorithms", "auto")
+    assert status == 1 and "E685" in told and "modulo 101" in told
+
+
+def test_what_has_no_meaning_modulo_p_is_refused(modular: Gpu, shell: Shell) -> None:
+    for options, code in (
+        (("--modulus", "7", "--dtype", "float32"), "E557"),
+        (("--modulus", "7", "--grid"), "E557"),
+        (("--modulus", "7", "--html", "x.html"), "E557"),
+        (("--modulus", "1"), "E593"),
+        (("--modulus", "7", "--algorithms", "winograd:0"), "E682"),
+        (("--modulus", "3", "--shape", "8", "--algorithms", "walk_444_mod2:1"), "E686"),
+    ):
+        status, _, told = shell(*options)
+        assert status == 1 and code in told

@@ -29,7 +29,7 @@ def test_a_plan_shows_its_blocks_beside_the_plain_product(shell: Shell) -> None:
     ("words", "message"),
     [
         (("--shape", "8x9x10"), "error[E504]: A*A^T is square, and --shape 8x9x10 has 8 rows and 10 columns"),
-        ((), "error[E504]: '' is no shape"),
+        ((), "error[E504]: '' is not a shape"),
         (("--shape", "8", "--levels", "winograd"), "error[E557]: --levels has no meaning with --gram"),
         (("--shape", "8", "--inputs", "restore"), "error[E557]: --inputs has no meaning with --gram"),
         (("--shape", "8", "--explain"), "error[E557]: --explain has no meaning with --gram"),

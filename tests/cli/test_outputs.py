@@ -138,7 +138,7 @@ def test_an_input_that_never_ends_is_refused_at_once(shell: Shell, words: tuple[
     status, out, err = shell(*(word.format(name) for word in words))
     assert (status, out) == (1, "") and "error[E" in err
     if name != "huge":
-        assert "it is no regular file" in err
+        assert "it is not a regular file" in err
 
 
 def test_a_plan_or_a_folder_that_never_ends_is_refused_at_once(shell: Shell) -> None:
@@ -146,7 +146,7 @@ def test_a_plan_or_a_folder_that_never_ends_is_refused_at_once(shell: Shell) -> 
     Path("out").mkdir()
     os.symlink("/dev/zero", "out/manifest.json")
     for path in ("pipe", "/dev/zero"):
-        with pytest.raises(BilinearError, match="it is no regular file"):
+        with pytest.raises(BilinearError, match="it is not a regular file"):
             bilinear.load_plan(path)
     for folder in ("out", "out/manifest.json"):
         status, out, err = shell("verify", "--built", folder)

@@ -11,7 +11,7 @@ from shell import Shell
 from typer.main import get_command
 
 from bilinear.cli.app import app
-from bilinear.cli.options import joined
+from bilinear.cli.common import joined
 from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_spelled_now
 from bilinear.measure.bench_shapes import read_sizes
 
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(
         "bilinear.runtime.multi_dot.plan_chain",
         "bilinear.runtime.gram_plans.plan_gram",
         "bilinear.reporting.gram_report.gram_report",
-        "bilinear.algebra.best_rank.best_recipes",
+        "bilinear.algebra.best_rank.best_compositions",
         "bilinear.algebra.share_sums.share_sums",
         "bilinear.cli.running.run_checks",
         "bilinear.driver.compile",

@@ -18,10 +18,10 @@ from threading import Event
 import pytest
 from shell import Shell
 
-from bilinear.cli import answers, completing, options
+from bilinear.cli import answers, common, completing
 from bilinear.cli.app import COMMANDS
 from bilinear.cli.colour import allows_colour, coloured
-from bilinear.cli.options import waiting
+from bilinear.cli.common import waiting
 from bilinear.cli.wrapping import wrapped
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
@@ -216,12 +216,12 @@ def test_a_line_says_what_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
         yield progress
 
-    monkeypatch.setattr(options, "progress_bar", bar)
+    monkeypatch.setattr(common, "progress_bar", bar)
     monkeypatch.setattr("sys.stderr", Terminal(True))
     with waiting("at once"):
         pass
     assert told == []
-    monkeypatch.setattr(options, "A_MOMENT", 0.01)
+    monkeypatch.setattr(common, "A_MOMENT", 0.01)
     with waiting("long"):
         assert seen.wait(60)
     monkeypatch.setattr("sys.stderr", Terminal(False))

@@ -14,7 +14,7 @@ from artifact.built_folders import needs_emulator, refresh, refusal, written
 from codegen.emulated import EmulatedExecutor
 
 import bilinear
-from bilinear.artifact.check import verify_built
+from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.read import read_folder
 from bilinear.backends.array_sums import coefficient
 from bilinear.backends.executor import execute

@@ -12,10 +12,10 @@ from artifact.built_folders import needs_emulator, written
 from codegen.emulated import EmulatedExecutor, address, c_types
 from codegen.test_kernels_on_cpu import layout
 
-from bilinear.artifact.check import verify_built
+from bilinear.artifact.check_folder import verify_built
 from bilinear.backends.bound_launches import grid_blocks, launch_arguments
 from bilinear.backends.executor import execute
-from bilinear.cli.options import read_dtypes
+from bilinear.cli.common import read_dtypes
 from bilinear.codegen.build import build_program
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget

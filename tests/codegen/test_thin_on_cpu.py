@@ -12,7 +12,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu, guarded, skip_reason
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
-from bilinear.ir.tile import ThinTile
+from bilinear.ir.thin_tile import AnyThinTile, ThinMmaTile, ThinTile
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
@@ -21,7 +21,15 @@ TILES = (
     ThinTile(32, 8, 8, 8, 2, 1, 3, 1),
     ThinTile(16, 16, 32, 2, 2, 4, 2, 1),
     ThinTile(32, 32, 8, 4, 8, 1, 2, 1),
+    ThinMmaTile(32, 16, 16, 2, 1, 1, 3, 1),
+    ThinMmaTile(16, 16, 32, 1, 1, 2, 2, 1, staged=False),
+    ThinMmaTile(32, 16, 16, 1, 2, 1, 2, 1),
+    ThinMmaTile(32, 32, 64, 2, 1, 1, 2, 1, keeps=True),
 )
+
+WHOLE = (61, 37, 7, 1, 0), (65, 100, 19, 3, 0)
+UNEVEN = (1, 1, 1, 1, 1), (70, 33, 9, 2, 1), (72, 33, 9, 1, 0)
+"""m, k, n, parts of sums, and elements between lines."""
 
 
 def emulated(kernel: ThinKernel | PartsKernel) -> Module:
@@ -45,21 +53,23 @@ def strides(x: Any) -> tuple[int, ...]:
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", range(8))
-def test_every_layout_is_exact(tile: ThinTile, dtype: str, orders: int) -> None:
+def test_every_layout_is_exact(tile: AnyThinTile, dtype: str, orders: int) -> None:
     element, generator = ELEMENTS[dtype], np.random.default_rng(orders)
     a_by_rows, b_by_rows, by_rows = (bool(orders >> bit & 1) for bit in range(3))
     for is_whole in (True, False):
         width = element.lanes if is_whole else 1
         kernel = ThinKernel("thin", element, tile, a_by_rows, not b_by_rows, by_rows, width, width)
         module = emulated(kernel)
-        for m, k, n, wanted in ((61, 37, 7, 1), (65, 100, 19, 3)) if is_whole else ((1, 1, 1, 1), (70, 33, 9, 2)):
-            padded = [-extent % element.lanes if is_whole else 1 for extent in (k if a_by_rows else m, n if b_by_rows else k)]
+        for m, k, n, wanted, gap in WHOLE if is_whole else UNEVEN:
+            if not tile.holds(k, n, wanted):
+                continue
+            padded = [-extent % element.lanes if is_whole else gap for extent in (k if a_by_rows else m, n if b_by_rows else k)]
             a, b = generator.integers(-8, 9, (m, k)).astype(dtype), generator.integers(-8, 9, (k, n)).astype(dtype)
             left, right = laid(a, a_by_rows, padded[0]), laid(b, b_by_rows, padded[1])
             old = generator.integers(-8, 9, (m, n)).astype(dtype)
             depth = -(-k // (wanted * tile.k)) * tile.k
             parts = -(-k // depth)
-            out = laid(old, by_rows, 3)
+            out = laid(old, by_rows, 3 * gap)
             call = alpha, beta = element_of(dtype, 2), element_of(dtype, 3)
             if parts == 1:
                 target, apart, factors = out, 0, call

@@ -16,7 +16,7 @@ import pytest
 from shell import Shell
 
 from bilinear.cli import discovering
-from bilinear.cli.options import read_seconds
+from bilinear.cli.common import read_seconds
 from bilinear.discovery import flip_search
 from bilinear.frontend import load
 from bilinear.verify.scheme import prove_scheme
@@ -168,7 +168,7 @@ def test_a_walk_from_a_file_and_a_state_that_goes_on(shell: Shell, tmp_path: Pat
     assert first[0] == again[0] == 0 and first[1].splitlines()[0] == again[1].splitlines()[0]
     assert "--from naive2x2" in load("one.bl").scheme.citation
     status, _, err = shell(*words, "--seed", 5)
-    assert status == 1 and "error[E742]: walk.json is no state of this search: its seed is 0, not 5" in err
+    assert status == 1 and "error[E742]: walk.json is not a state of this search: its seed is 0, not 5" in err
     Path("other.json").write_text("mine")
     status, _, err = shell(*words[:-1], "other.json")
     assert status == 1 and "error[E742]" in err and Path("other.json").read_text() == "mine"

@@ -43,6 +43,26 @@ def test_residues_of_schemes_over_z_are_lifted_to_z(name: str) -> None:
     assert found.equations == np.prod([len(rows[0]) for rows in coefficients_of(scheme)]) and found.rank <= found.unknowns
 
 
+@pytest.mark.parametrize("power", [2, 3, 20, 48])
+def test_a_scheme_is_lifted_to_a_power_of_2(power: int) -> None:
+    scheme = modulo_2("perminov_434")
+    found = lift(scheme, over=f"Z/{2**power}")
+    assert found.scheme.ring.modulus == 2**power and found.power == power and prove_scheme(found.scheme).holds
+    for rows, others in zip(coefficients_of(found.scheme), residues_of(scheme, "E743"), strict=True):
+        assert (np.array(rows) % 2 == others).all()
+
+
+@pytest.mark.parametrize("over", ["Z/2", "Z/6", "Z/7", "Z/0", f"Z/{2**49}", "Z/99999999999999999999"])
+def test_what_is_no_power_of_2_is_not_lifted_to(over: str) -> None:
+    with pytest.raises(BilinearError, match="E740"):
+        lift(modulo_2("strassen"), over=over)
+
+
+def test_a_scheme_over_z2_alone_does_not_come_to_z4() -> None:
+    with pytest.raises(BilinearError, match="E744"):
+        lift(load_shipped("walk_444_mod2").scheme, over="Z/4")
+
+
 def test_a_scheme_that_holds_over_z_as_it_is_stays_as_it_is() -> None:
     classical = modulo_2("naive2x2")
     found = lift(classical)
@@ -94,7 +114,7 @@ def test_a_scheme_over_z2_alone_is_refused_by_name() -> None:
 
 
 def test_the_named_equations_contradict_each_other() -> None:
-    """A map that is no multiplication keeps this small: 1 = u*v*w modulo 2, and again, so that the sum of both is 0 = 1 modulo 4."""
+    """A map that is not a multiplication keeps this small: 1 = u*v*w modulo 2, and again, so that the sum of both is 0 = 1 modulo 4."""
     columns = packed(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1]], bool))
     system = EquationsMod2(columns, 3)
     assert system.rank == 2

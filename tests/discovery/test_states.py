@@ -1,4 +1,4 @@
-"""State files: what is written is read, and a file that is no state of the search is refused with its reason."""
+"""State files: what is written is read, and a file that is not a state of the search is refused with its reason."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def test_other_files(tmp_path: Path) -> None:
         ('"parts/two.bl:c"', "E222]: two.bl has no scheme 'c'"),
         ('"parts/three.bl"', "E221]: there is no file 'parts/three.bl'"),
         ('"parts"', "E221]: there is no file 'parts'"),
-        ('"table.json"', "E221]: 'table.json' is no .bl file"),
+        ('"table.json"', "E221]: 'table.json' is not a .bl file"),
         ('"one.bl:two"', "E222]: one.bl has no scheme 'two'"),
         (f'"{"y" * 5000}.bl"', "E221]: there is no file 'yyy"),
     ):

@@ -78,10 +78,11 @@ def test_documented_examples(code: str, text: str) -> None:
 def test_examples_of_the_language_parse() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```bl\n((?:.*\n)*?)```", text, re.MULTILINE)
-    assert len(examples) == 8
+    assert len(examples) == 9
     module = parse_source(Source("x.bl", "".join(examples)))
     assert [s.name for s in module.schemes] == ["strassen", "winograd", "x", "big", "wide", "tall"]
     assert [s.name for s in module.schedules] == ["msmes", "careful"]
+    assert [s.name for s in module.complexes] == ["complex3"]
     assert [s.name for s in module.digits] == ["pairs", "short", "below", "within"]
     assert [s.name for s in module.grams] == ["halves"]
 

@@ -332,7 +332,7 @@ def test_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("import", "none"), "E251"),
         (("import", "s_L.sms", "--c", "up"), "E507"),
         (("import", ".", "--over", "Q"), "E507"),
-        (("import", "s_L.sms", "--over", "Z/4"), "E203"),
+        (("import", "s_L.sms", "--over", "Z/6"), "E203"),
         (("import", "s_L.sms", "--from", "xml"), "E351"),
         (("import", "s_L.sms", "--entry", "2,2,2"), "E354"),
         (("import", "s_L.sms", "--over", "Z/2", "--c", "columns"), "E356"),

@@ -13,7 +13,7 @@ from oracle import scheme_computes
 from published import FOLDER, fast_matmul_files, needs_folder
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import fast_matmul, reading
+from bilinear.interchange import fast_matmul, reader_parts
 from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.ir.number import generator
 from bilinear.verify.scheme import prove_scheme
@@ -98,14 +98,14 @@ def test_every_way_to_write_a_number(tmp_path: Path, token: str, value: object) 
 @pytest.mark.parametrize(
     ("text", "code", "place", "message"),
     [
-        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 z 0 1 0 1", 1), "E252", (3, 5), "'z' is no number of these tables"),
-        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 1/0 0 1 0 1", 1), "E252", (3, 5), "'1/0' is no number of these tables"),
-        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 x99 0 1 0 1", 1), "E252", (3, 5), "'x99' is no number of these tables"),
-        (STRASSEN.replace("0 0 0 0 1 0 1", f"0 0 {'9' * 101} 0 1 0 1", 1), "E252", (3, 5), f"{'9' * 40!r} is no number"),
-        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 (1+) 0 1 0 1", 1), "E252", (3, 5), "'(1+)' is no number of these tables"),
-        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 __import__('os') 0 1 0 1", 1), "E252", (3, 5), "is no number of these tables"),
+        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 z 0 1 0 1", 1), "E252", (3, 5), "'z' is not a number of these tables"),
+        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 1/0 0 1 0 1", 1), "E252", (3, 5), "'1/0' is not a number of these tables"),
+        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 x99 0 1 0 1", 1), "E252", (3, 5), "'x99' is not a number of these tables"),
+        (STRASSEN.replace("0 0 0 0 1 0 1", f"0 0 {'9' * 101} 0 1 0 1", 1), "E252", (3, 5), f"{'9' * 40!r} is not a number"),
+        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 (1+) 0 1 0 1", 1), "E252", (3, 5), "'(1+)' is not a number of these tables"),
+        (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 __import__('os') 0 1 0 1", 1), "E252", (3, 5), "is not a number of these tables"),
         (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 0 0 1 0", 1), "E252", (3, 1), "the rows of U are not of one length"),
-        (STRASSEN.replace("0 0 0 0 1 0 1\n", "", 1), "E253", None, "no multiplication of matrices: A has 3 blocks, B 4, C 4"),
+        (STRASSEN.replace("0 0 0 0 1 0 1\n", "", 1), "E253", None, "not a multiplication of matrices: A has 3 blocks, B 4, C 4"),
         (STRASSEN.replace("1 -1 1 0 0 1 0\n", ""), "E253", None, "A has 4 blocks, B 4, C 3"),
         (STRASSEN.rsplit("#", 1)[0], "E254", None, "holds 2 tables, not U, V and W"),
         ("", "E254", None, "holds 0 tables"),
@@ -134,7 +134,7 @@ def test_another_format_than_the_one_that_was_asked_for_is_refused(tmp_path: Pat
 def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"1 0\n\xff\n")
-    monkeypatch.setattr(reading, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(reader_parts, "MOST_BYTES", 2**20)
     large = written(tmp_path, "1 " * 2**19 + "1", "large")
     for path, message in [
         (tmp_path / "none", "No such file"),

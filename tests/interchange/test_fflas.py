@@ -154,8 +154,8 @@ def test_an_original_block_that_was_overwritten_is_a_gap() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("10: S = A11 + A12", "this is no step"),
-        ("S = A11 -> X", "this is no step"),
+        ("10: S = A11 + A12", "this is not a step"),
+        ("S = A11 -> X", "this is not a step"),
         ("10: S = A11 ! A12 -> X", "'! A12' cannot be read"),
         ("10: S = A11 + -> X", "a term is missing"),
         ("10: S = A11 B11 + A12 B21 -> X", "a step with more than one product"),

@@ -69,7 +69,7 @@ def test_a_commutative_scheme_is_named_as_such(tmp_path: Path, name: str) -> Non
     found = import_file(written(tmp_path, name, COMMUTING[name]))
     assert isinstance(found, Identified) and found.title == "A*B, A 2 x 2, B 2 x 2, with entries that commute"
     assert len(found.algorithm.u.outputs) == 8
-    with pytest.raises(BilinearError, match=r"E356.*commute; it is no product"):
+    with pytest.raises(BilinearError, match=r"E356.*commute; it is not a product"):
         import_scheme(tmp_path / name)
     wrong = COMMUTING[name].replace("a12 + b11", "a12 - b11").replace("a12+b11", "a12-b11")
     with pytest.raises(BilinearError, match=r"E356.*does not compute A\*B.*that commute"):
@@ -93,7 +93,7 @@ def test_a_notebook_of_several_schemes(tmp_path: Path) -> None:
 def test_a_notebook_is_not_executed(tmp_path: Path) -> None:
     trap = tmp_path / "trap"
     cell = f"s = (np.array([[open({str(trap)!r}, 'w')]]), np.array([[1]]), np.array([[1]]))\n"
-    with pytest.raises(BilinearError, match=r"E252.*what is no number"):
+    with pytest.raises(BilinearError, match=r"E252.*something that is not a number"):
         import_file(written(tmp_path, "n.ipynb", notebook(cell)))
     assert not trap.exists()
 
@@ -111,30 +111,35 @@ MALFORMED = [
     ("x.m", matlab("U", U), "E254", "assigns U only"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2", "E254", "a matrix is not closed"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2; 3]", "E253", "not of one length"),
-    ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 y]", "E252", "'y' is no number"),
+    ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 y]", "E252", "'y' is not a number"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1]", "E253", ""),
-    ("x.m", matlab("U", U) + matlab("V", V) + "W = []", "E357", "no table"),
-    ("x.ipynb", "{}", "E255", "this is no notebook"),
+    ("x.m", matlab("U", U) + matlab("V", V) + "W = []", "E357", "not a table"),
+    ("x.ipynb", "{}", "E255", "this is not a notebook"),
     ("x.ipynb", "[", "E255", "this is not JSON"),
     ("x.ipynb", "[" * 100_000, "E255", "nested too deeply"),
     ("x.ipynb", notebook("x = 1"), "E653", "holds no scheme"),
-    ("x.ipynb", notebook("s = (np.array([[1e999]]), np.array([[1]]), np.array([[1]]))"), "E252", "no exact number"),
-    ("x.ipynb", notebook("s = (np.array([1]), np.array([[1]]), np.array([[1]]))"), "E252", "row 1 of an array is no row of numbers"),
-    ("x.ipynb", notebook(f"s = (np.array([[{'+'.join('1' * 300)}]]), np.array([[1]]), np.array([[1]]))"), "E252", "what is no number"),
+    ("x.ipynb", notebook("s = (np.array([[1e999]]), np.array([[1]]), np.array([[1]]))"), "E252", "not an exact number"),
+    ("x.ipynb", notebook("s = (np.array([1]), np.array([[1]]), np.array([[1]]))"), "E252", "row 1 of an array is not a row of numbers"),
+    (
+        "x.ipynb",
+        notebook(f"s = (np.array([[{'+'.join('1' * 300)}]]), np.array([[1]]), np.array([[1]]))"),
+        "E252",
+        "something that is not a number",
+    ),
     ("x.ipynb", notebook(f"s = (np.array([[{'-' * 5000}1]]), np.array([[1]]), np.array([[1]]))"), "E653", "holds no scheme"),
-    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the first line is no size"),
+    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the first line is not a size"),
     ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 8"), "E254", "holds 7 products, not 8"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 1 2 ;", 1), "E253", "the row has 5 numbers, not 4"),
-    ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 y ;", 1), "E252", "'y' is no number"),
+    ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 y ;", 1), "E252", "'y' is not a number"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "", 1), "E252", "a line has the number of a product and three rows"),
     ("ternary.txt", FILES["ternary.txt"] + "1", "E254", "is not complete: 85 numbers follow"),
     ("ternary.txt", FILES["ternary.txt"].replace("2 2 2 7", "2 2 9999 7"), "E253", "is too large"),
-    ("ternary.txt", FILES["ternary.txt"].replace("-1", "y", 1), "E252", "'y' is no number"),
+    ("ternary.txt", FILES["ternary.txt"].replace("-1", "y", 1), "E252", "'y' is not a number"),
     ("x.txt", "m1 = (a11)(b11)\n", "E254", "no block of C is computed"),
     ("x.txt", "m1 = (a11)(b11\nc11 = m1", "E254", "a parenthesis is not closed"),
     ("x.txt", "m1 = (a11)(b11)(b12)\nc11 = m1", "E252", "two values are multiplied"),
     ("x.txt", "m1 = (a11)(b11)\nm2 = m1*(b11)\nc11 = m2", "E252", "two values are multiplied"),
-    ("x.txt", "m1 = (a11)(b11)\nc11 = m1 + a11", "E252", "c11 is no sum of products"),
+    ("x.txt", "m1 = (a11)(b11)\nc11 = m1 + a11", "E252", "c11 is not a sum of products"),
     ("x.txt", "m1 = (a11)(b11)\nc11 = m9", "E252", "'m9' is not known here"),
     ("x.txt", "m1 = (a1)(b1 + a2)\nc1 = m1", "E253", "blocks with one index"),
     ("x.txt", "m1 = (a[1,4000])(b11)\nc[4000,1] = m1", "E253", "is too large"),
@@ -142,7 +147,7 @@ MALFORMED = [
     ("x.json", json.dumps({"u_sparse": [], "v_sparse": [], "w_sparse": []}), "E254", "the key 'n' is missing"),
     ("x.json", FILES["sparse.json"].replace('"v_sparse"', '"x"'), "E254", "the key 'v_sparse' is missing"),
     ("1x1x1.json", json.dumps({"u_sparse": [[[0, 1]]], "v_sparse": [[[1, 1]]], "w_sparse": [[[0, 1]]]}), "E252", "only 1 come before it"),
-    ("1x1x1.json", json.dumps({"u_sparse": [[[0]]], "v_sparse": [[]], "w_sparse": [[]]}), "E252", "no list of index and value"),
+    ("1x1x1.json", json.dumps({"u_sparse": [[[0]]], "v_sparse": [[]], "w_sparse": [[]]}), "E252", "not a list of index and value"),
     ("x.exp", "(a11)(a12)(c11)\n", "E254", "a factor of b is missing"),
     ("x.exp", "(a11)(b11)(c11)/1j\n", "E252", "divided by a value"),
 ]

@@ -208,7 +208,7 @@ def test_malformed_arrays_are_refused(tmp_path: Path, name: str) -> None:
 def test_malformed_archives_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(tmp_path / "none.npz").startswith("E251")
     (tmp_path / "x.npz").write_bytes(b"PK\x03\x04")
-    assert "is no .npz archive" in refusal(tmp_path / "x.npz")
+    assert "is not a .npz archive" in refusal(tmp_path / "x.npz")
     whole = archive(tmp_path / "a.npz", objects(U, V, W)).read_bytes()
     for end in range(0, len(whole), 37):
         (tmp_path / "x.npz").write_bytes(whole[:end])

@@ -11,7 +11,7 @@ import pytest
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.interchange.reading import Maps
+from bilinear.interchange.reader_parts import Maps
 from bilinear.interchange.targets import identify
 from bilinear.ir.bilinear_map import (
     BilinearAlgorithm,

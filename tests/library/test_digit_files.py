@@ -1,4 +1,4 @@
-"""The shipped digits: what each file says of itself, how it prints, and that it is no algorithm for blocks."""
+"""The shipped digits: what each file says of itself, how it prints, and that it is not an algorithm for blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ NAMES = sorted(shipped_digits())
 
 def test_pairs_triples_and_residues_are_shipped() -> None:
     residues = [f"residues{n}" for n in (13, 14, 15, 16, 17, 7, 8, 9)]
-    assert [*NAMES] == ["pairs", *residues, "triples"] and not set(NAMES) & set(shipped())
+    gaussian = [f"gaussian{n}" for n in (14, 15, 16, 17, 7, 8, 9)]
+    assert [*NAMES] == [*gaussian, "pairs", *residues, "triples"] and not set(NAMES) & set(shipped())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -36,7 +37,7 @@ def test_a_file_is_proved_and_is_what_its_comment_says(name: str) -> None:
     scheme, text = digits(name), shipped_digits()[name].read_text(encoding="utf-8")
     r = scheme.representation
     assert prove_digits(scheme).holds and scheme.name == name and scheme.citation
-    assert text.startswith(f"# A {r.of}") and re.search(rf"\b({scheme.rank}|three|six) products", " ".join(text.split()))
+    assert text.startswith(f"# A {r.numbers}") and re.search(rf"\b({scheme.rank}|three|six) products", " ".join(text.split()))
     assert name in (ROOT / "docs" / "digits.md").read_text(encoding="utf-8")
     assert f"digits/{name}.bl" in (ROOT / "docs" / "digits.md").read_text(encoding="utf-8")
 
@@ -115,7 +116,7 @@ def test_a_file_of_the_working_folder_composes_them(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("asked", ["pairs", "residues15", "winograd (x) pairs"])
 def test_digits_are_no_algorithm_for_blocks(asked: str, shell: Shell) -> None:
-    message = "multiplies digits of float(32|64), and is no algorithm for blocks of matrices"
+    message = "multiplies digits of float(32|64), and is not an algorithm for blocks of matrices"
     with pytest.raises(BilinearError, match=message) as raised:
         load(asked)
     name = raised.value.diagnostics[0].message.split()[0]

@@ -55,11 +55,11 @@ def test_where_nothing_is_so(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--format", "2,3"), "error[E670]: '2,3' is no format\n  hint: give three sizes, * for any: --format '2,3,*'\n"),
-        (("--format", "2,3,x"), "error[E670]: '2,3,x' is no format"),
+        (("--format", "2,3"), "error[E670]: '2,3' is not a format\n  hint: give three sizes, * for any: --format '2,3,*'\n"),
+        (("--format", "2,3,x"), "error[E670]: '2,3,x' is not a format"),
         (("--format", "0,3,3"), "error[E670]"),
         (("--format", f"{'9' * 5000},3,3"), "error[E670]"),
-        (("--over", "F2"), "error[E203]: 'F2' is no ring that is known"),
+        (("--over", "F2"), "error[E203]: 'F2' is not a known ring"),
     ],
 )
 def test_what_is_no_filter(shell: Shell, options: tuple[str, ...], said: str) -> None:

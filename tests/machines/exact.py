@@ -1,4 +1,7 @@
-"""A program for mpirun: products in all decompositions and many distributions, exact on integers, with the traffic that the plan has."""
+"""A program for mpirun: products in all decompositions and many distributions, exact on integers, with the traffic that the plan has.
+
+With the argument `cuda` the pieces are CuPy's, one GPU a rank.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,26 @@ from bilinear.distributed.spread import Runs
 from bilinear.distributed.traffic import traffic
 from bilinear.distributed.workspace import workspace
 from bilinear.errors import BilinearError
+from bilinear.ir.matrix import Array
 
 Matrix = NDArray[np.generic]
 TIMEOUT = 300.0
+ON_GPU = "cuda" in sys.argv
+
+
+def placed(matrix: Matrix) -> Array:
+    """The matrix where products are to run."""
+    if not ON_GPU:
+        return matrix
+    import cupy
+
+    return cupy.asarray(matrix)
+
+
+def brought(found: Array) -> Matrix:
+    """A result, which must lie where the operands do, in memory of the host."""
+    assert isinstance(found, np.ndarray) is not ON_GPU
+    return np.asarray(found.get() if ON_GPU else found)
 
 
 def indices(runs: Runs) -> list[int]:
@@ -44,6 +64,12 @@ def distributions(ranks: int) -> list[Distribution]:
 
 def main() -> None:
     comm = MPI.COMM_WORLD
+    gpus = 0
+    if ON_GPU:
+        import cupy
+
+        gpus = cupy.cuda.runtime.getDeviceCount()
+        cupy.cuda.Device(comm.rank % gpus).use()
     connection = connected(comm, TIMEOUT)
     known, calls = distributions(comm.size), 0
     for extents in ((24, 24, 24), (45, 37, 52), (3, 50, 1)):
@@ -54,18 +80,31 @@ def main() -> None:
             three = known[calls % 5], known[calls // 2 % 5], known[calls // 3 % 5]
             for memory in (None, tight(Asked(extents, three, name), dtype, comm.size)):
                 asked = Asked(extents, three, name, "auto", memory, local_levels=0)
-                left, right = (piece(x, d, comm).astype(dtype) for x, d in zip((a, b), three, strict=False))
+                left, right = (placed(piece(x, d, comm).astype(dtype)) for x, d in zip((a, b), three, strict=False))
                 before = connection.sent, connection.received
-                found = run(connection, left, right, asked, TIMEOUT)
+                found = brought(run(connection, left, right, asked, TIMEOUT))
                 assert found.dtype == dtype and np.array_equal(found, piece(a @ b, three[2], comm)), (extents, asked)
                 check_traffic(asked, dtype, before, (connection.sent, connection.received), comm)
                 calls += 1
     by_plan = Asked((64, 64, 64), (Slab.X,) * 3, "winograd", algorithm="strassen", local_levels=1)
     a = np.random.default_rng(3).integers(-9, 10, (64, 64)).astype("float64")
-    found = run(connection, piece(a, Slab.X, comm), piece(a, Slab.X, comm), by_plan, TIMEOUT)
+    found = brought(run(connection, placed(piece(a, Slab.X, comm)), placed(piece(a, Slab.X, comm)), by_plan, TIMEOUT))
     assert np.array_equal(found, piece(a @ a, Slab.X, comm))
+    with_accuracy(connection)
     chains(connection, known)
+    assert connection.carrier.name == ("NCCL" if 1 < comm.size <= gpus else "MPI")
     print(f"rank {comm.rank}: {calls} products")
+
+
+def with_accuracy(connection: Connection) -> None:
+    """k is not cut, in panels of columns; large enough that digits multiply on a GPU."""
+    n, comm = 2048 if ON_GPU else 96, connection.comm
+    a, b = (np.random.default_rng(seed).integers(-9, 10, (n, n)).astype("float32") for seed in (5, 6))
+    for accuracy in ("classical", "twice", 1.0):
+        asked = Asked((n, n, n), (Slab.X,) * 3, accuracy=accuracy)
+        found = brought(run(connection, placed(piece(a, Slab.X, comm)), placed(piece(b, Slab.X, comm)), asked, TIMEOUT))
+        assert np.array_equal(found, piece(a.astype("float64") @ b, Slab.X, comm)), accuracy
+        assert all(task.inner == ((0, n),) for tasks in plan_for(asked, "float32", comm.size)[0].tasks for task in tasks)
 
 
 def chains(connection: Connection, known: list[Distribution]) -> None:
@@ -76,9 +115,9 @@ def chains(connection: Connection, known: list[Distribution]) -> None:
             extents = (9, 40, 6, 30, 5, 50, 8)
             given = tuple(known[(at + place) % 5] for place in range(len(extents)))
             matrices = [np.random.default_rng(place).integers(-3, 4, shape) for place, shape in enumerate(pairwise(extents))]
-            own = [piece(matrix, d, comm).astype(dtype) for matrix, d in zip(matrices, given, strict=False)]
+            own = [placed(piece(matrix, d, comm).astype(dtype)) for matrix, d in zip(matrices, given, strict=False)]
             asked = AskedChain(extents, given, "winograd", machine, local_levels=0)
-            found = run_chain(connection, own, asked, TIMEOUT)
+            found = brought(run_chain(connection, own, asked, TIMEOUT))
             assert found.dtype == dtype and np.array_equal(found, piece(reduce(np.matmul, matrices), given[-1], comm)), (dtype, machine)
 
 

@@ -1,4 +1,4 @@
-"""A program for mpirun: a multiply in which rank 1 misbehaves in the way that the first argument names."""
+"""A program for mpirun: a multiply in which rank 1 misbehaves in the way that the arguments name; after `cuda`, on a GPU a rank."""
 
 from __future__ import annotations
 
@@ -12,37 +12,51 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bilinear.distributed import Slab, connection, decompose, matmul, multiply
+import bilinear
+from bilinear.distributed import Slab, connection, matmul, multiply, panels
 
 Matrix = NDArray[np.float64]
 N, SHORT, LONG = 12, 8.0, 300.0
+ON_GPU = "cuda" in sys.argv
 
 
-def died(x: Matrix, y: Matrix, **options: object) -> Matrix:
+def died(x: Matrix, y: Matrix, *_: object, **options: object) -> Matrix:
     os.kill(os.getpid(), signal.SIGKILL)
     return x
 
 
-def stopped(x: Matrix, y: Matrix, **options: object) -> Matrix:
+def stopped(x: Matrix, y: Matrix, *_: object, **options: object) -> Matrix:
     os.kill(os.getpid(), signal.SIGSTOP)
     return x
 
 
-def raised(x: Matrix, y: Matrix, **options: object) -> Matrix:
+def raised(x: Matrix, y: Matrix, *_: object, **options: object) -> Matrix:
     raise MemoryError("no room for a product")
 
 
-IN_A_PRODUCT: dict[str, Callable[..., Matrix]] = {"died": died, "stopped": stopped, "raised": raised}
+def aborted(x: Matrix, y: Matrix, *given: object, **options: object) -> Matrix:
+    """NCCL fails, on this rank."""
+    carrier = connection.connected(None, LONG).carrier
+    assert carrier.name == "NCCL"
+    carrier.abort()  # type: ignore[attr-defined]
+    return bilinear.matmul(x, y, *given, **options)  # type: ignore[arg-type,no-any-return]
+
+
+IN_A_PRODUCT: dict[str, Callable[..., Matrix]] = {"died": died, "stopped": stopped, "raised": raised, "aborted": aborted}
 
 
 def main(way: str) -> None:
     """Rank 1 of `mpirun` deviates; every rank ends with an error."""
     is_odd = MPI.COMM_WORLD.rank == 1
-    a = b = np.ones(Slab.X.spread(N, N, MPI.COMM_WORLD.size)[MPI.COMM_WORLD.rank].shape)
+    if ON_GPU:
+        import cupy
+
+        cupy.cuda.Device(MPI.COMM_WORLD.rank).use()  # raises if there are fewer GPUs than ranks
+    a = b = (cupy if ON_GPU else np).ones(Slab.X.spread(N, N, MPI.COMM_WORLD.size)[MPI.COMM_WORLD.rank].shape)
     shape, decomposition, timeout = (N, N, N), "strassen", LONG
     if way == "stopped":
         connection.SILENCE = SHORT
-    if way.startswith("late"):
+    if way.startswith("late") or way == "missing":  # the latter: more ranks than GPUs
         timeout = SHORT
     if way == "plan":
         decomposition = "2d"
@@ -67,7 +81,7 @@ def main(way: str) -> None:
     elif is_odd and way == "name":
         decomposition = "strasen"
     elif is_odd and way == "plan":
-        decompose.PANELS = 3
+        panels.FIRST = 1
     elif is_odd and way == "version":
         setattr(multiply, "__version__", "0.0.1")  # noqa: B010
     matmul(a, b, shape=shape, distributions=Slab.X, decomposition=decomposition, timeout=timeout)
@@ -75,4 +89,4 @@ def main(way: str) -> None:
 
 
 if __name__ == "__main__":
-    main(" ".join(sys.argv[1:]))
+    main(" ".join(word for word in sys.argv[1:] if word != "cuda"))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +15,63 @@ from bilinear.distributed.rank import Post, Steps, Ticket, Wait, steps_of
 from bilinear.distributed.spread import Spread
 
 Matrix = NDArray[np.generic]
-Key = tuple[int, int, int]
+Message = tuple[int, int, Matrix]
+"""The other rank, the tag, and the array."""
+
+
+@dataclass
+class Round:
+    """What is still to be sent and to be received of a post."""
+
+    sends: list[Message]
+    receives: list[Message]
+
+    @property
+    def is_done(self) -> bool:
+        return not self.sends and not self.receives
 
 
 class Network:
-    """Messages under way, by source, target and tag, and the elements that each pair of ranks exchanges."""
+    """Rounds of messages as NCCL has them: each rank has one round under way at a time, and messages match by their order, not by tags.
+
+    It counts the elements that each pair of ranks exchanges.
+    """
 
     def __init__(self) -> None:
-        self.under_way: dict[Key, deque[Matrix]] = defaultdict(deque)
+        self.queues: dict[int, deque[Round]] = defaultdict(deque)
         self.sent: Counter[tuple[int, int]] = Counter()
+
+    def post(self, rank: int, post: Post) -> Round:
+        for target, _, array in post.sends:
+            assert array.flags.c_contiguous and target != rank
+            self.sent[rank, target] += array.size
+        assert all(array.flags.c_contiguous for _, _, array in post.receives)
+        posted = Round([(target, tag, array.copy()) for target, tag, array in post.sends], list(post.receives))
+        self.queues[rank].append(posted)
+        return posted
+
+    def advance(self) -> None:
+        """Move what the rounds under way have in common, as long as there is something."""
+        moving = True
+        while moving:
+            moving = False
+            for rank, queue in list(self.queues.items()):
+                while queue and queue[0].is_done:
+                    queue.popleft()
+                    moving = True
+                if queue:
+                    moving = self._move(rank, queue[0]) or moving
+
+    def _move(self, rank: int, own: Round) -> bool:
+        for at, (target, tag, array) in enumerate(own.sends):
+            theirs = self.queues[target][0] if self.queues[target] else Round([], [])
+            for there, (source, wanted, place) in enumerate(theirs.receives):
+                if source == rank:
+                    assert wanted == tag and place.shape == array.shape, "messages in another order"
+                    place[...] = array
+                    del own.sends[at], theirs.receives[there]
+                    return True
+        return False
 
 
 class Rank:
@@ -29,14 +79,15 @@ class Rank:
 
     def __init__(self, number: int, steps: Steps, network: Network) -> None:
         self.number, self.steps, self.network = number, steps, network
-        self.awaited: list[list[tuple[Key, Matrix]]] = []
+        self.posted: list[Round] = []
         self.answer: Ticket | None = None
         self.ticket: int | None = None
         self.result: Matrix | None = None
 
     def advance(self) -> bool:
         """Go on as far as messages allow; False if that is nowhere."""
-        if self.result is not None or (self.ticket is not None and not self._arrived(self.ticket)):
+        self.network.advance()
+        if self.result is not None or (self.ticket is not None and not self.posted[self.ticket].is_done):
             return False
         self.ticket = None
         try:
@@ -47,26 +98,18 @@ class Rank:
         if isinstance(asked, Wait):
             self.ticket = self.answer = asked.ticket
         else:
-            self.answer = self._post(asked)
+            self.posted.append(self.network.post(self.number, asked))
+            self.answer = Ticket(len(self.posted) - 1)
         return True
 
-    def _post(self, post: Post) -> Ticket:
-        for target, tag, array in post.sends:
-            assert array.flags.c_contiguous and target != self.number
-            self.network.under_way[self.number, target, tag].append(array.copy())
-            self.network.sent[self.number, target] += array.size
-        self.awaited.append([((source, self.number, tag), array) for source, tag, array in post.receives])
-        return Ticket(len(self.awaited) - 1)
 
-    def _arrived(self, ticket: int) -> bool:
-        waiting = self.awaited[ticket]
-        while waiting:
-            key, array = waiting[0]
-            if not self.network.under_way[key]:
-                return False
-            array[...] = self.network.under_way[key].popleft()
-            waiting.pop(0)
-        return True
+def times(a: Any, b: Any, out: Any = None, *, beta: int = 0) -> Any:
+    """The product of what a rank holds, by NumPy; C is not read if beta is 0."""
+    found = np.matmul(a, b)
+    if out is None:
+        return found
+    out[...] = found + out if beta else found
+    return out
 
 
 def pieces(matrix: Matrix, spread: Spread) -> list[Matrix]:
@@ -81,7 +124,7 @@ def indices(runs: Sequence[tuple[int, int]]) -> list[int]:
 def run(plan: Plan, a: Matrix, b: Matrix) -> tuple[list[Matrix], Network]:
     """The piece of C of every rank, and the network afterwards."""
     given = zip(pieces(a, plan.given[0]), pieces(b, plan.given[1]), strict=True)
-    return run_all([steps_of(plan, at, *own, np.matmul) for at, own in enumerate(given)])
+    return run_all([steps_of(plan, at, *own, times) for at, own in enumerate(given)])
 
 
 def run_all(all_steps: Sequence[Steps]) -> tuple[list[Matrix], Network]:
@@ -91,5 +134,6 @@ def run_all(all_steps: Sequence[Steps]) -> tuple[list[Matrix], Network]:
     while any(rank.advance() for rank in ranks):
         pass
     assert all(rank.result is not None for rank in ranks), "the ranks wait for each other"
-    assert not any(network.under_way.values()), "messages that nobody receives"
+    network.advance()
+    assert not any(network.queues.values()), "messages that nobody receives"
     return [rank.result for rank in ranks if rank.result is not None], network

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from machines.lockstep import pieces, run_all
+from machines.lockstep import pieces, run_all, times
 from machines.test_spread import distributions
 
 from bilinear.distributed import Machine, Slab, chain_plan
@@ -31,7 +31,7 @@ def check(plan: ChainPlan) -> None:
     generator = np.random.default_rng(len(plan.extents))
     matrices = [generator.integers(-4, 5, shape) for shape in pairwise(plan.extents)]
     held = [pieces(matrix, spread) for matrix, spread in zip(matrices, plan.given, strict=True)]
-    found, _ = run_all([chain_steps(plan, rank, [each[rank] for each in held], np.matmul) for rank in range(plan.ranks)])
+    found, _ = run_all([chain_steps(plan, rank, [each[rank] for each in held], times) for rank in range(plan.ranks)])
     for own, wanted in zip(found, pieces(reduce(np.matmul, matrices), plan.wanted), strict=True):
         assert own.shape == wanted.shape and (own == wanted).all()
 

@@ -72,7 +72,7 @@ def test_what_is_no_matrix_in_known_chunks_is_refused() -> None:
         (x > 0, x, {}, "x is of bool"),
         (unknown, x, {}, "x has chunks of unknown sizes"),
         (x[:0], x, {}, r"x has the shape \(0, 4\)"),
-        (x, x, {"levels": -1}, "levels=-1 is no number of levels"),
+        (x, x, {"levels": -1}, "levels=-1 is not a number of levels"),
     ]
     for left, right, options, message in wrong:
         with pytest.raises(BilinearError, match=f"E771.*{message}"):

@@ -45,10 +45,14 @@ def test_the_simulation_agrees(ranks: int, levels: int, n: int) -> None:
     assert found == pytest.approx(estimate(H200, (n, n, n), ranks, WINOGRAD, levels).seconds, rel=0.06)
 
 
-@pytest.mark.parametrize(("ranks", "grid"), [(1, (1, 1)), (2, (1, 2)), (4, (2, 2))])
-def test_the_simulation_of_tiles_agrees(ranks: int, grid: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("grid", "within"), [((1, 1), 0.001), ((1, 2), 0.002), ((2, 2), 0.005), ((2, 4), 0.005), ((4, 4), 0.05), ((7, 7), 0.2), ((8, 8), 0.25)]
+)
+def test_the_simulation_of_tiles_agrees(grid: tuple[int, int], within: float) -> None:
+    """From 49 ranks on messages take longer than products, and ranks wait for each other's ports."""
+    ranks = grid[0] * grid[1]
     plan = decompose((32_768,) * 3, ranks, [BlockNonCyclic(ProcessGrid(grid))] * 3)
-    assert simulate(plan, H200) == pytest.approx(estimate(H200, (32_768, 32_768, 32_768), ranks).seconds, rel=0.03)
+    assert simulate(plan, H200) == pytest.approx(estimate(H200, (32_768, 32_768, 32_768), ranks).seconds, rel=within)
 
 
 def test_sums_are_counted_as_written() -> None:

@@ -73,3 +73,18 @@ def test_the_benchmark_runs_as_the_page_says(ranks: int) -> None:
 def test_wrong_options_of_the_benchmark_are_refused(words: tuple[str, ...]) -> None:
     done = mpirun(1, "-m", "bilinear.distributed.bench", *words)
     assert done.returncode == 1 and "E769" in done.stderr
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+def test_rounds_of_nccl_are_in_one_order_and_are_waited_for(ranks: int) -> None:
+    done = mpirun(ranks, "pretended_nccl.py", "exact")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"rank \d: exact", done.stdout)) == ranks
+    assert len(re.findall(r"rank \d closed", done.stdout)) == (ranks if ranks > 1 else 0)
+
+
+def test_a_rank_that_fails_ends_what_others_wait_for_on_their_gpus() -> None:
+    done = mpirun(3, "pretended_nccl.py", "raised", patience=60)
+    assert done.returncode != 0
+    told = [rank for rank in (0, 2) if "error[E764]: rank 1 failed: MemoryError: no room for a product" in told_by(rank, done.stdout)]
+    assert told, done.stdout + done.stderr

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from machines.lockstep import Network, Rank, pieces, run
+from machines.lockstep import Network, Rank, pieces, run, times
 from machines.test_spread import distributions
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
@@ -74,8 +74,63 @@ def test_depth_first_levels_save_memory_and_are_exact(name: str, ranks: int) -> 
 def test_panels_save_memory() -> None:
     free = decompose((32, 2048, 32), 4, [Slab.X] * 3)
     plan = decompose((32, 2048, 32), 4, [Slab.X] * 3, memory=workspace(free) * 4 // 5)
-    assert len(plan.tasks[0]) > len(free.tasks[0])
+    longest, shorter = (max(task.extents[1] for task in each.tasks[0]) for each in (free, plan))
+    assert shorter < longest
     check(plan)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "ranks", "first"),
+    [
+        (Slab.X, 2, [((0, 600),), ((600, 1200),)]),  # what each rank has, and then the rest
+        (Slab.X, 3, [((0, 400),), ((400, 800),), ((800, 1200),)]),
+        (BlockNonCyclic(ProcessGrid((2, 2))), 4, [((0, 80),), ((600, 680),), ((600, 680),), ((0, 80),)]),  # nobody is asked twice at once
+        (Slab.Y, 2, [((0, 600),), ((600, 1200),)]),
+        ((Slab.X, Slab.Y, Slab.X), 2, [((0, 1200),), ((0, 1200),)]),  # no sum is needed
+    ],
+)
+def test_ranks_begin_with_what_they_have_or_ask_different_ones(distribution: object, ranks: int, first: list[object]) -> None:
+    three = distribution if isinstance(distribution, tuple) else (distribution,) * 3
+    plan = decompose((1200, 1200, 1200), ranks, three)
+    assert [tasks[0].inner for tasks in plan.tasks] == first
+    check(plan)
+    for tasks in plan.tasks:
+        widths = [task.extents[1] if three[1] is three[0] else task.extents[2] for task in tasks]
+        assert sum(widths) == 1200 and all(after < 3 * before for before, after in pairwise(widths))
+
+
+def test_whole_products_begin_with_the_columns_that_a_rank_has() -> None:
+    plan = decompose((1200, 1200, 1200), 3, (Slab.X, Slab.Y, Slab.X), whole=True)
+    assert [tasks[0].columns for tasks in plan.tasks] == [(0, 400), (400, 800), (800, 1200)]
+    assert [[task.columns for task in tasks[1:]] for tasks in plan.tasks] == [
+        [(400, 800), (800, 1200)],
+        [(800, 1200), (0, 400)],
+        [(0, 400), (400, 800)],
+    ]
+    check(plan)
+    plan = decompose((1200, 1200, 1200), 3, (Slab.X, Slab.Y, Slab.Y))
+    assert [tasks[0].rows for tasks in plan.tasks] == [(0, 400), (400, 800), (800, 1200)]
+    check(plan)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("is_tight", [False, True])
+def test_k_is_whole_where_an_accuracy_is_promised(ranks: int, is_tight: bool) -> None:
+    free = decompose((300, 200, 400), ranks, [Slab.X] * 3, whole=True)
+    memory = workspace(free) * 97 // 100 if is_tight else workspace(free)
+    plan = decompose((300, 200, 400), ranks, [Slab.X] * 3, memory=memory, whole=True)
+    assert {task.inner for tasks in plan.tasks for task in tasks} == {((0, 200),)}
+    assert workspace(plan) <= memory
+    assert ranks == 1 or len(plan.tasks[0]) > (len(free.tasks[0]) if is_tight and ranks < 3 else 1)
+    check(plan)
+
+
+def test_an_accuracy_is_refused_where_it_cannot_be_promised() -> None:
+    for options in ({"decomposition": "winograd"}, {"algorithm": "winograd"}):
+        with pytest.raises(BilinearError, match=r"E760.*accuracy="):
+            plan_for(Asked((8, 8, 8), (Slab.X,) * 3, accuracy="twice", **options), "float64", 2)  # type: ignore[arg-type]
+    with pytest.raises(BilinearError, match="E543"):
+        plan_for(Asked((8, 8, 8), (Slab.X,) * 3, accuracy=-1.0), "float64", 2)
 
 
 def test_too_little_memory_is_refused_with_what_is_needed() -> None:
@@ -94,7 +149,7 @@ def test_no_more_memory_is_taken_than_is_told(name: str | None, levels: int | No
     b = [np.ones(part.shape) for part in plan.given[1]]
     tracemalloc.start()
     network = Network()
-    running = [Rank(at, steps_of(plan, at, a[at], b[at], np.matmul), network) for at in range(ranks)]
+    running = [Rank(at, steps_of(plan, at, a[at], b[at], times), network) for at in range(ranks)]
     while any(rank.advance() for rank in running):
         pass
     peak = tracemalloc.get_traced_memory()[1]

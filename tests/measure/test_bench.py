@@ -79,6 +79,25 @@ def test_a_call_that_is_left_to_auto_and_pinned_levels(gpu: Gpu) -> None:
     assert (mixed.asked, mixed.levels) == ("msmes+winograd", ("msmes", "winograd")) and mixed.trust.holds
 
 
+def test_prepared_operands_are_timed_beside_plain_calls(gpu: Gpu) -> None:
+    """A call of the check prepares for the numbers of that check; no plan in place, and none of `auto`, comes again."""
+    tasks = tasks_for("64", None, False, ("float64",), ("plan",), kept=("left", "right"))
+    plain, *_, left, right = rows_of(*tasks)
+    assert (left.asked, right.asked) == ("plan, left kept", "plan, right kept")
+    assert right.plan == f"{plain.plan}, right operand kept" and left.plan == f"{plain.plan}, left operand kept"
+    for row in (left, right):
+        assert row.trust.holds and row.trust.exact and row.trust.error == plain.trust.error and row.launches == ()
+        assert row.ms <= plain.ms and row.ratio >= plain.ratio
+    assert len(tasks[0].cases) == 5 and tasks_for("64", None, False, ("float64",), ("auto",), kept=("left",))[0].cases == (AUTO,)
+
+
+def test_a_plan_that_keeps_nothing_is_left_out_alone(gpu: Gpu) -> None:
+    kept = Case("restore", levels=("msmes",), asked="msmes, right kept", kept="right")
+    found = list(measure([Task((64, 64, 64), "float64", (pinned("winograd"), kept))], SLOW_LIBRARY, Effort()))
+    (left_out,) = (one for one in found if isinstance(one, LeftOut))
+    assert len(found) == 2 and left_out.what == "msmes, right kept at 64x64x64 float64" and "writes its operands" in left_out.why
+
+
 @pytest.mark.parametrize(
     ("damage", "what"),
     [
@@ -558,7 +577,7 @@ def test_what_is_no_shape_is_refused_at_its_place(text: str, tmp_path: Path) -> 
     with pytest.raises(BilinearError, match="E681") as refused:
         read_shapes_file(file)
     if text:
-        assert f"{file}:2:3: error[E681]: {text!r} is no shape" in str(refused.value)
+        assert f"{file}:2:3: error[E681]: {text!r} is not a shape" in str(refused.value)
         assert f"2 |   {text} # that" in str(refused.value)
 
 

@@ -13,7 +13,8 @@ from measure.bench_gpu import pretend
 
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
-from bilinear.ir.tile import THIN_TILES, USUAL
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.measure.describe_device import tune
 from bilinear.measure.device_bench import Facts, GpuBench

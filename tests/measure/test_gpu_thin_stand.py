@@ -9,7 +9,7 @@ import bilinear
 from bilinear.backends.cublas import multiply_of
 from bilinear.backends.gpu import description, driver_version, gpu_name, reported_sheet
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import fit, off
 from bilinear.measure.thin_stand import time_library, time_tiles
 from bilinear.planner.device_files import load_device

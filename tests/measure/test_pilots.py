@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bilinear.ir.placement import KERNELS
-from bilinear.measure.pilots import FREE, LARGE_SIZE, Pilot, PilotPlan, pilot_plans, pilots, placed, rates_of
+from bilinear.measure.pilots import FREE, LARGE_SIZE, SMALL_SIZE, Pilot, PilotPlan, pilot_plans, pilots, placed, rates_of
 from bilinear.planner.device import Device, ModeRates
 from bilinear.planner.device_files import load_device
 from bilinear.planner.modes import Steps, extended_seconds, published
@@ -32,7 +32,8 @@ def stages_of_plans(rates: ModeRates) -> dict[PilotPlan, list[float]]:
     found = {}
     for plan in pilot_plans():
         launches, placement = placed(plan.mode, plan.dtype, plan.size)
-        found[plan] = [1e6 * seconds for seconds in extended_seconds(launches, placement, plan.dtype, device(rates))]
+        stages = [1e6 * seconds for seconds in extended_seconds(launches, placement, plan.dtype, device(rates))]
+        found[plan] = stages if plan.size > SMALL_SIZE else [sum(stages)]
     return found
 
 

@@ -24,6 +24,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.nvrtc import available
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, StageError, fail
+from bilinear.frontend.files import shipped
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.measurement import LeftOut
@@ -34,9 +35,11 @@ from bilinear.planner import choose, kept_plans
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
+from bilinear.planner.own import add, remove
 from bilinear.planner.plan import LIBRARIES, LIBRARY_ITSELF, THIN, Candidate, Panel, Plan
 from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_json
 from bilinear.planner.policy import Policy
+from bilinear.planner.portfolio import own_ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import Multiprocessor
 from bilinear.runtime import decide, devices_here
@@ -492,6 +495,24 @@ def test_the_command_keeps_what_auto_then_runs(gpu: Gpu, shell: Shell, tmp_path:
         before = gpu.now
         bilinear.matmul(a, b, c, workspace="none")
         assert gpu.now - before == gpu.library_ms, "within other limits the model chooses, and here the library"
+
+
+def test_an_algorithm_of_ones_own_is_timed_kept_and_run_until_it_is_removed(
+    gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "mine.bl"
+    file.write_text(shipped()["strassen"].read_text(encoding="utf-8").replace("scheme strassen ", "scheme mine "), encoding="utf-8")
+    add(str(file))
+    monkeypatch.setattr(choose, "ways", own_ways)
+    status, out, err = shell("--shape", "64", "--dtype", "float64")
+    assert (status, err) == (0, "") and re.search(r"64x64x64 +float64 +preserve +mine, 1 level +\S.* 30 +60 +2\.00\n", out)
+    a, c = np.ones((64, 64)), np.empty((64, 64))
+    for change, ms in ((lambda: None, 30.0), (lambda: remove("mine"), 60.0)):
+        change()
+        forget()
+        before = gpu.now
+        bilinear.matmul(a, a, c)
+        assert gpu.now - before == ms and (c == 64).all()
 
 
 def test_what_was_decided_by_a_kept_plan_is_decided_anew_where_a_description_is_named(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import place_schedule
+from bilinear.planner.accuracy import relative_error
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choose import MOST_THIN, Weighing, contenders, make_plan, timed_plan
 from bilinear.planner.device_files import load_device
@@ -26,7 +27,7 @@ from bilinear.planner.model import predict
 from bilinear.planner.plan import LIBRARY, Candidate, Thin, pareto_front
 from bilinear.planner.plan_files import plan_from_json, plan_json
 from bilinear.planner.portfolio import portfolio, ways
-from bilinear.planner.problem import CLASSES, Problem
+from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
 from bilinear.planner.residues import USUAL_RESIDUES, _fewest, require_residues
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
@@ -76,8 +77,22 @@ def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None
     library = next(c for c in choice.candidates if c.is_library)
     assert library.ms is not None and choice.chosen.ms is not None
     assert choice.is_library or choice.chosen.ms < (1 - POLICY.least_gain) * library.ms
-    fastest = min(c.ms for c in choice.candidates if c.ms is not None and "needs" not in c.why)
+    fastest = min(c.ms for c in choice.candidates if c.ms is not None and "needs" not in c.why and "accuracy=" not in c.why)
     assert choice.is_library or choice.chosen.ms == fastest
+
+
+def test_without_an_accuracy_errors_are_at_most_eight_times_the_classical_multiplys() -> None:
+    """Four levels of Winograd's scheme, 12 times, need a word: an accuracy that allows them, or their name."""
+    for dtype in ("float32", "float64"):
+        problem = Problem(16384, 16384, 16384, dtype)
+        usual, bounded = make_plan(problem, H200), make_plan(replace(problem, accuracy=1e6), H200)
+        (four,) = (c for c in usual.candidates if c.levels == ("winograd",) * 4)
+        assert "12 times" in four.why and "accuracy=" in four.why and relative_error(usual.chosen, 16384, dtype) <= USUAL_LIMIT
+        (four,) = (c for c in bounded.candidates if c.levels == ("winograd",) * 4)
+        assert "accuracy=" not in four.why
+        named = bilinear.plan(16384, 16384, 16384, dtype, device=H200, levels=("winograd",) * 4)
+        assert named.chosen.levels == ("winograd",) * 4
+        assert not any("accuracy=" in c.why for c in contenders(problem, H200))
 
 
 def test_the_margin_keeps_the_library() -> None:
@@ -245,7 +260,7 @@ def test_residues_are_the_fewest_that_keep_the_accuracy(dtype: str) -> None:
         if isinstance(accuracy, str):
             assert all((c.probable or 9.0) <= CLASSES[accuracy] for c in told)
     for levels in portfolio().digits:  # what `auto` weighs needs no check
-        for tile in RESIDUE_TILES.values():
+        for tile in (tile for tile in RESIDUE_TILES.values() if not tile.gaussian):
             require_residues(scheme_of(levels), tile)
 
 
@@ -253,7 +268,8 @@ def test_residues_are_left_out_where_they_cannot_win() -> None:
     assert not any(c.is_digits for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED).candidates)
     assert any(c.is_digits for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED, explain=True).candidates)
     assert not any(c.is_digits for c in make_plan(Problem(512, 2**29, 512, "float64"), DESCRIBED).candidates)
-    assert make_plan(Problem(8192, 8192, 8192, "float64", workspace=2**20), DESCRIBED).chosen.tile not in RESIDUE_TILES
+    narrow = Problem(8192, 8192, 8192, "float64", workspace=2**20, accumulate=True)  # which lends no rows of C to digits
+    assert make_plan(narrow, DESCRIBED).chosen.tile not in RESIDUE_TILES
 
 
 @pytest.mark.parametrize(
@@ -456,7 +472,7 @@ def test_contenders_are_every_way_in_every_tile_by_predicted_time(problem: Probl
     assert len(weighed) > 2
     for other in weighed:
         each = by_way.get((other.levels, other.inputs, other.rest), [])
-        assert bool(each) != other.why.startswith("needs ")
+        assert bool(each) != (other.why.startswith("needs ") or "accuracy=" in other.why)
         assert not each or (each[0].ms, each[0].tile, each[0].workspace) == (other.ms, other.tile, other.workspace)
 
 

@@ -14,7 +14,7 @@ from bilinear.frontend import load
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, lowered_complex, prepare_complex
 from bilinear.planner.choose import hashes_of, make_plan
-from bilinear.planner.complex_plans import LEAST_GAIN, PRODUCTS, complex_plan
+from bilinear.planner.complex_plans import PRODUCTS, complex_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.plan_files import plan_from_json, plan_json
@@ -39,7 +39,7 @@ def test_the_library_is_taken_to_do_four_products_and_ways_do_three() -> None:
     plan, real = complex_plan(LARGE, H200), make_plan(replace(LARGE, dtype="float64"), H200)
     library, chosen = library_of(plan), plan.chosen
     assert library.ms == pytest.approx(PRODUCTS * (library_of(real).ms or 0))
-    assert chosen.levels and (library.ms or 0) > (1 + LEAST_GAIN) * (chosen.ms or 0)
+    assert chosen.levels and (library.ms or 0) > (1 + H200.policy.least_gain_complex) * (chosen.ms or 0)
     assert 2.5 < (chosen.ms or 0) / min(c.ms or 1e9 for c in real.candidates if c.levels == chosen.levels) < 3.5
     small = complex_plan(Problem(256, 256, 256, "complex64"), H200)
     assert small.is_library and len(small.candidates) == 1

@@ -8,6 +8,7 @@ from math import exp, log, log2
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pytest
 
 from bilinear.planner.device_files import load_device
@@ -15,6 +16,8 @@ from bilinear.planner.library_points import (
     ANOTHER_ALIGNMENT,
     ANOTHER_KERNEL,
     ANOTHER_ORDER,
+    FITTED,
+    FLAT,
     MOST_APART,
     NEAR,
     NEAREST,
@@ -53,7 +56,9 @@ def lines(shape: Shape, order: str) -> tuple[int, int, int]:
     return m if order[0] == "N" else k, k if order[1] == "N" else n, m
 
 
-def weighted(known: list[Measured], shape: Shape, order: str, lanes: int, kernels: Kernels | None) -> list[tuple[float, Measured]]:
+def weighted(
+    known: list[Measured], shape: Shape, order: str, lanes: int, kernels: Kernels | None, count: int
+) -> list[tuple[float, Measured]]:
     """The nearest points and their weights, one by one."""
 
     def distance(one: Measured) -> float:
@@ -63,9 +68,18 @@ def weighted(known: list[Measured], shape: Shape, order: str, lanes: int, kernel
         found += ANOTHER_ALIGNMENT * sum((a % lanes == 0) != (b % lanes == 0) for a, b in both)
         return found + (0 if kernels is None else ANOTHER_KERNEL * sum(a != b for a, b in zip(one.kernels, kernels, strict=True)))
 
-    near = sorted(known, key=distance)[:NEAREST]
+    near = sorted(known, key=distance)[:count]
     weights = [1 / (distance(one) + NEAR) for one in near]
     return [(weight / sum(weights), one) for weight, one in zip(weights, near, strict=True)]
+
+
+def on_plane(near: list[tuple[float, Measured]], shape: Shape, logs: list[float]) -> float:
+    """The plane through weighted logarithms, by least squares, at a shape; within the logarithms."""
+    rows = [[weight**0.5 * x for x in (1.0, *(log2(a / b) for a, b in zip(p.shape, shape, strict=True)))] for weight, p in near]
+    flat = [[0.0] * i + [(FLAT / len(near)) ** 0.5] + [0.0] * (3 - i) for i in (1, 2, 3)]
+    wanted = [weight**0.5 * x for (weight, _), x in zip(near, logs, strict=True)] + [0.0] * 3
+    found = np.linalg.lstsq(np.array(rows + flat), np.array(wanted))[0][0]
+    return min(max(float(found), min(logs)), max(logs))
 
 
 @pytest.mark.parametrize("lanes", [2, 4])
@@ -73,11 +87,12 @@ def test_the_nearest_points_count(lanes: int) -> None:
     known = drawn(1, 200)
     points = library_points(known, lambda shape: 1.0)
     for one in drawn(2, 40):
-        near = weighted(known, one.shape, one.order, lanes, None)
-        times = points.times(one.order, one.shape, lanes)
-        assert times[CUBLAS] == pytest.approx(exp(sum(weight * log(p.cublas) for weight, p in near)), rel=0.01)
-        assert times[CUBLASLT] == pytest.approx(exp(sum(weight * log(p.cublaslt) for weight, p in near)), rel=0.01)
-        near = weighted(known, one.shape, one.order, lanes, one.kernels)
+        for kernels in (None, one.kernels):
+            near = weighted(known, one.shape, one.order, lanes, kernels, FITTED)
+            times = points.times(one.order, one.shape, lanes, kernels)
+            assert times[CUBLAS] == pytest.approx(exp(on_plane(near, one.shape, [log(p.cublas) for _, p in near])), rel=0.01)
+            assert times[CUBLASLT] == pytest.approx(exp(on_plane(near, one.shape, [log(p.cublaslt) for _, p in near])), rel=0.01)
+        near = weighted(known, one.shape, one.order, lanes, one.kernels, NEAREST)
         apart = sum(weight * max(-MOST_APART, min(MOST_APART, log(p.cublaslt / p.cublas))) for weight, p in near)
         if abs(apart) > 0.02:
             assert points.faster(one.order, one.shape, lanes, one.kernels) == (CUBLASLT if apart < 0 else CUBLAS)

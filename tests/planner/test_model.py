@@ -36,6 +36,7 @@ from bilinear.planner.model import (
     strip_seconds,
     waves,
 )
+from bilinear.planner.policy import Policy
 
 H200 = load_device("h200")
 ELEMENT_RATES = json.loads(device_json(H200))["elements"]
@@ -207,17 +208,17 @@ def with_library(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "x"}, "its format is not 'bilinear-device/9'"),
-        ({"processors": 0}, "processors is no number between 0 and 1e+18"),
-        ({"processors": 1.5}, "processors is no whole number"),
-        ({"bandwidth": "fast"}, "bandwidth is no number between 0 and 1e+18"),
-        ({"bandwidth": float("nan")}, "bandwidth is no number between 0 and 1e+18"),
-        ({"bandwidth": 10**400}, "bandwidth is no number between 0 and 1e+18"),
-        ({"l2": float("inf")}, "l2 is no number between 0 and 1e+18"),
-        ({"processors": True}, "processors is no number between 0 and 1e+18"),
-        ({"launch": -1}, "launch is no number between 0 and 1e+18"),
+        ({"format": "x"}, "its format is not 'bilinear-device/10'"),
+        ({"processors": 0}, "processors is not a number between 0 and 1e+18"),
+        ({"processors": 1.5}, "processors is not a whole number"),
+        ({"bandwidth": "fast"}, "bandwidth is not a number between 0 and 1e+18"),
+        ({"bandwidth": float("nan")}, "bandwidth is not a number between 0 and 1e+18"),
+        ({"bandwidth": 10**400}, "bandwidth is not a number between 0 and 1e+18"),
+        ({"l2": float("inf")}, "l2 is not a number between 0 and 1e+18"),
+        ({"processors": True}, "processors is not a number between 0 and 1e+18"),
+        ({"launch": -1}, "launch is not a number between 0 and 1e+18"),
         ({"elements": {"float64": ELEMENT_RATES["float64"]}}, "float32 is missing"),
-        (with_float32({**RATES, "streaming": []}), "streaming is no list of pairs"),
+        (with_float32({**RATES, "streaming": []}), "streaming is not a list of pairs"),
         (with_float32({**RATES, "streaming": [[2, 1], [1, 1]]}), "the keys of streaming do not rise"),
         (with_float32({}), "tiles is missing"),
         (
@@ -226,12 +227,13 @@ def with_library(**columns: Any) -> dict[str, Any]:
         ),
         (with_float32({**RATES, "tiles": {name: {**own, "lone": 2} for name, own in RATES["tiles"].items()}}), "lone is above 1"),
         (with_float32(3), "an object is missing"),
-        ({"name": ""}, "name is no short text"),
-        ({"policy": {}}, "least_gain is missing"),
+        ({"name": ""}, "name is not a short text"),
+        ({"policy": {"least_gian": 0.1}}, f"policy names other thresholds than {', '.join(POLICY)}"),
+        ({"policy": []}, f"policy names other thresholds than {', '.join(POLICY)}"),
         ({"policy": {**POLICY, "least_gain": 1.5}}, "least_gain is above 1"),
-        ({"policy": {**POLICY, "least_block": 0.5}}, "least_block is no whole number"),
+        ({"policy": {**POLICY, "least_block": 0.5}}, "least_block is not a whole number"),
         ({"policy": {**POLICY, "least_plain_block": {"int8": [1, 1, 1]}}}, f"least_plain_block has other types than {', '.join(ELEMENTS)}"),
-        ({"policy": {**POLICY, "least_plain_block": {"float32": [1, 1]}}}, "float32 is no list of three extents"),
+        ({"policy": {**POLICY, "least_plain_block": {"float32": [1, 1]}}}, "float32 is not a list of three extents"),
         ({"library_rules": 3}, "an object is missing"),
         ({"library_rules": {"short_sum": 1}}, "medium_sum is missing"),
         ({"thin": 3}, "thin has other types than float32, float64"),
@@ -241,21 +243,26 @@ def with_library(**columns: Any) -> dict[str, Any]:
         ({"thin": {"float32": {**THIN, "tiles": {"9x9": {}}}}}, "tiles has other tiles than those for thin products of float32"),
         ({"thin": {"float32": {**THIN, "tiles": {"64x4x64-16x1x16": {}}}}}, "along is missing"),
         ({"thin": {"float32": {**THIN, "library": {}}}}, "kernels is missing"),
-        (with_library(m=[]), "m is no list of 1 to 100000 values"),
+        (with_library(m=[]), "m is not a list of 1 to 100000 values"),
         (with_library(n=[0.5] * len(LIBRARY["n"])), "n has other values than whole numbers"),
         (with_library(m=[7]), "the columns of library are not equally long"),
         (with_library(order=[4] * len(LIBRARY["m"])), "library names orders or kernels that there are not"),
         (with_library(kernels=["1.2.3"]), "library names orders or kernels that there are not"),
         (with_library(cublas=[0] * len(LIBRARY["m"])), "cublas has other values than numbers between 0 and 1e+18"),
         (with_library(order=[True] * len(LIBRARY["m"])), "order has other values than numbers between -1 and 1e+18"),
-        ({"estimate": 3}, "estimate is no text of at most 400 characters"),
+        ({"estimate": 3}, "estimate is not text of at most 400 characters"),
     ],
 )
 def test_a_malformed_description_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(BilinearError) as caught:
         parse_device(json.dumps({**json.loads(device_json(H200)), **change}).encode(), "mine.json")
     (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.code == "E542" and diagnostic.message == f"mine.json is no device description: {message}"
+    assert diagnostic.code == "E542" and diagnostic.message == f"mine.json is not a device description: {message}"
+
+
+def test_thresholds_that_a_policy_does_not_name_are_the_usual_ones() -> None:
+    text = json.dumps({**json.loads(device_json(H200)), "policy": {"least_block": 7, "least_plain_block": {}}})
+    assert parse_device(text.encode(), "mine.json").policy == Policy(least_block=7, least_plain_block=())
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[" * 100_000, b"9" * 5000])

@@ -152,7 +152,7 @@ def test_what_cannot_be_added(text: str, code: str, message: str, tmp_path: Path
     with pytest.raises(BilinearError, match=message) as caught:
         add(str(tmp_path / "x.bl"))
     assert code_of(caught) == code
-    with pytest.raises(BilinearError, match=r"'strassen' is no \.bl file") as caught:
+    with pytest.raises(BilinearError, match=r"'strassen' is not a \.bl file") as caught:
         add("strassen")
     assert code_of(caught) == "E576"
 
@@ -222,7 +222,7 @@ def test_no_plan_is_made_of_a_file_that_cannot_run(
 
 @pytest.mark.parametrize(
     ("ring", "row", "message"),
-    [("Q[i]", "i | 1 | -i", "no real number"), ("Q", f"1{50 * '0'} | 1 | 1/1{50 * '0'}", "too large or too small for float32")],
+    [("Q[i]", "i | 1 | -i", "not a real number"), ("Q", f"1{50 * '0'} | 1 | 1/1{50 * '0'}", "too large or too small for float32")],
 )
 def test_what_float32_cannot_hold_is_not_added(ring: str, row: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "mine.bl").write_text(f"scheme mine <1,1,1;1> over {ring}\n  M1: {row}\n")

@@ -43,7 +43,7 @@ def test_the_file_names_shipped_algorithms_once() -> None:
 
 def test_the_file_has_no_other_keys() -> None:
     facts = parsed(FILE.read_bytes())
-    assert facts.keys() == {"most_products", "plain", "expand", "recurse", "in_place", "cpu", "digits", "borrow"}
+    assert facts.keys() == {"most_products", "plain", "expand", "recurse", "in_place", "cpu", "digits", "pairs", "borrow"}
     assert facts["borrow"].keys() == {"first", "last", "last_in_place"}
 
 

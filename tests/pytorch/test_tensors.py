@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from types import SimpleNamespace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -102,6 +103,29 @@ def test_conjugates_are_multiplied_without_copies(dtype: Array, runs: Runs) -> N
         bilinear.matmul(a, b, torch.zeros(8, 8, dtype=dtype).conj(), algorithm="strassen", levels=1)
 
 
+TYPES = ("bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
+
+
+@pytest.mark.parametrize("left", TYPES)
+@pytest.mark.parametrize("algorithm", ["auto", "winograd"])
+def test_two_types_have_pytorchs_common_type(left: str, algorithm: str) -> None:
+    levels: Any = "auto" if algorithm == "auto" else 1
+    for right in TYPES:
+        common = torch.promote_types(getattr(torch, left), getattr(torch, right))
+        a, b = (A.abs() % 2).to(getattr(torch, left)), (B.abs() % 2).to(getattr(torch, right))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of types without a schedule
+            found = bilinear.matmul(a, b, algorithm=algorithm, levels=levels)
+        assert found.dtype == common
+        assert torch.equal(found, (a.double() @ b.double()).to(common)) if not (a.is_complex() or b.is_complex()) else found.real.max() > 0
+
+
+def test_a_type_that_is_not_multiplied_is_told_with_those_that_are() -> None:
+    a = A.to(torch.bfloat16)
+    with pytest.raises(BilinearError, match=r"(?s)E517.*BFloat16.*convert it: .* tensors of bool, complex128"):
+        bilinear.matmul(a, a, alpha=2, algorithm="winograd", levels=1)
+
+
 def test_types_that_only_arrays_multiply() -> None:
     a = A.abs()
     for dtype in (torch.uint16, torch.uint64):
@@ -123,8 +147,9 @@ def views() -> list[Array]:
 
 @pytest.mark.parametrize("at", range(len(views())))
 def test_what_does_not_lie_in_memory_as_numbers_is_refused(at: int) -> None:
-    with pytest.raises(BilinearError, match=r"E51[17]"):
-        bilinear.matmul(views()[at], B, torch.empty(8, 8, dtype=torch.float64))
+    for right in (B, B.to(views()[at].dtype)) if at else (B.bfloat16(),):
+        with pytest.raises(BilinearError, match=r"E51[17]"):
+            bilinear.matmul(views()[at], right, torch.empty(8, 8, dtype=torch.float64))
 
 
 def test_tensors_in_a_transformation_are_refused() -> None:

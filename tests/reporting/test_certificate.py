@@ -310,7 +310,7 @@ def right_but_for(found: Certificate, what: str) -> Certificate:
         ("reading C", "strassen", "refused: C11 is read where nothing may be read"),
         ("shape of sums", "strassen", "refused: a map mixes blocks of different shapes"),
         ("shape of products", "strassen", "refused: M11 cannot hold the product of S11 and T11"),
-        ("levels", "strassen", "refused: strassen-expand is no schedule of strassen at 2 levels"),
+        ("levels", "strassen", "refused: strassen-expand is not a schedule of strassen at 2 levels"),
         ("hash of the scheme", "strassen", "refused: strassen: the hash is that of other tables"),
         ("hash of the schedule", "strassen", "refused: strassen-expand: the hash is that of another schedule"),
     ],
@@ -516,7 +516,7 @@ def test_a_workspace_may_hold_products_whatever_its_name(tmp_path: Path) -> None
 
 def test_a_workspace_may_not_take_the_name_of_an_operand(tmp_path: Path) -> None:
     cases = [changed(certificate_of("strassen"), ("schedules", 0, "workspaces", 0), [name, "A", 0, 0]) for name in "ABC"]
-    assert check([rehashed(case) for case in cases], tmp_path) == [f"refused: {name} is no new grid of blocks" for name in "ABC"]
+    assert check([rehashed(case) for case in cases], tmp_path) == [f"refused: {name} is not a new grid of blocks" for name in "ABC"]
 
 
 def test_the_first_writer_carries_beta_in_its_form(tmp_path: Path) -> None:

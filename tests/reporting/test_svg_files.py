@@ -100,12 +100,12 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
     shell = Shell(monkeypatch, capsys)
     (tmp_path / "file").write_text("")
     status, out, err = shell("verify", "msmes", "--svg", tmp_path / "file")
-    assert (status, out) == (1, "") and "error[E612]" in err and "it is no folder" in err
+    assert (status, out) == (1, "") and "error[E612]" in err and "it is not a folder" in err
     status, out, err = shell("verify", "pairs", "--svg", tmp_path)
     assert (status, out) == (1, "") and "error[E507]" in err
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
     status, out, err = shell("verify", "msmes", "--svg", tmp_path / "new")
-    assert (status, out) == (1, "") and "error[E627]: SOURCE_DATE_EPOCH is 'yesterday', which is no time" in err
+    assert (status, out) == (1, "") and "error[E627]: SOURCE_DATE_EPOCH is 'yesterday', which is not a time" in err
     assert not (tmp_path / "new").exists()
 
 

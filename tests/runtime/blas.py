@@ -29,15 +29,31 @@ def gemm_ex(
     transa: int, transb: int, m: int, n: int, k: int, alpha: int, a: int, a_type: int, lda: int, b: int, b_type: int, ldb: int, beta: int,
     c: int, c_type: int, ldc: int, compute: int, algorithm: int
 ) -> None:  # fmt: skip
-    """The same for matrices of float16 (type 2) or bfloat16 (14): computed in float32, and rounded once where C is stored."""
-    assert a_type == b_type == c_type in (2, 14) and (compute, algorithm) == (68, -1)
-    left = _columns("h", a, (k, m) if transa else (m, k), lda)
-    right = _columns("h", b, (n, k) if transb else (k, n), ldb)
-    result = _columns("h", c, (m, n), ldc)
-    x, y = (widened(s, c_type == 14) for s in (left.T if transa else left, right.T if transb else right))
+    """The same for matrices of float16 (type 2), bfloat16 (14) or float32 (0), computed in float32.
+
+    C of 16 bits is rounded once where it is stored. As TF32 (compute 77) numbers of float32 have 11 bits; those behind are cut off.
+    """
+    assert (
+        a_type == b_type
+        and (a_type, c_type, compute) in ((2, 2, 68), (2, 0, 68), (14, 14, 68), (14, 0, 68), (0, 0, 77))
+        and algorithm == -1
+    )
+    kind, stored = ("s" if of == 0 else "h" for of in (a_type, c_type))
+    left = _columns(kind, a, (k, m) if transa else (m, k), lda)
+    right = _columns(kind, b, (n, k) if transb else (k, n), ldb)
+    result = _columns(stored, c, (m, n), ldc)
+    x, y = (as_tf32(s) if a_type == 0 else widened(s, a_type == 14) for s in (left.T if transa else left, right.T if transb else right))
     factor, own = (_columns("s", address, (1, 1), 1)[0, 0] for address in (alpha, beta))
     product = factor * (x @ y)
-    result[...] = narrowed(product if own == 0 else product + own * widened(result, c_type == 14), c_type == 14)
+    if c_type == 0:
+        result[...] = product if own == 0 else product + own * result
+    else:
+        result[...] = narrowed(product if own == 0 else product + own * widened(result, c_type == 14), c_type == 14)
+
+
+def as_tf32(x: Any) -> Any:
+    """The first 11 bits of floats."""
+    return (np.ascontiguousarray(x).view(np.uint32) & 0xFFFFE000).view(np.float32)
 
 
 def widened(bits: Any, is_bfloat: bool) -> Any:

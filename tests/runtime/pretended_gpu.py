@@ -25,7 +25,9 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
+from bilinear.ir.input_kernel import MagnitudeKernel
 from bilinear.ir.kernel import ProductKernel
+from bilinear.planner.device_files import load_device
 from bilinear.runtime import auto, decide, devices_here, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
@@ -117,6 +119,9 @@ class Array:
     def copy(self) -> Array:
         return Array(self.host.copy())
 
+    def get(self) -> Any:
+        return self.host.copy()
+
     def diagonal(self, axis1: int, axis2: int) -> Array:
         return Array(self.host.diagonal(axis1=axis1, axis2=axis2))
 
@@ -153,6 +158,18 @@ class Memory:
 
     def __init__(self, ptr: int) -> None:
         self.ptr = ptr
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel's function: its handle, and what CuPy launches it by."""
+
+    ptr: int
+    module: Module
+    name: str
+
+    def __call__(self, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
+        self.module.launch(self.name, grid, block, [int(x) for x in arguments])
 
 
 @dataclass
@@ -205,7 +222,7 @@ class Gpu:
         module, types = compiled(kernel)
         handle = len(self.functions) + 1
         self.functions[handle] = module, kernel, types
-        return SimpleNamespace(ptr=handle)
+        return Function(handle, module, kernel.name)
 
     def empty(self, shape: Any, dtype: Any = float) -> Array:
         array = Array(np.full(shape, -99).astype(dtype))
@@ -266,7 +283,10 @@ class Gpu:
 
 @cache
 def compiled(kernel: Any) -> tuple[Module, list[str]]:
-    types = [c_type(argument, kernel.element) for argument in kernel.arguments]
+    if isinstance(kernel, MagnitudeKernel):
+        types = [f"{kernel.element.bits} *", *["long long"] * 5, f"{kernel.element.bits} *"]
+    else:
+        types = [c_type(argument, kernel.element) for argument in kernel.arguments]
     return compile_on_cpu(render(kernel), {kernel.name: types}), types
 
 
@@ -331,6 +351,14 @@ def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
+
+
+def described(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Describe the pretended GPU as one whose description is shipped, and let CuPy copy arrays to it and back."""
+    cupy = sys.modules["cupy"]
+    monkeypatch.setattr(devices_here, "_described", lambda named, index: load_device(name))
+    monkeypatch.setattr(cupy, "asarray", lambda array, dtype=None: array if isinstance(array, Array) else Array(array))
+    monkeypatch.setattr(cupy, "asnumpy", lambda array: array.host, raising=False)
 
 
 def forget_devices() -> None:

@@ -22,7 +22,7 @@ from bilinear.ir.matrix import Array
 from bilinear.runtime import projected, thin_products
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.check import _problem
-from bilinear.runtime.projected import residuals_of_floats
+from bilinear.runtime.projected import rows_of_floats
 
 FRACTION = np.frompyfunc(Fraction, 1, 1)
 
@@ -102,10 +102,10 @@ def test_the_roundings_of_the_check_are_within_their_bound(dtype: str, scales: i
         c = (alpha * (a @ b) + beta * before).astype(dtype)
         problem = _problem(NUMPY, [a, b, c, before if beta else None], alpha, beta, np.dtype(float), 2, case)
         factors = float(problem.alpha), float(problem.beta)  # as the type holds them
-        found = residuals_of_floats(problem)
+        residuals, errors, *_ = rows_of_floats(problem)
         entries = 2 * np.random.default_rng(case).integers(0, 256, (n, 2), np.int16) - 255
         wanted = difference(a, b, c, *factors, before) @ entries.astype(object)
-        for row, residual, error in zip(wanted, found.residual, found.error, strict=True):
+        for row, residual, error in zip(wanted, residuals, errors, strict=True):
             assert abs(norm(row) - residual) <= error * (1 + 1e-6) + 1e-150
 
 

@@ -67,7 +67,7 @@ def test_the_sum_is_numpys(case: Case, dtype: Any) -> None:
 
 
 def test_types_are_those_common_to_all() -> None:
-    """100 * 100 is no int8, and 2 * 100 is none either: nothing may be summed or multiplied in the narrower type."""
+    """100 * 100 is not an int8, and 2 * 100 is none either: nothing may be summed or multiplied in the narrower type."""
     low, high = np.full((2, 3), 100, np.int8), np.full((3, 2), 100, np.int64)
     for subscripts, arrays in (("ij,jk->ik", (low, high)), ("ij,ab->a", (low, high)), ("ij,ij,ki->jk", (low, low, high))):
         expected = np.einsum(subscripts, *arrays)

@@ -182,8 +182,8 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
     sealed = np.zeros((6, 6))
     sealed.flags.writeable = False
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
-        (a, {"triangle": "left"}, "E790.*triangle='left' is no triangle"),
-        (a[0], {}, r"E791.*1 dimension\(s\) is no matrix"),
+        (a, {"triangle": "left"}, "E790.*triangle='left' is not a triangle"),
+        (a[0], {}, r"E791.*1 dimension\(s\) is not a matrix"),
         (a, {"out": np.zeros((2, 6, 6))}, "E791.*out has shape"),
         (bilinear.prepare(a, columns=6, algorithm="winograd"), {}, "E791.*is prepared"),
         (a.astype(complex), {}, "E792.*complex128"),

@@ -88,8 +88,8 @@ def test_a_scheme_with_one_wrong_coefficient_is_refused(product: int) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("scheme x <2,1,2;3>: B = A", r"E793.*'B = A' is no claim of a scheme"),
-        ("scheme x <2,1,2;3>:", "E793.*this is no claim"),
+        ("scheme x <2,1,2;3>: B = A", r"E793.*'B = A' is not a claim of a scheme"),
+        ("scheme x <2,1,2;3>:", "E793.*this is not a claim"),
         ("scheme x <2,1,3;3>: B = A^T", r"E793.*as many columns as rows"),
         (LOWER.replace("C22 = M3", "C22 = M3 ; C12 = M2"), "E793.*both triangles"),
         (LOWER.replace("C22 = M3", ""), "E215.*C22 is never defined"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.planner.half import SUMMED, way_error, way_probable
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.policy import Policy
 from bilinear.planner.ways import Way
 from bilinear.runtime import half
 from bilinear.runtime.arrays import kind_of
@@ -189,23 +189,74 @@ def test_a_class_of_accuracy_is_kept(dtype: str) -> None:
 
 def test_auto_and_no_levels_are_the_librarys(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     a = np.ones((8, 8), np.float16)
-    assert inf == half.LEAST_EXTENT
     assert (bilinear.matmul(Array(a), Array(a)).host == 8).all()
     assert (bilinear.matmul(Array(a), Array(a), algorithm="winograd", levels=0).host == 8).all()
     assert gpu.by_cublas == [] and gpu.library == 2
-    monkeypatch.setattr(half, "LEAST_EXTENT", 12)
+    monkeypatch.setattr(half, "policy_here", lambda: Policy(least_halves=12))
     a = np.ones((12, 12), np.float16)
     assert (bilinear.matmul(Array(a), Array(a)).host == 12).all()
     assert len(gpu.by_cublas) == 7
 
 
-def test_mixed_types_stay_what_they_were(gpu: Gpu) -> None:
-    """A float32 result is computed in float32; one of float16 that is to be stored as float32 is the library's, with a word."""
+def test_an_operand_of_float32_makes_it_a_product_of_float32(gpu: Gpu) -> None:
     a, b = np.ones((8, 8), np.float16), np.ones((8, 8), np.float32)
     assert bilinear.matmul(Array(a), Array(b), algorithm="winograd", levels=1).dtype == np.float32
-    with pytest.warns(UserWarning, match="winograd is not used: no kernels for float16"):
-        out = bilinear.matmul(Array(a), Array(a), Array(b), algorithm="winograd", levels=1)
-    assert (out.host == 8).all()
+    assert gpu.by_cublas == []
+
+
+@pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
+@pytest.mark.parametrize(
+    ("algorithm", "levels", "shape", "layouts"),
+    [
+        ("winograd", 1, (16, 24, 32), ("rows", "rows", "rows")),
+        ("winograd", 2, (21, 23, 19), ("columns", "gaps", "rows")),
+        ("strassen", 2, (32, 16, 48), ("rows", "columns", "columns")),
+        ("laderman", 1, (10, 12, 11), ("gaps", "back", "seconds")),
+        ("auto", "auto", (9, 8, 7), ("rows", "columns", "rows")),
+    ],
+)
+def test_a_result_of_float32_is_never_rounded_to_16_bits(
+    gpu: Gpu, element: Element, algorithm: str, levels: Any, shape: tuple[int, int, int], layouts: tuple[str, str, str]
+) -> None:
+    """Integers whose products the type of 16 bits cannot hold come out exactly."""
+    m, k, n = shape
+    generator, most = np.random.default_rng(m), 40 if element == FLOAT16 else 15  # so that sums of blocks are exact
+    whole = [generator.integers(-most, most + 1, s) for s in ((m, k), (k, n), (m, n))]
+    assert abs(whole[0] @ whole[1]).max() > 2**element.significand
+    for alpha, beta in ((1, 0), (2, -1)):
+        a, b = (laid(bits(x, element), layout) for x, layout in zip(whole[:2], layouts[:2], strict=True))
+        c = laid(whole[2].astype(np.float32), layouts[2])
+        if beta == 0:
+            c[...] = np.nan
+        out = multiplied(element, a, b, c, algorithm, levels, alpha, beta)
+        assert out.dtype == np.float32
+        np.testing.assert_array_equal(out.host, alpha * (whole[0] @ whole[1]) + beta * whole[2])
+    assert gpu.by_cublas and not any("product" in name for name, _ in gpu.launches)
+
+
+def test_the_workspace_of_a_result_of_float32_is_counted(gpu: Gpu) -> None:
+    a, found = np.ones((64, 64), np.float16), []
+    for dtype in (np.float16, np.float32):
+        c, taken = np.zeros((64, 64), dtype), list[int]()
+        with gpu.using(allocate=taken.append):
+            multiplied(FLOAT16, a, a, c)
+        (needed,) = taken
+        with pytest.raises(BilinearError, match="E535"):
+            multiplied(FLOAT16, a, a, c, workspace=needed - 1)
+        multiplied(FLOAT16, a, a, c, workspace=Array(np.full(needed, 255, np.uint8)))
+        assert (c == 64).all()
+        found.append(needed)
+    assert found[1] == 2 * found[0]
+
+
+def test_errors_of_a_result_of_float32_are_smaller(gpu: Gpu) -> None:
+    generator = np.random.default_rng(3)
+    a, b = (bits(generator.standard_normal((64, 64)), BFLOAT16) for _ in "AB")
+    exact = numbers(a, BFLOAT16).astype(float) @ numbers(b, BFLOAT16).astype(float)
+    narrow, wide = (numbers(multiplied(BFLOAT16, a, b), BFLOAT16), multiplied(BFLOAT16, a, b, np.zeros((64, 64), np.float32)).host)
+    assert np.linalg.norm(wide - exact) < 0.85 * np.linalg.norm(narrow - exact)
+    plain = multiplied(BFLOAT16, a, b, np.zeros((64, 64), np.float32), "auto", "auto").host
+    assert np.linalg.norm(plain - exact) < 1e-6 * np.linalg.norm(exact)
 
 
 def plan_of(dtype: str, size: int = 16, levels: tuple[str, ...] | None = ("winograd",), **options: Any) -> Plan:

@@ -21,6 +21,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.digits import largest_moduli, least_residue
 from bilinear.ir.integers import INTEGERS
 from bilinear.lowering.prepare import plain
+from bilinear.planner.policy import Policy
 from bilinear.runtime import integers
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -173,7 +174,7 @@ def test_auto_takes_residues_where_they_gain(gpu: Gpu, monkeypatch: pytest.Monke
     a = drawn(12, (24, 24), "int64")
     np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(a)).host, a @ a)
     assert gpu.library == 1 and not gpu.launches
-    monkeypatch.setattr(integers, "LEAST_EXTENT", 24)
+    monkeypatch.setattr(integers, "policy_here", lambda: Policy(least_integers=24))
     a = drawn(12, (25, 25), "int64")  # of another shape: calls that ran are repeated
     np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(a)).host, a @ a)
     assert gpu.library == 1 and gpu.launches
@@ -270,7 +271,7 @@ def test_bool_matrices_are_multiplied_by_counting(gpu: Gpu, algorithm: str, monk
     del gpu.launches[:]
     np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
     assert gpu.library == 1 and not gpu.launches, "too small to gain"
-    monkeypatch.setattr(integers, "LEAST_EXTENT", 16)
+    monkeypatch.setattr(integers, "policy_here", lambda: Policy(least_integers=16))
     np.testing.assert_array_equal(bilinear.matmul(Array(a[1:]), Array(b)).host, a[1:] @ b)
     assert gpu.library == 1 and gpu.launches
     with pytest.raises(ValueError, match="out has shape"):

@@ -92,7 +92,7 @@ def test_fractions_are_numbers_where_their_denominators_are_invertible() -> None
     for p in (3, 65521, 2**31 - 1, 2**61 - 1):
         check(bilinear.matmul(a, b, modulus=p, algorithm="accurate_halves", levels=2), exact(a, b, p), p)
     for p, algorithm, number in ((2, "accurate_halves", "1/2"), (2**32, "accurate_halves", "1/2"), (7, "accurate_sqrt3", r".*sqrt\(3\)")):
-        with pytest.raises(BilinearError, match=rf"E594.* the coefficient {number}, which is no number modulo {p}"):
+        with pytest.raises(BilinearError, match=rf"E594.* the coefficient {number}, which is not a number modulo {p}"):
             bilinear.matmul(a, b, modulus=p, algorithm=algorithm, levels=1)
 
 
@@ -169,14 +169,14 @@ def test_numbers_times_a_factor(p: int, data: st.DataObject) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
-    "1": (lambda a, out: bilinear.matmul(a, a, modulus=1), r"E593\]: modulus=1 is no modulus"),
+    "1": (lambda a, out: bilinear.matmul(a, a, modulus=1), r"E593\]: modulus=1 is not a modulus"),
     "2^62 + 1": (lambda a, out: bilinear.matmul(a, a, modulus=2**62 + 1), "E593"),
     "a float": (lambda a, out: bilinear.matmul(a, a, modulus=cast("int", 7.0)), "E593"),
     "a bool": (lambda a, out: bilinear.matmul(a, a, modulus=True), "E593"),
     "float operands": (lambda a, out: bilinear.matmul(a, a * 1.0, modulus=7), r"E598\]: b holds float64"),
     "objects": (lambda a, out: bilinear.matmul(a.astype(object), a, modulus=7), r"E598\]: a holds object"),
     "a narrow out": (lambda a, out: bilinear.matmul(a, a, out.astype("i1"), modulus=129), r"E598\]: out of int8 cannot hold .* 128"),
-    "alpha": (lambda a, out: bilinear.matmul(a, a, modulus=7, alpha=0.5), r"E598\]: alpha=0.5 is no integer"),
+    "alpha": (lambda a, out: bilinear.matmul(a, a, modulus=7, alpha=0.5), r"E598\]: alpha=0.5 is not an integer"),
     "tolerance": (lambda a, out: bilinear.matmul(a, a, modulus=7, tolerance=1e-3), "E5(98|32)"),
     "accuracy": (lambda a, out: bilinear.matmul(a, a, modulus=7, accuracy="classical"), r"E598\]: tolerance="),
     "masked": (lambda a, out: bilinear.matmul(np.ma.masked_array(a), a, modulus=7), r"E598\]: MaskedArray"),
@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda a, out: bilinear.matmul(bilinear.prepare(a * 1.0, columns=4, algorithm="winograd"), a, modulus=7),
         r"E598\]: a prepared",
     ),
-    "restoring what is no residue": (
+    "restoring what is not a residue": (
         lambda a, out: bilinear.matmul(a - 9, a, out, modulus=7, algorithm="msmes", inputs="restore"),
         r"E599\]: inputs='restore' computes modulo 7 in a",
     ),

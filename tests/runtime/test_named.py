@@ -66,7 +66,7 @@ def test_what_is_shipped_is_found_from_every_folder(folder: Path) -> None:
     before = load_shipped("msmes")  # a schedule of a scheme in another file
     os.chdir("/")
     assert load_shipped("msmes") == before
-    with pytest.raises(BilinearError, match=r"E121.*'mine' is no shipped algorithm"):
+    with pytest.raises(BilinearError, match=r"E121.*'mine' is not a shipped algorithm"):
         load_shipped("mine")
 
 

@@ -19,7 +19,7 @@ class Context:
     """A device or a stream."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        self.ptr = 0
+        self.ptr = self.id = 0
 
     def __enter__(self) -> Context:
         return self
@@ -45,6 +45,20 @@ class Slot(np.ndarray[Any, Any]):
         return SimpleNamespace(ptr=self.ctypes.data)
 
 
+class OnGpu(Slot):
+    """A matrix on the first GPU."""
+
+    device: Any = Context()
+
+
+class Refused(RuntimeError):
+    status = 704
+
+
+def enable(other: int) -> None:
+    raise Refused("peer access is already enabled")
+
+
 def copy_rows(target: int, down: int, source: int, across: int, width: int, height: int, kind: int, stream: int) -> None:
     for row in range(height):
         ctypes.memmove(target + row * down, source + row * across, width)
@@ -58,6 +72,10 @@ def module(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> A
         memcpy2DAsync=copy_rows,
         memcpyHostToDevice=1,
         memcpyDeviceToHost=2,
+        memcpyDefault=4,
+        CUDARuntimeError=Refused,
+        deviceCanAccessPeer=lambda own, other: True,
+        deviceEnablePeerAccess=enable,
         memoryTypeHost=1,
         pointerGetAttributes=lambda at: SimpleNamespace(type=kind),
         memGetInfo=lambda: (1000, 2000),
@@ -67,7 +85,8 @@ def module(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> A
     vars(cuda).update(runtime=runtime, Device=Context, Stream=Context, alloc_pinned_memory=bytearray)
     pool = SimpleNamespace(free_all_blocks=lambda: None)
     empty = lambda size, dtype: np.full(size, np.nan, dtype).view(Slot)  # noqa: E731
-    vars(cupy).update(cuda=cuda, empty=empty, get_default_memory_pool=lambda: pool)
+    vars(cupy).update(cuda=cuda, empty=empty, get_default_memory_pool=lambda: pool, ndarray=OnGpu)
+    vars(cupy).update(ascontiguousarray=lambda x: np.ascontiguousarray(x).view(OnGpu))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     monkeypatch.delitem(sys.modules, "bilinear.backends.stream_cupy", raising=False)
@@ -92,3 +111,17 @@ def test_chunks_of_any_size_carry_blocks_of_any_layout(module: Any, chunk: int, 
         plan = StreamPlan((11, 13, 9), (6, 5, 4), 8, 2, 10**6, reads=True)
         run_streamed(plan, [module.CupyDevice(gpu, c.dtype, multiply) for gpu in range(2)], (a, b, c), (2, -1))
         assert np.array_equal(c, expected)
+
+
+@pytest.mark.parametrize("module", [False], indirect=True)
+@pytest.mark.parametrize("lies", ["rows", "columns", "backwards"])
+def test_matrices_of_a_gpu_are_copied_by_rows(module: Any, lies: str) -> None:
+    """Those that lie otherwise are copied anew first, and such a C is written last."""
+    turned: Any = {"rows": lambda x: x, "columns": np.asfortranarray, "backwards": lambda x: x[::-1].copy()[::-1]}[lies]
+    a, b, c = (turned(x).view(OnGpu) for x in (np.arange(143.0).reshape(11, 13), np.arange(117.0).reshape(13, 9), np.ones((11, 9))))
+    expected = 2 * (a @ b) - c
+    given = module.reachable(a, b, c, True)
+    assert all(x.strides == (8 * x.shape[1], 8) for x in given) and (given[2] is c) == (lies == "rows")
+    plan = StreamPlan((11, 13, 9), (6, 5, 4), 8, 2, 10**6, reads=True)
+    run_streamed(plan, [module.CupyDevice(gpu, c.dtype, multiply) for gpu in range(2)], given, (2, -1))
+    assert np.array_equal(given[2], expected)

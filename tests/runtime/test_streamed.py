@@ -228,7 +228,7 @@ def test_gpus_that_are_asked_for() -> None:
         ({"inputs": "consume"}, "E773.*plans each block"),
         ({"modulus": 7}, "E773.*no stream= and no modulus="),
         ({"gpus": None, "memory": 100}, "E773.*needs gpus="),
-        ({"memory": 1.5}, "E773.*is no size"),
+        ({"memory": 1.5}, "E773.*is not a size"),
     ],
 )
 def test_what_is_refused(change: Any, reason: str) -> None:

@@ -18,7 +18,7 @@ from bilinear.backends import bound_launches, loaded_kernels, thin
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
@@ -133,8 +133,8 @@ def test_nothing_is_allocated_while_a_graph_is_captured(gpu: Gpu) -> None:
 
 
 def test_auto_takes_the_thin_kernel_for_matrices_and_the_library_for_stacks(gpu: Gpu) -> None:
-    a, b = integers((100_000, 8), "float32"), integers((8, 8), "float32")
-    assert make_plan(Problem(100_000, 8, 8, "float32"), H200).chosen.is_thin
+    a, b = integers((1_000_000, 8), "float32"), integers((8, 8), "float32")
+    assert make_plan(Problem(1_000_000, 8, 8, "float32"), H200).chosen.is_thin
     np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
     assert gpu.launches[-1][0].startswith("thin_") and gpu.library == 0
     stack = np.stack([a, a])
@@ -258,8 +258,8 @@ def test_numpy_multiplies_by_a_plan_for_the_thin_kernel() -> None:
 
 def split_by_auto() -> tuple[Any, Any]:
     """Operands for which `auto` splits the sums of the thin kernel."""
-    a, b = integers((8, 20_000), "float32"), integers((20_000, 8), "float32")
-    assert make_plan(Problem(8, 20_000, 8, "float32"), H200).chosen.parts_of_sums > 1
+    a, b = integers((8, 200_000), "float32"), integers((200_000, 8), "float32")
+    assert make_plan(Problem(8, 200_000, 8, "float32"), H200).chosen.parts_of_sums > 1
     return a, b
 
 
@@ -280,7 +280,7 @@ def test_auto_takes_the_library_where_memory_for_partial_results_is_short(gpu: G
         assert gpu.library == 1
         np.testing.assert_array_equal(out.host, a @ b)
         with pytest.raises(MemoryError):
-            bilinear.matmul(Array(a), Array(b), out, plan=thin_plan((8, 20_000, 8), "float32", True))
+            bilinear.matmul(Array(a), Array(b), out, plan=thin_plan((8, 200_000, 8), "float32", True))
 
 
 def test_auto_takes_the_library_where_the_kernel_cannot_be_built(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,7 +293,7 @@ def test_auto_takes_the_library_where_the_kernel_cannot_be_built(gpu: Gpu, monke
         np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
         assert gpu.library == number
     with pytest.raises(BilinearError, match="E531"):
-        bilinear.matmul(Array(a), Array(b), plan=thin_plan((8, 20_000, 8), "float32", True))
+        bilinear.matmul(Array(a), Array(b), plan=thin_plan((8, 200_000, 8), "float32", True))
 
 
 def test_a_repeat_decides_anew_where_the_kernel_for_other_addresses_cannot_be_built(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from runtime.pretended_gpu import Array, Gpu, pretend
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import decide, devices_here, torch_tensors
+from bilinear.runtime import decide, devices_here, gram_plans, torch_tensors
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -230,3 +230,35 @@ def test_memory_that_is_short_is_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MemoryError, match="workspace of 7680 bytes"):
         bilinear.matmul(a, b, out, **WINOGRAD)
     assert (out.array.host == 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("options", [{}, {"algorithm": "winograd", "levels": 1}])
+def test_a_tensor_of_16_bits_by_its_own_transpose(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, dtype: str, options: dict[str, Any]) -> None:
+    """One triangle is multiplied, and the other one copied, by cuBLAS in 16 bits or into float32."""
+    is_bfloat = dtype == "bfloat16"
+    monkeypatch.setitem(gram_plans.TILE, True, 8)
+    monkeypatch.setattr(gram_plans, "TOGETHER", 8)
+    x, old = (np.random.default_rng(seed).integers(-2, 3, shape) for seed, shape in ((1, (20, 12)), (2, (20, 20))))
+
+    def tensor(whole: Any) -> Tensor:
+        return Tensor(Array(narrowed(whole.astype(np.float32), is_bfloat)), dtype=f"torch.{dtype}")
+
+    a = tensor(x)
+    found = bilinear.gram(a, **options)
+    assert isinstance(found, Tensor) and found.dtype == a.dtype
+    np.testing.assert_array_equal(widened(found.array.host, is_bfloat), x @ x.T)
+    assert len(gpu.by_cublas) > 1 and gpu.library == len(gpu.by_cublas)
+    out, symmetric = tensor(old + old.T), old + old.T
+    assert bilinear.gram(a, out, alpha=2, beta=-1, **options) is out
+    np.testing.assert_array_equal(widened(out.array.host, is_bfloat), 2 * (x @ x.T) - symmetric)
+    lower = tensor(symmetric)
+    bilinear.gram(a, lower, triangle="lower", alpha=0, beta=3, **options)
+    np.testing.assert_array_equal(widened(lower.array.host, is_bfloat), 3 * np.tril(symmetric) + np.triu(symmetric, 1))
+    wide = Tensor(Array(np.zeros((12, 12), np.float32)), dtype="torch.float32")
+    bilinear.gram(a, wide, transposed=True, **options)
+    np.testing.assert_array_equal(wide.array.host, x.T @ x)
+    with pytest.raises(BilinearError, match="E794"):
+        bilinear.gram(a, algorithm="rxtx")
+    with pytest.raises(BilinearError, match="E519"):
+        bilinear.gram(a, accuracy=0.1)

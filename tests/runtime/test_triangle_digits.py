@@ -20,7 +20,8 @@ from bilinear.emulator import skip_reason
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.device_files import load_device
-from bilinear.planner.gram import ONE_TRIANGLE, triangle_tiles
+from bilinear.planner.digit_geometry import triangle_tiles
+from bilinear.planner.gram import ONE_TRIANGLE
 from bilinear.planner.plan import Digits
 from bilinear.runtime import devices_here
 

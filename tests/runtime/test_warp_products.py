@@ -22,6 +22,7 @@ from bilinear.ir.residue_tile import LONGEST_SUM, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.ir.warp_product import WarpDigitProductKernel, WarpResidueProductKernel
 from bilinear.planner.device_files import load_device
+from bilinear.planner.policy import Policy
 from bilinear.runtime import integers
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -244,7 +245,7 @@ def test_errors_and_flags_are_those_of_warpgroups(gpu: Gpu) -> None:
 
 
 def test_integer_matrices_by_name_alone(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integers, "LEAST_EXTENT", 1)
+    monkeypatch.setattr(integers, "policy_here", lambda: Policy(least_integers=1))
     generator = np.random.default_rng(8)
     a, b = (generator.integers(-(2**62), 2**62, shape) for shape in ((37, 40), (40, 29)))
     np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)

@@ -102,9 +102,23 @@ def is_right(scheme: Scheme) -> bool:
     return belongs(scheme) and (order is None or order > WRONG)
 
 
+def multiplies_complex_residues(scheme: DigitScheme, draw: random.Random) -> bool:
+    """The same of complex numbers, whose parts are drawn, by both of their parts modulo every p."""
+    own = scheme.representation
+    numbers = a, b, c, d = [draw.getrandbits(200) for _ in range(4)]
+    x, y = ([part % p for p in own.moduli for part in pair] for pair in (numbers[:2], numbers[2:]))
+    u, v, w = ([[(i, int(value)) for i, _, value in row] for row in entries(table)] for table in scheme.core.tables)
+    products = [sum(k * x[i] for i, k in left) * sum(k * y[i] for i, k in right) for left, right in zip(u, v, strict=True)]
+    found = [sum(k * products[p] for p, k in row) for row in w]
+    wanted = a * c - b * d, a * d + b * c
+    return all((f - e) % prod(own.moduli) == 0 for f, e in zip(found, wanted, strict=True)) and all(map(is_right, scheme.parts))
+
+
 def multiplies_digits(scheme: DigitScheme, draw: random.Random) -> bool:
     """Whether drawn digits, multiplied by an accepted scheme, give the product: up to lambda^n for n digits, or modulo every p."""
     own, core = scheme.representation, scheme.core
+    if own.gaussian:
+        return multiplies_complex_residues(scheme, draw)
     step = Fraction(0) if own.is_modular else Fraction(1, 2**60)
     u, v, w = ([[(i, value * step**power) for i, power, value in row] for row in entries(table)] for table in core.tables)
     x, y = ([draw.randint(-99, 99) for _ in range(own.count)] for _ in "xy")

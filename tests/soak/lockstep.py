@@ -134,7 +134,7 @@ def _total(parts: Sequence[tuple[int, Matrix]]) -> Matrix:
 
 
 def image(value: Any, alpha: int, beta: int) -> int:
-    """A coefficient modulo the prime. Raises Unknown for lambda, a root that is not there, and a denominator that is no unit."""
+    """A coefficient modulo the prime. Raises Unknown for lambda, a root that is not there, and a denominator that is not a unit."""
     if not isinstance(value, Symbolic):
         return quotient(value.numerator, value.denominator)
     total = 0
@@ -147,7 +147,7 @@ def image(value: Any, alpha: int, beta: int) -> int:
 
 
 def quotient(numerator: int, denominator: int) -> int:
-    """A fraction modulo the prime. Raises Unknown where its denominator is no unit."""
+    """A fraction modulo the prime. Raises Unknown where its denominator is not a unit."""
     if denominator % PRIME == 0:
         raise Unknown(f"1/{denominator}")
     return numerator * pow(denominator, -1, PRIME) % PRIME

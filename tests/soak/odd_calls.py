@@ -53,7 +53,7 @@ def _edited_file(generator: np.random.Generator) -> None:
 def _shadowed_name(generator: np.random.Generator) -> None:
     """A plan names shipped algorithms, whatever lies in the working folder."""
     name = SHADOWED[int(generator.integers(len(SHADOWED)))]
-    Path(f"{name}.bl").write_text(("this is no scheme\n", GOOD)[int(generator.integers(2))], encoding="utf-8")
+    Path(f"{name}.bl").write_text(("this is not a scheme\n", GOOD)[int(generator.integers(2))], encoding="utf-8")
     a, b = _operands(generator)
     (m, k), n = a.shape, b.shape[1]
     ways.forget_names()  # as in a fresh process

@@ -168,7 +168,7 @@ def test_a_product_that_is_not_the_schemes_is_named() -> None:
     stages[1] = ProductStage((replace(first, right=Block("B", 1, 1)), *rest))
     proof = prove_schedule(mark_first_writes(replace(loaded.schedule, stages=tuple(stages))), loaded.scheme)
     wrong = next(d for d in proof.failures if d.code == "E403")
-    assert "A21*B22 is no product of strassen" in wrong.message
+    assert "A21*B22 is not a product of strassen" in wrong.message
 
 
 def test_inverse_stages_bring_every_linear_stage_back() -> None:

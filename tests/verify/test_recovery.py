@@ -356,8 +356,8 @@ def proof_of(steps_: tuple[str, ...], head: str = "C = A*B, temporaries X Y") ->
     [
         (("X = Y", *CLASSICAL), "E405: Y is read before anything is written to it"),
         (("C11 += A11*B11",), "E405: C11 is read before anything is written to it"),
-        (("X = B11", "C11 = X*B11"), "E402: stage 2: the left operand X is no form over blocks of A"),
-        (("X = A11*B11", "C11 = X*B11"), "E402: stage 2: the left operand X is no form over blocks of A"),
+        (("X = B11", "C11 = X*B11"), "E402: stage 2: the left operand X is not a form over blocks of A"),
+        (("X = A11*B11", "C11 = X*B11"), "E402: stage 2: the left operand X is not a form over blocks of A"),
         (("X = A11 ; X = A12", *CLASSICAL), "E401: hazard in stage 1: two steps write X"),
         (("C11 = A11*B11 ; C11 = A12*B21",), "E401: hazard in stage 1: two steps write C11"),
         (("C11 = A11*B11 ; C11 += A12*B21",), "E401: hazard in stage 1: two steps write C11"),

@@ -158,7 +158,7 @@ def test_a_coefficient_of_another_ring_is_refused_where_it_stands() -> None:
         prove_scheme(scheme)
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.code == "E302" and diagnostic.span is not None and diagnostic.span.text.startswith("M5")
-    assert diagnostic.message == "strassen: the coefficient 1/2 in row 1 of W (product M5) is no element of Z/2"
+    assert diagnostic.message == "strassen: the coefficient 1/2 in row 1 of W (product M5) is not an element of Z/2"
 
 
 def test_tables_that_are_too_large_are_refused_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Edits of a scheme's text: what they change, where, and how messages describe them."""
+"""Edits of a scheme's text: their changes, their places, and their descriptions in messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Where a single misprint can be, in a scheme too large to try every edit.
+"""Find where a single misprint can be in a scheme that is too large to try every edit.
 
-Rewriting one row of a map changes the scheme's result by (what the row gains) x (how much the result depends on the row); rewriting one
-column, by (the value of that column) x (what depends on it anew). At points that differ only in what one factor depends on, the other is
-one number. So a row or column where the error is no multiple of the one factor, point by point, is not where the misprint is.
+Rewriting one row of a map changes the result by (the change of the row) x (the dependence of the result on the row); rewriting one column
+changes it by (the value of the column) x (the change of the dependence on it). At points that differ only in the inputs of one factor, the
+other factor is constant. So the misprint is not in a row or column whose factor is not proportional to the error over these points.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bilinear.ir.scheme import Scheme
 MOST_TERMS = 200_000
 """Schemes with more terms in their forms are not examined."""
 GROUPS, MOST_GROUPS = 4, 24
-"""How many values the one factor takes; some that it takes in a small ring are 0, and tell nothing."""
+"""The number of points for one factor; in a small ring some of its values are 0 and give no information."""
 SMALL, FEW, MANY = 2**20, 4, 96
 """Below this modulus a value takes many points; over Z/2 a polynomial of degree three may be 0 at 7/8 of them."""
 
@@ -68,7 +68,7 @@ def _doubtful(scheme: Scheme, modulus: int, table: str, held: str) -> NDArray[np
 
 
 def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Generator) -> tuple[Array, dict[str, Array], Array]:
-    """At some points: the values of the columns of W, what the result gains by each row of each map, and the error of the result.
+    """At some points: the values of the columns of W, the dependence of the result on each row of each map, and its error.
 
     The points differ in everything but the blocks, or the weights of the blocks of C, of the `held` tables.
     """
@@ -102,7 +102,7 @@ def _forward(linear: LinearMap, inputs: Array, modulus: int) -> Array:
 
 
 def _backward(linear: LinearMap, weights: Array, modulus: int) -> Array:
-    """What a weighted sum of the outputs gains by each input, step and output."""
+    """The derivative of a weighted sum of the outputs by each input, step and output."""
     rows = (*linear.steps, *linear.outputs)
     gains = np.zeros((linear.inputs + len(rows), weights.shape[1]), dtype=np.int64)
     gains[len(gains) - len(linear.outputs) :] = weights

@@ -59,7 +59,7 @@ class Join:
         self.groups = self._groups()
 
     def _groups(self) -> list[tuple[Array, Array]]:
-        """Which combinations of the second and third side meet: those that change a common product, or all if most of them do."""
+        """The pairs of combinations of the second and third side that change a common product, or all pairs if most do."""
         x, y = self.second.touched, self.third.touched
         meeting = [(np.flatnonzero(x[:, p]), np.flatnonzero(y[:, p])) for p in range(x.shape[1])]
         if sum(len(a) * len(b) for a, b in meeting) * 2 > len(x) * len(y):

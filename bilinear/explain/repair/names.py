@@ -59,7 +59,7 @@ class Writing:
         return linear
 
     def numbers(self, table: str) -> tuple[Fraction, ...]:
-        """The least sizes of coefficients of a map, beside 1."""
+        """The smallest sizes of coefficients of a map, other than 1."""
         linear = self.map(table)
         used = {abs(rational(c)) for f in (*linear.steps, *linear.outputs) for _, c in f if not isinstance(c, Symbolic)}
         return tuple(sorted(used - {Fraction(1)})[:MOST_NUMBERS])

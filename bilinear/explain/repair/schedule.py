@@ -91,7 +91,7 @@ def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair], budget: Bud
 def _holds(schedule: Schedule, scheme: Scheme) -> bool:
     try:
         return schedule_holds(schedule, scheme)
-    except BilinearError:  # too large to be proved
+    except BilinearError:  # too large to prove
         return False
 
 

@@ -35,7 +35,7 @@ MOST_LISTED = 60_000
 MOST_PROVED = 60
 """The most candidates that are proved; any others are only counted."""
 CLOSE = ("sign", "operand", "drop")
-"""The kinds of edits that are combined when combining all kinds would take too long."""
+"""The kinds of edits to combine if combining all kinds would take too long."""
 MOST_EQUATIONS = 100_000
 """With more ones on the right-hand sides of the Brent equations (m * k * n), no repair is searched."""
 MOST_IN_DOUBT = 200
@@ -64,9 +64,10 @@ class Search:
 def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
     """The fewest edits, at most three, that make a wrong scheme correct; every repair returned is proved.
 
-    `solutions` are those of `solve_tables`. They rule out edits of one table alone, or say which of its rows need edits.
+    `solutions` come from `solve_tables`. They rule out edits of one table alone, or name the rows that need edits. Over a ring with
+    zero divisors nothing is searched.
     """
-    if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS:
+    if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS or scheme.ring.has_zero_divisors:
         return Search()
     most, focus = MOST_EDITS, None
     if count_edits(scheme) > MOST_LISTED:

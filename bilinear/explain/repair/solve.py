@@ -25,9 +25,9 @@ Cell = tuple[int, int, int]
 class Solution:
     """The table (u, v or w) that is required if the other two are right.
 
-    `rows` are the rows that differ from what is written: (product, form over blocks) in u and v, (block of C, form over products) in w.
-    `unsolved` counts the right-hand sides without a solution; for w these are the blocks of C in `impossible`. `unique` is True if the
-    equations determine every entry.
+    `rows` are the rows that differ from the text: (product, form over blocks) in u and v, (block of C, form over products) in w. `unsolved`
+    counts the right-hand sides without a solution; for w these are the blocks of C in `impossible`. `unique` is True if the equations
+    determine every entry.
     """
 
     table: str

@@ -65,7 +65,7 @@ class Steps:
 
 
 def read_steps(schedule: AnySchedule) -> Steps | None:
-    """The steps of a schedule; None if it has workspaces or several levels, scales for itself, is over Z/p, or maps into C."""
+    """The steps of a schedule; None if it has workspaces, several levels or explicit scaling, is over Z/p, or maps into C."""
     if schedule.workspaces or schedule.levels != 1 or isinstance(schedule, ScaledSchedule) or schedule.ring.modulus:
         return None
     stages: list[tuple[Step, ...]] = []

@@ -73,7 +73,7 @@ class Trial:
         return all(comb(len(self.pools[side]), size) <= MOST_SETS for side, size in zip(SIDES, split, strict=True))
 
     def candidates(self, splits: Iterable[Sequence[int]], budget: Budget) -> Iterator[Repair]:
-        """Combinations with the right number that restore what is promised; splits with the least work come first."""
+        """Combinations of this many edits that restore the promised operands; splits with the least work come first."""
         joins = (Join(sides, self.target) for sides in map(self.sides, splits) if all(len(side.sets) for side in sides))
         for join in sorted(joins, key=lambda join: join.work):
             if not budget.take(join.work):
@@ -92,7 +92,7 @@ class Trial:
         return sorted((self.side(name, size) for name, size in zip(SIDES, split, strict=True)), key=lambda side: len(side.sets))
 
     def side(self, name: str, size: int) -> Side:
-        """The combinations of `size` edits of a side that restore what is promised, and the factor of each product."""
+        """The combinations of `size` edits of a side that restore the promised operand, and the factor of each product."""
         if (name, size) not in self.known:
             pool = self.pools[name]
             chosen = [s for s in combinations(range(len(pool)), size) if _apart([pool[i] for i in s])]
@@ -151,7 +151,7 @@ class Trial:
         return state
 
     def missing_products(self) -> Iterator[StepEdit]:
-        """A product of two current blocks that supplies, up to signs, exactly what the blocks of C lack."""
+        """A product of two current blocks that is, up to signs, exactly what the blocks of C lack."""
         lacking = self.lacking()
         if lacking is None:
             return

@@ -67,7 +67,7 @@ class Pool:
         return clashing
 
     def changes(self, sets: Array, row: int) -> Iterator[tuple[Array, Array, Array]]:
-        """What the sets change in a row: which sets, at which index, by how much."""
+        """The changes of a row: the sets that make them, the index, and the amount."""
         for member in range(sets.shape[1]):
             for place in range(self.rows.shape[1]):
                 which = np.flatnonzero(self.rows[sets[:, member], place] == row)

@@ -13,8 +13,8 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 from bilinear.ir.scheme import Scheme
 from bilinear.scheduling.depth_first.factors import Factors
 from bilinear.scheduling.depth_first.orders import Move
-from bilinear.scheduling.depth_first.places import Places, blocks_of_c, merged, workspaces_of
 from bilinear.scheduling.depth_first.sums import Adding, Results, members
+from bilinear.scheduling.depth_first.value_places import Places, blocks_of_c, merged, workspaces_of
 
 
 @dataclass

@@ -32,6 +32,8 @@ PRODUCTS = {
     "pairs": ("float32", "complex64"),
     "residues7": ("float32", "complex64"),
     "residues8": ("float32", "complex64"),
+    "gaussian7": ("complex64",),
+    "gaussian15": ("complex128",),
     "residues13": ("float64", "complex128"),
     "residues14": ("float64", "complex128"),
 }

@@ -14,7 +14,7 @@ from soak.texts import grown_text, known_texts
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
-from bilinear.frontend.algorithms import LoadedDigits, LoadedGram, load_any
+from bilinear.frontend.algorithms import LoadedComplex, LoadedDigits, LoadedGram, load_any
 from bilinear.frontend.printer import print_scheme
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.source import Source
@@ -89,7 +89,7 @@ def _require_right(answer: Answer, draw: random.Random) -> None:
         if not multiplies_digits(loaded.scheme, draw):
             raise answer.finding(f"{loaded.scheme.name} is proved, and digits multiplied by it are wrong")
         return
-    if isinstance(loaded, LoadedGram):
+    if isinstance(loaded, LoadedGram | LoadedComplex):
         return
     scheme = loaded.scheme
     if scheme.rank > MOST_PRODUCTS:

@@ -1,4 +1,4 @@
-"""Chains: placements that compute C in parts, each with its operands, its workspace, and its rows or columns of C."""
+"""Panels: C is computed in parts by a chain of placements. Each has its operands, its workspace, and its rows or columns of C."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def read_text(path: Path, most: int | None = None) -> Source:
     except OSError as error:
         raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
     try:
-        return Source(str(path), data.decode("utf-8-sig"))  # a byte order mark, as Windows editors write it, is no part of the text
+        return Source(str(path), data.decode("utf-8-sig"))  # a byte order mark, as Windows editors write it, is not part of the text
     except UnicodeDecodeError as error:
         raise fail("E251", f"{path} is not UTF-8: byte {error.start} does not decode", "is this a file of coefficients?") from None
 
@@ -146,7 +146,7 @@ def assemble(maps: Maps, dims: Dims | None) -> Scheme:
     found = dims_of(a, b, c)
     if found is None:
         raise fail(
-            "E253", f"{maps.source.name} is no multiplication of matrices: {told}", "is it another bilinear map, or a part of a scheme?"
+            "E253", f"{maps.source.name} is not a multiplication of matrices: {told}", "is it another bilinear map, or a part of a scheme?"
         )
     if dims is not None and found != tuple(dims):
         raise fail("E253", f"{maps.source.name} is of the format {shape(found)}, not {shape(dims)}: {told}")

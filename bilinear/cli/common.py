@@ -78,7 +78,7 @@ def read_shape(text: str) -> tuple[int, int, int]:
         sizes *= 3
     if len(sizes) != 3 or min(sizes) < 1 or max(sizes) > MOST_EXTENT:
         hint = f"give m,k,n or MxKxN, or one number for all three, each from 1 to {MOST_EXTENT}"
-        raise fail("E504", f"{text[:60]!r} is no shape", hint)
+        raise fail("E504", f"{text[:60]!r} is not a shape", hint)
     return sizes[0], sizes[1], sizes[2]
 
 
@@ -92,7 +92,7 @@ def read_chain(text: str) -> list[tuple[int, int]]:
         extents = []
     if len(extents) < 3 or min(extents) < 1 or max(extents) > MOST_EXTENT:
         hint = f"give the extents of two matrices or more, each from 1 to {MOST_EXTENT}: 1000x20x3000 are 1000x20 and 20x3000"
-        raise fail("E504", f"{text[:60]!r} is no chain", hint)
+        raise fail("E504", f"{text[:60]!r} is not a chain", hint)
     return list(pairwise(extents))
 
 
@@ -129,11 +129,19 @@ def read_accuracy(text: str) -> float | str | None:
         return text
 
 
+def read_sides(text: str | None) -> tuple[str, ...]:
+    """The operands that are prepared, `left` and `right` (E682)."""
+    sides = tuple(dict.fromkeys(words(text or "")))
+    if not set(sides) <= {"left", "right"} or (text is not None and not sides):
+        raise fail("E682", f"{(text or '')[:40]!r} names no operands", "give left, right, or left,right")
+    return sides
+
+
 def read_seconds(text: str) -> float:
     """A time in seconds: `90`, `90s`, `1.5m`, `2h` (E664)."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)", text.strip(), re.ASCII)
     if match is None or float(match[1]) == 0:
-        raise fail("E664", f"{text[:40]!r} is no time", "give seconds, or a number with s, m or h behind it: 90s, 5m, 2h")
+        raise fail("E664", f"{text[:40]!r} is not a time", "give seconds, or a number with s, m or h behind it: 90s, 5m, 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 

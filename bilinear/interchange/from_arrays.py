@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.reading import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, dims_of
+from bilinear.interchange.reader_parts import MOST_NONZEROS, MOST_PRODUCTS, Dims, Maps, assemble, dims_of
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import RATIONALS, Ring
@@ -52,9 +52,9 @@ def _table(table: object, name: str) -> Table:
     try:
         array = np.asarray(table) if isinstance(table, np.ndarray) else np.array(table, dtype=object)
     except ValueError:
-        raise fail("E357", f"{name} is no table: its rows are not of one length") from None
+        raise fail("E357", f"{name} is not a table: its rows are not of one length") from None
     if array.ndim != 2 or array.dtype.kind not in "iufcbO":
-        raise fail("E357", f"{name} is no table of numbers: {array.ndim} dimensions of {array.dtype}", "give arrays of two dimensions")
+        raise fail("E357", f"{name} is not a table of numbers: {array.ndim} dimensions of {array.dtype}", "give arrays of two dimensions")
     if max(array.shape) > MOST_PRODUCTS or np.count_nonzero(array) > MOST_NONZEROS:
         raise fail(
             "E357", f"{name} is too large: {array.shape[0]} x {array.shape[1]}", f"at most {MOST_NONZEROS} coefficients other than 0"
@@ -115,4 +115,4 @@ def _simplest(value: float | np.floating) -> Fraction:
 
 def _no_number(value: object, name: str) -> BilinearError:
     hint = "coefficients are integers, finite floats, fractions, and complex numbers of these"
-    return fail("E357", f"{name} holds {str(value)[:40]!r}, which is no coefficient", hint)
+    return fail("E357", f"{name} holds {str(value)[:40]!r}, which is not a coefficient", hint)

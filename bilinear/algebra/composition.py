@@ -1,4 +1,4 @@
-"""Recipes: how a scheme is made from others, as a tree."""
+"""Compositions: how a scheme is made from others, as a tree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Composition:
     """How a scheme is made: from two parts by an `operator` of the language, `(x)`, `(+m)`, `(+k)` or `(+n)`, or taken as it is.
 
     A leaf has an expression, its `text`, and is the scheme `leaf`, or the classical scheme if that is None. `additions` are those of U, V
@@ -28,7 +28,7 @@ class Recipe:
     rank: int
     additions: Triple
     operator: str = ""
-    parts: tuple[Recipe, ...] = ()
+    parts: tuple[Composition, ...] = ()
     text: str = ""
     leaf: Scheme | None = None
     leaves: int = 1
@@ -50,7 +50,7 @@ class Recipe:
 
     @property
     def expression(self) -> str:
-        """The recipe in the language."""
+        """The composition in the language."""
         if not self.parts:
             return self.text
         left, right = self.parts
@@ -69,7 +69,7 @@ class Recipe:
         left, right = (part.made() for part in self.parts)
         return tensor(left, right) if self.operator == TENSOR else direct_sum(left, right, self.operator[2])
 
-    def used(self) -> Iterator[Recipe]:
+    def used(self) -> Iterator[Composition]:
         """The leaves from left to right, each as often as it is used."""
         if not self.parts:
             yield self
@@ -77,7 +77,7 @@ class Recipe:
             yield from part.used()
 
     def lines(self, indent: str = "") -> Iterator[str]:
-        """The recipe as a tree, one part a line."""
+        """The composition as a tree, one part a line."""
         yield f"{indent}{self.format} = {self.text or self.operator}"
         for part in self.parts:
             yield from part.lines(indent + "  ")

@@ -1,0 +1,69 @@
+"""Messages by MPI, sent and received without blocking; arrays of a GPU pass through memory of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from bilinear.distributed.rank import Message
+from bilinear.distributed.staging import Bytes, Staging
+from bilinear.distributed.watch import Watch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3
+"""Seconds between looks at what is under way."""
+
+
+@dataclass
+class _UnderWay:
+    requests: list[MPI.Request] = field(default_factory=list)
+    staging: Staging = field(default_factory=Staging)
+    held: list[Bytes] = field(default_factory=list)
+
+
+class ByMpi:
+    """Carries rounds of messages over a communicator, as long as no rank is lost."""
+
+    name = "MPI"
+
+    def __init__(self, comm: MPI.Intracomm, watch: Watch) -> None:
+        self.comm, self.watch = comm, watch
+
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _UnderWay:
+        """Begin a round."""
+        from mpi4py import MPI
+
+        round_ = _UnderWay()
+        for source, tag, x in receives:
+            round_.requests.append(self.comm.Irecv([round_.staging.arriving(x), MPI.BYTE], source, tag))
+        for target, tag, x in sends:
+            buffer = round_.staging.leaving(x)
+            round_.requests.append(self.comm.Isend([buffer, MPI.BYTE], target, tag))
+            round_.held.append(buffer)
+        return round_
+
+    def wait(self, round_: _UnderWay) -> None:
+        """Wait for a round."""
+        finish(round_.requests, self.watch)
+        round_.staging.land()
+        round_.held.clear()
+        round_.requests.clear()
+
+    def drain(self) -> None:
+        """Nothing is under way that was waited for."""
+
+
+def finish(requests: list[MPI.Request], watch: Watch) -> None:
+    """Wait for requests, as long as no rank is lost."""
+    from mpi4py import MPI
+
+    pause, watch.since = FIRST_PAUSE, monotonic()
+    while not MPI.Request.Testall(requests):
+        watch.require_sound()
+        sleep(pause)
+        pause = min(1.1 * pause, LONGEST_PAUSE)
+    watch.since = None

@@ -1,0 +1,209 @@
+"""Tiles of the kernels for thin products: on multiply-add pipes, and on the matrix units for doubles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.element import FLOAT32, FLOAT64
+from bilinear.ir.tile import MMA_FLOAT64, Instruction
+
+
+@dataclass(frozen=True)
+class ThinTile:
+    """An m x n tile of a result with a short extent, computed in slices of depth k by m_threads x n_threads threads.
+
+    Each of these places has `k_threads` threads, which share the depth of a slice. `stages` slices are in flight. Registers are limited so
+    that `blocks` blocks of threads fit on a multiprocessor.
+    """
+
+    m: int
+    n: int
+    k: int
+    m_threads: int
+    n_threads: int
+    k_threads: int
+    stages: int
+    blocks: int
+    template: str = field(default="thin.cu.j2", init=False)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.m_threads * self.n_threads * self.k_threads
+
+    @property
+    def name(self) -> str:
+        """Its extents and threads, by which it is known."""
+        return f"{self.m}x{self.n}x{self.k}-{self.m_threads}x{self.n_threads}x{self.k_threads}"
+
+    @property
+    def gathers(self) -> bool:
+        """Whether threads share sums, and gather them when a unit ends."""
+        return self.k_threads > 1
+
+    def holds(self, k: int, n: int, parts: int) -> bool:
+        """Whether it can run a product of these extents with sums in so many parts: any."""
+        return min(k, n, parts) > 0
+
+    def admits(self, lanes: int, left_along: bool, right_along: bool) -> bool:
+        """Whether operands that lie so can be read in vectors of `lanes` elements: rows of A that are neighbours, or columns of B."""
+        rows, columns = self.m // self.m_threads, self.n // self.n_threads
+        return (left_along or rows % lanes == 0) and (right_along or columns % lanes == 0)
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return self.blocks
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: all slices of both operands, whose lines are padded to avoid bank conflicts.
+
+        An operand lies `along` if its neighbours in memory are terms of one sum.
+        """
+        padded = lanes if self.m_threads * self.n_threads < 32 else 0
+        left = self.m * (self.k + lanes) if left_along else self.k * (self.m + padded * self.m_threads)
+        right = self.n * (self.k + lanes) if right_along else self.k * (self.n + padded * self.n_threads)
+        return self.stages * (left + right)
+
+
+@dataclass(frozen=True)
+class ThinMmaTile:
+    """An m x n tile of such a result, computed in slices of depth k by m_warps x n_warps warps on the matrix units for doubles.
+
+    Each of these places has `k_warps` warps, which share the depth of a slice. `stages` slices are in flight. If the tile `keeps` B, it
+    runs only products whose B is one slice, which is copied once by each block of threads. If results are `staged` in shared memory, they
+    are written in the order in which C lies; if sums are long, what is written does not matter.
+    """
+
+    m: int
+    n: int
+    k: int
+    m_warps: int
+    n_warps: int
+    k_warps: int
+    stages: int
+    blocks: int
+    """Blocks of a multiprocessor for doubles; there are up to half as many again for floats."""
+    keeps: bool = False
+    staged: bool = True
+    instruction: Instruction = MMA_FLOAT64
+    template: str = field(default="thin_mma.cu.j2", init=False)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.m_warps * self.n_warps * self.k_warps
+
+    @property
+    def name(self) -> str:
+        """Its extents and warps, by which it is known."""
+        kind = "kept" if self.keeps else "staged" if self.staged else "mma"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.m_warps}x{self.n_warps}x{self.k_warps}"
+
+    @property
+    def gathers(self) -> bool:
+        """Whether warps share sums, and gather them when a unit ends."""
+        return self.k_warps > 1
+
+    def holds(self, k: int, n: int, parts: int) -> bool:
+        """Whether it can run a product of these extents with sums in so many parts."""
+        return not self.keeps or (k <= self.k and n <= self.n and parts == 1)
+
+    def admits(self, lanes: int, left_along: bool, right_along: bool) -> bool:
+        """Whether operands that lie so can be read: fragments are read element by element, however they lie."""
+        return True
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return min(self.blocks * 3 // 2, 512 // self.threads) if lanes > 2 else self.blocks
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: slices of A and of B, whose lines are padded to avoid bank conflicts, and a tile of results."""
+        left, right = (
+            lines * (self.k + 8) if along else self.k * (lines + lanes) for lines, along in ((self.m, left_along), (self.n, right_along))
+        )
+        staged = self.m * (self.n + 8) if by_rows else self.n * (self.m + lanes)
+        return self.stages * left + (1 if self.keeps else self.stages) * right + (staged if self.staged else 0)
+
+
+_THIN_FLOAT32 = (
+    ThinTile(64, 4, 64, 16, 1, 16, 4, 2),
+    ThinTile(128, 4, 64, 32, 1, 8, 3, 2),
+    ThinTile(128, 4, 32, 32, 1, 4, 4, 4),
+    ThinTile(512, 4, 8, 128, 1, 1, 4, 4),
+    ThinTile(128, 8, 64, 32, 1, 8, 3, 2),
+    ThinTile(256, 8, 32, 32, 1, 8, 3, 1),
+    ThinTile(256, 8, 8, 32, 2, 1, 4, 8),
+    ThinTile(1024, 8, 8, 128, 2, 1, 2, 2),
+    ThinTile(128, 16, 32, 16, 2, 4, 4, 2),
+    ThinTile(256, 16, 32, 32, 2, 4, 4, 1),
+    ThinTile(256, 16, 16, 64, 2, 1, 3, 3),
+    ThinTile(256, 16, 16, 32, 4, 1, 2, 4),
+    ThinTile(512, 16, 16, 64, 4, 1, 2, 2),
+    ThinTile(128, 32, 32, 16, 4, 4, 3, 1),
+    ThinTile(128, 32, 16, 16, 4, 2, 4, 2),
+    ThinTile(128, 64, 16, 16, 8, 2, 4, 1),
+    ThinTile(128, 64, 16, 16, 8, 1, 3, 2),
+    ThinTile(8, 8, 256, 2, 2, 64, 4, 2),
+    ThinTile(16, 16, 128, 2, 2, 32, 4, 2),
+    ThinTile(16, 16, 256, 2, 4, 32, 3, 1),
+    ThinTile(32, 32, 64, 4, 4, 16, 3, 2),
+    ThinTile(64, 64, 32, 8, 8, 4, 4, 1),
+    ThinTile(64, 64, 8, 8, 8, 1, 3, 6),
+    ThinTile(64, 128, 16, 8, 16, 1, 2, 4),
+    ThinTile(128, 128, 8, 16, 16, 1, 2, 2),
+    ThinTile(128, 128, 16, 16, 16, 1, 3, 2),
+)
+_THIN_FLOAT64 = (
+    ThinTile(64, 2, 64, 16, 1, 16, 3, 2),
+    ThinTile(512, 2, 8, 128, 1, 1, 3, 4),
+    ThinTile(64, 4, 64, 16, 1, 16, 3, 2),
+    ThinTile(128, 4, 32, 32, 1, 8, 3, 2),
+    ThinTile(256, 4, 16, 32, 1, 8, 3, 1),
+    ThinTile(512, 4, 8, 128, 1, 1, 3, 3),
+    ThinTile(128, 8, 32, 32, 1, 8, 3, 1),
+    ThinTile(256, 8, 16, 32, 1, 8, 3, 1),
+    ThinTile(256, 8, 8, 64, 2, 1, 3, 3),
+    ThinTile(512, 8, 8, 128, 2, 1, 3, 2),
+    ThinTile(128, 16, 16, 16, 2, 4, 3, 2),
+    ThinTile(128, 16, 16, 32, 4, 1, 2, 5),
+    ThinTile(256, 16, 16, 64, 4, 1, 2, 2),
+    ThinTile(128, 32, 16, 16, 8, 2, 3, 2),
+    ThinTile(64, 32, 16, 16, 8, 2, 4, 2),
+    ThinTile(8, 8, 128, 2, 2, 32, 3, 3),
+    ThinTile(8, 8, 256, 2, 2, 64, 3, 1),
+    ThinTile(16, 16, 64, 4, 4, 16, 4, 2),
+    ThinTile(32, 32, 32, 8, 8, 4, 4, 2),
+    ThinTile(64, 64, 8, 8, 16, 1, 2, 3),
+    ThinTile(64, 64, 16, 8, 16, 1, 2, 3),
+)
+_THIN_MMA = (
+    ThinMmaTile(128, 16, 16, 4, 1, 1, 3, 2, keeps=True),
+    ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2, keeps=True),
+    ThinMmaTile(64, 16, 64, 4, 1, 1, 2, 2, keeps=True),
+    ThinMmaTile(64, 32, 16, 2, 2, 1, 3, 3, keeps=True),
+    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2, keeps=True),
+    ThinMmaTile(32, 32, 32, 2, 2, 1, 3, 4, keeps=True),
+    ThinMmaTile(64, 32, 64, 2, 2, 1, 2, 2, keeps=True),
+    ThinMmaTile(64, 64, 16, 2, 2, 1, 4, 2, keeps=True),
+    ThinMmaTile(64, 64, 32, 2, 2, 1, 2, 2, keeps=True),
+    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 3, keeps=True),
+    ThinMmaTile(32, 64, 64, 2, 2, 1, 3, 2, keeps=True),
+    ThinMmaTile(64, 64, 16, 2, 2, 1, 3, 2),
+    ThinMmaTile(128, 64, 16, 4, 2, 1, 3, 1),
+    ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2, staged=False),
+    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2, staged=False),
+    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 2, staged=False),
+    ThinMmaTile(64, 64, 16, 2, 2, 1, 4, 2, staged=False),
+    ThinMmaTile(128, 64, 16, 4, 2, 1, 6, 1, staged=False),
+    ThinMmaTile(64, 64, 32, 2, 2, 2, 5, 1, staged=False),
+    ThinMmaTile(32, 64, 64, 1, 2, 4, 4, 1, staged=False),
+    ThinMmaTile(16, 16, 64, 1, 1, 4, 4, 3, staged=False),
+    ThinMmaTile(32, 32, 64, 1, 1, 4, 3, 2, staged=False),
+    ThinMmaTile(32, 32, 32, 1, 1, 4, 5, 2, staged=False),
+)
+AnyThinTile = ThinTile | ThinMmaTile
+THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
+    FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA)},
+    FLOAT64.name: {tile.name: tile for tile in (*_THIN_FLOAT64, *_THIN_MMA)},
+}
+"""The tiles of the kernel for thin products, by element type and name."""

@@ -1,0 +1,32 @@
+"""Whether an algorithm, run by name, is as accurate as is asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bilinear.analysis.accuracy import error_allowance
+from bilinear.analysis.complex_bounds import PROBABLE
+from bilinear.errors import fail
+from bilinear.frontend import Loaded
+from bilinear.measure.check_multiply import lowered_for
+from bilinear.planner.accuracy import relative_above, why_inaccurate
+from bilinear.planner.plan import Candidate, name_of
+from bilinear.planner.problem import require_accuracy
+from bilinear.planner.profiles import growth_of
+
+
+def require_accurate(loaded: Loaded, inner: int, dtype: str, levels: int, inputs: str, accuracy: float | str) -> None:
+    """Refuse (E519) an algorithm whose bound for sums of `inner` terms, or whose probable error, is above the accuracy.
+
+    E543 for what is not an accuracy.
+    """
+    require_accuracy(accuracy)
+    number = np.dtype(dtype)
+    u = float(np.finfo(dtype).eps) / 2  # of a complex type that of its parts
+    bound = error_allowance(loaded.scheme, lowered_for(loaded, number, levels, inputs), inner, u)
+    probable = relative_above(growth_of((loaded.scheme,) * levels), loaded.scheme.k**levels, inner)
+    probable *= PROBABLE if number.kind == "c" else 1
+    why = why_inaccurate(Candidate((), inputs, "", error=bound, probable=probable), accuracy)
+    if why:
+        what = f"{name_of((loaded.scheme.name,) * levels)} in {dtype}: {why}"
+        raise fail("E519", what, "allow more, take fewer levels, or let `bilinear plan --accuracy` choose")

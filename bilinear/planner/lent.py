@@ -1,0 +1,149 @@
+"""Digits in C itself: rows of C are computed in parts, and the digits of a part lie in the rows that are computed later.
+
+What those do not hold lies in the workspace, if there is one. A and B are never written. The last rows have no later ones: a product that
+fits the workspace computes them, or one that needs none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations, pairwise
+
+from bilinear.ir.residue_tile import PANEL
+from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
+from bilinear.lowering.place import place_schedule
+from bilinear.planner.device import Device
+from bilinear.planner.digit_geometry import CELL
+from bilinear.planner.digits import CUTS, candidate_in_blocks, fitted, geometry_for, levels_above
+from bilinear.planner.loaded import loaded_candidate
+from bilinear.planner.model import fastest_tile
+from bilinear.planner.plan import Candidate, Panel
+from bilinear.planner.portfolio import Levels
+from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import outline
+from bilinear.planner.ways import Way
+
+STEPS, MOST_STEPS = 32, 25
+"""A part may compute up to so many 32nds of the rows that are left, in whole panels."""
+COLUMNS = (*CUTS, 20, 24, 32)
+"""Numbers of blocks of columns in which a part may be computed."""
+MOST_PARTS = 12
+AREAS = "ABP"
+"""The names of the digits of A, those of B, and the products, in their order in a workspace."""
+PLAIN = ("classical",)
+"""The levels of the last rows, unless a product of digits computes them."""
+
+Part = tuple[int, Candidate]
+"""A number of rows, and what computes them."""
+
+
+def lent_candidates(problem: Problem, device: Device, found: Iterable[Candidate], budget: int) -> Iterator[Candidate]:
+    """Of products of digits that a budget of bytes does not hold for all of C, those whose digits lie in C."""
+    for products in dict.fromkeys(x.tile for x in found if x.is_digits and not x.levels and not x.holds_scales_alone):
+        if geometry_for(problem, (), products).places[-1] > budget:
+            lent = Lending(problem, device, products, levels_above(products), budget).best()
+            yield from () if lent is None else (lent,)
+
+
+@dataclass(frozen=True)
+class Lending:
+    """The fastest chain of parts for a problem within a budget of bytes, by products of digits of this name below some of these levels."""
+
+    problem: Problem
+    device: Device
+    products: str
+    levels: tuple[Levels, ...]
+    budget: int = 0
+
+    def best(self) -> Candidate | None:
+        """The chain as a candidate; None if no rows can be lent.
+
+        A part takes the rows that cost least time a row. Of all chains that begin with the parts found so, the fastest is taken.
+        """
+        if not self.problem.lends:
+            return None
+        chains: list[tuple[Part, ...]] = []
+        done: tuple[Part, ...] = ()
+        left = self._whole
+        while len(done) < MOST_PARTS and (part := self._part(left)) is not None:
+            done, left = (*done, part), left - part[0]
+            chains.append((*done, (left, self._last(left))))
+        if not chains:
+            return None
+        (_, first), *later = chain = min(chains, key=_total_ms)
+        rest = tuple(Panel(rows, x.levels, x.inputs, x.tile, x.cut, x.lent) for rows, x in later)
+        return replace(first, ms=_total_ms(chain), workspace=max(part.workspace or 0 for _, part in chain), rest=rest)
+
+    def _part(self, left: int) -> Part | None:
+        """The next part if so many rows are left; None if those that are computed later never hold its digits."""
+        step = max(left // STEPS // PANEL, 1) * PANEL
+        found = [(rows, self._fitted(rows, left - rows)) for rows in range(step, min(MOST_STEPS * step, left - 1), step)]
+        fits = [(rows, candidate) for rows, candidate in found if candidate is not None]
+        return min(fits, key=lambda one: (one[1].ms or 0.0) / one[0], default=None)
+
+    def _fitted(self, rows: int, later: int) -> Candidate | None:
+        """The fastest product of so many rows that `later` rows and the budget hold, in as few blocks of columns as possible."""
+        problem, across = self._of_rows(rows), self._across
+        room = later * across * problem.itemsize - 2 * CELL  # C, and a row of it, may begin anywhere
+        found: list[Candidate] = []
+        for levels in self.levels:
+            for count in COLUMNS:
+                if count > 1 and across < count * self.device.policy.least_digit_block:
+                    break
+                ends = geometry_for(problem, levels, self.products, (1, count)).places
+                words, *sizes = (end - begin for begin, end in pairwise(ends))
+                lent = lent_areas(sizes, room - words, self.budget)
+                if lent is not None:
+                    held = sum(size for name, size in zip(AREAS, sizes, strict=True) if name not in lent)
+                    one = candidate_in_blocks(problem, self.device, levels, self.products, (1, count), self.problem)
+                    found.append(replace(one, workspace=held, lent=lent))
+                    break
+        return min(found, key=lambda candidate: candidate.ms or 0.0, default=None)
+
+    def _last(self, rows: int) -> Candidate:
+        """What computes the last rows, within the budget or without workspace."""
+        problem = self._of_rows(rows)
+        stored = (fitted(problem, self.device, levels, self.products, self.budget) for levels in self.levels)
+        found = [self._unstored(problem), *(candidate for candidate in stored if (candidate.workspace or 0) <= self.budget)]
+        return min(found, key=lambda candidate: candidate.ms or 0.0)
+
+    def _unstored(self, problem: Problem) -> Candidate:
+        """A product that stores no digits."""
+        (on_load,) = LOADING_TILES
+        if self.products in DIGIT_TILES and self.device.digit_rates(on_load) is not None:
+            return loaded_candidate(problem, self.device, (), on_load)
+        own, by_columns = outline(Way(PLAIN)), frozenset(problem.column_major)
+        placed = place_schedule(own.frame, problem.m, problem.k, problem.n, problem.itemsize, by_columns, own.lifetimes)
+        seconds, tile = fastest_tile(own.profile, placed, problem.dtype, self.device)
+        return Candidate(PLAIN, "preserve", "inplace", seconds * 1e3, 0, tile=tile)
+
+    @cached_property
+    def _by_columns(self) -> bool:
+        return "C" in self.problem.column_major
+
+    @property
+    def _whole(self) -> int:
+        return self.problem.n if self._by_columns else self.problem.m
+
+    @property
+    def _across(self) -> int:
+        return self.problem.m if self._by_columns else self.problem.n
+
+    def _of_rows(self, rows: int) -> Problem:
+        return replace(self.problem, n=rows) if self._by_columns else replace(self.problem, m=rows)
+
+
+def lent_areas(sizes: Sequence[int], room: int, budget: int) -> str | None:
+    """Which of the digits of A, those of B, and the products lie in C: all if they fit. None if the others exceed the budget."""
+    subsets = (set(chosen) for count in range(len(AREAS), -1, -1) for chosen in combinations(AREAS, count))
+    for lent in subsets:
+        inside = sum(size for name, size in zip(AREAS, sizes, strict=True) if name in lent)
+        if inside <= room and sum(sizes) - inside <= budget:
+            return "".join(name for name in AREAS if name in lent)
+    return None
+
+
+def _total_ms(chain: tuple[Part, ...]) -> float:
+    return sum(part.ms or 0.0 for _, part in chain)

@@ -1,0 +1,62 @@
+"""The kernel for a thin product beside the models of streaming, as `plan --explain` prints them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from shell import Shell
+
+from bilinear.analysis.streaming import ARITHMETIC, LATENCY, MEMORY
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.planner.choose import make_plan
+from bilinear.planner.device_files import load_device
+from bilinear.planner.plan_files import plan_from_json
+from bilinear.planner.problem import Problem
+from bilinear.planner.streaming import streaming
+from bilinear.reporting.roofline import streaming_table
+
+H200 = load_device("h200")
+
+
+def test_long_matrices_keep_memory_busy_and_short_ones_wait_for_it() -> None:
+    plan = make_plan(Problem(10_000_000, 8, 8, "float32"), H200)
+    long = streaming(plan, H200)
+    assert long is not None and long.bound_by == MEMORY and long.share > 0.5
+    tile, rates = THIN_TILES["float32"][plan.chosen.tile], H200.thin_rates("float32")
+    assert rates is not None
+    assert long.under_way % (long.blocks * (tile.stages - 1) * ELEMENTS["float32"].bytes) == 0
+    assert long.needed == pytest.approx(H200.bandwidth * 1e9 / H200.processors * rates.latency * 1e-6, rel=1e-4)
+    explained = make_plan(Problem(2_000, 8, 8, "float32"), H200, True)
+    thin = next(c for c in explained.candidates if c.is_thin)
+    short = streaming(_with(explained, thin), H200)
+    assert short is not None and short.bound_by == LATENCY and short.blocks == 1
+
+
+def test_many_columns_are_bound_by_arithmetic() -> None:
+    explained = make_plan(Problem(100_000, 4_096, 64, "float32"), H200, True)
+    wide = next(c for c in explained.candidates if c.is_thin and THIN_TILES["float32"][c.tile].n >= 64)
+    found = streaming(_with(explained, wide), H200)
+    assert found is not None and found.bound_by == ARITHMETIC and 20 < found.threshold < 64
+
+
+def test_other_plans_have_no_such_figures() -> None:
+    assert streaming(make_plan(Problem(4096, 4096, 4096, "float32"), H200), H200) is None
+
+
+def test_plan_explain_prints_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(Problem(1_000_000, 8, 8, "float32"), H200, True)
+    found = streaming(plan, H200)
+    assert found is not None
+    shell = Shell(monkeypatch, capsys, "plan", "--shape", "1000000,8,8", "--dtype", "float32", "--device", "h200")
+    assert shell("--explain")[1].endswith(streaming_table(found) + "\n")
+    explained = shell.json("--explain")
+    assert explained["roofline"]["streaming"] == asdict(found) and plan_from_json(json.dumps(explained), "plan.json") == plan
+    assert "roofline" not in shell.json() and "Little" not in shell()[1]
+
+
+def _with(plan: Any, chosen: Any) -> Any:
+    return replace(plan, candidates=(chosen, *(c for c in plan.candidates if c is not chosen)))

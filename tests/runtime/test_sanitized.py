@@ -1,0 +1,40 @@
+"""The calls that benchmarks/sanitize.py --quick makes under a sanitizer: exact in the emulator, and through every kernel template."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtime.pretended_gpu import compiled, described, undescribed
+
+from bilinear.codegen import render
+from bilinear.emulator import skip_reason
+from bilinear.resources import templates_folder
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+STORED_ONLY = {"bfloat16.cu.j2", "copies_converting.cu.j2"}
+"""Only programs of `compile` multiply types that are stored and not computed in, and CuPy has no bfloat16."""
+
+
+def test_every_template_runs_and_every_result_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    import sanitize_cases
+
+    environment = render.environment()
+    assert environment.loader is not None
+    read, get_source = set(), environment.loader.get_source
+
+    def recorded(environment: Any, name: str) -> Any:
+        read.add(name)
+        return get_source(environment, name)
+
+    monkeypatch.setattr(environment.loader, "get_source", recorded)
+    monkeypatch.setattr(environment, "cache", None)
+    compiled.cache_clear()
+    with undescribed(monkeypatch):
+        described(monkeypatch, "h200")
+        for case in sanitize_cases.cases():
+            with sanitize_cases.built_for(case.architecture):
+                assert case.is_exact(), case.name
+    assert {file.name for file in templates_folder().glob("*.cu.j2")} - read == STORED_ONLY
