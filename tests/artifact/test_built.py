@@ -67,7 +67,7 @@ def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Pat
     )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("mode", MODES[1:])
@@ -91,6 +91,7 @@ def test_the_kernels_of_every_shipped_algorithm_are_identities(name: str, tmp_pa
     assert check.passed
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("inputs", "levels"), [("consume", 1), ("preserve", 1), ("restore", 2)])
@@ -240,6 +241,7 @@ def images_of(program: BuiltProgram, *architectures: str) -> BuiltProgram:
     return replace(program, launches=tuple(map(renewed, program.launches)), remainder=tuple(map(renewed, program.remainder)))
 
 
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("name", ["msmes", "strassen"])

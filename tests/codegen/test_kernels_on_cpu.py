@@ -77,7 +77,7 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
         np.testing.assert_array_equal(b, whole[1])
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "inputs", "levels", "dtype"), CASES)
 def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None:
     multiply(name, inputs, levels, (29, 19, 23), dtype)
@@ -98,7 +98,7 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
     multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
@@ -118,6 +118,7 @@ class Recording(EmulatedExecutor):
         return super().steps(plan, *rest)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
     executor, (a, b, c) = Recording(), (np.ones((3, 3), dtype) for _ in "ABC")
@@ -133,6 +134,7 @@ def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("dtype", "unit"), UNITS)
 def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, unit: str) -> None:
     """Long sums round, but every tile adds their terms in the same order."""

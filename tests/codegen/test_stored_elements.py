@@ -50,7 +50,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> str:
     return NEW.name
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize(("shape", "orders"), [((29, 19, 23), "CCC"), ((24, 48, 72), "CCC"), ((48, 24, 40), "FSF"), ((67, 65, 70), "SFC")])
 @pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
@@ -170,7 +170,7 @@ def test_kernels_are_built(element: Element, tile: str) -> None:
         assert all(built.image.startswith(b"\x7fELF") for built in own.images)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.parametrize("algorithm", ["winograd", "msmes"])
 def test_a_folder_of_an_added_type_is_proved(algorithm: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

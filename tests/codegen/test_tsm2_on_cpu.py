@@ -38,7 +38,7 @@ def difference(tsm2: Any, kernel: Any, text: str, shape: tuple[int, int, int], b
     return out - (a @ b + beta * old)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @needs_emulator
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("name", ["V0", "V1", "V2", "V3", "Opt1", "Opt2"])

@@ -59,7 +59,7 @@ def laid(x: Any, by_columns: bool, padded: int = 0) -> Any:
     return view
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("levels", "by_columns"), [*product(LEVELS[:2], ORDERS), (LEVELS[2], ("B",)), (LEVELS[3], ("A", "B", "C"))], ids=str
 )

@@ -195,7 +195,7 @@ def laid(x: Any, dtype: str, by_columns: bool) -> Any:
     return view
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("products", "dtype", "levels", "by_columns"),
     [
@@ -227,6 +227,7 @@ def test_integers_are_exact_in_every_order(
     assert len(ran) == 2 and all("_warps" in name for name in ran) and gpu.library == 0
 
 
+@pytest.mark.slow
 def test_errors_and_flags_are_those_of_warpgroups(gpu: Gpu) -> None:
     generator = np.random.default_rng(7)
     a, b = (generator.standard_normal(shape).astype(np.float32) for shape in ((40, 300), (300, 50)))
@@ -244,6 +245,7 @@ def test_errors_and_flags_are_those_of_warpgroups(gpu: Gpu) -> None:
     assert len({name for name, _ in gpu.launches if "warps" in name}) == 2
 
 
+@pytest.mark.slow
 def test_integer_matrices_by_name_alone(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integers, "policy_here", lambda: Policy(least_integers=1))
     generator = np.random.default_rng(8)

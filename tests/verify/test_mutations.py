@@ -45,7 +45,7 @@ def whole_gate_agrees(scheme: Scheme, chosen: Iterable[Mutation]) -> int:
     return count
 
 
-LONG = "walk_444_mod2", "dps_444", "smirnov_336"  # seconds each
+LONG = "walk_444_mod2", "dps_444", "smirnov_336", "moosbauer_poole_555", "perminov_435"  # a second or more each
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(set(shipped()) - {"classical"})]
 
 
