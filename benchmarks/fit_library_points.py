@@ -2,13 +2,15 @@
 
 `results/library-points-h200.csv.xz` has what `library_points.py` measured on an H200: m, n, k, order, type, the kernels that cublasLt
 proposes with a small and with a large workspace, and microseconds of cuBLAS and cublasLt. Below `LEAST_US` the time of the host was
-measured, which differs between calls: such points keep the shorter time for both.
+measured, which differs between calls: such points keep the shorter time for both. The named shapes of `thin_auto.py` are
+points, too, of which the kernels are not known.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import json
 import lzma
 from dataclasses import replace
 from functools import partial
@@ -23,12 +25,15 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
-from bilinear.planner.library_points import LibraryPoints, Measured, library_points
+from bilinear.planner.library_points import UNKNOWN, LibraryPoints, Measured, library_points
 from bilinear.planner.plan import CUBLAS, CUBLASLT
+from bilinear.planner.problem import Problem
+from bilinear.planner.thin import by_columns
 from bilinear.planner.thin_rates import ThinRates
 from bilinear.writing import write_file
 
 POINTS = Path(__file__).parent / "results" / "library-points-h200.csv.xz"
+NAMED = Path(__file__).parent / "results" / "thin-auto-h200.json"
 LEAST_US = 30.0
 CLEARLY = 35.0
 """Of the points that are left out those are counted at which both calls take longer."""
@@ -41,6 +46,19 @@ def read(path: Path, dtype: str) -> list[Measured]:
         for m, n, k, order, own, small, large, cublas, cublaslt in csv.reader(file):
             if own == dtype:
                 found.append(Measured((int(m), int(n), int(k)), order, (small, large), float(cublas), float(cublaslt)))
+    return found
+
+
+def named(path: Path, dtype: str) -> list[Measured]:
+    """The named shapes of `thin_auto.py`, whose kernels are not known."""
+    found = []
+    for row in json.loads(path.read_text())["rows"]:
+        if not row["name"] or row["dtype"] != dtype or not {CUBLAS, CUBLASLT} <= row["us"].keys():
+            continue
+        m, k, n = row["shape"]
+        by_column = tuple(name for name, order in zip("ABC", row["orders"], strict=True) if order == "F")
+        order, shape = by_columns(Problem(m, k, n, dtype, column_major=by_column))
+        found.append(Measured(shape, order, (UNKNOWN, UNKNOWN), row["us"][CUBLAS], row["us"][CUBLASLT]))
     return found
 
 
@@ -99,7 +117,7 @@ def main() -> None:
     for dtype, rates in device.thin:
         measured = read(options.input, dtype)
         long, short = [one for one in measured if is_long(one)], [one for one in measured if not is_long(one)]
-        kept = [told(one) for one in (*long[: options.points], *short[: options.short])]
+        kept = [told(one) for one in (*long[: options.points], *short[: options.short], *named(NAMED, dtype))]
         least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
         points = library_points(kept, least)
         left_out = [one for one in long[options.points :] if min(one.cublas, one.cublaslt) > CLEARLY]

@@ -24,6 +24,8 @@ ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 1.0, 0.4, 4.0
 another kernel."""
 MOST_APART = 0.4
 """The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
+UNKNOWN = "unknown"
+"""The kernel of a point at which cublasLt was not asked: as near as the same one."""
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
 Shape = tuple[int, int, int]
@@ -97,8 +99,10 @@ class LibraryPoints:
             distances = distances + ANOTHER_ORDER * (is_transposed != (letter == "T"))
         for column, line in zip(own.lines, _lines(shape, order[0] == "T", order[1] == "T"), strict=True):
             distances = distances + ANOTHER_ALIGNMENT * ((column % lanes == 0) != (line % lanes == 0))
+        unknown = self.kernels.index(UNKNOWN) if UNKNOWN in self.kernels else -1
         for column, kernel in zip(own.proposed, kernels or (), strict=False):
-            distances = distances + ANOTHER_KERNEL * (column != (self.kernels.index(kernel) if kernel in self.kernels else -1))
+            wanted = self.kernels.index(kernel) if kernel in self.kernels else -2
+            distances = distances + ANOTHER_KERNEL * ((column != wanted) & (column != unknown))
         near = distances.argsort(kind="stable")[:count]
         weights = 1 / (distances[near] + NEAR)
         return near, weights / weights.sum()

