@@ -17,12 +17,12 @@ from tables import RESULTS, ROOT, RUNS
 
 import bilinear
 
-WIDTH, HEIGHT = 860, 340
-TOP, BOTTOM = 92, 286
+TOP, DEPTH, BELOW = 92, 204, 54
+"""Where the first panel begins, how high a panel is, and the room below it for the sizes and the title of the next one."""
 PANEL, LEFT, GAP = 350, 50, 60
 """The width of a panel, where the first one begins, and what is between two."""
-LOW, HIGH, STEP = 0.75, 3.5, 0.5
-SIZES = (4096, 8192, 16384, 32768)
+LOW, HIGH, STEP = 0.5, 4.0, 0.5
+SIZES = (2048, 4096, 8192, 16384, 32768)
 SERIES = ((("preserve", None), "memory", "memory unlimited"), (("restore", 0.0), "nothing", "nothing allocated: in place, inputs restored"))
 FONT = "font-family: system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 
@@ -39,33 +39,56 @@ class Theme:
     nothing: str
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Size, the left edge of the text, where panels begin; where the second entry of the key stands, and the second half of the footnote.
+
+    The footnote's second half has its own left edge, and so much of the footnote's height is its own line.
+    """
+
+    width: int
+    height: int
+    edge: int
+    panels: tuple[tuple[int, int], ...]
+    second: tuple[int, int]
+    note: tuple[int, int]
+
+
+LAYOUTS = {
+    "": Layout(860, 362, LEFT, ((LEFT, TOP), (LEFT + PANEL + GAP, TOP)), (LEFT + 170, 48), (LEFT + 409, 0)),
+    "narrow-": Layout(430, 652, 10, ((LEFT, TOP + 20), (LEFT, TOP + 20 + DEPTH + BELOW)), (10, 68), (10, 18)),
+}
 THEMES = {
     "light": Theme("#ffffff", "#1c1e21", "#5d636b", "#d5d9de", "#1f5fa8", "#b0441e"),
     "dark": Theme("#0d1117", "#e8eaed", "#a3abb5", "#3a4048", "#7db4f0", "#f09a72"),
 }
 
 
-def picture(results: list[dict[str, Any]], theme: Theme) -> str:
+def picture(results: list[dict[str, Any]], theme: Theme, layout: Layout) -> str:
     """The picture as SVG: one panel for each element type, one line for each limit of memory, and the interval of each ratio."""
     machine = results[0]["machine"]
-    title = f"How many times as fast as the fastest library, {machine['gpu']}"
-    source = f"library: the fastest of cuBLAS, cublasLt, CuPy and PyTorch in the same run; bars: interval of the ratio; {machine['commit']}"
+    title = f"Times as fast as the fastest library, {machine['gpu']}"
     rows = [row for result in results for row in result["rows"]]
+    foot = layout.height - 12
+    libraries = "the fastest of cuBLAS, cublasLt, CuPy and PyTorch in one run;"
+    commit = f"bars: interval of the ratio; commit {machine['commit']}"
     body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {layout.width} {layout.height}" width="{layout.width}"'
+        f' height="{layout.height}" role="img">',
         f"<title>{title}</title>",
         f"<desc>{description(rows)}</desc>",
         "<style>",
         f"text {{ {FONT}; font-size: 13px; fill: {theme.text}; stroke: {theme.page}; stroke-width: 3px; paint-order: stroke }}",
-        f".title {{ font-size: 17px; font-weight: 600 }} .quiet {{ font-size: 12px; fill: {theme.quiet} }} .end {{ text-anchor: end }}",
+        f".title {{ font-size: 15px; font-weight: 600 }} .quiet {{ font-size: 12px; fill: {theme.quiet} }} .end {{ text-anchor: end }}",
         f".middle {{ text-anchor: middle }} .grid {{ stroke: {theme.line} }} .one {{ stroke: {theme.quiet}; stroke-dasharray: 4 3 }}",
         "path, line { fill: none; stroke-width: 1 } .series { stroke-width: 2.5 } .bar { stroke-width: 5; opacity: .3 }",
         *(f".{kind}-line {{ stroke: {getattr(theme, kind)} }} .{kind} {{ fill: {getattr(theme, kind)} }}" for _, kind, _ in SERIES),
         "</style>",
-        f'<text class="title" x="{LEFT}" y="26">{title}</text>',
-        *legend(),
-        *(line for number, dtype in enumerate(("float64", "float32")) for line in panel(rows, dtype, LEFT + number * (PANEL + GAP))),
-        f'<text class="quiet" x="{LEFT}" y="{HEIGHT - 12}">{source}</text>',
+        f'<text class="title" x="{layout.edge}" y="26">{title}</text>',
+        *legend(layout),
+        *(line for dtype, (left, top) in zip(("float64", "float32"), layout.panels, strict=True) for line in panel(rows, dtype, left, top)),
+        f'<text class="quiet" x="{layout.edge}" y="{foot - layout.note[1]}">{libraries}</text>',
+        f'<text class="quiet" x="{layout.note[0]}" y="{foot}">{commit}</text>',
         "</svg>",
     ]
     return "\n".join(body) + "\n"
@@ -81,34 +104,35 @@ def description(rows: list[dict[str, Any]]) -> str:
     return " ".join(told)
 
 
-def legend() -> Iterator[str]:
+def legend(layout: Layout) -> Iterator[str]:
     """What each colour and shape means."""
-    for (_, kind, name), x in zip(SERIES, (LEFT, LEFT + 170), strict=True):
-        yield f'<line class="series {kind}-line" x1="{x}" x2="{x + 26}" y1="48" y2="48"/>{_mark(kind, x + 13, 48)}'
-        yield f'<text x="{x + 34}" y="52">{name}</text>'
+    for (_, kind, name), (x, y) in zip(SERIES, ((layout.edge, 48), layout.second), strict=True):
+        yield f'<line class="series {kind}-line" x1="{x}" x2="{x + 26}" y1="{y}" y2="{y}"/>{_mark(kind, x + 13, y)}'
+        yield f'<text x="{x + 34}" y="{y + 4}">{name}</text>'
 
 
-def panel(rows: list[dict[str, Any]], dtype: str, left: float) -> Iterator[str]:
+def panel(rows: list[dict[str, Any]], dtype: str, left: float, top: float) -> Iterator[str]:
     """One element type: frame, axes, lines, points and their values."""
-    yield f'<text x="{left}" y="{TOP - 14}">{dtype}</text>'
+    yield f'<text x="{left}" y="{top - 14}">{dtype}</text>'
     for step in range(math.ceil(LOW / STEP), math.floor(HIGH / STEP) + 1):
-        y, ratio = _down(step * STEP), step * STEP
+        y, ratio = _down(step * STEP, top), step * STEP
         yield f'<line class="{"one" if ratio == 1 else "grid"}" x1="{left}" x2="{left + PANEL}" y1="{y:g}" y2="{y:g}"/>'
         yield f'<text class="quiet end" x="{left - 8}" y="{y + 4:g}">{ratio:.1f}</text>'
     for n in SIZES:
-        yield f'<text class="quiet middle" x="{_across(n, left):g}" y="{BOTTOM + 18}">{n}</text>'
-    yield f'<text class="quiet" x="{left + PANEL + 4}" y="{BOTTOM + 18}">N</text>'
+        yield f'<text class="quiet middle" x="{_across(n, left):g}" y="{top + DEPTH + 18}">{n}</text>'
+    yield f'<text class="quiet" x="{left + PANEL + 4}" y="{top + DEPTH + 18}">N</text>'
     for (inputs, budget), kind, _ in SERIES:
-        yield from _series(_points(rows, dtype, inputs, budget), kind, left)
+        yield from _series(_points(rows, dtype, inputs, budget), kind, left, top)
 
 
-def _series(points: list[dict[str, Any]], kind: str, left: float) -> Iterator[str]:
-    places = [(_across(row["n"], left), _down(row["ratio"])) for row in points]
+def _series(points: list[dict[str, Any]], kind: str, left: float, top: float) -> Iterator[str]:
+    places = [(_across(row["n"], left), _down(row["ratio"], top)) for row in points]
     for row, (x, _) in zip(points, places, strict=True):
-        yield f'<line class="bar {kind}-line" x1="{x:g}" x2="{x:g}" y1="{_down(row["ratio_low"]):g}" y2="{_down(row["ratio_high"]):g}"/>'
+        low, high = (_down(row[end], top) for end in ("ratio_low", "ratio_high"))
+        yield f'<line class="bar {kind}-line" x1="{x:g}" x2="{x:g}" y1="{low:g}" y2="{high:g}"/>'
     yield f'<path class="series {kind}-line" d="M{"L".join(f"{x:g} {y:g}" for x, y in places)}"/>'
     for row, (x, y) in zip(points, places, strict=True):
-        lift = -11 if kind == "memory" else 22
+        lift = -11 if kind == "memory" else 19
         yield f'{_mark(kind, x, y)}<text class="middle {kind}" x="{x:g}" y="{y + lift:g}">{row["ratio"]:.2f}</text>'
 
 
@@ -128,8 +152,8 @@ def _across(n: int, left: float) -> float:
     return round(left + 24 + (PANEL - 48) * math.log2(n / SIZES[0]) / math.log2(SIZES[-1] / SIZES[0]), 1)
 
 
-def _down(ratio: float) -> float:
-    return round(BOTTOM - (BOTTOM - TOP) * (ratio - LOW) / (HIGH - LOW), 1)
+def _down(ratio: float, top: float) -> float:
+    return round(top + DEPTH * (HIGH - ratio) / (HIGH - LOW), 1)
 
 
 def timeline(page: str, theme: str) -> str:
@@ -148,7 +172,8 @@ def timeline(page: str, theme: str) -> str:
 def main() -> None:
     results = [json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in RUNS]
     page, folder = bilinear.load("msmes").verify().html(), ROOT / "docs" / "images"
-    drawn = {folder / f"speed-{name}.svg": picture(results, theme) for name, theme in THEMES.items()}
+    ways = [(shape, name) for shape in LAYOUTS for name in THEMES]
+    drawn = {folder / f"speed-{shape}{name}.svg": picture(results, THEMES[name], LAYOUTS[shape]) for shape, name in ways}
     drawn |= {folder / f"msmes-{name}.svg": timeline(page, name) for name in THEMES}
     if "--check" in sys.argv:
         other = [path.name for path, text in drawn.items() if not path.is_file() or path.read_text() != text]

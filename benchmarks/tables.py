@@ -1,4 +1,7 @@
-"""Write the speed tables of the README and of docs/results.md from the committed results: python benchmarks/tables.py [--check]"""
+"""Write the figures of speed in the README, docs/index.md and docs/results.md: python benchmarks/tables.py [--check]
+
+They come from the committed results.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 RUNS = ("best",)
-SHORT_SIZES = 4096, 8192, 16384, 32768
+SHORT = 4
+"""How many sizes of each type the short table has."""
 COLUMNS = (
     (("preserve", None), "memory unlimited"),
     (("restore", 0.0), "nothing allocated, inputs restored"),
@@ -40,13 +44,14 @@ def best(result: dict[str, Any]) -> str:
 
 
 def short(results: list[dict[str, Any]]) -> str:
-    """The README's table: the ratios alone, from where plans gain on the library."""
+    """The README's table: the ratios alone, of the four largest sizes of each type at which a plan is faster than the library."""
     rows = {(row["dtype"], row["n"], row["inputs"], row["budget"]): row for result in results for row in result["rows"]}
+    gains = [case[:2] for case, row in rows.items() if case[2:] == COLUMNS[0][0] and row["ratio_low"] > 1]
     lines = [
         f"| dtype | N | fastest library | {' | '.join(title for _, title in COLUMNS)} |",
         "|---|--:|--:|" + "--:|" * len(COLUMNS),
     ]
-    for dtype, n in ((dtype, n) for dtype in ("float64", "float32") for n in SHORT_SIZES if (dtype, n, *COLUMNS[0][0]) in rows):
+    for dtype, n in (case for dtype in ("float64", "float32") for case in [gain for gain in gains if gain[0] == dtype][-SHORT:]):
         found = [rows[dtype, n, *case] for case, _ in COLUMNS]
         ratios = " | ".join(f"{row['ratio']:.2f}" for row in found)
         lines.append(f"| {dtype} | {n} | {found[0]['library_ms']:.2f} ms | {ratios} |")
@@ -183,10 +188,11 @@ def main() -> None:
     names = *RUNS, "best-budgets", "grid", "grid-fresh", "thin-auto", "searched-float32", "searched-float64"
     found, budgets, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
     grids = shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh])
-    readme, page = ROOT / "README.md", ROOT / "docs" / "results.md"
+    readme, home, page = (ROOT / name for name in ("README.md", "docs/index.md", "docs/results.md"))
     tables = "\n\n".join((best(found), *grids, thin(narrow), pareto(budgets)))
     texts = {
         readme: written(readme.read_text(), headline=headline([found]), speed=short([found])),
+        home: written(home.read_text(), headline=headline([found])),
         page: written(page.read_text(), speed=tables),
     }
     if "--check" in sys.argv:

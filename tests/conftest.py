@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -26,10 +27,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_all_but_samples(items)
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: scripts/test --slow runs it"))
+
+
+def mark_all_but_samples(items: Iterable[pytest.Item]) -> None:
+    """Of a test marked `sample(n)`, n of the selected cases stay quick; the others are marked slow."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sample"):
+            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for family in families.values():
+        marker = family[0].get_closest_marker("sample")
+        assert marker is not None
+        kept = spread(marker.args[0], len(family))
+        for number, item in enumerate(family):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+def spread(wanted: int, count: int) -> set[int]:
+    """So many of the numbers below `count`, or all: multiples of the golden ratio, which do not fall in step with a period of the cases."""
+    numbers: dict[int, None] = {}
+    for multiple in range(20 * count):
+        numbers[int(multiple * (5**0.5 - 1) / 2 % 1 * count)] = None
+    return set(islice(numbers, wanted))
 
 
 @pytest.hookimpl(wrapper=True)

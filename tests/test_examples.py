@@ -71,6 +71,7 @@ def test_chain(tmp_path: Path) -> None:
     assert "on an H200: (((A1 A2) A3) A4) A5 by seconds" in printed
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "extents", "told"),
     [

@@ -151,6 +151,7 @@ def multiply(module: Module, a: Major = "k", b: Major = "k", order: Order = "asc
 every_order = pytest.mark.parametrize("order", ORDERS)
 
 
+@pytest.mark.sample(6)
 @every_order
 @pytest.mark.parametrize("blocks", [1, 2])
 @pytest.mark.parametrize(("a", "b"), [("k", "k"), ("mn", "mn"), ("mn", "k")])
@@ -216,6 +217,7 @@ def outcome(module: Module, order: Order) -> str:
         return f"{type(error).__name__}: {error}"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_mutant_fails(name: str) -> None:
     old, new, failure = MUTANTS[name]
@@ -265,6 +267,7 @@ def one(body: str, parameters: str = "int* a", blocks: int = 1) -> Module:
 INIT = "if (threadIdx.x == 0) { barrier_init(&b, 1); barrier_fence(); } __syncthreads();"
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("statement", "message"),
     [

@@ -14,9 +14,10 @@ from bilinear.emulator import skip_reason
 NAMES = "index", "tutorial", "papers", "using-python", "certificate", "depth-first", "additions", "algebra"
 PAGES = [ROOT / "docs" / f"{name}.md" for name in NAMES] + sorted((ROOT / "docs" / "how-to").glob("*.md"))
 WITH_LISTINGS = [page for page in PAGES if listings(page)]
+SLOW = {"tutorial": pytest.mark.slow}  # it compiles, and checks the kernels
 
 
-@pytest.mark.parametrize("page", WITH_LISTINGS, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.stem, marks=SLOW.get(page.stem, ())) for page in WITH_LISTINGS])
 def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if any("--built" in text for _, _, text in listings(page)) and (reason := skip_reason()) is not None:
         pytest.skip(reason)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import skipped_table
+from conftest import skipped_table, spread
 
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = """
@@ -26,13 +26,17 @@ def test_needs_a_program(): pass
 def test_needs_a_machine(): pass
 
 def test_says_no_within(): pytest.skip("no machine")
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("case", range(5))
+def test_of_many_cases(case): pass
 """
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "spread"])
 def test_what_is_skipped_is_told(workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: slow\n  gpu: gpu\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: slow\n  gpu: gpu\n  sample(n): n quick cases\n")
     (tmp_path / "test_it.py").write_text(TESTS)
     monkeypatch.setenv("SKIPPED_TESTS", str(tmp_path / "skipped"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
@@ -41,11 +45,16 @@ def test_what_is_skipped_is_told(workers: list[str], tmp_path: Path, monkeypatch
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, *slow, "test_it.py"]
         results.append(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False))
     quick, whole = results
-    assert quick.returncode == 0 and "1 passed, 4 skipped" in quick.stdout
-    told = ["    2  no machine", "    1  slow: scripts/test --slow runs it", "    1  no prover"]
+    assert quick.returncode == 0 and "3 passed, 7 skipped" in quick.stdout
+    told = ["    4  slow: scripts/test --slow runs it", "    2  no machine", "    1  no prover"]
     assert "\n".join(told) in quick.stdout
-    assert whole.returncode == 1 and "2 passed, 2 skipped, 1 error" in whole.stdout and "--slow, but no prover" in whole.stdout
+    assert whole.returncode == 1 and "7 passed, 2 skipped, 1 error" in whole.stdout and "--slow, but no prover" in whole.stdout
     assert (tmp_path / "skipped").read_text().splitlines() == [*told, "    2  no machine"]
+
+
+def test_a_sample_is_as_large_as_asked_and_spread() -> None:
+    assert [len(spread(wanted, 30)) for wanted in (0, 1, 7, 30, 31)] == [0, 1, 7, 30, 30]
+    assert {number // 10 for number in spread(5, 30)} == {0, 1, 2} and {number % 2 for number in spread(5, 30)} == {0, 1}
 
 
 def test_the_most_frequent_reason_comes_first() -> None:

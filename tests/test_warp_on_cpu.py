@@ -134,6 +134,7 @@ WRONG = {  # by what is wrong: what stands in the text, what instead, and what i
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_told_or_shows(name: str) -> None:
     old, new, told = WRONG[name]

@@ -67,6 +67,7 @@ def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Pat
     )
 
 
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("mode", MODES[1:])
@@ -77,6 +78,7 @@ def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path, mon
     assert [launch["stage"] for launch in program["launches"]] == sorted(launch["stage"] for launch in program["launches"])
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", SHIPPED)
@@ -89,6 +91,7 @@ def test_the_kernels_of_every_shipped_algorithm_are_identities(name: str, tmp_pa
     assert check.passed
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("inputs", "levels"), [("consume", 1), ("preserve", 1), ("restore", 2)])
@@ -175,6 +178,7 @@ class InItsOwnType(built_identity.Emulated):
         self.modules[kernel.name].launch(kernel.name, blocks, (*kernel.threads, 1), values, shared_bytes=kernel.shared_bytes)
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("name", "levels"), [("msmes", 1), ("winograd", 2), ("laderman", 1)])
@@ -237,6 +241,7 @@ def images_of(program: BuiltProgram, *architectures: str) -> BuiltProgram:
     return replace(program, launches=tuple(map(renewed, program.launches)), remainder=tuple(map(renewed, program.remainder)))
 
 
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("name", ["msmes", "strassen"])

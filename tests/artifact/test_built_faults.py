@@ -131,6 +131,7 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
 ]
 
 
+@pytest.mark.sample(4)
 @needs_emulator
 @pytest.mark.parametrize(("name", "edit", "code", "what"), WRONG_SOURCES)
 def test_a_wrong_source(

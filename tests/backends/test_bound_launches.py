@@ -61,6 +61,7 @@ def operands(seed: int, shape: tuple[int, int, int], dtype: str = "float64", ord
     return whole, [laid_out(x, order) for x, order in zip(whole, orders, strict=True)]
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("orders", ["CCC", "SFC"])
 @pytest.mark.parametrize("shape", [ODD, EVEN])
@@ -81,6 +82,7 @@ def test_repeats_with_other_arrays_and_factors(
     assert not gpu.library
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "dtype", "orders"), [("winograd", "complex64", "CFS"), ("classical", "complex128", "FCC")])
 def test_complex_matrices_are_launched_on_their_parts(name: str, dtype: str, orders: str, gpu: Gpu) -> None:
     for seed, (alpha, beta) in enumerate([(1, 0), (2, -1), (1j, 0), (2, 1 - 1j), (1 + 2j, 1j)]):

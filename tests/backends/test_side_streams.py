@@ -60,10 +60,10 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
     return Streams(pretend(monkeypatch))
 
 
-def run(mode: str, shape: tuple[int, int, int] = (26, 18, 22), times: int = 1) -> tuple[Launch, ...]:
-    """Two levels of Strassen, compared with the classical product; the launches of its core."""
+def run(mode: str, shape: tuple[int, int, int] = (26, 18, 22), times: int = 1, levels: int = 2) -> tuple[Launch, ...]:
+    """Strassen's scheme, compared with the classical product; the launches of its core."""
     generator, (m, k, n) = np.random.default_rng(3), shape
-    schedule = prepare(load("strassen").scheme, None, 2, "preserve", mode).schedule
+    schedule = prepare(load("strassen").scheme, None, levels, "preserve", mode).schedule
     plan: Placement = place_schedule(schedule, m, k, n, 4, mode=mode)
     for _ in range(times):
         whole = [generator.integers(-4, 5, extents).astype("float32") for extents in ((m, k), (k, n), (m, n))]
@@ -73,8 +73,9 @@ def run(mode: str, shape: tuple[int, int, int] = (26, 18, 22), times: int = 1) -
     return schedule_to_launches(schedule, FLOAT32, mode=mode)
 
 
-def test_a_launch_waits_for_all_earlier_stages_and_for_none_of_its_own(streams: Streams) -> None:
-    launches = run(KERNELS, (24, 16, 20))
+@pytest.mark.parametrize("levels", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_launch_waits_for_all_earlier_stages_and_for_none_of_its_own(streams: Streams, levels: int) -> None:
+    launches = run(KERNELS, (24, 16, 20), levels=levels)
     stages = [launch.stage or 0 for launch in launches]
     assert len(streams.before) == len(stages)
     for stage, before in zip(stages, streams.before, strict=True):
@@ -86,6 +87,7 @@ def test_a_launch_waits_for_all_earlier_stages_and_for_none_of_its_own(streams: 
     assert streams.of(streams.gpu.stream) == set(range(len(stages))), "what the caller launches next runs after all of them"
 
 
+@pytest.mark.slow
 def test_strips_stay_on_the_stream_of_the_caller(streams: Streams) -> None:
     launches = run(KERNELS)
     own = [stream for _, stream in streams.gpu.launches]
@@ -93,11 +95,12 @@ def test_strips_stay_on_the_stream_of_the_caller(streams: Streams) -> None:
     assert own[:3] == [streams.gpu.stream] * 3 and streams.gpu.stream not in own[3:]
 
 
+@pytest.mark.slow
 def test_repeats_use_the_same_streams(streams: Streams) -> None:
     run(KERNELS, times=3)
     assert len({stream for _, stream in streams.gpu.launches}) == 1 + 16
 
 
 def test_other_modes_run_one_kernel_at_a_time(streams: Streams) -> None:
-    run(ALIKE)
+    run(ALIKE, levels=1)
     assert {stream for _, stream in streams.gpu.launches} == {streams.gpu.stream}

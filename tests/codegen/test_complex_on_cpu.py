@@ -26,6 +26,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "dtype", "orders", "conjugated", "beta"), CASES)
 def test_complex_products_are_exact(name: str, dtype: str, orders: str, conjugated: str, beta: int) -> None:
     m, k, n = 17, 23, 19

@@ -80,6 +80,7 @@ def scaled(folder: Path, value: str, inverse: str) -> Path:
     return file
 
 
+@pytest.mark.sample(3)
 @needs_emulator
 @pytest.mark.parametrize("value", [-(2**24) - 1, 2**53 + 1, -(2**63) - 1, 2**64, -(2**126) + 1])
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
@@ -102,6 +103,7 @@ def test_integers_wrap_around(value: int) -> None:
         assert (int(coefficient(value, np.dtype(kind))) - value) % 2 ** (8 * np.dtype(kind).itemsize) == 0
 
 
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize(("value", "integers"), [(2**61, True), (-(2**63) - 1, False), (2**130 + 1, False)])
 def test_folders_with_large_coefficients_are_read_and_proved(

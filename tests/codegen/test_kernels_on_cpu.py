@@ -77,11 +77,13 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
         np.testing.assert_array_equal(b, whole[1])
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(("name", "inputs", "levels", "dtype"), CASES)
 def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None:
     multiply(name, inputs, levels, (29, 19, 23), dtype)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1 or case == ("winograd", "preserve", 2)])
 def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
@@ -96,6 +98,7 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
     multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
@@ -115,6 +118,7 @@ class Recording(EmulatedExecutor):
         return super().steps(plan, *rest)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
     executor, (a, b, c) = Recording(), (np.ones((3, 3), dtype) for _ in "ABC")
@@ -130,6 +134,7 @@ def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
     )
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("dtype", "unit"), UNITS)
 def test_tiles_of_all_sizes_give_the_same_bits(dtype: str, unit: str) -> None:
     """Long sums round, but every tile adds their terms in the same order."""
@@ -197,6 +202,7 @@ def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, 
     multiply(name, inputs, 1, shape, "float64", beta=0)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_deleting_any_barrier_is_caught(dtype: str, tile: str) -> None:
     """Without any one of its barriers, a product of several slices must go wrong in some order of threads."""

@@ -30,6 +30,7 @@ from bilinear.lowering.prepare import prepare
 
 CUT = (ITEMS, GROUPS, ALIKE, KERNELS)
 CASES = [("strassen", 1), ("strassen", 2), ("winograd", 2), ("laderman", 1), ("hopcroft_kerr", 1), ("strassen", 3)]
+FIRST_IS_QUICK = [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])]
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 
@@ -61,11 +62,12 @@ def multiply(name: str, levels: int, mode: str, shape: tuple[int, int, int], dty
 
 @needs_emulator
 @pytest.mark.parametrize("mode", CUT)
-@pytest.mark.parametrize(("name", "levels"), CASES)
+@pytest.mark.parametrize(("name", "levels"), FIRST_IS_QUICK)
 def test_odd_rectangles(name: str, levels: int, mode: str) -> None:
     multiply(name, levels, mode, (43, 29, 38), "float64")
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("mode", CUT)
@@ -73,6 +75,7 @@ def test_whole_lanes_in_several_tiles(mode: str, dtype: str) -> None:
     multiply("strassen", 1, mode, (144, 48, 272), dtype, beta=0)
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("orders", ["FCF", "SFC"])

@@ -50,6 +50,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> str:
     return NEW.name
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize(("shape", "orders"), [((29, 19, 23), "CCC"), ((24, 48, 72), "CCC"), ((48, 24, 40), "FSF"), ((67, 65, 70), "SFC")])
 @pytest.mark.parametrize("tile", ["usual", "doubles-usual"])
@@ -70,6 +71,7 @@ def test_integers_are_exact(name: str, inputs: str, tile: str, shape: tuple[int,
         np.testing.assert_array_equal(a, whole[0])
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize(("shape", "orders"), [((29, 19, 23), "CCC"), ((24, 48, 72), "CFC")])
@@ -157,6 +159,7 @@ def test_the_scan_reads_what_is_stored(value: float) -> None:
     assert bool(found) == (not np.isfinite(value))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 @pytest.mark.parametrize(
     ("element", "tile"), [(STORED, "usual"), (STORED, "doubles-usual"), (FLOAT16, "usual"), (BFLOAT16, "usual")], ids=str
@@ -167,6 +170,7 @@ def test_kernels_are_built(element: Element, tile: str) -> None:
         assert all(built.image.startswith(b"\x7fELF") for built in own.images)
 
 
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.parametrize("algorithm", ["winograd", "msmes"])
 def test_a_folder_of_an_added_type_is_proved(algorithm: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ def place(tile: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
     return band * BAND + within % height, within // height
 
 
+@pytest.mark.sample(2)
 @pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 @pytest.mark.parametrize(("dtype", "tile"), [("float64", SMALL), ("float32", USUAL), ("float32", LARGE), ("float32", "doubles-small")])
 def test_tiles_lie_where_they_should_at_any_extent(dtype: str, tile: str) -> None:

@@ -38,6 +38,7 @@ def difference(tsm2: Any, kernel: Any, text: str, shape: tuple[int, int, int], b
     return out - (a @ b + beta * old)
 
 
+@pytest.mark.sample(3)
 @needs_emulator
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize("name", ["V0", "V1", "V2", "V3", "Opt1", "Opt2"])
@@ -56,6 +57,7 @@ def test_several_tiles_of_columns_are_exact(tsm2: Any, name: str) -> None:
         assert not difference(tsm2, kernel, tsm2.source(kernel), (100, 70, 11), beta).any()
 
 
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize("name", ["V2", "V3", "Opt2"])
 def test_every_barrier_is_needed(tsm2: Any, name: str) -> None:

@@ -60,6 +60,7 @@ def misprinted(text: str, generator: random.Random) -> Iterator[tuple[str, int]]
         yield "\n".join([*lines[:at], f"{left} = {new}", *lines[at + 1 :]]) + "\n", at + 1
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LARGE)
 def test_misprints_in_equations_are_told_at_their_line_and_mended(name: str) -> None:
     text = print_scheme(load(name).scheme)
@@ -150,6 +151,7 @@ def test_what_is_too_large_is_not_examined(monkeypatch: pytest.MonkeyPatch) -> N
     assert find_focus(load("accurate_sqrt3").scheme) is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", LARGE)
 def test_a_term_that_is_missing_is_told_where_one_term_is_left(name: str) -> None:
     lines, generator = print_scheme(load(name).scheme).splitlines(), random.Random(name)

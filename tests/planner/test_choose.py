@@ -310,6 +310,7 @@ def test_a_candidate_runs_in_the_tile_that_is_predicted_to_be_fastest() -> None:
     )
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("n", "dtype"), [(5136, "float32"), (6145, "float64"), (8200, "float64")])
 def test_products_alone_never_take_longer_than_the_plan(n: int, dtype: str) -> None:
     """Also where blocks are cut to whole sectors, and to fewer tiles: what is chosen at a glance is what is chosen with all figures."""

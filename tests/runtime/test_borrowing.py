@@ -74,7 +74,7 @@ def test_every_chain_is_exact_and_allocates_nothing(name: str, shape: tuple[int,
 
 
 @needs_emulator
-@pytest.mark.parametrize("name", CHAINS)
+@pytest.mark.parametrize("name", ["one level", "the last one in place", pytest.param("two levels, then one", marks=pytest.mark.slow)])
 def test_it_is_found_again_on_a_gpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with undescribed(monkeypatch):
         for orders in ("CCC", "FCF"):

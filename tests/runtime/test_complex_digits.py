@@ -112,6 +112,7 @@ def test_gaussian_integers_are_exact_in_every_order(gpu: Gpu, products: str, lev
     assert gpu.library == 0
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("conjugated", ["", "A", "B", "AB"])
 @pytest.mark.parametrize(
     ("products", "by_columns"), [("pairs", False), ("pairs", True), ("residues7", True), ("gaussian8", False), ("gaussian7", True)]
@@ -145,6 +146,7 @@ def parts_error(found: Any, a: Any, b: Any) -> float:
     return float(worst / Fraction(largest[0]) / Fraction(largest[1]))
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", ["normal", "decades", "nearly real", "tiny"])
 @pytest.mark.parametrize(
     ("products", "levels"),
@@ -179,6 +181,7 @@ def test_no_part_is_further_off_than_the_bound(gpu: Gpu, products: str, levels: 
         assert np.abs(found - wanted).max() <= times * u * np.sqrt(2 * k) * np.abs(a).max() * np.abs(b).max()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("products", "levels"), [("pairs", PLAIN), ("residues13", WINOGRAD), ("gaussian15", PLAIN)])
 @pytest.mark.parametrize("value", [np.inf, complex(0, np.nan), complex(1, -np.inf)])
 def test_inf_and_nan_are_those_of_the_definition(gpu: Gpu, products: str, levels: tuple[str, ...], value: complex) -> None:
@@ -198,6 +201,7 @@ def test_inf_and_nan_are_those_of_the_definition(gpu: Gpu, products: str, levels
     assert names.count(f"complex_product_f{32 if dtype == 'complex64' else 64}") == 2
 
 
+@pytest.mark.slow
 def test_sums_of_parts_may_exceed_the_type(gpu: Gpu) -> None:
     """A1 + A2 overflows in float32, where the definition does not; digits of the scaled parts do not."""
     a, b = np.full((8, 12), 2e38 + 2e38j, np.complex64), np.full((12, 4), 2.0**-40, np.complex64)
@@ -322,6 +326,7 @@ def for_small(device: Device) -> Device:
     return replace(device, policy=replace(device.policy, least_complex=1))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_auto_takes_digits_and_repeats_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, dtype: str) -> None:
     monkeypatch.setattr(devices_here, "_described", lambda named, index: for_small(slow_units(H200)))

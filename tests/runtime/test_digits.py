@@ -59,6 +59,7 @@ def laid(x: Any, by_columns: bool, padded: int = 0) -> Any:
     return view
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("levels", "by_columns"), [*product(LEVELS[:2], ORDERS), (LEVELS[2], ("B",)), (LEVELS[3], ("A", "B", "C"))], ids=str
 )
@@ -221,6 +222,7 @@ HALF = certain_error(LIBRARY_ITSELF, 2048, "float32") / 2
 """A bound that digits keep at K = 2048, and the classical multiply does not."""
 
 
+@pytest.mark.slow
 def test_the_library_takes_no_ones_place_if_it_does_not_keep_the_bound(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((64, 2048), (2048, 64)))
     out = Array(np.full((64, 64), np.nan, np.float32))

@@ -86,6 +86,7 @@ def laid(x: Any, layout: str) -> Any:
     return view
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize(
     ("algorithm", "levels", "shape", "layouts"),
@@ -133,6 +134,7 @@ def test_an_out_that_overlaps_is_computed_aside(gpu: Gpu) -> None:
     np.testing.assert_array_equal(a, whole @ whole)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("positive", [False, True])
@@ -151,6 +153,7 @@ def test_errors_are_within_the_bound_that_a_plan_tells(gpu: Gpu, element: Elemen
     assert element.unit_roundoff / 4 < by_norm < 8 * levels * element.unit_roundoff
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize("levels", [("winograd",), ("strassen",), ("winograd", "winograd"), ("strassen", "winograd")])
 def test_probable_errors_are_what_normal_data_have(gpu: Gpu, element: Element, levels: tuple[str, ...]) -> None:
@@ -261,6 +264,7 @@ def plan_of(dtype: str, size: int = 16, levels: tuple[str, ...] | None = ("winog
     return bilinear.plan(size, size, size, dtype, device="h200", levels=levels, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
 def test_plans_run(gpu: Gpu, element: Element, tmp_path: Path) -> None:
     whole = np.random.default_rng(5).integers(-1, 2, (16, 16))

@@ -52,6 +52,7 @@ def laid(x: Any, layout: str) -> Any:
     return view
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("left", "right", "algorithm", "layouts"),
     [
@@ -79,6 +80,7 @@ def test_integers_of_the_whole_range_wrap_as_in_numpy(gpu: Gpu, left: str, right
     np.testing.assert_array_equal(found.host, a @ b)
 
 
+@pytest.mark.slow
 def test_as_many_moduli_are_taken_as_the_numbers_need(gpu: Gpu) -> None:
     small, large = (np.random.default_rng(1).integers(-most, most, (20, 20)) for most in (100, 2**62))
     for x, count in ((small, 3), (large, 17)):
@@ -115,6 +117,7 @@ def test_the_fewest_moduli_keep_the_bound() -> None:
     assert [len(moduli_for_integers(4096, 2**b, 2**b)) for b in (63, 31, 7)] == [18, 10, 4]
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("p", [2, 4, 101, 256, 257, 65521, 2**31 - 1, 2**31])
 def test_modulo_p(gpu: Gpu, p: int) -> None:
     a, b, old = drawn(4, (33, 40), "int64"), drawn(5, (40, 30), "uint64"), drawn(6, (33, 30), "int64")
@@ -125,6 +128,7 @@ def test_modulo_p(gpu: Gpu, p: int) -> None:
     assert gpu.library == 0
 
 
+@pytest.mark.slow
 def test_schemes_over_one_modulus_and_fractions(gpu: Gpu) -> None:
     a, b = drawn(7, (37, 33), "int16"), drawn(8, (33, 39), "int16")
     for p, algorithm in ((2, "walk_444_mod2"), (5, "accurate_halves")):
@@ -155,6 +159,7 @@ def test_what_is_put_together_is_exact() -> None:
     assert [int(x) % 2**64 for x in c[0]] == [x % 2**64 for x in numbers]
 
 
+@pytest.mark.slow
 def test_batches_and_vectors(gpu: Gpu) -> None:
     a, b = drawn(9, (2, 1, 9, 20), "int32"), drawn(10, (3, 20, 8), "int32")
     np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b), algorithm="classical").host, a @ b)
@@ -210,6 +215,7 @@ MUTANTS = {  # by what is wrong: what stands in the text of a kernel, and what i
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_fail(gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, old, new = MUTANTS[name]
@@ -252,6 +258,7 @@ def test_one_look_bounds_both_operands(gpu: Gpu, left: str, right: str, layouts:
     assert not gpu.launches
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("algorithm", ["classical", "winograd"])
 def test_bool_matrices_are_multiplied_by_counting(gpu: Gpu, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(2)

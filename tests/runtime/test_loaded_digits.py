@@ -50,6 +50,7 @@ def loaded_plan(m: int, k: int, n: int, **options: Any) -> Plan:
     return bilinear.plan(m, k, n, "float32", device=H200, products=NAME, **options)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("by_columns", ORDERS, ids=str)
 @pytest.mark.parametrize(("shape", "padded"), [((37, 70, 29), 0), ((300, 41, 260), 3), ((132, 400, 140), 4), ((1, 1, 1), 0)], ids=str)
 def test_integers_are_exact_in_every_order(gpu: Gpu, by_columns: tuple[str, ...], shape: tuple[int, int, int], padded: int) -> None:
@@ -230,6 +231,7 @@ MUTANTS = {  # by what is wrong: what stands in the text, and what instead
 }  # fmt: skip
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_mutant_fails(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     old, new = MUTANTS[name]

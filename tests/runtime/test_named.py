@@ -154,6 +154,7 @@ def test_what_is_no_file_is_never_read(folder: Path) -> None:
         algorithm_as_it_is("./pipe")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("asked", ["mine", "mine.bl", "mine (x) classical"])
 def test_a_repeated_call_on_a_gpu_runs_what_the_file_holds_now(asked: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "mine.bl"

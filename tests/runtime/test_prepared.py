@@ -142,6 +142,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
         yield found
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_kernels_find_what_is_kept(gpu: Gpu, dtype: str) -> None:
     a, b = operands(70, 40, 33, dtype)

@@ -50,6 +50,7 @@ MISTAKES: dict[str, tuple[str, Callable[..., Any]]] = {  # by what is wrong: the
 }
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("way", ["pairs below winograd", "residues14"])
 @pytest.mark.parametrize("name", [None, *MISTAKES])

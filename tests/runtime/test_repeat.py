@@ -57,6 +57,7 @@ def kept(gpu: Gpu, **options: Any) -> None:
     gpu.library = 0
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in IN_ARRAYS for tile in TILES[dtype]])
 def test_a_plan_runs_in_its_tile_and_strips_in_theirs(dtype: str, tile: str, gpu: Gpu) -> None:
     known, generator = TILES[dtype], np.random.default_rng(5)

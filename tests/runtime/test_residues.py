@@ -71,6 +71,7 @@ def laid(x: Any, dtype: str, by_columns: bool, padded: int = 0) -> Any:
     return view
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("products", "levels", "by_columns"),
     [
@@ -96,6 +97,7 @@ def test_integers_are_exact_in_every_order(gpu: Gpu, products: str, levels: tupl
     assert gpu.library == 0
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("products", "levels", "kind"),
     [
@@ -192,6 +194,7 @@ def test_sums_beyond_int32_are_cut() -> None:
     assert (p[1].view(np.int8) == least_residue(-(127**2) * terms, 255)).all()
 
 
+@pytest.mark.slow
 def test_a_shorter_chunk_gives_the_same() -> None:
     """Sums that are reduced after every slice, of residues in places that differ, beside exact ones."""
     tile = replace(RESIDUE_TILES["residues7"], chunk=256)
@@ -225,6 +228,7 @@ MUTANTS = {  # by what is wrong: what stands in the text, and what instead
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_the_product_fail(name: str) -> None:
     kernel = product_kernel("product", RESIDUE_TILES["residues7"])
@@ -330,6 +334,7 @@ def test_arrays_of_another_type_are_refused(gpu: Gpu) -> None:
     assert digit_multiply_of(layout_of(a), layout_of(a), layout_of(a), Digits((), "residues13")) is None
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("products", "levels", "by_columns"),
     [("residues13", PLAIN, ()), ("residues7", WINOGRAD, ("B", "C")), ("pairs", PLAIN, ("A",)), ("pairs", WINOGRAD, ("C",))],

@@ -54,6 +54,7 @@ def thin_plan(shape: tuple[int, int, int], dtype: str, split: bool, **options: A
     return replace(plan, candidates=(found[0],))
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("by_columns", [(), ("A",), ("B", "C"), ("A", "B", "C")])
 def test_every_order_is_exact_with_factors(gpu: Gpu, dtype: str, by_columns: tuple[str, ...]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -87,6 +87,7 @@ def digit_products(kernel: WarpDigitProductKernel, blocks: int, text: str = "", 
     return p, (x[:, 0] @ y[:, 0] + x[:, 0] @ y[:, 1] + x[:, 1] @ y[:, 0])[:, :250, :124]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("left", "right"), [(True, True), (True, False), (False, True), (False, False)])
 def test_products_of_pairs_are_exact_in_every_order(left: bool, right: bool) -> None:
     for blocks, order in zip((1, 2, 4), ORDERS, strict=True):  # one after the other, two or one tile each
@@ -148,12 +149,8 @@ MUTANTS = {  # of pairs: what stands in the text, and what instead
 }  # fmt: skip
 
 
-def some_slow(names: Iterable[str], quick: int) -> list[Any]:
-    """Parameters of which the first are run by every test, and all by the slow ones: each is compiled."""
-    return [pytest.param(name, marks=() if number < quick else pytest.mark.slow) for number, name in enumerate(names)]
-
-
-@pytest.mark.parametrize("name", some_slow(MUTANTS, 7))
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_products_of_pairs_fail(name: str) -> None:
     kernel = pairs_kernel(True, True)
     text, (old, new) = render(kernel), MUTANTS[name]
@@ -175,7 +172,8 @@ RESIDUE_MUTANTS = {  # of residues
 }
 
 
-@pytest.mark.parametrize("name", some_slow(RESIDUE_MUTANTS, 4))
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("name", RESIDUE_MUTANTS)
 def test_mutants_of_products_of_residues_fail(name: str) -> None:
     kernel = residue_kernel(chunk=128)
     text, (old, new) = render(kernel), RESIDUE_MUTANTS[name]
@@ -197,6 +195,7 @@ def laid(x: Any, dtype: str, by_columns: bool) -> Any:
     return view
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("products", "dtype", "levels", "by_columns"),
     [
@@ -228,6 +227,7 @@ def test_integers_are_exact_in_every_order(
     assert len(ran) == 2 and all("_warps" in name for name in ran) and gpu.library == 0
 
 
+@pytest.mark.slow
 def test_errors_and_flags_are_those_of_warpgroups(gpu: Gpu) -> None:
     generator = np.random.default_rng(7)
     a, b = (generator.standard_normal(shape).astype(np.float32) for shape in ((40, 300), (300, 50)))
@@ -245,6 +245,7 @@ def test_errors_and_flags_are_those_of_warpgroups(gpu: Gpu) -> None:
     assert len({name for name, _ in gpu.launches if "warps" in name}) == 2
 
 
+@pytest.mark.slow
 def test_integer_matrices_by_name_alone(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(integers, "policy_here", lambda: Policy(least_integers=1))
     generator = np.random.default_rng(8)

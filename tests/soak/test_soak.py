@@ -158,6 +158,7 @@ def test_an_interrupt_prints_the_table_of_what_was_done(tmp_path: Path) -> None:
     assert not marked(tmp_path.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["calls", "interrupts", "memory", "cache"])
 def test_a_few_cases_of_each_kind(kind: str, tmp_path: Path) -> None:
     assert kind in find_kinds(KINDS)

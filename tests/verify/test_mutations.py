@@ -45,7 +45,11 @@ def whole_gate_agrees(scheme: Scheme, chosen: Iterable[Mutation]) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", sorted(set(shipped()) - {"classical"}))  # one product has too few mutants to count
+LONG = "walk_444_mod2", "dps_444", "smirnov_336", "moosbauer_poole_555", "perminov_435"  # a second or more each
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(set(shipped()) - {"classical"})]
+
+
+@pytest.mark.parametrize("name", NAMES)  # one product has too few mutants to count
 def test_every_mutant_of_a_shipped_scheme(name: str) -> None:
     scheme = expanded(load(name).scheme)
     assert prove_scheme(scheme).holds
