@@ -77,18 +77,11 @@ def parts(out: Path) -> Iterator[Part]:
     yield Part("ranks", 120, ranks(2, "exact.py", "cuda"), wanted="rank 1: ")
     yield Part("one rank", 90, ranks(1, "exact.py", "cuda"), wanted="rank 0: ")
     yield Part("dtensors", 120, ranks(2, "dtensors.py", "exact", "cuda"), wanted="rank 1: ")
-    told = {
-        "raised": "rank 1 failed: MemoryError",
-        "aborted": "rank 1 failed",
-        "ended": "has ended",
-        "died": "",
-        "stopped": "no sign of life",
-    }
-    for way, error in told.items():
-        yield Part(f"faults {way}", 45, ranks(2, "faulty.py", way, "cuda"), fails=True, wanted=error)
-    yield Part("faults missing", 60, ranks(3, "faulty.py", "late", "cuda"), fails=True, wanted="invalid device ordinal")
-    tests = "tests/runtime/test_several_gpus.py", "tests/machines/test_dask.py"
-    yield Part("host", 150, (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests), folder=ROOT, wanted="passed")
+    for way, error in FAULTS.items():
+        yield Part(f"faults {way}", 30, ranks(2, "faulty.py", way, "cuda"), fails=True, wanted=error)
+    yield Part("faults missing", 30, ranks(3, "faulty.py", "missing", "cuda"), fails=True, wanted="invalid device ordinal")
+    tests = "-p", "no:cacheprovider", "--require-gpu", "tests/runtime/test_several_gpus.py"
+    yield Part("host", 150, (python, "-m", "pytest", "-q", *tests), folder=ROOT, wanted="passed")
     yield Part("shared GPU", 60, ranks(3, "exact.py", "cuda"), wanted="rank 2: ")
     yield Part(
         "bench", 60, ranks(2, "-m", "bilinear.distributed.bench", "--gpu", "--shape", "4096", "--accuracy", "twice"), wanted="by NCCL"

@@ -172,7 +172,7 @@ class Run:
 
         def call() -> Array:
             plan, _ = plan_for(asked, self.dtype, COMM.size)
-            needed = rank_workspace(plan, COMM.rank) * self.a.dtype.itemsize
+            needed = rank_workspace(plan, COMM.rank) * self.a.dtype.itemsize + self.a.nbytes  # C is as large as A
             multiply = partial(on_own_units, workspace=rounded_down(free_memory() - needed))
             return connected(COMM, TIMEOUT).run(steps_of(plan, COMM.rank, self.a, b, multiply), True)
 

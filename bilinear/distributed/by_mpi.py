@@ -61,9 +61,10 @@ def finish(requests: list[MPI.Request], watch: Watch) -> None:
     """Wait for requests, as long as no rank is lost."""
     from mpi4py import MPI
 
-    pause, watch.since = FIRST_PAUSE, monotonic()
+    pause, before = FIRST_PAUSE, watch.since
+    watch.since = before or monotonic()
     while not MPI.Request.Testall(requests):
         watch.require_sound()
         sleep(pause)
         pause = min(1.1 * pause, LONGEST_PAUSE)
-    watch.since = None
+    watch.since = before

@@ -83,6 +83,7 @@ class Connection:
 
     def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
         """Begin a round of messages, counted."""
+        self.watch.since = self.watch.since or monotonic()  # from now on the rank may wait for others at any place, such as in CuPy
         self.received += sum(x.nbytes for _, _, x in receives)
         self.sent += sum(x.nbytes for _, _, x in sends)
         return self.carrier.post(sends, receives)
@@ -93,7 +94,6 @@ class Connection:
 
     def drain(self) -> None:
         """Wait for all rounds."""
-        self.watch.since = monotonic()
         self.carrier.drain()
 
     def _between_gpus(self) -> Carrier:

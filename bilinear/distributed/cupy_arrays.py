@@ -12,7 +12,6 @@ from bilinear.distributed.distributions import Slab
 from bilinear.distributed.multiply import Asked, check_piece, local_multiply, plan_for
 from bilinear.distributed.rank import steps_of
 from bilinear.distributed.spread import Spread
-from bilinear.distributed.workspace import rank_workspace
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import cupy_module
@@ -45,8 +44,8 @@ def multiply_cupy_arrays(module: Any, a: Array, b: Array, asked: Asked) -> Array
     from bilinear.backends.peer_copies import Carrier, PeerCopies
 
     def work(number: int, carrier: Carrier) -> Array:
-        needed = rank_workspace(plan, number) * left[number].dtype.itemsize
-        return run_steps(steps_of(plan, number, left[number], right[number], local_multiply(asked, needed, True)), carrier)
+        multiply = local_multiply(asked, plan, number, True, left[number].dtype.itemsize)
+        return run_steps(steps_of(plan, number, left[number], right[number], multiply), carrier)
 
     _settle(gpus)
     found = PeerCopies(gpus).run(work)

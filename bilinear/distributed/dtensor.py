@@ -19,7 +19,6 @@ from bilinear.distributed.multiply import CLASSICAL, Asked, agreed, check_option
 from bilinear.distributed.pieces_here import carrier, require_carrier
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.spread import Spread
-from bilinear.distributed.workspace import rank_workspace
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
 from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, records_gradients, surroundings
@@ -71,17 +70,11 @@ def multiply_dtensors(
 
         taken = agreed(connection, _facts(operands, wanted, asked), planned, timeout)
         on_gpu = not isinstance(taken.a, np.ndarray)
-        multiply = local_multiply(asked, _needed(taken, rank), on_gpu)
+        multiply = local_multiply(asked, taken.plan.plan, rank, on_gpu, taken.a.dtype.itemsize)
         piece = give_tensor(torch, connection.run(mesh_steps(taken.plan, rank, taken.a, taken.b, multiply), on_gpu))
     m, _, n = taken.extents
     placements = [_written(module, placement) for placement in taken.plan.c.placements]
     return module.DTensor.from_local(piece, operands[0].device_mesh, placements, run_check=False, shape=torch.Size((m, n)), stride=(n, 1))
-
-
-def _needed(taken: _Taken, rank: int) -> int:
-    """Bytes that a rank's part of the plan takes, without sums of summands and copies."""
-    plan = taken.plan.plan
-    return 0 if plan is None else int(rank_workspace(plan, rank) * taken.a.dtype.itemsize)
 
 
 def _plan(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], asked: Asked, dtype: str) -> tuple[MeshPlan, str]:

@@ -77,20 +77,20 @@ def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float
     facts = said(a, {"shape": asked.shape, "distributions": asked.distributions, **options_of(asked)}, carrier(is_on_gpu(a)))
     taken = agreed(connection, facts, planned, timeout)
     with current(taken.a, taken.kind.on_gpu):
-        needed = rank_workspace(taken.plan, connection.comm.rank) * taken.a.dtype.itemsize
-        multiply = local_multiply(asked, needed, taken.kind.on_gpu)
+        multiply = local_multiply(asked, taken.plan, connection.comm.rank, taken.kind.on_gpu, taken.a.dtype.itemsize)
         steps = steps_of(taken.plan, connection.comm.rank, taken.a, taken.b, multiply)
         return taken.kind.give_back(connection.run(steps, taken.kind.on_gpu))
 
 
-def local_multiply(asked: Asked, needed: int, on_gpu: bool) -> Multiply:
-    """The multiply of what one rank holds. `needed` bytes of its memory are left to the plan, and `auto` works in the rest."""
+def local_multiply(asked: Asked, plan: Plan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
+    """The multiply of what one rank holds: `auto` works in the memory that the plan over the ranks leaves."""
     options: dict[str, Any] = {"algorithm": asked.algorithm, "levels": asked.local_levels, "accuracy": asked.accuracy}
-    allowed = [] if asked.memory is None else [asked.memory]
+    needed = 0 if plan is None else rank_workspace(plan, rank) * itemsize
+    left = [] if asked.memory is None else [asked.memory - needed]
     if on_gpu:
-        allowed.append(free_memory())
-    if allowed and asked.algorithm == "auto":
-        options["workspace"] = rounded_down(min(allowed) - needed)
+        left.append(free_memory() - needed - (0 if plan is None else plan.given[2][rank].size * itemsize))
+    if left and asked.algorithm == "auto":
+        options["workspace"] = rounded_down(min(left))
     return partial(multiply_here, **options)
 
 

@@ -28,7 +28,7 @@ MOST_TEXT = 4000
 
 
 class Watch(Thread):
-    """Signs of life go round a ring: each rank sends to the next one, and watches the one before it, while it waits for messages.
+    """Signs of life go round a ring: each rank sends to the next one, and watches the one before it, while messages are under way.
 
     The first to notice a failure tells all ranks. Afterwards the communicator is broken for good. MPI cannot be finalized then, for it
     would wait for messages that never come; so the process ends without that, with exit code 1.
@@ -39,7 +39,7 @@ class Watch(Thread):
         self.comm, self.silence = comm, silence
         self.failure: Diagnostic | None = None
         self.done = 0  # calls that this rank has completed
-        self.since: float | None = None  # when the main thread began to wait
+        self.since: float | None = None  # from when on the main thread may wait for another rank
         self.abandon: Callable[[], None] | None = None  # ends what the GPU waits for in vain, once a rank has failed
         self._heard, self._their_end = monotonic(), -1
         self._stop_asked, self._notices, self._requests = Event(), list[Diagnostic](), list["MPI.Request"]()

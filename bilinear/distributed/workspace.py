@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 
 from bilinear.distributed.plan import Plan, results_of
-
-WINDOW = 2
-"""Tasks whose operands are held at once: one is multiplied while those of the next arrive."""
+from bilinear.distributed.spread import Rect
 
 
 def workspace(plan: Plan) -> int:
@@ -33,10 +32,13 @@ def _depth(plan: Plan, rank: int) -> int:
 
 
 def _breadth(plan: Plan, rank: int) -> int:
-    """All factors and products, and those of the level above them while they are computed, with named sums of one at a time."""
+    """All factors and products, and those of the level above them while they are computed, with named sums of one at a time.
+
+    Without levels the factors are A and B themselves, and the product is C.
+    """
     a, b, c = (plan.form[i][rank].size for i in range(3))
     if not plan.breadth:
-        return a + b + c
+        return 0 if plan.home[2] == plan.given[2] and not plan.depth else c
     last, above = plan.breadth[-1], prod(scheme.rank for scheme in plan.breadth[:-1])
     factors = above * (a * last.m * last.k + b * last.k * last.n + c * last.m * last.n) if above > 1 else 0
     named = a * len(last.u.steps) + b * len(last.v.steps) + c * (len(last.w.steps) + last.m * last.n)
@@ -44,9 +46,38 @@ def _breadth(plan: Plan, rank: int) -> int:
 
 
 def _tasks(plan: Plan, rank: int) -> int:
-    """Operands of a window of tasks with messages of them that are not yet in place, and every result until it was sent."""
-    tasks = plan.tasks[rank]
-    operands = sorted((sum(x.size for x in task.operands) for task in tasks), reverse=True)
-    results = [group[0].result.size for group in results_of(tasks)]
-    partial = max(results, default=0) if any(len(group) > 1 for group in results_of(tasks)) else 0
-    return 2 * sum(operands[:WINDOW]) + 2 * sum(results) + partial
+    """What two rounds of operands hold, of which one is multiplied while the next arrives, and results on their way to others."""
+    tasks, most = plan.tasks[rank], max(map(len, plan.tasks))
+    rounds = [_operands(plan, rank, at) for at in range(most)]
+    operands = max(map(sum, pairwise([*rounds, 0])))
+    held = plan.form[2][rank]
+    results = [group[0].result.size for group in results_of(tasks) if held.meet(group[0].result) != group[0].result]
+    returned = 2 * held.size if plan.products > 1 or results else 0  # strips that come back beside their place
+    partial = max((group[0].result.size for group in results_of(tasks) if len(group) > 1), default=0)
+    return operands + 2 * sum(results) + returned + partial
+
+
+def _operands(plan: Plan, rank: int, at: int) -> int:
+    """Elements of one round: operands that are no views of what the rank has, what arrives beside its place, what is packed to leave."""
+    total, packed = 0, set[tuple[int, int, Rect]]()
+    for target, tasks in enumerate(plan.tasks):
+        for side in (0, 1) if at < len(tasks) else ():
+            wanted, form, product = tasks[at].operands[side], plan.form[side], tasks[at].product
+            mine = form[rank].meet(wanted)
+            if target != rank:
+                packed.add((side, product, mine))
+            elif mine != wanted:
+                total += wanted.size + sum(part.size for x in form if (part := x.meet(wanted)) != mine and not _is_dense(part, wanted))
+            elif not _is_one(wanted.inside(form[rank])):
+                total += wanted.size
+    return total + sum(part.size for side, _, part in packed if not _is_dense(part, plan.form[side][rank]))
+
+
+def _is_dense(part: Rect, held: Rect) -> bool:
+    """Whether a part of what is held has no gaps."""
+    local = part.inside(held)
+    return _is_one(local) and (part.columns == held.columns or part.shape[0] <= 1)
+
+
+def _is_one(local: Rect) -> bool:
+    return len(local.rows) <= 1 and len(local.columns) <= 1

@@ -3,11 +3,13 @@
 A pretended stream does nothing until somebody waits for it. Its groups of sends and receives go by MPI, in their order and without tags, as
 NCCL matches them. So a product is wrong if a rank reads what it did not wait for, and hangs if rounds have no common order.
 
-`pretended_nccl.py exact`, or `raised`: rank 1 fails in its second product, while others wait for the GPU.
+`pretended_nccl.py exact`; or `raised`, `stopped`: rank 1 fails or is stopped in its second product, while others wait for the GPU.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from threading import current_thread, main_thread
@@ -21,7 +23,7 @@ from mpi4py import MPI
 from bilinear.errors import BilinearError
 
 COMM = MPI.COMM_WORLD
-TIMEOUT = 60.0
+TIMEOUT, SHORT = 60.0, 8.0
 UNIQUE: bytes | tuple[int, ...] = bytes(range(64, 192)) if COMM.size % 2 else tuple(range(-64, 64))
 """As CuPy has it from version 14 on, and before."""
 ALONE = COMM.Dup()
@@ -82,6 +84,7 @@ class Communicator:
             raise TypeError(f"Argument 'commId' has incorrect type (expected {type(UNIQUE).__name__}")
         assert (ranks, rank, unique) == (COMM.size, COMM.rank, UNIQUE) and current_thread() is not main_thread()
         self.aborted = False
+        made.append(self)
 
     def recv(self, place: Any, size: int, kind: int, source: int, stream: Stream) -> None:
         assert size == place.nbytes
@@ -101,6 +104,15 @@ class Communicator:
         print(f"rank {COMM.rank} closed", flush=True)
 
 
+def stop_or_wait() -> None:
+    """Rank 1 is stopped, and rank 0 waits for its GPU inside of CuPy, which waits for a message of rank 1: only an abort ends that."""
+    if COMM.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    while COMM.rank == 0 and not any(communicator.aborted for communicator in made):
+        sleep(1e-2)
+
+
+made: list[Communicator] = []
 groups: list[list[tuple[Stream, Callable[[], MPI.Request], Communicator]]] = []
 
 
@@ -144,6 +156,7 @@ def main(way: str) -> None:
     from machines.test_spread import distributions
 
     from bilinear.backends.nccl_rounds import version
+    from bilinear.distributed import connection as silence
     from bilinear.distributed.connection import connected
     from bilinear.distributed.decompose import decompose
     from bilinear.distributed.rank import steps_of
@@ -155,6 +168,8 @@ def main(way: str) -> None:
         return matrix[np.ix_(rows, columns)].view(OnGpu)
 
     assert version() == "2.28.9"
+    if way == "stopped":
+        silence.SILENCE = SHORT
     connection, calls = connected(COMM, TIMEOUT), 0
 
     def failing(*given: Any, **options: Any) -> Any:
@@ -162,6 +177,8 @@ def main(way: str) -> None:
         calls += 1
         if way == "raised" and COMM.rank == 1 and calls == 2:
             raise MemoryError("no room for a product")
+        if way == "stopped" and calls == 2:
+            stop_or_wait()
         return times(*given, **options)
 
     known = distributions(COMM.size)

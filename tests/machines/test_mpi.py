@@ -88,3 +88,8 @@ def test_a_rank_that_fails_ends_what_others_wait_for_on_their_gpus() -> None:
     assert done.returncode != 0
     told = [rank for rank in (0, 2) if "error[E764]: rank 1 failed: MemoryError: no room for a product" in told_by(rank, done.stdout)]
     assert told, done.stdout + done.stderr
+
+
+def test_a_rank_that_is_stopped_ends_what_others_wait_for_inside_of_cupy() -> None:
+    done = mpirun(2, "pretended_nccl.py", "stopped", patience=60)
+    assert done.returncode != 0 and "error[E764]: rank 1 has given no sign of life for 8 s" in done.stdout, done.stdout + done.stderr
