@@ -90,6 +90,9 @@ def parts(out: Path) -> Iterator[Part]:
     tests = "tests/runtime/test_several_gpus.py", "tests/machines/test_dask.py"
     yield Part("host", 150, (python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests), folder=ROOT, wanted="passed")
     yield Part("shared GPU", 60, ranks(3, "exact.py", "cuda"), wanted="rank 2: ")
+    yield Part(
+        "bench", 60, ranks(2, "-m", "bilinear.distributed.bench", "--gpu", "--shape", "4096", "--accuracy", "twice"), wanted="by NCCL"
+    )
     small = "--sizes", "4096", "--rounds", "1"
     yield Part("small", 120, ranks(2, "many_gpus.py", *small, "--json", str(out / "many-gpus-small.json")), folder=HERE)
     usual = "--sizes", "16384,32768", "--rounds", "2"

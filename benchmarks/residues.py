@@ -29,7 +29,6 @@ ROUNDS, IN_A_ROW = 7, 2
 SAMPLED = 64
 TERMS, SPLIT = 512, 134217729.0
 """Terms whose products are held at once, and the factor that splits a double into halves, 2^27 + 1."""
-DECADES = (0, 9)
 Row = dict[str, Any]
 
 
@@ -152,6 +151,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="2048,4096,8192,16384", help="comma-separated")
     parser.add_argument("--residues", default="residues7,residues8,residues14,residues15", help="comma-separated")
+    parser.add_argument("--decades", default="0,9", help="comma-separated: 0 for normal data, 9 for data of nine decades")
     parser.add_argument("--architecture", default="", help="what the kernels are built for, such as compute_80 (default: this GPU)")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -160,7 +160,7 @@ def main() -> None:
     rows = []
     for n in map(int, asked.sizes.split(",")):
         for dtype in ("float64", "float32"):
-            for decades in DECADES:
+            for decades in map(int, asked.decades.split(",")):
                 row = measure(n, dtype, decades, asked.residues.split(","))
                 rows.append(row)
                 for name, ms in row["ms"].items():

@@ -1,4 +1,4 @@
-"""Algorithms as the public API gives them: where they come from, and what can be done with one."""
+"""Algorithms as the public API returns them: how to get one, and its methods."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Algorithm(Loaded):
-    """A scheme, with its in-place schedule if it has one: what `bilinear.load` gives, and what can be done with it."""
+    """A scheme, with its in-place schedule if it has one, as `bilinear.load` returns it."""
 
     def __repr__(self) -> str:
         scheme = self.scheme
@@ -46,17 +46,10 @@ class Algorithm(Loaded):
     def verify(self, *, levels: int = 1, inputs: str | None = None) -> Report:
         """Prove the scheme, and its schedule at `levels` levels, as `bilinear verify` does.
 
-        Parameters
-        ----------
-        levels : int
-            The number of recursion levels.
-        inputs : "preserve", "restore" or "consume", optional
-            What the schedule may do to A and B; by default what it is made for.
+        Parameters ---------- levels : int The number of recursion levels. inputs : "preserve", "restore" or "consume", optional What the
+        schedule may do to A and B; the default is what it is made for.
 
-        Returns
-        -------
-        Report
-            What is proved, with costs and error bounds; its text is what `bilinear verify` prints.
+        Returns ------- Report The proved facts, with costs and error bounds; its text is the output of `bilinear verify`.
 
         Raises
         ------

@@ -14,7 +14,7 @@ class Diagnostic:
     """One diagnostic: what is wrong, where, why, and what to do.
 
     `code` is stable (documented in docs/diagnostics.md); `label` stands under the caret; notes are facts, hints are actions. `others` are
-    further places of the same text, each with its label, which are shown below the first.
+    further places in the same text, each with its label, shown below the first.
     """
 
     code: str
@@ -53,7 +53,7 @@ class Diagnostic:
 
 
 def _excerpt(span: Span, label: str, room: int) -> list[str]:
-    """The source line with carets under the span; long lines are cut around it. `room` is that of the number of the line."""
+    """The source line with carets under the span; long lines are cut around it. `room` is the width of line numbers."""
     width = 100
     line, first = span.source.line(span.line).replace("\t", " "), span.column - 1
     cut, last = max(0, first - width // 2), first + span.end - span.start
@@ -72,7 +72,7 @@ def _excerpt(span: Span, label: str, room: int) -> list[str]:
 class BilinearError(Exception):
     """A user's error: one or more diagnostics, in the order of their places.
 
-    Like all errors here it keeps what it was made of as its `args`, so that it passes from one process to another by pickle.
+    Like all errors here it keeps its arguments as `args`, so that pickle can pass it from one process to another.
     """
 
     def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
@@ -90,14 +90,14 @@ def fail(code: str, message: str, *hints: str, span: Span | None = None, notes: 
 
 
 def install(extra: str) -> str:
-    """What installs an optional part of the package; there is no published one, so it is installed from a checkout."""
+    """The command that installs an optional part of the package from a checkout; there is no published package."""
     return f"pip install '.[{extra}]' in the folder of the checkout"
 
 
 class StageError(RuntimeError):
     """A stage failed while running, so some blocks have changed.
 
-    `changed` names blocks whose values are defined but differ from the caller's; `undefined` names those that the failing stage may have
+    `changed` names blocks whose values are defined but differ from the caller's; `undefined` names blocks that the failing stage may have
     written in part. All other blocks of A, B and C still hold the caller's values.
     """
 

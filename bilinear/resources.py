@@ -23,7 +23,7 @@ def diagnostics_page() -> Path:
 
 
 def own_folder() -> Path | None:
-    """The folder of the algorithms that the user has added, which need not exist; None if there is no home folder."""
+    """The folder of the algorithms that the user has added, which may not exist; None if there is no home folder."""
     from platformdirs import user_data_path
 
     try:

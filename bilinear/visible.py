@@ -33,7 +33,7 @@ def visible_lines(lines: Iterable[str]) -> str:
 
 
 def _escaped(character: str) -> str:
-    """The escape in the style of `repr`, also where `repr` would not escape."""
+    """The escape in the style of `repr`, even if `repr` would not escape."""
     code = ord(character)
     named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(character)
     return named or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")

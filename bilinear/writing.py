@@ -21,9 +21,9 @@ def write_file(path: Path, text: str | bytes) -> None:
 
 
 def write_files(contents: Mapping[Path, str | bytes]) -> None:
-    """Write files that belong together, all or none (E612): every file is complete beside its place before the first is moved there.
+    """Write files that belong together, all or none (E612): every file is complete next to its place before the first is moved there.
 
-    Links are kept, and their targets are written; a replaced file passes on its permissions.
+    Links are kept, and their targets are written; a new file gets the permissions of the file that it replaces.
     """
     require_files(*contents)
     ready: dict[Path, Path] = {}
@@ -36,7 +36,7 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
                 continue
             target = path.resolve()
             fresh = _beside(target)
-            ready[target] = fresh  # before it is made, so that no interrupt leaves it behind
+            ready[target] = fresh  # before it is made, so that an interrupt cannot leave it there
             descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             with open(descriptor, "wb") as file:
                 file.write(data)
@@ -53,7 +53,7 @@ def write_files(contents: Mapping[Path, str | bytes]) -> None:
 
 
 def make_folder(folder: Path, hint: str) -> None:
-    """Make a folder and those above it, where they are missing. Raises `BilinearError` (E612) with this hint if that fails."""
+    """Make a folder and the missing ones above it. Raises `BilinearError` (E612) with this hint if that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -61,7 +61,7 @@ def make_folder(folder: Path, hint: str) -> None:
 
 
 def _write_straight(path: Path, data: bytes) -> None:
-    """Write to a pipe or a device; to standard output or error after what was printed there."""
+    """Write to a pipe or a device; to standard output or error after flushing it."""
     stream = standard_stream(path)
     if stream is None:
         path.write_bytes(data)
@@ -73,7 +73,7 @@ def _write_straight(path: Path, data: bytes) -> None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files or nothing: into a new folder beside the place, which then replaces an earlier output.
+    """Write all files or nothing: into a new folder next to the place, which then replaces an earlier output.
 
     Raises `BilinearError` (E611) if the place holds anything else (`places.require_folder`) or cannot be written.
     """
@@ -115,7 +115,7 @@ def _put_back(old: Path, place: Path) -> None:
     try:
         os.rename(old, place)
     except OSError:
-        raise fail("E611", f"{place} was written by somebody else meanwhile; what it held is in {old}", ELSEWHERE) from None
+        raise fail("E611", f"{place} was written by another program meanwhile; its earlier content is in {old}", ELSEWHERE) from None
 
 
 def _remove(folder: Path, names: Iterable[str]) -> None:
@@ -129,7 +129,7 @@ def _remove(folder: Path, names: Iterable[str]) -> None:
             if (folder / parent).exists():
                 (folder / parent).rmdir()
     except OSError as error:
-        log.warning("what was added to an earlier output is left in %s: %s", folder, error.strerror)
+        log.warning("files added to an earlier output are left in %s: %s", folder, error.strerror)
 
 
 def _beside(place: Path) -> Path:

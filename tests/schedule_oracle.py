@@ -200,7 +200,7 @@ def _added_product(schedule: Schedule, product: Product, state: State) -> Iterat
 
 
 def _scaled_product(schedule: ScaledSchedule, product: Product, state: State) -> Iterator[bool]:
-    """An inner level of a schedule that scales for itself; its target is its C."""
+    """An inner level of a schedule with explicit scaling; its target is its C."""
     (target,) = product.targets
     result = schedule.result
     assert not _plus(target)

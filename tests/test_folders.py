@@ -229,7 +229,7 @@ def test_what_is_added_at_the_very_end_is_left_and_told(
     assert tree(place) == output("second")
     (old,) = (path for path in place.parent.iterdir() if path != place)
     assert tree(old) == {"late.txt": b"mine"}
-    assert caplog.messages == [f"what was added to an earlier output is left in {old}: Directory not empty"]
+    assert caplog.messages == [f"files added to an earlier output are left in {old}: Directory not empty"]
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -252,7 +252,7 @@ def test_where_somebody_else_takes_the_place_it_is_said_where_the_earlier_output
         (place / "theirs").write_text("theirs")
 
     at_rename(monkeypatch, 2, take)
-    with pytest.raises(BilinearError, match="written by somebody else meanwhile; what it held is in") as caught:
+    with pytest.raises(BilinearError, match="written by another program meanwhile; its earlier content is in") as caught:
         write_folder(place, output("second"))
     old = Path(caught.value.diagnostics[0].message.rpartition(" ")[2])
     assert tree(old) == output() and tree(place) == {"theirs": b"theirs"} and len(os.listdir(place.parent)) == 2

@@ -39,9 +39,9 @@ class Compiled:
         return self.report._repr_html_()
 
     def write(self, folder: str | Path) -> None:
-        """Write a folder that stands alone: sources, images, manifest and report; all of it, or nothing where that fails (E611).
+        """Write a self-contained folder: sources, images, manifest and report. If that fails (E611), nothing is written.
 
-        It may replace an earlier output, in which nothing was added or changed since, and no other folder.
+        It may replace an earlier output that nobody has changed, and no other folder.
         """
         require_folder(Path(folder))
         remainders = build_programs(plain().schedule, [own.dtype for own in self.programs], self.targets, self.floats, named=REMAINDER)

@@ -88,7 +88,7 @@ def check_sources(folder: BuiltFolder, program: BuiltProgram, seed: int, progres
     """Test the sources of one program, one row a case; a diagnostic follows the first wrong row and ends the test.
 
     C is compared with the classical product modulo p. If the folder promises to preserve A and B, they lie in read-only memory; if it
-    promises to restore them, they are compared afterwards. All arrays lie beside inaccessible pages; a workspace holds random or undefined
+    promises to restore them, they are compared afterwards. All arrays border on inaccessible pages; a workspace holds random or undefined
     elements. Diagnostics are E623 (wrong) and E624 (refused by the compiler, or ended by an error).
     """
     reason = skip_reason()
@@ -184,7 +184,7 @@ def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: 
     if not wrong.any():
         return None
     blocks = first_difference(folder, case.shape, "C", wrong)
-    notes = [f"{int(undefined.sum())} element(s) are made of what was never written"] if undefined.any() else []
+    notes = [f"{int(undefined.sum())} element(s) depend on memory that was never written"] if undefined.any() else []
     notes += ["a polynomial of a degree above 3 is computed"] if (high & ~undefined).any() else []
     return (f"C is not alpha * A * B + beta * C: {blocks}", *notes)
 
@@ -225,7 +225,7 @@ class Emulated:
         return array
 
     def workspace(self, space: Space, rows: int, columns: int) -> Array:
-        """A matrix beside inaccessible pages, by columns if it is undefined."""
+        """A matrix that borders on inaccessible pages, by columns if it is undefined."""
         array = guarded_empty((rows, columns), np.uint64, "F" if self.undefined else "C")
         if not self.undefined:
             array[...] = prime.random_words(self.generator, (rows, columns))

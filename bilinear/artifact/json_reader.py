@@ -1,4 +1,4 @@
-"""Read JSON from others: every access reports what is missing and where."""
+"""Read JSON that others wrote: every access reports a missing field and its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command answers: text that fits the terminal, and JSON in its place or in a file beside it."""
+"""The output of a command: text that fits the terminal, and JSON instead of it or in a file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def answer(json_file: Path | None, data: Callable[[], str], text: Callable[[], s
 
 
 def print_fitted(text: Callable[[], str]) -> None:
-    """Print what a function writes; on a terminal, with tables and lines as wide as it is, and the verdict in colour."""
+    """Print the output of a function; on a terminal, tables and lines fit its width, and the verdict is coloured."""
     from bilinear.reporting.table import fitted
 
     columns = _columns()

@@ -42,7 +42,7 @@ class Commands(TyperGroup):
     """The commands, which also understand older names of options."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words of a command line as they are spelled now, and tell what is called otherwise."""
+        """Read the words of a command line in today's spelling, and report older spellings."""
         words, notes = as_spelled_now(args)
         if not ctx.resilient_parsing:
             tell(*notes)
@@ -83,20 +83,20 @@ def main() -> None:
     """Run the command line. Exit codes: 0 success, 1 user error, 130 after Ctrl-C, 141 if the output pipe is closed."""
     sys.unraisablehook = _not_lost
     if not prepare_streams():
-        tell("error: standard output is closed: send it to /dev/null where nobody is to read it")
+        tell("error: standard output is closed: redirect it to /dev/null if nobody reads it")
         sys.exit(FAILED)
     try:
         code = _run()
         code = written_out() or code
-    except KeyboardInterrupt:  # while an error is told, or what was printed is written out
+    except KeyboardInterrupt:  # while an error is reported, or output is flushed
         code = INTERRUPTED
     sys.exit(code)
 
 
 def _not_lost(found: sys.UnraisableHookArgs) -> None:
-    """Raise a Ctrl-C again that came where nothing can be raised, such as while compiled code calls back, instead of printing it.
+    """Raise a Ctrl-C again that came where Python cannot raise it, as in a callback from compiled code, instead of printing it.
 
-    A moment later, because nothing can be raised out of this function either.
+    It is raised a moment later, because this function cannot raise it either.
     """
     if issubclass(found.exc_type, KeyboardInterrupt):
         Timer(SOON, pthread_kill, (main_thread().ident, SIGINT)).start()

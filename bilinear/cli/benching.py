@@ -64,7 +64,7 @@ def bench(
     html: Annotated[Path | None, output_option("--html", help="Write a page with pictures and the table.")] = None,
     svg: Svg = None,
 ) -> None:
-    """Measure plans beside the library on the current GPU, each checked in the same run.
+    """Measure plans and the library on the current GPU; each plan is checked in the same run.
 
     Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found. With --modulus, algorithms
     are auto or NAME:LEVELS, timed beside the float64 products of an exact product by pieces.
@@ -81,7 +81,7 @@ def bench(
         _bench_modulo(joined(shape or SIZES), modulus, words(algorithms or "auto"), rounds, json_file, others)
         return
     if sum((shape is not None, shapes_file is not None, grid)) > 1:
-        raise fail("E684", "--shape, --shapes-file and --grid each say what is measured", "give one of them")
+        raise fail("E684", "--shape, --shapes-file and --grid exclude each other", "give one of them")
     seconds = read_seconds(time) if time else None
     asked = words(algorithms or ("auto" if grid else "plan"))
     kept = read_sides(keep)
@@ -154,7 +154,7 @@ def _write_pages(result: Benchmark, png: Path | None, html: Path | None, svg: Pa
 
 
 def _require_checks(result: Benchmark) -> None:
-    """Raise `BilinearError` where nothing was measured (E686), and for every row whose check failed (E685)."""
+    """Raise `BilinearError` if nothing was measured (E686), and for every row whose check failed (E685)."""
     if not result.rows:
         raise nothing_measured(result.left_out)
     if result.failing:

@@ -57,7 +57,7 @@ def check(
 
 
 def _mapped(path: Path) -> Array:
-    """A .npy file as an array that is read where it is used (E705)."""
+    """A .npy file as an array that is read when it is used (E705)."""
     import numpy as np
 
     try:

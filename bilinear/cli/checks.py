@@ -100,7 +100,7 @@ def require(checks: list[Check]) -> None:
 
 
 def _findings(check: Check) -> tuple[str, ...]:
-    """What was measured, and what was wrong."""
+    """The measurements, and the checks that failed."""
     integers = ("integers do not come out exactly",) if check.exact is False else ()
     return (
         f"error {check.error:.3e}, allowed {check.allowance:.3e}",

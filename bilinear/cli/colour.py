@@ -15,7 +15,7 @@ _PARTS = (
     (re.compile(r"\A([^\n]*: )(proved)$", re.MULTILINE), GREEN),
     (re.compile(r"\A([^\n]*: )(refused|wrong)$", re.MULTILINE), BOLD_RED),
 )
-"""What is coloured: the second group of each pattern."""
+"""Patterns whose second group is coloured."""
 
 
 def allows_colour(stream: TextIO) -> bool:
@@ -24,7 +24,7 @@ def allows_colour(stream: TextIO) -> bool:
 
 
 def coloured(text: str) -> str:
-    """The text with the escape sequences of a terminal; what users wrote has none of its own, because it was made visible before."""
+    """The text with escape sequences of a terminal; text of users contains none, because it was made visible before."""
     for pattern, colour in _PARTS:
         text = pattern.sub(rf"\g<1>\033[{colour}m\g<2>\033[0m", text)
     return text

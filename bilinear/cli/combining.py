@@ -32,7 +32,7 @@ def combine(
     every: Annotated[bool, typer.Option("--all", help="Also list the best rank of every format up to this one.")] = False,
     json_file: Json = None,
 ) -> None:
-    """Find the least rank that sums and products of known schemes reach for a format, and say how."""
+    """Find the least rank that sums and products of known schemes reach for a format, and the composition that reaches it."""
     from bilinear.algebra.best_rank import best_compositions
     from bilinear.algebra.common_ring import lies_over
     from bilinear.interchange.gather import schemes_of, shipped_schemes
@@ -60,7 +60,7 @@ def combine(
 
 
 def _tell(path: Path, error: BilinearError) -> None:
-    """Report what is skipped in a folder."""
+    """Report the files of a folder that are skipped."""
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
 
 

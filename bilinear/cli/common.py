@@ -1,4 +1,4 @@
-"""What commands share: common options and how they are read, progress, and files."""
+"""Code that commands share: common options and how they are read, progress, and files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Shape = Annotated[str, problem_option(help="Size of the check: m,k,n or MxKxN, o
 Shapes = Annotated[list[str] | None, problem_option(help="N, MxKxN or m,k,n; given again for further shapes.")]
 Dtypes = Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)]
 A_MOMENT = 1.0
-"""Seconds without a word, before a line says what is done."""
+"""Seconds before a line shows the progress."""
 Output = Annotated[Path | None, output_option("--output", "-o", help="Write the result to a .bl file.")]
 
 
@@ -56,7 +56,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 def read_dtypes(text: str, known: Mapping[str, Element] = IN_ARRAYS) -> tuple[str, ...]:
-    """Some of the known element types, comma-separated, each once (E503); without others, those that arrays hold."""
+    """Some of the known element types, comma-separated, each once (E503); by default known are the types that arrays hold."""
     dtypes, hint = tuple(dict.fromkeys(words(text))), f"choose one or more of {', '.join(known)}"
     for dtype in dtypes:
         if dtype not in known:
@@ -117,7 +117,7 @@ def joined(shapes: Sequence[str]) -> str:
 
 
 def read_workspace(text: str) -> int | str:
-    """A number of bytes, or the word itself, which is interpreted where it is used."""
+    """A number of bytes, or the word itself, which its user interprets."""
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
 
 
@@ -141,7 +141,7 @@ def read_seconds(text: str) -> float:
     """A time in seconds: `90`, `90s`, `1.5m`, `2h` (E664)."""
     match = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|)", text.strip(), re.ASCII)
     if match is None or float(match[1]) == 0:
-        raise fail("E664", f"{text[:40]!r} is not a time", "give seconds, or a number with s, m or h behind it: 90s, 5m, 2h")
+        raise fail("E664", f"{text[:40]!r} is not a time", "give seconds, or a number followed by s, m or h: 90s, 5m, 2h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]
 
 
@@ -217,7 +217,7 @@ def say(*lines: str, error: bool = False) -> None:
 
 
 def seed_of_a_search(value: int) -> int:
-    """The callback of an option for a seed: one below 2^32; typer would show the bound as a word too long for a narrow terminal."""
+    """The callback of an option for a seed, which must be below 2^32; typer shows a bound as a word too long for narrow terminals."""
     if value >= 2**32:
         raise typer.BadParameter(f"it is at most {2**32 - 1}")
     return value
@@ -240,7 +240,7 @@ def progress_bar() -> Iterator[Callable[[str, int, int | None], None]]:
 
 @contextmanager
 def waiting(what: str) -> Iterator[None]:
-    """On a terminal, a line that says what is done and for how long, if it takes more than a moment."""
+    """On a terminal, a line with the current work and its time, if it takes more than a moment."""
     if not sys.stderr.isatty():
         yield
         return

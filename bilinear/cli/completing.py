@@ -1,4 +1,4 @@
-"""What a shell offers for a word that was begun: names of algorithms, devices and architectures, found when they are asked for."""
+"""Completions that a shell offers: names of algorithms, devices and architectures, found when the shell asks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RINGS = "Z", "Z/2", "Z/3", "Q", "Q[sqrt(3)]", "Q[i]", "Q[lambda]"
 
 
 def _of(*words: str) -> Names:
-    """Offers those of a few words that begin so."""
+    """Offers the words of a list that begin with the typed text."""
     return lambda incomplete: _beginning(words, incomplete)
 
 

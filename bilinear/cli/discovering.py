@@ -32,7 +32,7 @@ def discover(
     start: Annotated[
         str, typer.Option("--from", help="Begin at this scheme, a .bl file or a shipped name, in place of the classical.")
     ] = "",
-    state: Annotated[Path | None, typer.Option("--state", help="Keep the walk in this file, and go on from there where it exists.")] = None,
+    state: Annotated[Path | None, typer.Option("--state", help="Keep the walk in this file; if it exists, continue from it.")] = None,
     best: Annotated[bool, typer.Option("--best", help="Write the best scheme if the rank is not reached.")] = False,
     output: Output = None,
     json_file: Json = None,
@@ -116,7 +116,7 @@ def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError
     begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
     rank = f"the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)
     below = rank if found.scheme is not None else f"nothing is below {begin}"
-    keep = ("give --best to write what was reached",) if found.scheme is not None and written is None else ()
+    keep = ("give --best to write the scheme that was reached",) if found.scheme is not None and written is None else ()
     return fail(
         "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep
     )

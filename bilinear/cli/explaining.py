@@ -1,4 +1,4 @@
-"""explain: what a code of an error means, from the page of all diagnostics."""
+"""explain: the meaning of an error's code, from the page of all diagnostics."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _JOINED = re.compile(r"(?<=\S)\n(?!To do:|[-*|] |\s)(?=\S)")
 
 def explain(
     code: Annotated[
-        str, typer.Argument(metavar="CODE", help="The code that stands behind `error`, such as E301.", autocompletion=completing.codes)
+        str, typer.Argument(metavar="CODE", help="The code in brackets after `error`, such as E301.", autocompletion=completing.codes)
     ],
 ) -> None:
-    """Say what the code of an error means, show what causes it, and what to do."""
+    """Explain the code of an error: its meaning, an example, and what to do."""
     text = diagnostics_page().read_text(encoding="utf-8")
     sections = {section[:4]: section for section in re.split(r"(?m)^##+ ", text) if re.match(r"E\d{3} ", section)}
     found = sections.get(code.strip().upper().strip("[]"))
@@ -35,6 +35,6 @@ def explain(
 
 
 def _flowing(text: str) -> str:
-    """The text with one line for each paragraph, to be wrapped anew; examples stay as they are."""
+    """The text with one line for each paragraph, so that it can be wrapped again; examples stay as they are."""
     parts = re.split(r"(?s)(```.*?```)", text)
     return "".join(part if part.startswith("```") else _JOINED.sub(" ", part) for part in parts)

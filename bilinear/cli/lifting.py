@@ -29,7 +29,7 @@ def lift(
     output: Output = None,
     json_file: Json = None,
 ) -> None:
-    """Lift a scheme over Z/2 to Z/4, Z/8, ... and from there to Z or Q, or say which equations contradict each other."""
+    """Lift a scheme over Z/2 to Z/4, Z/8, ... and from there to Z or Q, or show equations that contradict each other."""
     from bilinear.discovery.lift import lift, power_of
     from bilinear.frontend import load
 

@@ -37,7 +37,7 @@ def list_algorithms(
     own: Annotated[bool, typer.Option("--own", help="Only what `bilinear add` has kept, with the hashes of the schemes.")] = False,
     json_file: Json = None,
 ) -> None:
-    """List the shipped schemes: what they cost, and how they run."""
+    """List the shipped schemes with their costs and their schedules."""
     from bilinear.reporting.shipped import library_rows
     from bilinear.reporting.table import aligned
 

@@ -1,4 +1,4 @@
-"""Pages and their figures as files: what verify, plan and bench write beside what they print."""
+"""Pages and their figures as files, which verify, plan and bench write in addition to their output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bilinear.writing import make_folder, write_files
 
 Svg = Annotated[Path | None, output_option("--svg", help="Also write every figure of that page to this folder, as SVG files.")]
 EPOCH = "SOURCE_DATE_EPOCH"
-"""The environment variable that sets the date of what is written, in seconds since 1970; https://reproducible-builds.org names it."""
+"""The environment variable with the date for written files, in seconds since 1970 (https://reproducible-builds.org)."""
 
 
 def require_pages(html: Path | None, svg: Path | None, *others: Path | None, unread: Iterable[str | Path] = ()) -> None:
@@ -38,7 +38,7 @@ def write_pages(page: Callable[[str], str], html: Path | None, svg: Path | None)
     if svg is not None:
         figures = svg_files(text)
         if not figures:
-            raise fail("E628", "there is no figure to write: the page has none", "leave out --svg")
+            raise fail("E628", "the page has no figure to write", "leave out --svg")
         make_folder(svg, "name another folder")
         contents |= {svg / name: drawing for name, drawing in figures.items()}
     write_files(contents)

@@ -197,7 +197,7 @@ def plan(
         _plan_gram(shape, dtype, device, workspace, read_accuracy(accuracy), json_file, lost)
         return
     if not shape:
-        raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for one of several")
+        raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for several")
     levels = None if levels == "auto" else levels
     if levels is not None and re.fullmatch(r"[0-9, ]+", levels):
         hint = "name one for each level, the outermost first: --levels winograd,winograd"
@@ -223,7 +223,7 @@ def plan(
 
 
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
-    """Print a plan; explained, with what bounds it on its device, unless it multiplies digits on other units than those of its type."""
+    """Print a plan; with `--explain` also the bounds of its device, unless it multiplies digits on other units than those of its type."""
     from bilinear.planner.roofline import roofline
     from bilinear.planner.streaming import streaming
     from bilinear.reporting.plans import pareto_table, plan_json, plan_table

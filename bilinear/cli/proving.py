@@ -137,7 +137,7 @@ def verify(
     if (built is None) == (not algorithm):
         raise fail("E507", "name one thing to verify", "bilinear verify ALGORITHM, or bilinear verify --built FOLDER")
     if in_place_of_text(json_file) and markdown:
-        raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file beside either")
+        raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file in addition")
     if check and rocq is None:
         raise fail("E507", "--check runs coqc on theorems, and --rocq writes them", "give --rocq FILE --check")
     other_options = bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)

@@ -27,7 +27,7 @@ def share(
     time: Annotated[str, typer.Option(help="Cut the search after this time: 90s, 5m (default: it ends by itself).")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     work: Annotated[int | None, typer.Option(min=1, help="The most sums to try; the same work and seed give the same result.")] = None,
-    tries: Annotated[int, typer.Option(min=1, help="Search from so many seeds; keep the best program of each map.")] = 1,
+    tries: Annotated[int, typer.Option(min=1, help="Search from this many seeds; keep the best program of each map.")] = 1,
     other_basis: Annotated[bool, typer.Option("--other-basis", help="First change the bases so that U, V and W have few terms.")] = False,
     output: Output = None,
     json_file: Json = None,

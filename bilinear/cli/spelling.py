@@ -1,4 +1,4 @@
-"""How the command line spells what the library calls by the names of Python's arguments, and what typer says about a wrong option."""
+"""How the command line spells the arguments of Python's functions, and how it reports wrong options."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ OLDER = {
     "list": {"--ring": "--over"},
     "import": {"--ring": "--over", "--format": "--from"},
 }
-"""By command, what options were called before they had one name everywhere; they are understood, and the new name is told."""
+"""By command, older names of options: they still work, and a note gives the new name."""
 OF_SEVERAL = "--sizes", "--search"
 """Older options that took several values, separated by commas; the new ones are repeated."""
 WITHOUT_ARGUMENTS = "list", "plan", "tune", "bench", "doctor"
-"""Commands for which every word behind `--json` is a file."""
+"""Commands for which every word after `--json` is a file."""
 PLAINER = {
     "Input should be a valid integer, unable to parse string as an integer": "it takes an integer",
     "Input should be a valid number, unable to parse string as a number": "it takes a number",
@@ -63,9 +63,9 @@ def plainly(usage: str) -> str:
 
 
 def as_spelled_now(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words of a command line with today's names of options, and for each older one what it is called now.
+    """The words of a command line with today's names of options, and the new name of each older one.
 
-    `--json` without a file becomes `--json -`. A word behind it is a file if it is called so (.json), or if it can be nothing else.
+    `--json` without a file becomes `--json -`. The word after it is a file if its name ends in .json, or if it can be nothing else.
     """
     command = next((word for word in words if not word.startswith("-")), "")
     found: list[str] = []
@@ -94,7 +94,7 @@ def _renamed(name: str, now: str, value: str) -> Iterator[str]:
 
 
 def _is_file(command: str, word: str) -> bool:
-    """Whether the word behind `--json` is its file."""
+    """Whether the word after `--json` is its file."""
     if word == "-" or word.endswith(".json") or word.startswith("/dev/"):
         return True
     return command in WITHOUT_ARGUMENTS and bool(word) and not word.startswith("-")

@@ -46,7 +46,7 @@ def new(
     if rank is None:
         say(f"written to {path}: the classical product, which `bilinear verify {path}` proves; put your rows in place of its rows")
     else:
-        say(f"written to {path}: {rank} empty rows; fill them in, and `bilinear verify {path}` tells what is wrong yet")
+        say(f"written to {path}: {rank} empty rows; fill them in; `bilinear verify {path}` shows what is still wrong")
 
 
 def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:

@@ -55,6 +55,6 @@ def written_out() -> int:
 
 
 def _abandon(stream: TextIO) -> None:
-    """Discard what is still buffered, so that the interpreter does not fail again at exit."""
+    """Discard the buffered output, so that the interpreter does not fail again at exit."""
     with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -91,7 +91,7 @@ def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] |
     from bilinear.measure.bench_shapes import read_shapes_file, read_sizes
 
     if given is not None and file is not None:
-        raise fail("E684", "--shape and --shapes-file each say for what plans are timed", "give one of them")
+        raise fail("E684", "--shape and --shapes-file exclude each other", "give one of them")
     if file is not None:
         return read_shapes_file(file)
     return None if given is None else read_sizes(joined(given))

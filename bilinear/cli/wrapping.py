@@ -1,4 +1,4 @@
-"""Long lines of prose on a terminal: they go on in further lines, indented, so that the terminal cuts no word."""
+"""Wrap long lines of prose on a terminal, indented, so that the terminal does not break words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 LEAST_COLUMNS = 40
 """Nothing is made narrower than this."""
 INDENT = 2
-"""How much further to the right a line goes on."""
+"""The additional indentation of continued lines."""
 _AS_IS = re.compile(r"\s*[0-9]* *\|")
 """Lines of a source with their carets, and rows of a table in Markdown."""
 _COMMAND = re.compile(r"`[^`\n]*`")
@@ -25,9 +25,9 @@ def columns_of(stream: TextIO) -> int | None:
 
 
 def wrapped(text: str, columns: int | None) -> str:
-    """The text with lines of at most so many characters; None: as it is.
+    """The text with lines of at most this many characters; None: unchanged.
 
-    Words stay whole, also those that are longer, and so do commands in backticks that fit a line, for whoever copies them.
+    Words stay whole even if they are longer, and so do commands in backticks that fit a line, so that they can be copied.
     """
     if columns is None:
         return text

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,10 @@ from bilinear.distributed.plan import Plan
 from bilinear.distributed.spread import Rect, Runs
 from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
 from bilinear.errors import BilinearError, fail
+from bilinear.ir.matrix import Array
+from bilinear.planner.problem import CLASSES
 from bilinear.reporting.table import aligned
+from bilinear.runtime.arrays import cupy_module
 
 Matrix = NDArray[np.float64]
 HEADER = "decomposition", "local", "ms", "GFLOP/s", "busiest rank", "least", "ratio", "efficiency", "exact"
@@ -51,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr, flush=True)
         return 1
     if connection.comm.rank == 0:
-        print("\n".join(_table(rows, alone, asked, connection.comm.size)), flush=True)
+        print("\n".join(_table(rows, alone, asked, connection.comm.size, connection.name)), flush=True)
     return 0 if all(row.exact and row.moved == row.planned for row in rows) else 1
 
 
@@ -62,6 +66,8 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--decompositions", default="2d,strassen,winograd", help="2d, and names or paths of schemes")
     parser.add_argument("--local", default="auto,winograd", help="what multiplies on a rank: names for bilinear.matmul's algorithm=")
     parser.add_argument("--levels", type=int, help="levels of a scheme that run breadth first; by default the fewest with a product a rank")
+    parser.add_argument("--gpu", action="store_true", help="pieces of CuPy, a GPU a rank")
+    parser.add_argument("--accuracy", help="classical, twice, or a bound, for the products of 2d with local auto on a rank")
     parser.add_argument("--home", action="store_true", help="matrices lie where schemes sum them, not in slabs of rows")
     parser.add_argument("--memory", type=int, help="the most bytes that a rank may take beside its pieces")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each configuration, of which the median is shown")
@@ -73,6 +79,10 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
         if getattr(found, option) is not None and getattr(found, option) < 1:
             raise fail("E769", f"--{option} {getattr(found, option)} is not positive")
     found.extents = tuple(map(int, parts * (3 // len(parts))))
+    try:
+        found.accuracy = found.accuracy if found.accuracy in (None, *CLASSES) else float(found.accuracy)
+    except ValueError:
+        raise fail("E769", f"--accuracy {found.accuracy} is no accuracy", f"give {', '.join(CLASSES)}, or a number") from None
     return found
 
 
@@ -81,41 +91,44 @@ def measure(connection: Connection, asked: Namespace) -> tuple[list[Row], float]
     m, k, n = asked.extents
     generator = np.random.default_rng(7)
     a, b = (generator.integers(-LARGEST, LARGEST + 1, shape).astype(asked.dtype) for shape in ((m, k), (k, n)))
+    place = Place(asked.gpu, connection.comm.rank)
     alone = 0.0
     if connection.comm.rank == 0:
-        np.matmul(a, b)  # the library's threads begin
-        alone = median(_seconds(lambda: np.matmul(a, b)) for _ in range(asked.repeat))
+        left, right = place.put(a), place.put(b)
+        times = [place.timed(lambda: np.matmul(left, right))[0] for _ in range(asked.repeat + 1)]
+        alone = median(times[1:])  # the library's threads begin with the first
     alone = connection.largest(alone)
     rows = []
     for decomposition in asked.decompositions.split(","):
         for local in asked.local.split(","):
             given = (Slab.X, Slab.X, Slab.X)
-            one = Asked(asked.extents, given, decomposition, asked.levels or "auto", asked.memory, local)
+            promised = asked.accuracy if (decomposition, local) == (CLASSICAL, "auto") else None
+            one = Asked(asked.extents, given, decomposition, asked.levels or "auto", asked.memory, local, accuracy=promised)
             if asked.home and decomposition != CLASSICAL:
                 lie = home(asked.extents, connection.comm.size, decomposition, levels=one.levels)
                 one = replace(one, distributions=lie)
-            rows.append(_measured(connection, a, b, one, asked.repeat))
+            rows.append(_measured(connection, place, a, b, one, asked.repeat))
     return rows, alone
 
 
-def _measured(connection: Connection, a: Matrix, b: Matrix, asked: Asked, repeat: int) -> Row:
+def _measured(connection: Connection, place: Place, a: Matrix, b: Matrix, asked: Asked, repeat: int) -> Row:
     comm = connection.comm
     plan, _ = plan_for(asked, str(a.dtype), comm.size)
-    left, right = (_piece(x, spread[comm.rank]) for x, spread in zip((a, b), plan.given, strict=False))
+    left, right = (place.put(_piece(x, spread[comm.rank])) for x, spread in zip((a, b), plan.given, strict=False))
     wanted = plan.given[2][comm.rank]
     times, exact = [], True
     for _ in range(repeat + 1):
-        before, begun = (connection.sent, connection.received), perf_counter()
-        found = run(connection, left, right, asked, TIMEOUT)
-        times.append(connection.largest(perf_counter() - begun))
+        before = connection.sent, connection.received
+        seconds, found = place.timed(lambda: run(connection, left, right, asked, TIMEOUT))
+        times.append(connection.largest(seconds))
         moved = max(connection.sent - before[0], connection.received - before[1])
-        exact = exact and bool(np.array_equal(found, a[_indices(wanted.rows)] @ b[:, _indices(wanted.columns)]))
+        exact = exact and bool(np.array_equal(place.get(found), a[_indices(wanted.rows)] @ b[:, _indices(wanted.columns)]))
     exact = connection.largest(float(not exact)) == 0.0
     planned = busiest(traffic(plan), comm.size) * a.dtype.itemsize
     return Row(plan, asked.algorithm, median(times[1:]), int(connection.largest(float(moved))), planned, exact)
 
 
-def _table(rows: list[Row], alone: float, asked: Namespace, ranks: int) -> list[str]:
+def _table(rows: list[Row], alone: float, asked: Namespace, ranks: int, carrier: str) -> list[str]:
     m, k, n = asked.extents
     itemsize, flops = np.dtype(asked.dtype).itemsize, 2 * m * k * n
     cells = []
@@ -134,14 +147,39 @@ def _table(rows: list[Row], alone: float, asked: Namespace, ranks: int) -> list[
                 "yes" if row.exact and row.moved == row.planned else "NO",
             )
         )
-    title = f"{m} x {k} by {k} x {n}, {asked.dtype}, {ranks} rank{'s' if ranks > 1 else ''}"
+    title = f"{m} x {k} by {k} x {n}, {asked.dtype}, {ranks} rank{'s' if ranks > 1 else ''}, by {carrier}"
     return [title, "", *aligned(cells, HEADER), "", f"one rank, the library's multiply: {alone * 1e3:.1f} ms"]
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    begun = perf_counter()
-    call()
-    return perf_counter() - begun
+class Place:
+    """Where the pieces lie: memory of the host, or the rank's GPU."""
+
+    def __init__(self, on_gpu: bool, rank: int) -> None:
+        self.cupy: Any = None
+        if on_gpu:
+            self.cupy = cupy_module()
+            self.cupy.cuda.Device(rank % self.cupy.cuda.runtime.getDeviceCount()).use()
+
+    def put(self, x: Matrix) -> Array:
+        """A matrix there."""
+        return x if self.cupy is None else self.cupy.asarray(x)
+
+    def get(self, x: Array) -> Matrix:
+        """A matrix back."""
+        found: Matrix = x if self.cupy is None else x.get()
+        return found
+
+    def timed(self, call: Callable[[], Array]) -> tuple[float, Array]:
+        """The seconds of a call, with all that it begins there, and its result."""
+        self._settle()
+        begun = perf_counter()
+        found = call()
+        self._settle()
+        return perf_counter() - begun, found
+
+    def _settle(self) -> None:
+        if self.cupy is not None:
+            self.cupy.cuda.Device().synchronize()
 
 
 def _piece(matrix: Matrix, part: Rect) -> Matrix:

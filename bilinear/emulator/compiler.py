@@ -42,7 +42,7 @@ FLAGS = (
 DAY = 86400.0
 NO_COMPILER = "no C++20 compiler (g++, clang++, or that of the wheel ziglang)"
 BUILT, UNFINISHED = re.compile(r"[0-9a-f]{32}\.so"), re.compile(r"building-.*")
-"""The names that libraries, and folders in which they are built, have in the cache: what is called otherwise is not ours."""
+"""The names of libraries in the cache, and of the folders in which they are built; other names are not ours."""
 
 
 class CompileError(Exception):
@@ -53,7 +53,7 @@ class CompileError(Exception):
 def _compiler() -> tuple[tuple[str, ...], str, str] | None:
     """The first compiler that builds C++20 with all flags: its command, its version, its flag for the checks; None if there is none.
 
-    Where the machine has none, the compiler of the wheel `ziglang` serves, which is clang with libraries of its own.
+    If the machine has none, the wheel `ziglang` provides one: clang with its own libraries.
     """
     program = "#include <bit>\ntemplate <auto value> int f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
     for name, command in _candidates():
@@ -152,7 +152,7 @@ def _dynamic_shared(declaration: re.Match[str]) -> str:
 
 
 def _shared_alignment(source: str) -> int:
-    """What the text asks for its dynamic shared memory, in bytes; 16 at least."""
+    """The alignment of dynamic shared memory that the text requires, in bytes; at least 16."""
     declared = (number for match in DYNAMIC.finditer(source) for number in ALIGNED.findall(match[0]))
     return max(16, *map(int, declared), 0)
 
@@ -167,7 +167,7 @@ def without_barrier(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _headers_for(source: str) -> tuple[Path, ...]:
-    """The headers of the instructions that a text uses. Those of a warp stand behind Hopper's, whose memory they share."""
+    """The headers of the instructions that a text uses. Instructions of a warp follow Hopper's, because they use the same memory."""
     if USES_WARP.search(source):
         return (*HOPPER, WARP)
     return HOPPER if USES_HOPPER.search(source) else ()
@@ -185,8 +185,7 @@ def compile_on_cpu(
 ) -> Module:
     """Compile emitted CUDA C; `kernels` gives the C types of the parameters of each kernel to be launched.
 
-    `include` are further headers that stand before the text; those of Hopper's instructions and of a warp's stand there where the text uses
-    them.
+    `include` are further headers before the text; the headers for instructions of Hopper and of warps are included if the text uses them.
 
     A text is compiled only once, across processes, while `cache` (by default a folder below the system's temporary one) exists. Raises
     CompileError with the compiler's message, also if a kernel's parameters differ from the declared types.

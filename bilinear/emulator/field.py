@@ -13,7 +13,7 @@ PRIME = 2**61 - 1
 HEADER = Path(__file__).with_name("prime_field.h")
 ELEMENT = "cuda_on_cpu::Field"
 UNDEFINED = 2**64 - 1
-"""The word of an element that was never written: all bits set."""
+"""The bits of an element that was never written: all set."""
 
 _BITS = 61
 _LIMB = 21

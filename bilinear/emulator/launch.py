@@ -83,7 +83,7 @@ class Module:
         """Run a kernel to its end.
 
         `order` is the order of the blocks, and of a block's threads between two barriers (`random`: a new order in every phase, determined
-        by `seed`). `threads` blocks run at a time, or clusters where the text declares the kernel with `CLUSTER(n)`. `shared_bytes` is the
+        by `seed`). `threads` blocks run at a time, or clusters if the text declares the kernel with `CLUSTER(n)`. `shared_bytes` is the
         size of dynamic shared memory. A launch that takes more than `seconds` is aborted.
 
         Raises a LaunchError if the kernel does what CUDA leaves undefined; ValueError, TypeError or OverflowError if CUDA would refuse the
@@ -145,7 +145,7 @@ class Module:
         return blocks
 
     def _declared(self, what: str, kernel: str, default: int) -> int:
-        """What the text says of a kernel; the default where it says nothing."""
+        """A declaration about a kernel in the text, or the default."""
         try:
             return int(self._library[f"cuda_on_cpu_{what}_{kernel}"]())
         except AttributeError:

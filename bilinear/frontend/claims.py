@@ -22,7 +22,7 @@ _TEMPORARIES = re.compile(r"temporar(?:y|ies)((?: [A-Za-z_][A-Za-z0-9_]*)+?)(?: 
 
 @dataclass
 class Claims:
-    """What a schedule promises, the result that it states if it scales for itself, and its blocks beside A, B and C."""
+    """The promises of a schedule, the result that it states if its scaling is explicit, and its blocks other than A, B and C."""
 
     in_place: bool = False
     restores: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The stages of a schedule that scales for itself: every step writes out all that it computes, and may write any block."""
+"""The stages of a schedule with explicit scaling: a step names every factor, and may write any block."""
 
 from __future__ import annotations
 

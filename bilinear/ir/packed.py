@@ -62,9 +62,10 @@ class Packing:
         self.limit = 1 << (width - 2)
         self.name = root
         self.square = (square(root) or 0) if root else 0
-        self._known: dict[tuple[int, int, int], Coefficient] = {}
+        self._coefficients: dict[tuple[int, int, int], Coefficient] = {}
+        """Coefficients by their parts."""
         self._parts: dict[int, tuple[Symbolic, tuple[int, int, int]]] = {}
-        """The parts of coefficients by their identity, and the coefficients, so that no other takes it: their hashes take longer."""
+        """Symbolic coefficients with their parts, by identity: their hashes take longer than all the rest."""
 
     def unit(self, place: int) -> Packed:
         """The value with this number."""
@@ -126,22 +127,25 @@ class Packing:
 
     def equal(self, first: Packed, second: Packed) -> bool:
         """True if two forms are the same."""
-        common = lcm(first.denominator, second.denominator)
-        a, b = common // first.denominator, common // second.denominator
-        if max(first.most * a, second.most * b) > self.limit:
+        if self._most_of_both(first, second) > self.limit:
             first, second = self.tightened(first), self.tightened(second)
-            common = lcm(first.denominator, second.denominator)
-            a, b = common // first.denominator, common // second.denominator
-        self.bounded(max(first.most * a, second.most * b))
+            self.bounded(self._most_of_both(first, second))
+        a, b = _to_common(first, second)
         return first.whole * a == second.whole * b and first.root * a == second.root * b
+
+    def _most_of_both(self, first: Packed, second: Packed) -> int:
+        """The bound of digits of two forms with a common denominator."""
+        a, b = _to_common(first, second)
+        return max(first.most * a, second.most * b)
 
     def split(self, value: Coefficient) -> tuple[int, int, int]:
         """The integers (a, b, d) of a coefficient (a + b * the root) / d; raises `ValueError` if it holds another generator."""
         if not isinstance(value, Symbolic):
             return value.numerator, 0, value.denominator
-        if id(value) not in self._parts:
-            self._parts[id(value)] = value, self._split(value)
-        return self._parts[id(value)][1]
+        known = self._parts.get(id(value))
+        if known is None:
+            known = self._parts[id(value)] = value, self._split(value)  # which keeps the value, so that no other gets its identity
+        return known[1]
 
     def _split(self, value: Symbolic) -> tuple[int, int, int]:
         if not value.generators <= {self.name}:
@@ -155,9 +159,9 @@ class Packing:
         """The coefficient (a + b * the root) / d."""
         if not b:
             return _fraction(a, d)
-        if (a, b, d) not in self._known:
-            self._known[a, b, d] = _fraction(a, d) + exact(Fraction(b, d)) * generator(self.name)
-        return self._known[a, b, d]
+        if (a, b, d) not in self._coefficients:
+            self._coefficients[a, b, d] = _fraction(a, d) + exact(Fraction(b, d)) * generator(self.name)
+        return self._coefficients[a, b, d]
 
     def form(self, value: Packed) -> tuple[tuple[int, Coefficient], ...]:
         """A packed form as (place, nonzero coefficient) pairs."""
@@ -241,6 +245,12 @@ class Packing:
         digits = [*self.digits(value.whole), *self.digits(value.root)]
         shared = gcd(value.denominator, *digits)
         return Packed(value.whole // shared, value.root // shared, value.denominator // shared, max(map(abs, digits)) // shared)
+
+
+def _to_common(first: Packed, second: Packed) -> tuple[int, int]:
+    """The factors of two forms that give them a common denominator."""
+    common = lcm(first.denominator, second.denominator)
+    return common // first.denominator, common // second.denominator
 
 
 @lru_cache(maxsize=2**12)

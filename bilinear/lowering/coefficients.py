@@ -36,7 +36,7 @@ def require_numbers(scheme: Scheme, proof: SchemeProof, modulus: int = 0) -> Non
 
 
 def require_residues(scheme: Scheme, coefficients: Iterable[Coefficient], modulus: int) -> None:
-    """Refuse coefficients that are no numbers modulo p (E594): roots, and fractions whose denominator shares a factor with p."""
+    """Refuse coefficients that are not numbers modulo p (E594): roots, and fractions whose denominator shares a factor with p."""
     for value in dict.fromkeys(coefficients):
         try:
             residue(value, modulus)

@@ -11,7 +11,7 @@ from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_s
 
 
 def complex_level(inner: Schedule, conjugated: str) -> Schedule:
-    """The outermost level of complex matrices, above one of real ones: expanded, or with products added to C where that one adds to C."""
+    """The outermost level of complex matrices, above a level of real ones: expanded, or adding products to C if that level adds to C."""
     algorithm = three_products(conjugated)
     expanded = complex_to_schedule(algorithm, conjugated)
     found = complex_to_products(algorithm, conjugated) if why_not_nested(expanded, inner) else expanded

@@ -19,7 +19,7 @@ SMALLEST_BLOCK = 1024
 SECTOR = 32
 """Bytes of a memory sector. Rows of blocks in a workspace start at a sector if the blocks are whole sectors wide."""
 PEELED_FROM = 4096
-"""From this extent on, a few more rows or columns are peeled off to get whole sectors; below, the strips cost what they save."""
+"""From this extent on, more rows or columns are peeled off to get whole sectors; below it, the strips cost what they save."""
 LEAST_SECTORS = 16
 """Narrower blocks are not cut to whole sectors, because the strips would be a large part of them."""
 
@@ -59,7 +59,7 @@ def borrowing(first: Placement, rest: Placement) -> Placement:
     placements = first, *rest.chain
     same = (first.m, first.k) == (rest.m, rest.k) if cut_columns else (first.k, first.n) == (rest.k, rest.n)
     if not same or first.rest is not None or min(min(x.m, x.k, x.n) for x in placements) < 1 or first.workspace_elements > later:
-        raise fail("E543", "these parts are not those of one multiply, or one needs more memory than those after it have", "plan again")
+        raise fail("E543", "these parts do not belong to one multiply, or one needs more memory than the later ones have", "plan again")
     return replace(first, rest=rest)
 
 

@@ -34,7 +34,7 @@ from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
 
 MOST_PRODUCTS = 17_000
-"""Flat schedules of more products are refused: the blocks would be small, and the proof of five levels of seven, 16,807, takes 20 s."""
+"""The most products of a flat schedule: with more, blocks are small, and the proof of 16,807 (five levels of seven) takes 6 s."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def check_compilable(schedule: AnySchedule) -> None:
     """Refuse to compile or run a schedule that has no form with implied scaling (E411)."""
     why = why_not_implied(schedule)
     if why:
-        hints = ("bilinear verify tells what it does", "run the scheme instead, or a schedule without such steps")
+        hints = ("bilinear verify shows what it does", "run the scheme instead, or a schedule without such steps")
         raise fail("E411", f"{schedule.name} is a schedule to prove, not to run", *hints, span=schedule.span, notes=(why,))
 
 
@@ -265,9 +265,10 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
 
 
 def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUDA_THREAD) -> Schedule:
-    """Combine schedules of one level, listed outermost first, into the one that will run; passes hold what a `thread` can. Not proved yet.
+    """Combine schedules of one level, listed outermost first, into the one that will run; a pass holds as much as a `thread` can.
 
-    If a level that allocates nothing stands above one that allocates, its products run one at a time to save memory.
+    The result is not proved yet. If a level that allocates nothing is above one that allocates, its products run one at a time to save
+    memory.
     """
     kept = [
         one_product_a_stage(outer) if outer.runs_in_place and not all(inner.runs_in_place for inner in authored[i + 1 :]) else outer

@@ -1,4 +1,4 @@
-"""The proofs of a scheme and of its schedule of one level; what is wrong is refused with its cause and a repair."""
+"""The proofs of a scheme and of its schedule of one level; wrong ones are refused with the cause and a repair."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from bilinear.lowering.proofs import proved
 
 @lru_cache(maxsize=64)
 def ready(scheme: Scheme, dtype: np.dtype[np.generic]) -> Scheme:
-    """A scheme proved, over numbers that the type holds, and without bases of its own. Raises `BilinearError`."""
+    """The scheme without changes of basis, proved, with coefficients that the type can represent. Raises `BilinearError`."""
     require_numbers(scheme, proved(scheme))
     plain = fold_bases(scheme)
     maps = plain.u, plain.v, plain.w

@@ -22,7 +22,7 @@ def require_accurate(loaded: Loaded, inner: int, dtype: str, levels: int, inputs
     """
     require_accuracy(accuracy)
     number = np.dtype(dtype)
-    u = float(np.finfo(dtype).eps) / 2  # of a complex type that of its parts
+    u = float(np.finfo(dtype).eps) / 2  # for a complex type the type of its parts
     bound = error_allowance(loaded.scheme, lowered_for(loaded, number, levels, inputs), inner, u)
     probable = relative_above(growth_of((loaded.scheme,) * levels), loaded.scheme.k**levels, inner)
     probable *= PROBABLE if number.kind == "c" else 1

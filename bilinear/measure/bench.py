@@ -41,7 +41,7 @@ from bilinear.runtime.matmul import matmul
 from bilinear.writing import write_file
 
 What = str | tuple[object, ...]
-"""What is timed: a call of the library by its name, or what a plan runs."""
+"""A timed call: of the library, by name, or of a plan."""
 SAVE_EVERY = 5.0
 """Results are saved after this many seconds, because a run can be cut short."""
 
@@ -119,8 +119,8 @@ def collect(
 ) -> Benchmark:
     """Collect all findings into a benchmark of this machine; calls `tell` with each.
 
-    It is written to the file every few seconds and at the end, even if the run is broken off. If there is no file yet it is also written at
-    the start, so that a wrong place is reported at once. An earlier result stays until something new is found.
+    It is written to the file every few seconds and at the end, even if the run is interrupted. If there is no file yet it is also written
+    at the start, so that a wrong place is reported at once. An earlier result stays until there is a new finding.
     """
     words = tuple(PurePath(word).name if word.startswith("/") else word for word in command)
     result = Benchmark(name, machine(), words)
@@ -278,7 +278,7 @@ def _row(
 
 
 def _what(case: Case, plan: Plan) -> What:
-    """What runs: equal for cases that run the same thing."""
+    """The work of a case: equal for cases that run the same thing."""
     own = plan.chosen
     return own.levels, own.inputs, own.tile, own.cut, own.rest, case.by_auto, case.kept
 

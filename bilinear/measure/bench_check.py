@@ -16,7 +16,7 @@ from bilinear.runtime.recipe import chosen_recipe, placement_for
 LARGEST = 2
 """The largest integer: sums of random ones stay below 2^24, even those that four levels of Winograd's scheme form at 32768."""
 BAND = 2048
-"""Rows compared at once, so that little memory is needed beside A, B, C and a workspace."""
+"""Rows compared at once, so that little memory is needed in addition to A, B, C and a workspace."""
 SAMPLE = 64
 """Rows of C whose error is measured against float64, or that decide whether a library multiplies correctly."""
 
@@ -24,7 +24,7 @@ SAMPLE = 64
 def check(call: Call, a: Array, b: Array, c: Array, inputs: str, bound: float, is_integral: bool) -> Trust:
     """Run c = a @ b on integers and then on normal data, each time into NaN; leaves normal data in `a` and `b`.
 
-    The error is that of a sample of rows against a multiply in float64, in units of max|A| * max|B|.
+    The error compares a sample of rows with a multiply in float64, in units of max|A| * max|B|.
     """
     import cupy
 

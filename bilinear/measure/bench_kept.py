@@ -1,4 +1,4 @@
-"""Calls of a plan with a prepared operand, beside which the plain calls show what preparation saves."""
+"""Calls of a plan with a prepared operand; compared with plain calls they show what preparation saves."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SIDES = LEFT, RIGHT = "left", "right"
 
 
 class KeptCall:
-    """C = A * B by a plan, with what it computes from one operand alone kept between calls.
+    """C = A * B by a plan that keeps its results from one operand alone between calls.
 
-    Calls do not look whether the operand has changed. Raises `BilinearError` (E539) if there is nothing to keep.
+    Calls do not check whether the operand has changed. Raises `BilinearError` (E539) if there is nothing to keep.
     """
 
     def __init__(self, plan: Plan, side: str, a: Array, b: Array, c: Array) -> None:

@@ -86,7 +86,7 @@ def tasks_for(
 ) -> tuple[Task, ...]:
     """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is not an accuracy.
 
-    Cases with all memory whose inputs are only read come again with each of the `kept` operands prepared.
+    Cases with all memory whose inputs are only read are repeated with each of the `kept` operands prepared.
     """
     require_accuracy(accuracy)
     plain = [replace(case, accuracy=accuracy) for word in algorithms for case in asked_cases(word)]
@@ -134,7 +134,7 @@ def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
 
 
 Built = tuple[tuple[str, ...], str, str, str] | AnyKernel
-"""What is built: the kernels of some levels, by promise of the inputs, element type and tile; or a kernel that has no schedule."""
+"""Kernels to build: those of some levels, by promise of the inputs, element type and tile; or one that has no schedule."""
 
 
 def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:

@@ -72,7 +72,7 @@ def is_product_modulo(a: Array, b: Array, c: Array, modulus: int) -> bool:
 
 
 def _times(matrix: Array, vectors: Array, modulus: int) -> Array:
-    """A product of few columns modulo p: in int64 where that holds the sums, else in Python's integers."""
+    """A product of few columns modulo p: in int64 if it can hold the sums, else in Python's integers."""
     fits = matrix.shape[1] * (modulus - 1) ** 2 < 2**63
     return (matrix @ vectors if fits else matrix.astype(object) @ vectors.astype(object)) % modulus
 

@@ -38,8 +38,8 @@ LARGEST, ALPHA, BETA = 4, 2, 3
 class Check:
     """One checked multiply: exactness on integer input, and the error on normal input with its allowance.
 
-    `exact`: the integers came out bit for bit; None if floating point cannot be exact even for them (fractions such as 1/3, roots, too many
-    bits). Then `integers_within` says whether they came out within the allowance. `error` and its `allowance`, the proved bound, are max|C
+    `exact`: the integers were exact bit for bit; None if floating point cannot be exact even for them (fractions such as 1/3, roots, too
+    many bits). Then `integers_within` says whether they were within the allowance. `error` and its `allowance`, the proved bound, are max|C
     - A*B| in units of max|A| * max|B|, for complex matrices part by part. `drift` and its `drift_allowance` are max|A' - A| / max|A| over
     both operands after a call that restores them. `workspace_bytes` is what the call allocates beyond A, B and C; times are single calls in
     seconds.

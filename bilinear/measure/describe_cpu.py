@@ -46,7 +46,7 @@ class Bench(Protocol):
         """Each stage of a way on square matrices, in a workspace that was written before."""
 
     def beside(self, way: Way, size: int, dtype: str) -> float:
-        """The time of a way in a kept workspace over that of NumPy's multiply beside it."""
+        """The time of a way in a kept workspace over that of NumPy's multiply, measured alternately."""
 
     def touch(self, count: int) -> tuple[float, float]:
         """To allocate and write `count` bytes, and to write them again."""
@@ -74,7 +74,7 @@ def _is_sum(work: object) -> bool:
 
 def _rates(bench: Bench, cpu: Cpu, dtype: str) -> CpuRates:
     measured = [2e-9 * n**3 / bench.library(n, dtype) for n in SIZES]
-    fastest = accumulate(measured, max)  # a rate that falls was disturbed, and schedules would seem to gain
+    fastest = accumulate(measured, max)  # a falling rate means that the measurement was disturbed; schedules would seem to gain
     rates = CpuRates(tuple(zip(map(float, SIZES), fastest, strict=True)), _streaming(bench, cpu, dtype), ((1.0, 1.0),))
     found: dict[float, list[float]] = {}
     for way, size in product(CHECKED, CHECKED_SIZES):
@@ -106,7 +106,7 @@ def _expected(way: Way, size: int, dtype: str, cpu: Cpu, rates: CpuRates) -> flo
 
 
 class CpuBench:
-    """Times here, in seconds: each is the median of a few runs after those that are not counted, the library's their least."""
+    """Times here, in seconds: the median of a few runs after some that are not counted; for the library the least of them."""
 
     rounds, least, long = 5, 0.02, 0.5
 
@@ -156,7 +156,7 @@ class CpuBench:
         return perf_counter() - start, self._seconds(lambda: memory.fill(2))
 
     def _seconds(self, call: Callable[[], object], of: Callable[[list[float]], float] = median) -> float:
-        """Seconds of one of so many calls in a row that they take `least`."""
+        """Seconds of one call, repeated in a row until the calls take at least `least`."""
         once = _timed(call)
         times = max(1, int(self.least / max(min(once, _timed(call)), LEAST)))
         return of([_timed(lambda: [call() for _ in range(times)]) for _ in range(2 if once > self.long else self.rounds)]) / times

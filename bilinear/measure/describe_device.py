@@ -45,7 +45,7 @@ PLAIN = ProductWork(1, 0, 1)
 def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device:
     """The description of the current GPU, measured now; nothing else should run on it.
 
-    `progress` is called with (what, done, of). Raises `BilinearError` (E512) without CuPy, and CuPy's errors where there is no GPU.
+    `progress` is called with (what, done, of). Raises `BilinearError` (E512) without CuPy, and CuPy's errors without a GPU.
     """
     bench = gpu_bench() if bench is None else bench
     facts, of = bench.facts(), 4 + len(THIN_TILES)
@@ -66,7 +66,7 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
 
 
 def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: tuple[int, int]) -> ThinRates:
-    """The rates of thin products: those of our own kernel are fitted from those of an H200 on, the library's calls are timed."""
+    """The rates of thin products: rates of our kernel are fitted, starting from those of an H200; the library's calls are timed."""
     known = load_device("h200")
     start = known.thin_rates(dtype)
     if start is None:
@@ -176,8 +176,8 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
 def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
     """GB/s at which target blocks of products are read and written: the median over stages clearly slower than their arithmetic.
 
-    Measured in the large tile, where nothing is hidden, if it fits. One aligned block a product is part of a tile's start-up cost. The
-    rate of unaligned blocks is derived from that of aligned ones.
+    Measured in the large tile, which hides nothing, if it fits. One aligned block a product is part of a tile's start-up cost. The rate of
+    unaligned blocks is derived from that of aligned ones.
     """
     schedule, profile = lowered(ADDING)
     aligned = aligned_rate is None

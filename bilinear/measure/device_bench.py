@@ -1,4 +1,4 @@
-"""The times from which a device is described: what is asked for, and the current GPU's."""
+"""The times from which a device is described: the interface, and the current GPU's."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ class Bench(Protocol):
         """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
 
     def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
-        """Tiles of the kernel for thin products, in microseconds; those that the description predicts to be fast."""
+        """Times in microseconds of tiles of the kernel for thin products that the description predicts to be fast."""
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
-        """The library's calls on thin products, for so many seconds; `tell` is called with the share of them that is over."""
+        """Times of the library's calls on thin products, for this many seconds; `tell` is called with the share that has passed."""
 
 
 def gpu_bench() -> Bench:

@@ -1,7 +1,7 @@
 """Fit the rates of the thin kernel to measured points.
 
-One rate after the other is moved by smaller and smaller steps as long as the mean of |log(predicted / measured)| falls; what is far off
-counts no more than a factor of e.
+It moves one rate after the other by smaller and smaller steps as long as the mean of |log(predicted / measured)| falls. A point that is far
+off counts at most as a factor of e.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ R = TypeVar("R", ThinRates, ThinTileRates)
 
 
 class Point(NamedTuple):
-    """What was measured: a tile and parts of sums on a product, and microseconds."""
+    """A measurement: a tile and parts of sums on a product, and microseconds."""
 
     tile: str
     view: View
@@ -68,7 +68,7 @@ def fit(device: Device, rates: ThinRates, known: list[Point], dtype: str, shared
 
 
 def _moved(rates: R, start: R, name: str, factor: float, most: float = inf) -> R | None:
-    """The rates with one of them multiplied, to four digits; None if it is too far from where it began."""
+    """The rates with one of them multiplied, to four digits; None if it is too far from its initial value."""
     value = float(f"{min(most, getattr(rates, name) * factor):.4g}")
     near = getattr(start, name) / MOST_MOVED <= value <= getattr(start, name) * MOST_MOVED
     return replace(rates, **{name: value}) if near else None  # type: ignore[arg-type]  # a field of this name

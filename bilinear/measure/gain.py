@@ -1,4 +1,4 @@
-"""What one gains: on a GPU a multiply timed beside the library, at a size where the planner expects it ahead; elsewhere the expectation."""
+"""The gain on this machine: on a GPU, a multiply and the library's, timed at a size with an expected gain; elsewhere the expectation."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SHARE = 0.5
 """The part of the device's memory that A, B, C, the library's result and the workspace may take."""
 EFFORT = Effort(rounds=5, problem_ms=3000.0, launches=False)
 EXAMPLE = "h200"
-"""The device that is told of where there is no GPU."""
+"""The device of the report if there is no GPU."""
 
 
 def gain(device: Device) -> list[str]:
-    """Measure, at the size with the largest expected gain, and tell the result in lines; a failed check is told instead of a time."""
+    """Measure at the size with the largest expected gain, and report the result in lines; a failed check is reported without a time."""
     plan = most_gain(device)
     if plan is None:
         return [
@@ -47,7 +47,7 @@ def _told(found: Measurement | LeftOut) -> Iterable[str]:
         return [f"{found.what} was not measured: {found.why}"]
     size = f"N = {found.shape[0]}, {found.dtype}"
     if not found.trust.holds:
-        return [f"{size}: {found.plan} FAILED its check; no time is told"]
+        return [f"{size}: {found.plan} FAILED its check, so there is no time"]
     speed = f"{found.ratio:.2f} times as fast as" if found.ratio >= 1 else f"slower than ({found.ratio:.2f} times as fast as)"
     return [
         f"What one gains on this GPU at {size}, checked and timed in one run:",
@@ -56,7 +56,7 @@ def _told(found: Measurement | LeftOut) -> Iterable[str]:
 
 
 def most_gain(device: Device) -> Plan | None:
-    """The plan with the largest expected gain over the library, of those that are quickly shown and fit; None if nothing gains."""
+    """The plan with the largest expected gain over the library among those that are quick to show and fit; None if none gains."""
     plans = [make_plan(Problem(n, n, n, dtype), device) for dtype in DTYPES for n in SIZES if _fits(n, dtype, device)]
     found = [(_expected(plan), plan) for plan in plans if not plan.is_library and _library_ms(plan) <= MOST_LIBRARY_MS]
     ratio, best = max(found, key=lambda pair: pair[0], default=(0.0, None))
@@ -77,7 +77,7 @@ def _expected(plan: Plan) -> float:
 
 
 def expected(why: str) -> list[str]:
-    """What is told without a GPU: that nothing is gained here, and what is expected on a described one."""
+    """The report without a GPU: nothing is gained here, and the expectation on a described GPU."""
     plan = most_gain(load_device(EXAMPLE))
     assert plan is not None, "the shipped description is of a device that gains"
     p = plan.problem
@@ -90,7 +90,7 @@ def expected(why: str) -> list[str]:
 
 
 def main() -> int:
-    """Tell what one gains on this machine."""
+    """Report the gain on this machine."""
     why = why_no_gpu()
     if why is None and uses_library():
         why = "BILINEAR_USE_LIBRARY makes every call the library's multiply"

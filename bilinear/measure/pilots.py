@@ -1,7 +1,7 @@
-"""Pilots: kernels and plans that are timed to describe how a device runs execution modes, and what their times tell.
+"""Pilots: kernels and plans that are timed to describe how a device runs execution modes, and the rates that follow.
 
-The kernels are those of Kasiviswanathan (2013), section 4.2: items that add elements to themselves, in warps of one path or of paths of
-their own. What the extension of the cost model needs beside them is told by one level of Winograd's scheme in each mode.
+The kernels are those of Kasiviswanathan (2013), section 4.2: items that add elements to themselves, in warps that share a path or have
+paths of their own. One level of Winograd's scheme in each mode gives the other rates of the extended cost model.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ WARP = 32
 EACH = 128
 """Elements of an item, as in the thesis."""
 FLAT = 1.1
-"""Items count as running at the same time while the kernel takes at most so many times as long as with the fewest."""
+"""Items count as running at the same time while the kernel takes at most this many times as long as with the fewest."""
 STEPS = (8, 64)
 """Empty blocks on each multiprocessor; the difference of their times is what blocks take to start."""
 SCHEME = "winograd"
 SMALL_SIZE, LARGE_SIZE = 96, 8192
 """Square multiplies that are all launches, and all traffic and arithmetic."""
 FREE = 1e9
-"""GB/s of reading again where it takes no time at all."""
+"""GB/s of reading again if it takes no measurable time."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def placed(mode: str, dtype: str, size: int, scheme: str = SCHEME, levels: int =
 
 
 def rates_of(times: Times, stages: StageTimes, device: Device) -> ModeRates:
-    """What these times tell of a device, whose other rates are known."""
+    """The rates of modes that follow from these times and the other rates of a device."""
     items, warps = (_at_once(times, apart) for apart in (False, True))
     single = (times[Pilot(1, WARP, 16 * EACH)] - times[Pilot(1, WARP)]) / (15 * EACH)
     few, many = (times[Pilot(device.processors * steps, 1024, 0)] for steps in STEPS)
@@ -104,14 +104,14 @@ def _at_once(times: Times, apart: bool) -> int:
 
 
 def _branch(stages: StageTimes) -> float:
-    """Microseconds of one more kernel among those at once: what graphs of many take beyond one kernel a stage with the same tasks."""
+    """Microseconds of one more concurrent kernel: the time of graphs of many beyond one kernel a stage with the same tasks."""
     (one,), (many,) = (stages[PilotPlan(mode, "float32", SMALL_SIZE)] for mode in (GROUPS, KERNELS))
     more = sum(len(stage) - 1 for stage in stages_of(placed(KERNELS, "float32", SMALL_SIZE)[0]))
     return max(0.0, (many - one) / more)
 
 
 def _again(mode: str, stages: StageTimes, device: Device) -> float:
-    """GB/s of reading blocks again in a mode: what the expansion takes beyond its first reads and its writes."""
+    """GB/s of reading blocks again in a mode, from the time of the expansion beyond its first reads and its writes."""
     launches, placement = placed(mode, "float32", LARGE_SIZE)
     expansion = next(iter(stages_of(launches)))
     first = extended_seconds(expansion, placement, "float32", device)[0]

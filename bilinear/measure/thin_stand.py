@@ -41,7 +41,7 @@ MOST_BRIEF = 0.15
 """The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
 BRIEF, BRIEF_WORK = 6_000_000, 100_000_000
 TIMED_TILES = 4
-"""Of each named shape so many tiles are timed, those that are predicted to be fastest."""
+"""The number of tiles that are timed for each named shape, those predicted to be fastest."""
 NAMED: tuple[Shape, ...] = (
     *((16_384, n, 16_384) for n in (2, 4, 8, 16, 32)),
     *((4_000_000, n, n) for n in (4, 8, 16)),
@@ -136,7 +136,7 @@ class Stand:
         return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
 
     def wrong(self, case: Case, found: Iterable[Candidate]) -> list[str]:
-        """The tiles of those thin products that do not give what the library does, on small integers; what cannot run counts as right."""
+        """The tiles whose thin products differ from the library's on small integers; a tile that cannot run counts as right."""
         import cupy
 
         (m, n, k), (a, b, _), own = case.shape, self._operands, layouts(case, self.dtype)
@@ -165,7 +165,7 @@ class Stand:
 
 
 def time_library(dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1) -> list[Measured]:
-    """The library's calls on as many drawn products as there is time for; `tell` is called with the share of the time that is over."""
+    """Times of the library's calls on as many random products as time allows; `tell` is called with the share that has passed."""
     stand, begun, found = Stand(dtype), perf_counter(), list[Measured]()
     for case in drawn(seed, stand.most_elements):
         over = perf_counter() - begun

@@ -74,9 +74,8 @@ def interleaved(
     normal use. A call shorter than `AHEAD_MS` starts behind an untimed one of its kind, for the same reason: otherwise the host, cold after
     other calls, would add up to a tenth of a millisecond. `once` gives the approximate duration of each, if known.
 
-    Where power limits the clock, a tenth still depends on the preceding tens of milliseconds. With `settle_ms`, the same call first runs
-    for that long and is then timed for that long, in whole calls (`MOST_SETTLING` at most). A call longer than `LONG_MS` is timed without
-    this.
+    If power limits the clock, a tenth still depends on the preceding tens of milliseconds. With `settle_ms`, the same call first runs for
+    that long and is then timed for that long, in whole calls (`MOST_SETTLING` at most). A call longer than `LONG_MS` is timed without this.
     """
     for call in calls.values():
         for _ in range(warmups):

@@ -1,7 +1,7 @@
 """Mark first writes: the first write of each block of C keeps beta times its old value; later writes keep it unscaled.
 
 Before: a schedule without contention inside a stage, whose writes of C keep the old value. After: the same, with beta in exactly one write
-of every block of C, by a product or a map. Writes of workspaces, and schedules that overwrite C or scale for themselves, stay unchanged:
+of every block of C, by a product or a map. Writes of workspaces, and schedules that overwrite C or scale explicitly, stay unchanged:
 their makers mark the overwriting writes.
 """
 

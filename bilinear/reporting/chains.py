@@ -1,4 +1,4 @@
-"""The plan of a chain as text: the chosen order beside two usual ones, and its products."""
+"""The plan of a chain as text: the chosen order, two usual ones for comparison, and its products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three coefficient tables as coloured grids: one row a product, U over the blocks of A, V over those of B, W over those of C."""
+"""The three coefficient tables as coloured grids: one row a product; U, V and W over the blocks of A, B and C."""
 
 from __future__ import annotations
 

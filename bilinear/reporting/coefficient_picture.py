@@ -15,13 +15,13 @@ from bilinear.visible import visible
 MOST_CELLS = 4000
 """A larger table is drawn as a picture without numbers."""
 MOST_ENTRIES = 300_000
-"""With more coefficients, which take some 7 bytes each, there is no picture either."""
+"""The most coefficients of a picture; each takes some 7 bytes."""
 MOST_LABELLED = 110
-"""With more columns, the names of rows and columns do not fit beside a picture on a page; a reader zooms in to see them."""
+"""The most columns with names next to them on a page; with more, a reader zooms in to see names."""
 GAP = 2
 """Empty columns between two tables."""
 LABEL = 5
-"""The room for a name beside the picture, in cells."""
+"""The width of a name next to the picture, in cells."""
 CELL = 10
 """The units of a cell in the paths of a picture."""
 SIZES = {"1": 5, "2": 8, "3": 10}
@@ -57,7 +57,7 @@ class Marks:
 class Picture:
     """The tables without numbers, in cells: a square for each positive coefficient, a disc for each negative one.
 
-    `rows` are the names of the products, top to bottom; `labels` is true if names fit beside the picture.
+    `rows` are the names of the products, top to bottom; `labels` is true if names fit next to the picture.
     """
 
     width: int
@@ -118,9 +118,9 @@ def _picture(tables: Tables, w: tuple[Entries, ...]) -> Picture:
 def order_by_likeness(tables: Sequence[Sequence[Entries]], widths: Sequence[int]) -> tuple[list[int], list[list[int]]]:
     """An order of the rows that tables share, and one of the columns of each, that is doubly lexical.
 
-    Rows and columns, read as words over the places that are not zero, are both sorted, so that what is alike stands together and what a
-    composed scheme repeats can be seen (A. Lubiw, Doubly lexical orderings of matrices, SIAM J. Comput. 16 (1987), 854-879). Sorting the
-    one and the other in turn ends in such an order.
+    Rows and columns, read as words over the places that are not zero, are both sorted. So similar ones stand together, and the repetitions
+    of a composed scheme become visible (A. Lubiw, Doubly lexical orderings of matrices, SIAM J. Comput. 16 (1987), 854-879). Sorting rows
+    and columns in turn ends in such an order.
     """
     rows, columns = list(range(len(tables[0]))), [list(range(width)) for width in widths]
     turned = [transposed_rows(tuple(table), width) for table, width in zip(tables, widths, strict=True)]

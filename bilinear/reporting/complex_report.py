@@ -21,7 +21,7 @@ FORMAT = "bilinear-complex/1"
 BOUNDS = ((three_products, three_products_bound), (four_products, four_products_bound))
 """The algorithms for complex numbers whose errors are bounded."""
 INNERS = (1024, 4096, 16384, 65536)
-"""Errors are reported for sums of so many terms."""
+"""Errors are reported for sums of this many terms."""
 NOTES = (
     "errors: bounds of each part for all data, in units of the largest parts of A and of B, for products summed classically in float64",
     f"three products have {PROBABLE:.2f} times the probable error by norm of four, and no bound for a small imaginary part by itself",
@@ -31,7 +31,7 @@ NOTES = (
 
 @dataclass(frozen=True)
 class PartErrors:
-    """Bounds of the errors of the real and the imaginary part for sums of `inner` terms, and those of four products."""
+    """Error bounds of the real and the imaginary part for sums of `inner` terms, by this algorithm and by four products."""
 
     inner: int
     real: float

@@ -23,7 +23,7 @@ from bilinear.visible import visible_lines
 
 FORMAT = "bilinear-digits/1"
 INNERS = (1024, 4096, 16384, 65536)
-"""Errors are reported for sums of so many terms."""
+"""Errors are reported for sums of this many terms."""
 Rows = tuple[tuple[str, str], ...]
 
 
@@ -85,7 +85,7 @@ class DigitReport:
         return self._page("report_digits.md.j2", html=False)
 
     def html(self, date: str = "") -> str:
-        """The report as one self-contained HTML page; its footer tells the `date` if one is given."""
+        """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
         return self._page("report_digits.html.j2", html=True, date=date)
 
     @property
@@ -224,7 +224,7 @@ def _products(scheme: DigitScheme) -> Iterator[str]:
 
 
 def _errors(scheme: DigitScheme, levels: int) -> tuple[tuple[DigitErrors, ...], tuple[str, ...]]:
-    """The errors, and what they mean; none where a bound is not known."""
+    """The errors and their meaning; none if a bound is not known."""
     r = scheme.representation
     try:
         rows = tuple(_errors_at(scheme, levels, inner) for inner in INNERS)
@@ -244,7 +244,7 @@ def _errors(scheme: DigitScheme, levels: int) -> tuple[tuple[DigitErrors, ...], 
 
 def _errors_at(scheme: DigitScheme, levels: int, inner: int) -> DigitErrors:
     u = scheme.representation.of.unit_roundoff
-    terms = inner * (1 + scheme.representation.gaussian)  # a part of C is a sum of so many real products
+    terms = inner * (1 + scheme.representation.gaussian)  # the real products in the sum of a part of C
     classical = classical_bound(terms, u) * u, probable_classical(inner, u)
     if scheme.representation.is_modular:
         return DigitErrors(inner, residue_block_bound(scheme, terms, levels), None, probable_residues(scheme, terms, levels), *classical)

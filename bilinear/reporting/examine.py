@@ -24,7 +24,7 @@ from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
 DTYPES = tuple(IN_ARRAYS)
-"""Errors are reported for these element types, and for those of programs; programs are built for these by default."""
+"""The element types of programs by default; errors are reported for them and for the types of programs."""
 INNER = 4096
 """The inner extent for which errors are reported."""
 LEVELS = 3
@@ -34,11 +34,11 @@ MANY_PRODUCTS, MORE_PRODUCTS = 100, 400
 
 
 def examine(loaded: Loaded, levels: int, inputs: str, accuracy: float | None = None) -> Report:
-    """The report of a proved algorithm; raises `BilinearError` where a proof fails.
+    """The report of a proved algorithm; raises `BilinearError` if a proof fails.
 
-    What can run is also proved at `levels` levels, as it runs. Approximate and modular schemes, foreign schedules, and schemes with too
-    many products to run flat are proved as written. With an `accuracy`, max|C - A*B| in units of max|A| * max|B|, the report says how many
-    levels keep it.
+    An algorithm that can run is also proved at `levels` levels, as it runs. Approximate and modular schemes, foreign schedules, and schemes
+    with too many products to run flat are proved as written. With an `accuracy`, max|C - A*B| in units of max|A| * max|B|, the report says
+    how many levels keep it.
     """
     require_levels(levels)
     if _runs(loaded, inputs):

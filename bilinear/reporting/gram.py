@@ -1,4 +1,4 @@
-"""The plan of A*A^T as text and as JSON: its blocks beside the multiply of two matrices."""
+"""The plan of A*A^T as text and as JSON: its blocks, compared with the multiply of two matrices."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ SUMS = ("", "ms", "ratio", "multiplications", "workspace")
 
 
 def gram_json(plan: GramPlan) -> str:
-    """The plan as JSON text; ranges are from the first row to behind the last."""
+    """The plan as JSON text; ranges of rows are half-open."""
     return json.dumps({"format": FORMAT, **asdict(plan)}, indent=1) + "\n"
 
 
 def gram_table(plan: GramPlan) -> str:
-    """What the plan takes beside a multiply of two matrices; then its blocks, alike ones together."""
+    """The cost of the plan compared with a multiply of two matrices; then its blocks, equal ones together."""
     seconds, plain = plan.seconds or 0.0, plan.plain or 0.0
     rows = [
         ("blocks of a triangle", f"{seconds * 1e3:.4g}", "1.00x", str(plan.multiplications), bytes_text(plan.peak)),

@@ -15,18 +15,18 @@ from bilinear.visible import visible_lines
 
 FORMAT = "bilinear-gram-scheme/1"
 INNER = 4096
-"""Errors are reported for sums of so many terms."""
+"""Errors are reported for sums of this many terms."""
 
 
 @dataclass(frozen=True)
 class GramReport:
     """The facts about a proved scheme for A*A^T.
 
-    `general` products are of two matrices, `symmetric` ones of a sum of blocks by its own transpose. `additions` are those of a level as it
-    runs: of blocks of A for the factors, and of products; a sum on the diagonal of C counts whole. `work` is what one level above the
-    classical multiply takes of the multiplications of a classical triangle, `ratio` what many levels take of those of a product of two
-    matrices by Strassen's algorithm (None unless A is cut into 2^i x 2^i blocks). `growth` is the error's growth factor. `errors` bound,
-    for an element type, max|C - A*A^T| / max|A|^2 of one level for sums of `INNER` terms, for all data.
+    `general` products multiply two matrices, `symmetric` ones a sum of blocks by its own transpose. `additions` counts one level as it
+    runs: additions of blocks of A for the factors, and of products; a sum on the diagonal of C counts whole. `work` is the ratio of
+    multiplications of one level above the classical multiply to those of a classical triangle; `ratio` that of many levels to Strassen's
+    algorithm for two matrices (None unless A is cut into 2^i x 2^i blocks). `growth` is the error's growth factor. `errors` bound, for an
+    element type, max|C - A*A^T| / max|A|^2 of one level for sums of `INNER` terms, for all data.
     """
 
     algorithm: str

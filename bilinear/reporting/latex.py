@@ -14,7 +14,7 @@ from bilinear.reporting.stage_moves import stage_moves
 from bilinear.visible import visible
 
 WIDEST = 90
-"""A longer equation, in letters of the language, makes its column as wide as the text, where it is broken into lines."""
+"""The longest equation, in letters of the language, without a column as wide as the text, in which lines are broken."""
 TALLEST = 40
 """A table of more rows may go on on further pages (longtable)."""
 GROUPS = ("Changes of basis", "Sums of blocks of $A$", "Sums of blocks of $B$", "Products", "Sums of products", "Blocks of $C$")

@@ -48,9 +48,9 @@ def markdown(report: ReportFacts) -> str:
 
 
 def html(report: ReportFacts, date: str = "") -> str:
-    """The report as one self-contained HTML page: styles, drawings and what plays its schedules inside, no external files.
+    """The report as one self-contained HTML page with styles, drawings and the script that plays schedules, without external files.
 
-    The footer tells the `date` if one is given.
+    The footer contains the `date` if one is given.
     """
     from markupsafe import Markup
 
@@ -78,7 +78,7 @@ def html(report: ReportFacts, date: str = "") -> str:
 
 @cache
 def _script(name: str) -> str:
-    """What plays a schedule, or zooms into a picture."""
+    """The script that plays a schedule or zooms into a picture."""
     return (templates_folder() / name).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Names beside the dots of a plan's picture: none covers anything, and none stands nearer to another dot than to its own."""
+"""Names next to the dots of a plan's picture: none covers anything, and each is nearer to its own dot than to another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Label:
-    """A text beside its dot, anchored at its start, middle or end; a line connects them if the text stands away."""
+    """A text next to its dot, anchored at its start, middle or end; a line connects them if the text stands away."""
 
     x: float
     y: float

@@ -18,7 +18,7 @@ KINDS = (
 def plan_html(plan: Plan, date: str = "") -> str:
     """The plan as one self-contained HTML page: styles and drawing inside, no external files, no script.
 
-    The footer tells the `date` if one is given.
+    The footer contains the `date` if one is given.
     """
     p, chart = plan.problem, plan_chart(plan)
     shown = {dot.kind for dot in chart.dots}

@@ -36,13 +36,13 @@ def plan_table(plan: Plan, explain: bool = False) -> str:
 
 
 def pareto_table(plan: Plan) -> str:
-    """What more workspace buys: the candidates that no other beats in both time and workspace."""
+    """The gain of more workspace: the candidates that no other beats in both time and workspace."""
     header, *rows = pareto_rows(plan)
     return "\n".join(aligned(rows, header))
 
 
 def timed_table(plans: Sequence[Plan]) -> str:
-    """The fastest timed plan of each problem, beside the library's multiply."""
+    """The fastest timed plan of each problem, compared with the library's multiply."""
     return "\n".join(aligned([_timed_row(plan) for plan in plans], TIMED_HEADER))
 
 

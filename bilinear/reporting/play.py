@@ -1,4 +1,4 @@
-"""A schedule to be played: the blocks as boards, and for every stage its steps and what they leave; a page only shows and hides this."""
+"""A schedule to be played: the blocks as boards, and for every stage its steps and their results; a page shows and hides them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Change:
-    """What a stage leaves in a block: the block's number, the kind of its state, and its value as text."""
+    """The content of a block after a stage: the block's number, the kind of its state, and its value as text."""
 
     number: int
     block: str
@@ -49,9 +49,9 @@ class Change:
 
 @dataclass(frozen=True)
 class PlayStep:
-    """A step as the language writes it; `meaning` is a product in original blocks, `changes` what a sum leaves.
+    """A step as the language writes it; `meaning` is a product in original blocks, `changes` the results of a sum.
 
-    `reads` and `writes` are numbers of blocks, `product` the name of what is multiplied, empty for a sum.
+    `reads` and `writes` are numbers of blocks, `product` the name of the product, empty for a sum.
     """
 
     text: str
@@ -160,6 +160,6 @@ def _factor(value: str) -> str:
 
 
 def _change(number: int, state: BlockState, told: str) -> Change:
-    """Products are told by their names where these are known, and long sums in full."""
+    """Products appear by name if their names are known, and long sums in full."""
     value = told if state.kind in ("product", "sum") and told else state.value
     return Change(number, state.block, state.kind, readable(value))

@@ -13,13 +13,13 @@ Content = dict[str, Coefficient]
 MOST_PRODUCTS = 200
 """Schedules with more products have no texts."""
 MOST_TERMS = 12
-"""The proof writes out sums of so many original blocks; longer ones are written here."""
+"""The proof writes out sums of up to this many original blocks; this module writes longer ones."""
 
 
 def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]], implied: bool) -> list[dict[str, str]]:
     """After each stage, the text of every block that holds products, or a long sum; `names` are those of the products, stage by stage.
 
-    Where the scaling is `implied`, or written as it would be, alpha, beta and the old C are left out. Very large schedules give no texts.
+    If the scaling is `implied`, or equal to the implied one, alpha, beta and the old C are left out. Very large schedules give no texts.
     """
     if sum(map(len, names)) > MOST_PRODUCTS:
         return [{} for _ in schedule.stages]

@@ -45,7 +45,7 @@ class Report(ReportFacts):
         return markdown(self)
 
     def html(self, date: str = "") -> str:
-        """The report as one self-contained HTML page; its footer tells the `date` if one is given."""
+        """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
         from bilinear.reporting.pages import html
 
         return html(self, date)
@@ -66,7 +66,7 @@ def make_report(
     accuracy: Iterable[LevelAccuracy] = (),
     levels_for: Iterable[LevelsKept] = (),
 ) -> Report:
-    """The report of an algorithm whose proofs hold (`prepare` raises where one does not)."""
+    """The report of an algorithm whose proofs hold (`prepare` raises if one does not)."""
     return Report(
         name_of(loaded, inputs),
         PROVED,

@@ -16,15 +16,15 @@ from bilinear.visible import visible
 Entry = tuple[str, str]
 """A coefficient and a block, as Rocq reads them."""
 Step = tuple[str, str, dict[str, object]]
-"""The target of a step, what is kept of it, and its source: a `form`, or a `coefficient` and the operands `left` and `right`."""
+"""The target of a step, the factor of its old value, and its source: a `form`, or a `coefficient` and the operands `left` and `right`."""
 OTHERWISE = "`--certificate FILE` writes what examples/check_certificate.py checks"
 
 
 def rocq_text(scheme: Scheme, schedules: Iterable[AnySchedule] = ()) -> str:
     """The text of the file: definitions, a checker with the proof that it is right, the tables, and a theorem for each.
 
-    Schedules have marked first writes; those that compute the same in the same stages appear once. Raises `BilinearError` (E595) for what
-    the theorems do not speak of: approximate schemes, and schedules that scale for themselves.
+    Schedules have marked first writes; schedules with the same stages appear once. Raises `BilinearError` (E595) if there is no theorem:
+    for approximate schemes, and for schedules with explicit scaling.
     """
     if scheme.ring.is_approximate:
         raise fail("E595", f"{scheme.name} is approximate, and the theorem for Rocq says that C is exactly A*B", OTHERWISE)
@@ -93,9 +93,9 @@ class _Writer:
         return {"title": _comment(title).strip(), "grid": f"{scheme.m} {scheme.k} {scheme.n}", "products": rows}
 
     def schedule(self, schedule: AnySchedule) -> dict[str, object]:
-        """The stages, step by step, and what is claimed of them."""
+        """The stages, step by step, and the claims about them."""
         if isinstance(schedule, ScaledSchedule):
-            message = f"{schedule.name} scales for itself, and the theorem for Rocq implies alpha and beta"
+            message = f"{schedule.name} has explicit scaling, and the theorem for Rocq implies alpha and beta"
             raise fail("E595", message, OTHERWISE, span=schedule.span)
         spaces = {space.name: number for number, space in enumerate(schedule.workspaces)}
         restored = [f"grid {x} {rows} {columns}" for x, rows, columns in _operands(schedule) if x in schedule.keeps]

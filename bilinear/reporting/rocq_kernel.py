@@ -11,11 +11,11 @@ from pathlib import Path
 from bilinear.errors import BilinearError, fail
 
 CLOSED = "Closed under the global context"
-"""What `Print Assumptions` says of a theorem that rests on no axiom."""
+"""The output of `Print Assumptions` for a theorem without axioms."""
 PATIENCE = 600
 """The most seconds that a check takes."""
 TOLD = 400
-"""The most characters that are repeated of what the proof assistant says."""
+"""The most characters of the proof assistant's output that an error repeats."""
 
 
 def require_file_name(place: Path) -> None:
@@ -31,7 +31,7 @@ def require_file_name(place: Path) -> None:
 def accepted_by(text: str) -> str:
     """Which proof assistant accepted every theorem of a file without axioms, in words.
 
-    Raises `BilinearError` where there is none (E596), and where it does not accept the file, or finds axioms (E597).
+    Raises `BilinearError` if there is none (E596), and if it does not accept the file, or finds axioms (E597).
     """
     compiler, version = _compiler()
     theorems = text.count("\nPrint Assumptions ")
@@ -56,7 +56,7 @@ def _compiler() -> tuple[str, str]:
     said = _run([path, "--version"], None)
     match = re.search(r"The (Coq|Rocq) .*version (\S+)", said.stdout)
     if said.returncode or match is None:
-        raise fail("E596", f"{path} does not say which version of Coq or Rocq it is", "repair the installation", notes=_notes(said.stderr))
+        raise fail("E596", f"{path} does not report its version of Coq or Rocq", "repair the installation", notes=_notes(said.stderr))
     return path, f"{match[1]} {match[2]}"
 
 
@@ -71,7 +71,7 @@ def _run(command: list[str], folder: str | None) -> subprocess.CompletedProcess[
 
 
 def _refused(version: str, said: str) -> BilinearError:
-    hint = "report it with the .bl file: what the package proves, the proof assistant should accept"
+    hint = "report it with the .bl file: the proof assistant should accept what the package proves"
     return fail("E597", f"{version} does not accept the theorems", hint, notes=_notes(said))
 
 

@@ -50,7 +50,7 @@ def on_record(text: str) -> str:
 
 
 def accepted_on_record(loaded: Loaded, inputs: str) -> str:
-    """The same for the theorems about a proved algorithm at one level. The text is written anew, so that any change is noticed."""
+    """The same for the theorems about a proved algorithm at one level. The text is generated again, so that any change is noticed."""
     if scheme_hash(loaded.scheme) not in {each.scheme for each in record()}:
         return ""
     try:

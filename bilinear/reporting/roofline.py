@@ -1,4 +1,4 @@
-"""A plan beside the bounds of its device, as aligned lines and as JSON."""
+"""A plan and the bounds of its device, as aligned lines and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bilinear.reporting.table import aligned
 
 
 def roofline_table(r: Roofline) -> str:
-    """Intensity, balance and what they say, traffic beside the least there is, and the tiles that follow."""
+    """Intensity and balance with their meaning, traffic compared with the least possible, and the resulting tiles."""
     times = max(r.intensity / r.balance, r.balance / r.intensity)
     order = "" if r.is_proved else f" in its order (omega {r.omega:.3f})"
     rows = [
@@ -28,7 +28,7 @@ def roofline_table(r: Roofline) -> str:
 
 
 def streaming_table(s: Streaming) -> str:
-    """What the kernel for a thin product has under way, and what bounds it."""
+    """The bytes in flight of the kernel for a thin product, and its bound."""
     rows = [
         ("threshold", f"{s.threshold:.0f} columns", "above it arithmetic takes longer than reading A"),
         ("under way", bytes_text(s.under_way), f"on a multiprocessor ({s.blocks} blocks); full bandwidth needs {bytes_text(s.needed)}"),
@@ -38,7 +38,7 @@ def streaming_table(s: Streaming) -> str:
 
 
 def explained_json(plan: Plan, r: Roofline, s: Streaming | None = None) -> str:
-    """A plan as JSON that can be loaded as one, with these figures beside it."""
+    """A plan as JSON that can be loaded again, together with these figures."""
     figures = {**asdict(r), "is_proved": r.is_proved, "factor": r.factor}
     figures |= {} if s is None else {"streaming": asdict(s)}
     return json.dumps({**json.loads(plan_json(plan)), "roofline": figures}, indent=1) + "\n"

@@ -58,13 +58,13 @@ class StageLine:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """The steps for readers: with original blocks, but of a restoring stage what it undoes."""
+        """The steps for readers: with original blocks, or for a restoring stage the steps that it undoes."""
         return tuple(move.text for move in self.moves) if self.kind == "restore" else self.steps
 
 
 @dataclass(frozen=True)
 class ScheduleFacts:
-    """What is proved of the schedule as written, starting with the `result` in C.
+    """The proved facts about the schedule as written, starting with the `result` in C.
 
     `written` is the result in the author's words if the proved form is more general, else empty: `C = A*B` for any alpha.
     `why_not_recursive` is empty if recursion in place is safe. `direct`: C is right, but by other products than the scheme's.
@@ -110,7 +110,7 @@ def schedule_facts(
 ) -> ScheduleFacts:
     """The facts of a schedule and its proof, which may have failed.
 
-    `written` is the author's schedule, with its proof, if `schedule` was derived from it: its steps and temporaries are told.
+    `written` is the author's schedule, with its proof, if `schedule` was derived from it; its steps and temporaries are reported.
     """
     result = str(schedule.result)
     scaled = isinstance(written, ScaledSchedule) and written.name == schedule.name
@@ -139,7 +139,7 @@ def schedule_facts(
 
 
 def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts:
-    """The costs of a lowered schedule, which runs in so many launches."""
+    """The costs of a lowered schedule with its number of launches."""
     products = [stage for stage in lowered.stages if isinstance(stage, ProductStage)]
     return LoweredFacts(
         inputs=inputs,

@@ -57,9 +57,9 @@ class FailingEquation:
 
 @dataclass(frozen=True)
 class SchemeFacts:
-    """What is proved and known about the scheme.
+    """The proved and known facts about the scheme.
 
-    `ring` is the ring over which it was decided, `valid_over` those over which it holds as written. `order` is that of the error in lambda
+    `ring` is the ring of the decision, `valid_over` the rings over which it holds as written. `order` is the order of the error in lambda
     and `degree` the largest power of 1/lambda (None for exact schemes). `additions` are block additions on A, B and C as written; `growth`
     is the norm-wise growth factor of one level, empty if a coefficient is not real. `bases` and `subexpressions` are equations as written.
     `failing` is empty if the scheme is proved; `complete` is false if the search for more ended early.

@@ -40,10 +40,10 @@ class ShippedSchedule:
 class LibraryRow:
     """One shipped scheme <m,k,n;rank>.
 
-    `shared` counts block additions as the file writes them, without changes of basis; `naive` those of its tables without shared sums;
-    `scalings` are multiplications by numbers other than 1 and -1, as written. `denominator` is the common one of all coefficients, and
-    `growth` the growth factor of one level (None if a coefficient is not real). A scheme that can only be proved does not `expand`. `why`
-    is the first comment of its file.
+    `shared` counts block additions as the file writes them, without changes of basis; `naive` counts them for its tables without shared
+    sums; `scalings` are multiplications by numbers other than 1 and -1, as written. `denominator` is the common one of all coefficients,
+    and `growth` the growth factor of one level (None if a coefficient is not real). A scheme that can only be proved does not `expand`.
+    `why` is the first comment of its file.
     """
 
     name: str
@@ -71,7 +71,7 @@ class LibraryRow:
 
     @property
     def least_ring(self) -> str:
-        """The smallest ring with all its coefficients: `Z`, `Z[1/6]`, `Q[sqrt(3)]`; that of a scheme over Z/p is its own."""
+        """The smallest ring with all its coefficients: `Z`, `Z[1/6]`, `Q[sqrt(3)]`; for a scheme over Z/p its own ring."""
         ring = Ring(self.ring)
         if ring.generator or ring.modulus:
             return self.ring

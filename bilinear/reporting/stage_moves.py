@@ -45,7 +45,7 @@ def _product(product: Product) -> Move:
 
 
 def _product_text(product: Product) -> str:
-    """The step; a factor that all targets share stands before the product, where it scales nothing else."""
+    """The step; a factor that all targets share stands before the product, if it scales nothing else."""
     name, targets = f"{product.left} * {product.right}", product.targets
     if len(targets) == 1 and isinstance(targets[0], ScaledTarget):
         return "".join(scaled_product(product))

@@ -106,7 +106,7 @@ def _alone(drawing: ET.Element, figure: ET.Element, key: ET.Element | None, styl
 
 
 def _still(drawing: ET.Element) -> ET.Element:
-    """The drawing without what a page shows only where one points."""
+    """The drawing without the parts that a page shows only under the pointer."""
     for group in drawing.iter("g"):
         for child in [child for child in group if "tip" in _classes(child)]:
             group.remove(child)

@@ -32,9 +32,9 @@ def fitted(columns: int | None) -> Iterator[None]:
 def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None, indent: int = 0) -> list[str]:
     """Rows as lines with columns two spaces apart: numbers right-aligned, text left, the header underlined.
 
-    In a table that has to fit (`fitted`), long texts go on in further lines, and columns that find no room stand below the others, each
-    time beside the columns that name the row: the first, and more where it is the same in several rows. `indent` is how far the caller
-    moves the lines to the right.
+    In a table that has to fit (`fitted`), long texts continue on further lines. Columns without room stand below the others, again next to
+    the columns that name the row: the first one, and more if several rows share it. `indent` is how far the caller moves the lines to the
+    right.
     """
     texts = [[visible(str(cell), MOST) for cell in row] for row in rows]
     titles = [list(header)] if header is not None else []

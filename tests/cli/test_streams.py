@@ -53,7 +53,7 @@ def test_a_locale_without_letters(folder: Path) -> None:
     ("after", "status", "said"),
     [
         (">/dev/full", 1, "No space left on device"),
-        (">&-", 1, "error: standard output is closed: send it to /dev/null where nobody is to read it"),
+        (">&-", 1, "error: standard output is closed: redirect it to /dev/null if nobody reads it"),
         ("2>&-", 0, ""),
         ("2>/dev/full", 0, ""),
     ],

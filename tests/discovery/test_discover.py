@@ -65,7 +65,7 @@ def test_a_rank_that_is_not_reached_writes_nothing(shell: Shell, tmp_path: Path)
     status, out, err = shell("3,3,3", "--rank", 19, "--time", "0.8", "-o", "x.bl")
     assert status == 1 and not list(tmp_path.iterdir())
     assert "error[E663]: <3,3,3;19> was not found in --time 0.8: the best rank is 2" in err
-    assert "hint: give more --time, or another --seed\n" in err and "hint: give --best to write what was reached" in err
+    assert "hint: give more --time, or another --seed\n" in err and "hint: give --best to write the scheme that was reached" in err
     assert re.match("<3,3,3;2[0-6]>: proved", out)
 
 

@@ -1,4 +1,4 @@
-"""Schedules that scale for themselves: what is read, and that what is printed parses to what was printed."""
+"""Schedules with explicit scaling: they are read, and printing and parsing gives them again."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_they_are_not_compiled() -> None:
         "  1 | schedule s of strassen: C = A*B\n"
         "    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "  note: C11 takes up blocks of another size\n"
-        "  hint: bilinear verify tells what it does\n"
+        "  hint: bilinear verify shows what it does\n"
         "  hint: run the scheme instead, or a schedule without such steps"
     )
     check_compilable(read("schedule s of strassen: C = A*B\n  stage { C11 = A11*B11 }\n"))

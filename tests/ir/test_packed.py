@@ -88,3 +88,24 @@ def test_places_that_have_coefficients() -> None:
     assert packing.lies_in(value, 3, 6) and packing.lies_in(value, 0, None)
     assert not packing.lies_in(value, 4, 6) and not packing.lies_in(value, 3, 5)
     assert packing.form(packing.moved(value, -3)) == ((0, -1), (2, Fraction(1, 2)))
+
+
+@given(st.lists(WITH_ROOT, min_size=1, max_size=4), st.lists(WITH_ROOT, min_size=1, max_size=4))
+def test_products_have_digits_within_their_bound(first: list[Coefficient], second: list[Coefficient]) -> None:
+    def attempt(packing: Packing) -> tuple[Form, int, int]:
+        left, right = (packing.sum([(packing.unit(i * step), c) for i, c in enumerate(x)]) for x, step in ((first, 4), (second, 1)))
+        found = packing.product(left, right)
+        return packing.form(found), found.most, max(map(abs, [*packing.digits(found.whole), *packing.digits(found.root)]))
+
+    found, bound, most = widened(attempt, "sqrt(3)")
+    assert found == form((4 * i + j, c * d) for i, c in enumerate(first) for j, d in enumerate(second)) and most <= bound
+
+
+@given(st.lists(WITH_ROOT, min_size=1, max_size=4), st.integers(1, 2**12), st.integers(1, 2**12))
+def test_forms_are_equal_whatever_their_denominators(numbers: list[Coefficient], a: int, b: int) -> None:
+    def attempt(packing: Packing) -> tuple[bool, bool]:
+        value = packing.sum([(packing.unit(i), c) for i, c in enumerate(numbers)])
+        first, second = (packing.sum([(packing.sum([(value, Fraction(1, x))]), x)]) for x in (a, b))
+        return packing.equal(first, second), packing.equal(first, packing.sum([(second, 1), (packing.unit(0), Fraction(1, a))]))
+
+    assert widened(attempt, "sqrt(3)") == (True, False)

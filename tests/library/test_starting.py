@@ -37,7 +37,7 @@ def test_the_classical_product_to_begin_with(shell: Shell, format: str, sizes: t
 def test_empty_rows_that_are_filled_in(shell: Shell) -> None:
     status, said, _ = shell("new", "mine", "2,2,2", "--rank", "7", "-o", "here.bl")
     assert status == 0
-    assert said == "written to here.bl: 7 empty rows; fill them in, and `bilinear verify here.bl` tells what is wrong yet\n"
+    assert said == "written to here.bl: 7 empty rows; fill them in; `bilinear verify here.bl` shows what is still wrong\n"
     text = Path("here.bl").read_text(encoding="utf-8")
     assert "#     A11 A12 A21 A22 | B11 B12 B21 B22 | C11 C12 C21 C22\n  M1:   0   0   0   0 |   0   0   0   0 |" in text
     _, _, err = shell("verify", "here.bl")

@@ -64,12 +64,12 @@ def test_the_benchmark_runs_as_the_page_says(ranks: int) -> None:
     done = mpirun(ranks, "-m", "bilinear.distributed.bench", "--shape", "96x80x112", "--repeat", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = told_by(0, done.stdout).splitlines()
-    assert lines[0].endswith(f"96 x 80 by 80 x 112, float64, {ranks} rank{'s' if ranks > 1 else ''}")
+    assert lines[0].endswith(f"96 x 80 by 80 x 112, float64, {ranks} rank{'s' if ranks > 1 else ''}, by MPI")
     assert [line.split()[-1] for line in lines[4:10]] == ["yes"] * 6
     assert "one rank, the library's multiply" in lines[-1]
 
 
-@pytest.mark.parametrize("words", [("--shape", "3x"), ("--repeat", "0"), ("--levels", "0"), ("--shape", "8x8")])
+@pytest.mark.parametrize("words", [("--shape", "3x"), ("--repeat", "0"), ("--levels", "0"), ("--shape", "8x8"), ("--accuracy", "good")])
 def test_wrong_options_of_the_benchmark_are_refused(words: tuple[str, ...]) -> None:
     done = mpirun(1, "-m", "bilinear.distributed.bench", *words)
     assert done.returncode == 1 and "E769" in done.stderr

@@ -469,7 +469,7 @@ def test_first_writes_that_carry_beta_are_no_part_of_the_hash() -> None:
     assert schedule_hash(mark_first_writes(schedule)) == schedule_hash(schedule)
 
 
-# Schedules that scale for themselves
+# Schedules with explicit scaling
 
 
 def test_written_scaling_is_run_as_it_is_written(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_without_a_proof_assistant_nothing_is_claimed_or_written(shell: Shell, t
 @pytest.mark.parametrize(
     ("script", "told"),
     [
-        ("exit 3", "error[E596]: {0} does not say which version of Coq or Rocq it is"),
+        ("exit 3", "error[E596]: {0} does not report its version of Coq or Rocq"),
         ('echo "The Coq Proof Assistant, version 8.16.1"', "error[E597]: Coq 8.16.1 does not accept the theorems"),
         ('echo "The Rocq Prover, version 9.0"; echo no >&2; test "$1" = --version', "error[E597]: Rocq 9.0 does not accept the theorems"),
     ],
@@ -270,7 +270,7 @@ schedule plain of one: C = A*B + C
     loaded = load(str(place))
     with pytest.raises(BilinearError) as raised:
         rocq_of(loaded, 1, natural_inputs(loaded.schedule))
-    assert codes(raised) == ["E595"] and "plain scales for itself" in str(raised.value)
+    assert codes(raised) == ["E595"] and "plain has explicit scaling" in str(raised.value)
 
 
 FILE_NAMES = {

@@ -1,4 +1,4 @@
-"""The factors of a depth-first schedule: sums of blocks, each formed before a product, mostly from one that is held. They are exact."""
+"""The factors of a depth-first schedule: exact sums of blocks, each formed before a product, usually from a sum that is still held."""
 
 from __future__ import annotations
 

@@ -37,9 +37,9 @@ MOST_SHARED = 100
 class DepthFirst:
     """A schedule of one level and its costs.
 
-    `temporaries` counts the blocks alive at once beside A, B and C; `fewest` is a lower bound for schedules of this kind. `additions` are
-    those of linear stages; adding a product to a block as it is computed costs none. `traffic` counts the blocks that linear stages read
-    and write.
+    `temporaries` counts the blocks alive at once in addition to A, B and C; `fewest` is a lower bound for schedules of this kind.
+    `additions` are those of linear stages; adding a product to a block as it is computed costs none. `traffic` counts the blocks that
+    linear stages read and write.
     """
 
     schedule: Schedule

@@ -57,7 +57,7 @@ class State:
 
 @dataclass(frozen=True)
 class Move:
-    """One product: added directly to a sum that has begun, or written to a temporary (`beside`) or to C; and the lines held during it.
+    """One product, added directly to a sum that has begun, or written to a temporary (`beside`) or to C; and the lines held meanwhile.
 
     `places` are the values in temporaries after sums have been added up.
     """
@@ -119,7 +119,7 @@ class OrderSearch:
 
     @property
     def fewest(self) -> int:
-        """A lower bound on the temporaries: those of one product's factors, and one for the product itself if C is full from the start."""
+        """A lower bound on the temporaries: for the factors of one product, plus one for the product if C is full from the start."""
         full = self.results.at_start and not self.directly
         return max((sum(side.line[p] >= 0 for side in self.factors) + bool(full) for p in self.results.useful), default=0)
 

@@ -119,7 +119,7 @@ class _Writer:
                 self._linear((sums.block_map([rows[t] for t in group], [targets[t] for t in group], kept),))
 
     def _target(self, total: int, values: Mapping[int, tuple[Block, Fraction]], beside: bool, dying: set[Block]) -> Block:
-        """Where to write a sum: where it stood if it may stay, else over a term that dies, else over any dying value outside C."""
+        """The place for a sum: its old place if it may stay, else that of a term that dies, else that of any dying value outside C."""
         if total in values and self.places.is_beside(values[total][0]) == beside:
             return values[total][0]
         free = {place for place in dying if self.places.is_beside(place) == beside}

@@ -39,7 +39,7 @@ class Places:
 
 
 def merged(stages: Sequence[Stage], places: Places) -> tuple[Stage, ...]:
-    """Merge the stage that sums factors into the preceding stage that sums products, where that costs no memory."""
+    """Merge the stage that sums factors into the preceding stage that sums products, if that costs no memory."""
 
     def shapes(stage: LinearStage) -> set[str]:
         return {places.shapes[m.targets[0].row] for m in stage.maps}

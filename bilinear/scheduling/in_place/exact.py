@@ -101,7 +101,7 @@ class _Replay:
         return Step(move.block, move.source, factor)
 
     def _filling(self, residues: Sequence[int], wanted: Terms) -> Terms:
-        """The form that a temporary is filled with, as a whole or as the remainder beside its old value."""
+        """The form with which a temporary is filled: the whole form, or its difference from the old value."""
         for block in range(self.own, len(residues)):
             if residues[block]:
                 old = self.contents[block]

@@ -143,7 +143,7 @@ def scaling_itself(schedule: Schedule) -> ScaledSchedule:
 
 
 def side_by_side(stage: LinearStage) -> LinearStage:
-    """The stage as one map over all its blocks, as the language reads stages of a schedule that scales for itself."""
+    """The stage as one map over all its blocks, as the language reads stages of a schedule with explicit scaling."""
     sources = tuple(sorted({block for m in stage.maps for block in m.sources}))
     place = {block: i for i, block in enumerate(sources)}
     outputs = tuple(form((place[m.sources[i]], c) for i, c in row) for m in stage.maps for row in m.map.outputs)

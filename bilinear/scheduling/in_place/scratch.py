@@ -33,7 +33,7 @@ class ScratchSearch(StageSearch):
         self.fewest = max(side.fewest_with(most * fit) for side, fit in zip(sides, fits, strict=True))
 
     def _first_partitions(self, number: int, effort: Effort) -> list[Partition]:
-        """Orders filled at random, and those that need no scratch if there are any; of these, the ones with the fewest stages.
+        """Orders filled at random, of these the ones without scratch if there are any, and of these the ones with the fewest stages.
 
         If an operand is kept there may be none (E559).
         """

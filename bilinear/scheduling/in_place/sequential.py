@@ -1,8 +1,8 @@
 """The sequential model: one product at a time, added to one block of C; sums are formed in A, B and C, and all are restored.
 
 In-place algorithms are counted by hand in this model: every block addition on A, B and C except those of the products. C mirrors the
-operands: later additions carry a block's content to several blocks of the result, so the columns of W are the forms of a walk that runs
-backwards in time, and `Ci += c Cj` there is `form of Cj += c * form of Ci`.
+operands: later additions carry a block's content to several blocks of the result. So the columns of W are the forms of a walk that runs
+backwards in time, in which `Ci += c Cj` is `form of Cj += c * form of Ci`.
 """
 
 from __future__ import annotations
