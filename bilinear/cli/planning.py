@@ -21,6 +21,7 @@ from bilinear.cli.common import (
     read_shape,
     read_workspace,
     say,
+    waiting,
 )
 from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.pages import Svg, require_pages, write_pages
@@ -205,17 +206,18 @@ def plan(
     whole, pinned = bool(explain or html or svg), None if levels is None else [name.strip() for name in levels.split(",")]
     most = read_workspace(workspace)
     require_pages(html, svg, file_of(json_file), unread=device_files(device))
-    plan = choose(
-        *(m, k, n, dtype),
-        device=device or None,
-        inputs=inputs,
-        workspace=most,
-        accuracy=read_accuracy(accuracy),
-        accumulate=accumulate,
-        explain=whole,
-        levels=pinned,
-        products=products,
-    )
+    with waiting("weighing plans"):
+        plan = choose(
+            *(m, k, n, dtype),
+            device=device or None,
+            inputs=inputs,
+            workspace=most,
+            accuracy=read_accuracy(accuracy),
+            accumulate=accumulate,
+            explain=whole,
+            levels=pinned,
+            products=products,
+        )
     write_pages(lambda date: plan_html(plan, date), html, svg)
     _answer_plan(plan, device, explain, json_file)
 

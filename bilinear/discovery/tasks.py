@@ -101,7 +101,7 @@ class Task:
             hint = f"give {least.rank}"
         elif least.rank >= self.begin:
             hint = f"give a larger format: nothing has fewer products than {whose}"
-        raise fail("E660", f"rank {self.rank} is nothing to look for in <{m},{k},{n}>: {reason}", hint)
+        raise fail("E660", f"there is no point in searching for rank {self.rank} in <{m},{k},{n}>: {reason}", hint)
 
     def _require_start(self, start: Scheme) -> None:
         if (start.m, start.k, start.n) != self.format:

@@ -44,7 +44,7 @@ def make_plan(problem: Problem, device: Device, explain: bool = False, kernels: 
 
     With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
     an accuracy is asked for. `kernels` are those that the current GPU's library proposes for a thin product. Raises `BilinearError` (E519)
-    if nothing is as accurate, not even the library's multiply.
+    if no plan is accurate enough, not even the library's multiply.
     """
     weighed = Weighing(problem, device, explain, kernels=kernels)
     library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
@@ -70,8 +70,8 @@ def make_plan(problem: Problem, device: Device, explain: bool = False, kernels: 
 
 
 def too_inaccurate(why: str) -> BilinearError:
-    """The refusal (E519) of an accuracy that not even the library's multiply has."""
-    return fail("E519", f"nothing is as accurate as is asked for; of the library's multiply {why}", "allow more, or use a wider type")
+    """The refusal (E519) of an accuracy that not even the library's multiply reaches."""
+    return fail("E519", f"no plan is accurate enough, not even the library's multiply: {why}", "allow more, or use a wider type")
 
 
 def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:

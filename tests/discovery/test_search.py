@@ -176,23 +176,23 @@ def test_a_lower_rank_is_written_before_the_next_round(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("task", "code", "message"),
     [
-        (Task((2, 2, 2), 8), "E660", "rank 8 is nothing to look for in <2,2,2>: the classical scheme has rank 8"),
+        (Task((2, 2, 2), 8), "E660", "there is no point in searching for rank 8 in <2,2,2>: the classical scheme has rank 8"),
         (
             Task((2, 2, 2), 6),
             "E660",
-            "rank 6 is nothing to look for in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
+            "there is no point in searching for rank 6 in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
         ),
         (
             Task((2, 2, 2), 0),
             "E660",
-            "rank 0 is nothing to look for in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
+            "there is no point in searching for rank 0 in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
         ),
         (
             Task((1, 2, 3), 5),
             "E660",
-            "rank 5 is nothing to look for in <1,2,3>: no scheme has fewer than 6 products (a matrix has as many blocks)",
+            "there is no point in searching for rank 5 in <1,2,3>: no scheme has fewer than 6 products (a matrix has as many blocks)",
         ),
-        (Task((1, 1, 1), 1), "E660", "rank 1 is nothing to look for in <1,1,1>: the classical scheme has rank 1"),
+        (Task((1, 1, 1), 1), "E660", "there is no point in searching for rank 1 in <1,1,1>: the classical scheme has rank 1"),
         (Task((9, 2, 9), 100), "E661", "<9,2,9> has 81 blocks in a matrix, and the walk has masks of 64 bits"),
     ],
 )
