@@ -344,7 +344,7 @@ def test_the_blocks_of_a_cluster_run_together_and_have_memory_of_their_own(order
     module.launch("k", (6, 2), 32, [s], order=order, shared_bytes=128)
     blocks = np.arange(6)
     assert (s[:6, :, 0] == 1).all() and (s[:6, :, 1] == 2 * blocks[:, None]).all()
-    with pytest.raises(ValueError, match="clusters of 2 blocks, and 5 blocks in x are no multiple"):
+    with pytest.raises(ValueError, match="clusters of 2 blocks, and 5 blocks in x are not a multiple"):
         module.launch("k", 5, 32, [s])
 
 

@@ -82,7 +82,7 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
     try:
         found.accuracy = found.accuracy if found.accuracy in (None, *CLASSES) else float(found.accuracy)
     except ValueError:
-        raise fail("E769", f"--accuracy {found.accuracy} is no accuracy", f"give {', '.join(CLASSES)}, or a number") from None
+        raise fail("E769", f"--accuracy {found.accuracy} is not an accuracy", f"give {', '.join(CLASSES)}, or a number") from None
     return found
 
 

@@ -803,6 +803,7 @@ CUDA_ON_CPU_MATH(fmax, TWO, x, y)
 CUDA_ON_CPU_MATH(copysign, TWO, x, y)
 CUDA_ON_CPU_MATH(fma, THREE, x, y, z)
 inline float fmaf(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+inline float sqrtf(float x) { return __builtin_sqrtf(x); }
 inline double nan(const char*) { return __builtin_nan(""); }
 template <class T> constexpr bool isnan(T x) { return __builtin_isnan(x); }
 template <class T> constexpr bool isinf(T x) { return __builtin_isinf(x); }

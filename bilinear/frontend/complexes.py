@@ -74,7 +74,7 @@ def _renamed(equation: Update, reporter: Reporter) -> Update:
             return replace(one, name=Word(_BLOCKS[word.text], word.span))
         if "." in word.text or is_block(word.text) or word.text in "ABC":
             hint = did_you_mean(word.text, _BLOCKS) or f"the parts are {listed(_BLOCKS)}"
-            reporter.report("E235", f"{shown(word.text)} is no part of a complex number", word.span, "not a part", hint=hint)
+            reporter.report("E235", f"{shown(word.text)} is not part of a complex number", word.span, "not a part", hint=hint)
         return one
 
     def term(one: Term) -> Term:

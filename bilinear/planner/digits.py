@@ -104,10 +104,12 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
         return whole
     m, n = _rows_and_columns(problem)
     least = device.policy.least_digit_block
-    cuts = ((i, j) for i in CUTS for j in CUTS if m >= i * least and n >= j * least)
-    found = (candidate_in_blocks(problem, device, levels, products, cut) for cut in cuts)
-    fits = [candidate for candidate in found if (candidate.workspace or 0) <= budget]
-    return min(fits, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)
+    cuts = [(i, j) for i in CUTS for j in CUTS if m >= i * least and n >= j * least]
+    if not cuts or geometry_for(problem, levels, products, cuts[-1]).places[-1] > budget:  # the smallest blocks need least
+        return whole
+    fits = (cut for cut in cuts if geometry_for(problem, levels, products, cut).places[-1] <= budget)
+    found = (candidate_in_blocks(problem, device, levels, products, cut) for cut in fits)
+    return min(found, key=lambda c: (c.ms or 0.0, prod(c.cut)), default=whole)
 
 
 def candidate_in_blocks(

@@ -6,9 +6,10 @@ fits the workspace computes them, or one that needs none.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, pairwise
 
 from bilinear.ir.residue_tile import PANEL
@@ -25,13 +26,15 @@ from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
 
-STEPS, MOST_STEPS = 32, 25
-"""A part may compute up to so many 32nds of the rows that are left, in whole panels."""
+STEPS, MOST_STEPS = 16, 13
+"""A part may compute up to so many 16ths of the rows that are left, in whole panels."""
 COLUMNS = (*CUTS, 20, 24, 32)
 """Numbers of blocks of columns in which a part may be computed."""
 MOST_PARTS = 12
 AREAS = "ABP"
 """The names of the digits of A, those of B, and the products, in their order in a workspace."""
+SUBSETS = tuple("".join(chosen) for count in range(len(AREAS), -1, -1) for chosen in combinations(AREAS, count))
+"""All choices among these, the largest first."""
 PLAIN = ("classical",)
 """The levels of the last rows, unless a product of digits computes them."""
 
@@ -79,8 +82,12 @@ class Lending:
     def _part(self, left: int) -> Part | None:
         """The next part if so many rows are left; None if those that are computed later never hold its digits."""
         step = max(left // STEPS // PANEL, 1) * PANEL
-        found = [(rows, self._fitted(rows, left - rows)) for rows in range(step, min(MOST_STEPS * step, left - 1), step)]
-        fits = [(rows, candidate) for rows, candidate in found if candidate is not None]
+        fits: list[Part] = []
+        for rows in range(step, min(MOST_STEPS * step, left - 1), step):
+            candidate = self._fitted(rows, left - rows)
+            if candidate is None:  # more rows have more digits, and leave less memory for them
+                break
+            fits.append((rows, candidate))
         return min(fits, key=lambda one: (one[1].ms or 0.0) / one[0], default=None)
 
     def _fitted(self, rows: int, later: int) -> Candidate | None:
@@ -89,18 +96,21 @@ class Lending:
         room = later * across * problem.itemsize - 2 * CELL  # C, and a row of it, may begin anywhere
         found: list[Candidate] = []
         for levels in self.levels:
-            for count in COLUMNS:
-                if count > 1 and across < count * self.device.policy.least_digit_block:
-                    break
-                ends = geometry_for(problem, levels, self.products, (1, count)).places
-                words, *sizes = (end - begin for begin, end in pairwise(ends))
-                lent = lent_areas(sizes, room - words, self.budget)
-                if lent is not None:
-                    held = sum(size for name, size in zip(AREAS, sizes, strict=True) if name not in lent)
-                    one = candidate_in_blocks(problem, self.device, levels, self.products, (1, count), self.problem)
-                    found.append(replace(one, workspace=held, lent=lent))
-                    break
+            counts = [count for count in COLUMNS if count == 1 or across >= count * self.device.policy.least_digit_block]
+            lies = partial(self._lies, problem, levels, room)
+            first = bisect_left(counts, True, key=lambda count: lies(count) is not None)  # more blocks need less memory
+            if first < len(counts) and (areas := lies(counts[first])) is not None:
+                lent, held = areas
+                one = candidate_in_blocks(problem, self.device, levels, self.products, (1, counts[first]), self.problem)
+                found.append(replace(one, workspace=held, lent=lent))
         return min(found, key=lambda candidate: candidate.ms or 0.0, default=None)
+
+    def _lies(self, problem: Problem, levels: Levels, room: int, count: int) -> tuple[str, int] | None:
+        """Which digits lie in C if a part has so many blocks of columns, and the bytes of the others; None if there is no place."""
+        ends = geometry_for(problem, levels, self.products, (1, count)).places
+        words, *sizes = (end - begin for begin, end in pairwise(ends))
+        lent = lent_areas(sizes, room - words, self.budget)
+        return None if lent is None else (lent, sum(size for name, size in zip(AREAS, sizes, strict=True) if name not in lent))
 
     def _last(self, rows: int) -> Candidate:
         """What computes the last rows, within the budget or without workspace."""
@@ -137,11 +147,11 @@ class Lending:
 
 def lent_areas(sizes: Sequence[int], room: int, budget: int) -> str | None:
     """Which of the digits of A, those of B, and the products lie in C: all if they fit. None if the others exceed the budget."""
-    subsets = (set(chosen) for count in range(len(AREAS), -1, -1) for chosen in combinations(AREAS, count))
-    for lent in subsets:
+    whole = sum(sizes)
+    for lent in SUBSETS:
         inside = sum(size for name, size in zip(AREAS, sizes, strict=True) if name in lent)
-        if inside <= room and sum(sizes) - inside <= budget:
-            return "".join(name for name in AREAS if name in lent)
+        if inside <= room and whole - inside <= budget:
+            return lent
     return None
 
 

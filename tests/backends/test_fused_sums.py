@@ -18,7 +18,7 @@ from bilinear.frontend import load
 
 
 class OnGpu:
-    """An array that is no NumPy's."""
+    """An array of another library."""
 
     def __init__(self, content: Any) -> None:
         self.content, self.dtype, self.shape = content, content.dtype, content.shape

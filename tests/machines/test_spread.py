@@ -71,7 +71,7 @@ def test_block_cyclic_is_scalapacks(layout: str, wanted: list[int]) -> None:
         (lambda: BlockCyclic(ProcessGrid((2, 2)), (0, 1)), "blocks of size"),
         (lambda: BlockNonCyclic(ProcessGrid((2, 2)), (2, 0)), "outside of a grid of 2 x 2"),
         (lambda: BlockNonCyclic(ProcessGrid((2, 2))).spread(4, 4, 3), "a grid of 2 x 2 processes, and there are 3"),
-        (lambda: from_descriptor((7, 0, 4, 4, 2, 2, 0, 0, 4), ProcessGrid((1, 1))), "no descriptor"),
+        (lambda: from_descriptor((7, 0, 4, 4, 2, 2, 0, 0, 4), ProcessGrid((1, 1))), "not a descriptor"),
         (lambda: Pieces((Rect(((0, 2),), ((0, 2),)),)).spread(3, 2, 1), "do not hold each element once"),
         (lambda: Pieces((Rect(((0, 2),), ((0, 2),)),)).spread(2, 2, 2), "pieces for 1 ranks"),
     ],

@@ -211,7 +211,7 @@ def test_memory_of_the_callers_begins_where_bulk_copies_read(gpu: Gpu) -> None:
     needed = plan.chosen.workspace or 0
     memory = np.zeros(needed + 32, np.uint8)
     first = -memory.ctypes.data % 16
-    with pytest.raises(BilinearError, match=r"E529.*no multiple of 16"):
+    with pytest.raises(BilinearError, match=r"E529.*not a multiple of 16"):
         bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(memory[first + 4 : first + 4 + needed].view(np.float32)))
     assert not gpu.launches
     bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(memory[first : first + needed]))

@@ -318,7 +318,7 @@ def test_auto_takes_residues_and_keeps_the_accuracy(gpu: Gpu, monkeypatch: pytes
         ({"products": "residues12"}, r"E543.* there are no products 'residues12'"),
         ({"products": "residues15", "workspace": 10}, r"E543.* needs"),
         ({"products": "residues15", "accuracy": 1e-30}, r"E543.* above 1e-30"),
-        ({"products": "residues15", "levels": ("accurate_halves",)}, r"E591.* has coefficients that are no integers"),
+        ({"products": "residues15", "levels": ("accurate_halves",)}, r"E591.* has coefficients that are not integers"),
         ({"products": "residues17", "levels": ("winograd",) * 3}, r"E592.* 64 blocks of C"),
     ],
 )  # fmt: skip

@@ -347,7 +347,7 @@ def test_a_workspace_between_elements_is_refused(gpu: Gpu) -> None:
     split = thin_plan((17, 1030, 9), "float32", True)
     for plan in (split, bilinear.plan(17, 1030, 9, "float32", device="h200", levels=("winograd",))):
         buffer = np.zeros(1 << 20, np.uint8)[1:]
-        with pytest.raises(BilinearError, match=r"E529.*no multiple of 4"):
+        with pytest.raises(BilinearError, match=r"E529.*not a multiple of 4"):
             bilinear.matmul(Array(a), Array(b), plan=plan, workspace=Array(buffer))
     out = Array(np.full((17, 9), np.nan, "float32"))
     bilinear.matmul(Array(a), Array(b), out, plan=split, workspace=Array(np.zeros(1 << 20, np.uint8)[4:]))
