@@ -155,7 +155,8 @@ def cases() -> Iterator[Case]:
     yield Case("pairs on load", partial(planned, UNEVEN, "float32", levels=(), products="pairs_on_load"))
     yield Case("A*A^T by pairs", triangle)
     yield Case("int64", integers)
-    yield Case("float16", halves)  # the last one: a sanitizer takes long to load the library's kernels
+    yield Case("bfloat16 for float32", partial(planned, SHAPE, "float32", products="bfloat16"))
+    yield Case("float16", halves)  # the last ones: a sanitizer takes long to load the library's kernels
 
 
 @contextmanager

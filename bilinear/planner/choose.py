@@ -219,8 +219,8 @@ class Weighing:
         """What levels have to gain over the library's multiply to be chosen."""
         if candidate.is_thin:
             return self.policy.least_gain_thin
-        if candidate.is_digits:
-            return self.policy.least_gain_digits
+        if candidate.is_digits:  # of a chain of parts each has errors of its own
+            return self.policy.least_gain_plain if candidate.rest else self.policy.least_gain_digits
         return self.policy.least_gain_plain if portfolio().is_plain(candidate.levels) else self.policy.least_gain
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
