@@ -102,7 +102,7 @@ class NcclRounds:
         self._last = None
 
     def abort(self) -> None:
-        """End all rounds, whether their messages came or not, so that nobody waits for the GPU in vain. Any thread may call."""
+        """End all rounds, whether their messages came or not, so that nobody waits for the GPU in vain. Every thread may call."""
         self._comm.abort()
 
     def close(self) -> None:

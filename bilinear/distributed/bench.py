@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,7 +155,7 @@ class Place:
     """Where the pieces lie: memory of the host, or the rank's GPU."""
 
     def __init__(self, on_gpu: bool, rank: int) -> None:
-        self.cupy: Any = None
+        self.cupy: ModuleType | None = None
         if on_gpu:
             self.cupy = cupy_module()
             self.cupy.cuda.Device(rank % self.cupy.cuda.runtime.getDeviceCount()).use()

@@ -3,32 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from bilinear.distributed.rank import Message, Post, Steps, Ticket
 from bilinear.ir.matrix import Array
 
+Round = TypeVar("Round")
+"""A round under way, in a carrier's own words."""
 
-class Carrier(Protocol):
+
+class Carrier(Protocol[Round]):
     """What moves arrays between ranks, round by round."""
 
     @property
     def name(self) -> str:
         """In words."""
 
-    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Round:
         """Begin a round of messages."""
 
-    def wait(self, round_: Any) -> None:
+    def wait(self, round_: Round) -> None:
         """Let what follows wait for a round."""
 
     def drain(self) -> None:
         """Wait for all rounds; raise if a rank is lost (E764)."""
 
 
-def run_steps(steps: Steps, carrier: Carrier) -> Array:
+def run_steps(steps: Steps, carrier: Carrier[Round]) -> Array:
     """The result of a rank's steps."""
-    rounds: list[Any] = []
+    rounds: list[Round] = []
     try:
         asked = next(steps)
         while True:

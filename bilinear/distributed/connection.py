@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilinear.distributed.agreement import Told, agree
 from bilinear.distributed.by_mpi import LONGEST_PAUSE, ByMpi, finish
-from bilinear.distributed.carrier import Carrier, run_steps
+from bilinear.distributed.carrier import run_steps
 from bilinear.distributed.rank import Message, Steps
 from bilinear.distributed.watch import LINGER, Watch, end_at_once, failed
 from bilinear.errors import fail, install
@@ -40,7 +40,7 @@ class Connection:
         self.watch = Watch(watched, SILENCE)
         self.watch.start()
         self.sent = self.received = 0
-        self.carrier: Carrier = ByMpi(self.comm, self.watch)
+        self.carrier: ByMpi | NcclRounds = ByMpi(self.comm, self.watch)
         self._gpus: tuple[bytes, ...] = ()
         self._by_nccl: NcclRounds | None = None
         register(self.close)
@@ -96,7 +96,7 @@ class Connection:
         """Wait for all rounds."""
         self.carrier.drain()
 
-    def _between_gpus(self) -> Carrier:
+    def _between_gpus(self) -> ByMpi | NcclRounds:
         """NCCL among the current GPUs; MPI, with a warning, if two ranks share one."""
         from mpi4py import MPI
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
 
 from bilinear.distributed.carrier import run_steps
 from bilinear.distributed.distributions import Slab
@@ -24,7 +23,7 @@ def cupy_arrays_of(*matrices: Array) -> ModuleType | None:
     return module if kind is not None and any(isinstance(x, kind) for x in matrices) else None
 
 
-def multiply_cupy_arrays(module: Any, a: Array, b: Array, asked: Asked) -> Array:
+def multiply_cupy_arrays(module: ModuleType, a: Array, b: Array, asked: Asked) -> Array:
     """A B as a distributed array in slabs of rows on the GPUs of A and B. Raises `BilinearError` (E760, E762, E767, E798)."""
     for name, x in (("A", a), ("B", b)):
         if not isinstance(x, module.DistributedArray):
@@ -52,13 +51,13 @@ def multiply_cupy_arrays(module: Any, a: Array, b: Array, asked: Asked) -> Array
     return _distributed(module, found, plan.given[2], gpus, (m, n))
 
 
-def _slabs(module: Any, x: Array, spread: Spread, gpus: list[int]) -> list[Array]:
+def _slabs(module: ModuleType, x: Array, spread: Spread, gpus: list[int]) -> list[Array]:
     """The rows of each GPU; summands and the like are put together first."""
     chunks = x.change_mode(module.REPLICA).reshard(_map(spread, gpus)).all_chunks()
     return [chunks[gpu][0] for gpu in gpus]
 
 
-def _distributed(module: Any, pieces: list[Array], spread: Spread, gpus: list[int], shape: tuple[int, int]) -> Array:
+def _distributed(module: ModuleType, pieces: list[Array], spread: Spread, gpus: list[int], shape: tuple[int, int]) -> Array:
     """A distributed array of pieces. It is made of zeros that are stored once, for CuPy has no way to make one of chunks."""
     cupy = cupy_module()
     with cupy.cuda.Device(gpus[0]):

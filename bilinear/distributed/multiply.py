@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Asked:
     memory: int | None = None
     algorithm: str = "auto"
     local_levels: int | Literal["auto"] = "auto"
-    accuracy: float | str | None = None
+    accuracy: float | Literal["classical", "twice"] | None = None
 
 
 @dataclass(frozen=True)
@@ -84,14 +84,14 @@ def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float
 
 def local_multiply(asked: Asked, plan: Plan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
     """The multiply of what one rank holds: `auto` works in the memory that the plan over the ranks leaves."""
-    options: dict[str, Any] = {"algorithm": asked.algorithm, "levels": asked.local_levels, "accuracy": asked.accuracy}
+    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, accuracy=asked.accuracy)
     needed = 0 if plan is None else rank_workspace(plan, rank) * itemsize
     left = [] if asked.memory is None else [asked.memory - needed]
     if on_gpu:
         left.append(free_memory() - needed - (0 if plan is None else plan.given[2][rank].size * itemsize))
     if left and asked.algorithm == "auto":
-        options["workspace"] = rounded_down(min(left))
-    return partial(multiply_here, **options)
+        return partial(multiply, workspace=rounded_down(min(left)))
+    return multiply
 
 
 def rounded_down(count: int) -> int:

@@ -10,7 +10,7 @@ from functools import partial
 from math import exp, log
 from statistics import median
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from bilinear.backends.thin import kernel_for, thin_multiply_of
 from bilinear.codegen.build import build_kernel
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Dtype, Layout
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.timing import Call, queued
@@ -85,13 +85,13 @@ def drawn(seed: int, most_elements: int = MOST_ELEMENTS) -> Iterator[Case]:
             yield Case((m, n, k), draw.choice(ORDERS))
 
 
-def layouts(case: Case, dtype: Any) -> tuple[Layout, Layout, Layout]:
+def layouts(case: Case, dtype: Dtype) -> tuple[Layout, Layout, Layout]:
     """A, B and C without gaps."""
     (m, n, k), order = case
     return _layout((m, k), order[0] == "T", dtype), _layout((k, n), order[1] == "T", dtype), _layout((m, n), False, dtype)
 
 
-def _layout(shape: tuple[int, int], by_rows: bool, dtype: Any) -> Layout:
+def _layout(shape: tuple[int, int], by_rows: bool, dtype: Dtype) -> Layout:
     size = dtype.itemsize
     return Layout(shape, (shape[1] * size, size) if by_rows else (size, shape[0] * size), dtype)
 

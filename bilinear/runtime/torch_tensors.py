@@ -125,7 +125,7 @@ def half_of(torch: ModuleType, a: Array, b: Array, out: Array = None) -> Element
     return HALVES.get(name) if is_dense and {_name(x.dtype) for x in given} <= {name, FLOAT32.name} else None
 
 
-def _by_half(torch: ModuleType, element: Element, a: Array, b: Array, out: Array, asked: Asked, stream: Any) -> Array | None:
+def _by_half(torch: ModuleType, element: Element, a: Array, b: Array, out: Array, asked: Asked, stream: object) -> Array | None:
     """The product of such tensors, as CuPy's arrays of their 16 bits: CuPy need not know bfloat16. None for what PyTorch is to multiply."""
     from bilinear.runtime.half import by_half  # most calls need none of it
 

@@ -38,7 +38,7 @@ def aborted(x: Matrix, y: Matrix, *given: object, **options: object) -> Matrix:
     """NCCL fails, on this rank."""
     carrier = connection.connected(None, LONG).carrier
     assert carrier.name == "NCCL"
-    carrier.abort()  # type: ignore[attr-defined]
+    carrier.abort()  # type: ignore[union-attr]
     return bilinear.matmul(x, y, *given, **options)  # type: ignore[arg-type,no-any-return]
 
 
