@@ -46,10 +46,17 @@ class Algorithm(Loaded):
     def verify(self, *, levels: int = 1, inputs: str | None = None) -> Report:
         """Prove the scheme, and its schedule at `levels` levels, as `bilinear verify` does.
 
-        Parameters ---------- levels : int The number of recursion levels. inputs : "preserve", "restore" or "consume", optional What the
-        schedule may do to A and B; the default is what it is made for.
+        Parameters
+        ----------
+        levels : int
+            The number of recursion levels.
+        inputs : "preserve", "restore" or "consume", optional
+            What the schedule may do to A and B; the default is what it is made for.
 
-        Returns ------- Report The proved facts, with costs and error bounds; its text is the output of `bilinear verify`.
+        Returns
+        -------
+        Report
+            The proved facts, with costs and error bounds; its text is the output of `bilinear verify`.
 
         Raises
         ------

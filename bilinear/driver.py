@@ -62,13 +62,27 @@ def compile(
 ) -> Compiled:
     """Compile an algorithm to CUDA kernels; no GPU is needed.
 
-    Parameters ---------- algorithm : str, Path or Algorithm The name or path of an algorithm, or the algorithm. levels : int The number of
-    recursion levels. dtypes : sequence of str "float64", "float32" or both. architectures : sequence of str `sm_NN` (a cubin each) or
-    `compute_NN` (PTX for newer chips). inputs : "preserve", "restore" or "consume", optional What may happen to A and B; the default is
-    what the algorithm is made for. output : str or Path, optional The self-contained folder to write: sources, images, manifest and report.
-    Nothing is written if anything fails. progress : callable Called with the number of kernels that are built, and of all. floats : {"own",
-    "doubles"} Whether products of floats run on their own units, or on the matrix units for doubles, which are faster on chips with many of
-    them, such as an H200. mode : str How stages are launched (docs/modes.md).
+    Parameters
+    ----------
+    algorithm : str, Path or Algorithm
+        The name or path of an algorithm, or the algorithm.
+    levels : int
+        The number of recursion levels.
+    dtypes : sequence of str
+        "float64", "float32" or both.
+    architectures : sequence of str
+        `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips).
+    inputs : "preserve", "restore" or "consume", optional
+        What may happen to A and B; the default is what the algorithm is made for.
+    output : str or Path, optional
+        The self-contained folder to write: sources, images, manifest and report. Nothing is written if anything fails.
+    progress : callable
+        Called with the number of kernels that are built, and the number of all.
+    floats : {"own", "doubles"}
+        Whether products of floats run on their own units, or on the matrix units for doubles, which are faster on chips with many of them,
+        such as an H200.
+    mode : str
+        How stages are launched (docs/modes.md).
 
     Returns
     -------

@@ -35,7 +35,7 @@ def test_every_cell_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pyt
     assert _lines(data) == [
         "<Algorithm strassen <2,2,2;7> over Q, scheduled by msmes>",
         "<Report on msmes: proved; strassen <2,2,2;7> over Q>",
-        "<Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: residues14, C in 2 x 4 blocks>",
+        "<Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: residues14, C in 2 parts>",
         "<ChainPlan of 4 matrices, float64, NVIDIA H200: ((A1 A2) A3) A4 by seconds>",
         "<Figure size 600x350 with 1 Axes>",
     ]

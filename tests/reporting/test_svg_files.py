@@ -112,7 +112,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_a_page_without_figures_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("bilinear.reporting.svg_files.svg_files", lambda page: {})
     status, _, err = Shell(monkeypatch, capsys)("verify", "strassen", "--svg", tmp_path / "new")
-    assert status == 1 and "error[E628]: there is no figure to write" in err and not (tmp_path / "new").exists()
+    assert status == 1 and "error[E628]: the page has no figure to write" in err and not (tmp_path / "new").exists()
 
 
 def test_other_programs_draw_the_files(tmp_path: Path) -> None:
