@@ -38,7 +38,7 @@ def complex_scheme(block: Scheme, conjugated: str = "") -> ComplexScheme:
     """Three real products (x) a block scheme; sums of parts and sums of blocks are formed in the order with fewer additions."""
     three, block = three_products(conjugated), on_blocks(block)
     u, v, w = (kronecker(x, y) for x, y in ((three.u, block.u), (three.v, block.v), (three.w, block.w)))
-    return ComplexScheme(block, u, v, w, conjugated)
+    return ComplexScheme(block=block, u=u, v=v, w=w, conjugated=conjugated)
 
 
 def four_products(conjugated: str = "") -> BilinearAlgorithm:

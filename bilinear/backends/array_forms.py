@@ -40,34 +40,3 @@ def evaluate(linear: LinearMap, values: Sequence[Array], add_up: Sum = added_up)
     for step in linear.steps:
         known.append(add_up(step, known))
     return [add_up(output, known) for output in linear.outputs]
-
-
-def evaluate_into(linear: LinearMap, values: Sequence[Array], outs: Sequence[Array]) -> None:
-    """Write the outputs of a linear map; in one kernel on a GPU, for the usual types."""
-    if _is_fused(linear, values[0]):
-        from bilinear.backends.fused_sums import evaluate_fused
-
-        evaluate_fused(linear, values, outs)
-        return
-    for out, value in zip(outs, evaluate(linear, values), strict=True):
-        out[...] = value
-
-
-def forms_of(linear: LinearMap, values: Sequence[Array]) -> list[Array]:
-    """The outputs of a linear map, those that are an input as it is; in one kernel on a GPU, for the usual types."""
-    if not _is_fused(linear, values[0]):
-        return evaluate(linear, values)
-    from bilinear.backends.fused_sums import evaluate_fused
-
-    as_they_are = [form[0][0] if len(form) == 1 and form[0][1] == 1 else linear.inputs for form in linear.outputs]
-    outs = [None if at < linear.inputs else np.empty_like(values[0], order="C") for at in as_they_are]
-    evaluate_fused(linear, values, outs)
-    return [values[at] if out is None else out for at, out in zip(as_they_are, outs, strict=True)]
-
-
-def _is_fused(linear: LinearMap, value: Array) -> bool:
-    if isinstance(value, np.ndarray):
-        return False
-    from bilinear.backends.fused_sums import fuses
-
-    return fuses(linear, value.dtype)

@@ -80,7 +80,7 @@ def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None, residu
     if residues is not None:
         for p, root in zip(residues.moduli, residues.roots, strict=True):
             prove_map(two_products(p, root, conjugated)).require()
-        return GaussianScheme(on_blocks(scheme_of(levels)), conjugated)
+        return GaussianScheme(block=on_blocks(scheme_of(levels)), conjugated=conjugated)
     prove_map(three_products(conjugated)).require()
     complex_scheme_of(levels)  # which refuses too many blocks
     return complex_scheme(scheme_of(levels), conjugated)

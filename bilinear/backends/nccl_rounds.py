@@ -36,7 +36,7 @@ def version() -> str:
 
 def unique_id() -> bytes:
     """The 128 bytes under which ranks make a communicator together. CuPy before 14 has them as a tuple of signed numbers."""
-    with _told():
+    with _as_diagnostics():
         return bytes(number % 256 for number in nccl.get_unique_id())
 
 
@@ -48,7 +48,7 @@ def _communicator(ranks: int, unique: bytes, rank: int) -> Array:
 
 
 def gpu_identity() -> bytes:
-    """What no other GPU has: 16 bytes, of the current one."""
+    """The 16 bytes that identify the current GPU among all."""
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     return bytes(properties["uuid"])[:16].ljust(16, b"\0")
 
@@ -81,7 +81,7 @@ class NcclRounds:
         """Begin a round."""
         self.stream.wait_event(_event(cupy.cuda.get_current_stream()))
         if sends or receives:
-            with _told():
+            with _as_diagnostics():
                 self._group(sends, receives)
         self._last = _event(self.stream)
         return _UnderWay(self._last, [x for _, _, x in (*sends, *receives)])
@@ -95,7 +95,7 @@ class NcclRounds:
         """Wait for all rounds, as long as no rank is lost and NCCL is sound."""
         while self._last is not None and not self._last.done:
             self._require_sound()
-            with _told():
+            with _as_diagnostics():
                 self._comm.check_async_error()
             sleep(PAUSE)
         self._require_sound()  # after a failure rounds end, too, without their messages
@@ -106,7 +106,7 @@ class NcclRounds:
         self._comm.abort()
 
     def close(self) -> None:
-        """Give the communicator back; a process does not wait for ever for that."""
+        """Give the communicator back, but do not wait for that longer than `FAREWELL`."""
         closing = Thread(target=self._comm.destroy, daemon=True)
         closing.start()
         closing.join(FAREWELL)
@@ -136,20 +136,20 @@ class NcclRounds:
         while not found.done():
             self._require_sound()
             sleep(PAUSE)
-        with _told():
+        with _as_diagnostics():
             return found.result()
 
 
 def _event(stream: Array) -> Array:
-    """An event after what a stream has to do so far."""
+    """An event that a stream reaches after all work given to it so far."""
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     return event
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Errors of NCCL as `BilinearError` (E768). CuPy knows not all their numbers, and raises `KeyError` then."""
+def _as_diagnostics() -> Iterator[None]:
+    """Errors of NCCL as `BilinearError` (E768). For an error number that CuPy does not know it raises `KeyError`."""
     try:
         yield
     except BilinearError:

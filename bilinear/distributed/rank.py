@@ -8,7 +8,7 @@ from typing import NewType, Protocol
 
 import numpy as np
 
-from bilinear.backends.array_forms import added_up, blocks_of, evaluate_into, forms_of
+from bilinear.backends.array_forms import added_up, blocks_of, evaluate
 from bilinear.backends.array_sums import add, coefficient
 from bilinear.distributed.parts import dense, put, take, window
 from bilinear.distributed.plan import Plan, Task, begins_result, ends_result
@@ -266,7 +266,7 @@ def _expanded(x: Array, levels: tuple[Scheme, ...], side: int) -> list[Array]:
     found = [x]
     for scheme in levels:
         linear, grid = ((scheme.u, (scheme.m, scheme.k)), (scheme.v, (scheme.k, scheme.n)))[side]
-        found = [form for each in found for form in forms_of(linear, blocks_of(each, *grid))]
+        found = [form for each in found for form in evaluate(linear, blocks_of(each, *grid))]
     return found
 
 
@@ -278,5 +278,6 @@ def _collapsed(products: list[Array], levels: tuple[Scheme, ...]) -> Array:
     found = [_collapsed(products[at : at + each], levels[1:]) for at in range(0, len(products), each)]
     height, width = found[0].shape
     out = np.empty_like(found[0], shape=(scheme.m * height, scheme.n * width), order="C")
-    evaluate_into(scheme.w, found, blocks_of(out, scheme.m, scheme.n))
+    for block, value in zip(blocks_of(out, scheme.m, scheme.n), evaluate(scheme.w, found), strict=True):
+        block[...] = value
     return out

@@ -23,20 +23,40 @@ class ComplexAlgorithm:
         return self.core.name
 
 
-@dataclass(frozen=True)
-class ComplexScheme:
-    """Real products of sums of parts of blocks of complex matrices: an algorithm for complex numbers (x) `block`, an m x k by k x n scheme.
-
-    The inputs of U and V and the outputs of W are the real parts of all blocks, then their imaginary parts. `conjugated` names the operands
-    whose conjugates are multiplied.
-    """
+@dataclass(frozen=True, kw_only=True)
+class _OfBlocks:
+    """A scheme for complex matrices in the blocks of a scheme. `conjugated` names the operands whose conjugates are multiplied."""
 
     block: Scheme
+    conjugated: str = ""
+    bases: None = field(default=None, init=False)
+
+    @property
+    def m(self) -> int:
+        """Blocks of a column of A."""
+        return self.block.m
+
+    @property
+    def k(self) -> int:
+        """Blocks of a row of A."""
+        return self.block.k
+
+    @property
+    def n(self) -> int:
+        """Blocks of a row of B."""
+        return self.block.n
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComplexScheme(_OfBlocks):
+    """Real products of sums of parts of blocks of complex matrices: an algorithm for complex numbers (x) `block`, an m x k by k x n scheme.
+
+    The inputs of U and V and the outputs of W are the real parts of all blocks, then their imaginary parts.
+    """
+
     u: LinearMap
     v: LinearMap
     w: LinearMap
-    conjugated: str = ""
-    bases: None = field(default=None, init=False)
 
     @property
     def name(self) -> str:
@@ -44,56 +64,19 @@ class ComplexScheme:
         return f"complex3 (x) {self.block.name}"
 
     @property
-    def m(self) -> int:
-        """Blocks of a column of A."""
-        return self.block.m
-
-    @property
-    def k(self) -> int:
-        """Blocks of a row of A."""
-        return self.block.k
-
-    @property
-    def n(self) -> int:
-        """Blocks of a row of B."""
-        return self.block.n
-
-    @property
     def rank(self) -> int:
         """The number of real products."""
         return self.w.inputs
 
 
-@dataclass(frozen=True)
-class GaussianScheme:
-    """Two products modulo each p for each product of `block`, of a + root b and of a - root b for parts a and b of its sums of blocks.
-
-    `conjugated` names the operands whose conjugates are multiplied.
-    """
-
-    block: Scheme
-    conjugated: str = ""
-    bases: None = field(default=None, init=False)
+@dataclass(frozen=True, kw_only=True)
+class GaussianScheme(_OfBlocks):
+    """Two products modulo each p for each product of `block`, of a + root b and of a - root b for parts a and b of its sums of blocks."""
 
     @property
     def name(self) -> str:
         """A readable name."""
         return self.block.name
-
-    @property
-    def m(self) -> int:
-        """Blocks of a column of A."""
-        return self.block.m
-
-    @property
-    def k(self) -> int:
-        """Blocks of a row of A."""
-        return self.block.k
-
-    @property
-    def n(self) -> int:
-        """Blocks of a row of B."""
-        return self.block.n
 
     @property
     def u(self) -> LinearMap:

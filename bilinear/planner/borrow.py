@@ -45,7 +45,7 @@ class Borrowing:
 
     def best(self) -> Candidate | None:
         """The chain as a candidate without a workspace; None if no part of C can be lent."""
-        found = [chain for chain in self._chains(self._whole, MOST_PARTS) if len(chain.parts) > 1] if self.problem.lends else []
+        found = [chain for chain in self._chains(self.problem.lines[0], MOST_PARTS) if len(chain.parts) > 1] if self.problem.lends else []
         if not found:
             return None
         chain = min(found, key=lambda chain: chain.seconds)
@@ -71,20 +71,12 @@ class Borrowing:
         in_place = portfolio().last_in_place if self.problem.inputs != "preserve" else ()
         return tuple(filter(self.allowed, (*map(Way, portfolio().last), *(Way(levels, self.problem.inputs) for levels in in_place))))
 
-    @cached_property
-    def _by_columns(self) -> bool:
-        return "C" in self.problem.column_major
-
-    @property
-    def _whole(self) -> int:
-        return self.problem.n if self._by_columns else self.problem.m
-
     def _lent(self, way: Way, extent: int) -> int:
         """The most of the last `extent` rows that a way can compute with its temporaries in the others; 0 if none."""
         grid = outline(way).profile
-        step = STEP * (grid.n if self._by_columns else grid.m)
-        across = self.problem.m if self._by_columns else self.problem.n
-        blocks = (self.problem.k // grid.k, across // (grid.m if self._by_columns else grid.n))
+        step = STEP * (grid.n if self.problem.by_columns else grid.m)
+        _, across = self.problem.lines
+        blocks = (self.problem.k // grid.k, across // (grid.m if self.problem.by_columns else grid.n))
         fitting = _largest(
             lambda count: self._placement(way, count * step).workspace_elements <= (extent - count * step) * across, extent // step
         )
@@ -92,7 +84,7 @@ class Borrowing:
 
     def _placement(self, way: Way, extent: int) -> Placement:
         p, own = self.problem, outline(way)
-        m, n = (p.m, extent) if self._by_columns else (extent, p.n)
+        m, n = (p.m, extent) if self.problem.by_columns else (extent, p.n)
         return place_schedule(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
     def _timed(self, way: Way, extent: int) -> _Chain:

@@ -102,7 +102,7 @@ def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: 
     whole = candidate_in_blocks(problem, device, levels, products, (1, 1))
     if (whole.workspace or 0) <= budget:
         return whole
-    m, n = _rows_and_columns(problem)
+    m, n = problem.lines
     least = device.policy.least_digit_block
     cuts = [(i, j) for i in CUTS for j in CUTS if m >= i * least and n >= j * least]
     if not cuts or geometry_for(problem, levels, products, cuts[-1]).places[-1] > budget:  # the smallest blocks need least
@@ -124,15 +124,11 @@ def candidate_in_blocks(
     return Candidate(levels, "preserve", DIGITS, ms, g.places[-1], tile=products, cut=cut)
 
 
-def _rows_and_columns(problem: Problem) -> tuple[int, int]:
-    return (problem.n, problem.m) if "C" in problem.column_major else (problem.m, problem.n)
-
-
 def geometry_for(
     problem: Problem, levels: tuple[str, ...], products: str, cut: tuple[int, int] = (1, 1), is_complex: bool = False
 ) -> DigitGeometry:
     """The geometry of a problem's product by these levels, or of a block of it, as C^T = B^T A^T if C is column-major."""
-    whole = _rows_and_columns(problem)
+    whole = problem.lines
     m, n = (block_of(extent, parts) for extent, parts in zip(whole, cut, strict=True))
     return replace(geometry_of(levels, (m, problem.k, n), products, is_complex), blocks=(ceil(whole[0] / m), ceil(whole[1] / n)))
 

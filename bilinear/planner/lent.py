@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import combinations, pairwise
 
 from bilinear.ir.residue_tile import PANEL
@@ -69,7 +69,7 @@ class Lending:
             return None
         chains: list[tuple[Part, ...]] = []
         done: tuple[Part, ...] = ()
-        left = self._whole
+        left, _ = self.problem.lines
         while len(done) < MOST_PARTS and (part := self._part(left)) is not None:
             done, left = (*done, part), left - part[0]
             chains.append((*done, (left, self._last(left))))
@@ -92,7 +92,7 @@ class Lending:
 
     def _fitted(self, rows: int, later: int) -> Candidate | None:
         """The fastest product of so many rows that `later` rows and the budget hold, in as few blocks of columns as possible."""
-        problem, across = self._of_rows(rows), self._across
+        problem, (_, across) = self.problem.of_lines(rows), self.problem.lines
         room = later * across * problem.itemsize - 2 * CELL  # C, and a row of it, may begin anywhere
         found: list[Candidate] = []
         for levels in self.levels:
@@ -114,7 +114,7 @@ class Lending:
 
     def _last(self, rows: int) -> Candidate:
         """What computes the last rows, within the budget or without workspace."""
-        problem = self._of_rows(rows)
+        problem = self.problem.of_lines(rows)
         stored = (fitted(problem, self.device, levels, self.products, self.budget) for levels in self.levels)
         found = [self._unstored(problem), *(candidate for candidate in stored if (candidate.workspace or 0) <= self.budget)]
         return min(found, key=lambda candidate: candidate.ms or 0.0)
@@ -128,21 +128,6 @@ class Lending:
         placed = place_schedule(own.frame, problem.m, problem.k, problem.n, problem.itemsize, by_columns, own.lifetimes)
         seconds, tile = fastest_tile(own.profile, placed, problem.dtype, self.device)
         return Candidate(PLAIN, "preserve", "inplace", seconds * 1e3, 0, tile=tile)
-
-    @cached_property
-    def _by_columns(self) -> bool:
-        return "C" in self.problem.column_major
-
-    @property
-    def _whole(self) -> int:
-        return self.problem.n if self._by_columns else self.problem.m
-
-    @property
-    def _across(self) -> int:
-        return self.problem.m if self._by_columns else self.problem.n
-
-    def _of_rows(self, rows: int) -> Problem:
-        return replace(self.problem, n=rows) if self._by_columns else replace(self.problem, m=rows)
 
 
 def lent_areas(sizes: Sequence[int], room: int, budget: int) -> str | None:

@@ -248,9 +248,7 @@ class Plan:
         """What multiplies without a schedule: one of `LIBRARIES`, the kernel for thin products, or digits. None if a schedule runs."""
         chosen = self.chosen
         if chosen.is_digits:
-            return Digits(
-                chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns="C" in self.problem.column_major, lent=chosen.lent
-            )
+            return Digits(chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns=self.problem.by_columns, lent=chosen.lent)
         if chosen.is_rounded:
             return Rounded(chosen.tile)
         if chosen.is_thin:

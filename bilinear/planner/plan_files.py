@@ -153,7 +153,7 @@ def _check(plan: Plan) -> None:
     if p.dtype in COMPLEX and (chosen.rest or chosen.is_thin or chosen.tile in LOADING_TILES or chosen.promise != "preserve"):
         raise ValueError("complex matrices are not multiplied so")
     extents = [part.extent for part in chosen.rest]
-    if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= (p.n if "C" in p.column_major else p.m):
+    if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= p.lines[0]:
         raise ValueError("its parts are not those of the result")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from bilinear.errors import fail
@@ -41,6 +41,20 @@ class Problem:
     def lends(self) -> bool:
         """True if a part of C that is not computed yet can hold temporaries."""
         return not (self.accumulate or self.has_gaps)
+
+    @property
+    def by_columns(self) -> bool:
+        """True if C is column-major."""
+        return "C" in self.column_major
+
+    @property
+    def lines(self) -> tuple[int, int]:
+        """How many lines of C lie in memory one after the other, and the elements of one: rows, or columns if C is column-major."""
+        return (self.n, self.m) if self.by_columns else (self.m, self.n)
+
+    def of_lines(self, count: int) -> Problem:
+        """The problem of a part of C with so many lines."""
+        return replace(self, n=count) if self.by_columns else replace(self, m=count)
 
     @property
     def itemsize(self) -> int:

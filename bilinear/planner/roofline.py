@@ -114,7 +114,7 @@ def roofline(plan: Plan, device: Device) -> Roofline:
 def _parts(plan: Plan) -> Iterator[tuple[Candidate | Panel, Extents]]:
     """What computes C, with its extents: parts are rows of C, or columns if C is column-major."""
     p = plan.problem
-    by_columns, first, *rest = "C" in p.column_major, *plan.chosen.parts
+    by_columns, first, *rest = p.by_columns, *plan.chosen.parts
     later = [part.extent for part in rest if isinstance(part, Panel)]
     for part, extent in zip((first, *rest), ((p.n if by_columns else p.m) - sum(later), *later), strict=True):
         yield part, (p.m, p.k, extent) if by_columns else (extent, p.k, p.n)

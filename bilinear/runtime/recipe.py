@@ -77,7 +77,7 @@ def chosen_recipe(plan: Plan) -> Recipe | None:
     check_same(plan, "this plan")
     if plan.direct is not None:
         return None
-    recipe, left, by_columns = None, 0, "C" in plan.problem.column_major
+    recipe, left, by_columns = None, 0, plan.problem.by_columns
     for part in reversed(plan.chosen.rest):
         recipe, left = _recipe(part, recipe, left, by_columns), left + part.extent
     return _recipe(plan.chosen, recipe, left, by_columns)

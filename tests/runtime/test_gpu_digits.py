@@ -103,3 +103,23 @@ def test_rounded_numbers_keep_their_bounds(name: str, orders: str) -> None:
     error = float(cupy.linalg.norm(c - exact) / cupy.linalg.norm(exact))
     assert off <= rounded_bound(ROUNDINGS[name], 3001)
     assert 2e-5 < error < 5e-3 and np.isfinite(error)  # it is that of fewer bits
+
+
+@pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC"])
+@pytest.mark.parametrize("levels", [(), ("winograd",)])
+@pytest.mark.parametrize(("dtype", "products"), [("complex64", "gaussian7"), ("complex128", "gaussian15")])
+def test_gaussian_residues_are_exact_on_integers(dtype: str, products: str, levels: tuple[str, ...], orders: str) -> None:
+    """Into NaN, between guards, which stay."""
+    import cupy
+
+    m, k, n = 1031, 713, 1277
+    a, b = (
+        cupy.array(integers(shape, dtype, order) + 1j * integers(shape, dtype, order)[::-1], order=order)
+        for shape, order in (((m, k), orders[0]), ((k, n), orders[1]))
+    )
+    memory = cupy.full(m * n + 80, 77, dtype)
+    c = memory[16:-64].reshape((m, n)) if orders[2] == "C" else memory[16:-64].reshape((n, m)).T
+    c[...] = cupy.nan
+    bilinear.matmul(a, b, c, plan=bilinear.plan(m, k, n, dtype, device="h200", levels=levels, products=products))
+    assert bool((c == a.astype("complex128") @ b.astype("complex128")).all())
+    assert bool((memory[:16] == 77).all()) and bool((memory[-64:] == 77).all())
