@@ -78,5 +78,5 @@ def _commuting(maps: Maps, dims: Dims, ring: Ring | None) -> Identified:
         if outputs is ways[0]:
             first = proof
     notes = [f"factors mix blocks of A and of B, so it was read for entries that commute: {first.differences[0]}"]
-    message = f"{maps.name} does not compute {target.title}: {len(first.differences)} coefficients differ"
+    message = f"{maps.name} does not compute {target.title}: {first.summary}"
     raise fail("E356", message, "compare the file with its source; is it complete?", notes=tuple(notes))

@@ -63,13 +63,19 @@ class MapProof:
         """True if nothing differs."""
         return not self.differences
 
+    @property
+    def summary(self) -> str:
+        """How many coefficients differ, in words."""
+        count = len(self.differences)
+        return "1 coefficient differs" if count == 1 else f"{count} coefficients differ"
+
     def require(self) -> None:
         """Raise `BilinearError` (E350) with the first differences, if there are any."""
         if self.holds:
             return
         notes = [str(d) for d in self.differences[:5]]
         more = [f"and {len(self.differences) - 5} more"] if len(self.differences) > 5 else []
-        message = f"{self.name} does not compute {self.title} over {self.ring}: {len(self.differences)} coefficients differ"
+        message = f"{self.name} does not compute {self.title} over {self.ring}: {self.summary}"
         held = [f"it holds modulo {self.modulus}"] if self.modulus > 1 else []
         raise fail("E350", message, notes=(*notes, *more, *held))
 

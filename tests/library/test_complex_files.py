@@ -91,3 +91,13 @@ def test_they_are_no_algorithms_for_blocks() -> None:
         load("complex3")
     with pytest.raises(BilinearError, match="E566"):
         bilinear.matmul(np.ones((2, 2)), np.ones((2, 2)), algorithm="complex4")
+
+
+def test_a_single_wrong_coefficient_is_named(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "z.bl"
+    file.write_text(
+        "scheme z <1,1,1;3>: of complex numbers\n  M1 = A.re * B.re\n  M2 = A.im * B.im\n  M3 = (A.re + A.im) * (B.re + B.im)\n"
+        "  C.re = M1 - M2\n  C.im = M3 - M1\n"
+    )
+    status, _, err = shell("verify", str(file))
+    assert status == 1 and "1 coefficient differs" in err and "A.im*B.im in C.im: found 1, needed 0" in err
