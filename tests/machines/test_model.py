@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from simulated_ranks import simulate
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, home
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.model import best_levels, estimate, holds, machines, sums
 from bilinear.distributed.plan import Plan
-from bilinear.distributed.simulate import simulate
 from bilinear.distributed.traffic import traffic
 from bilinear.frontend import load
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from mode_model import extended_seconds, stages_of, traffic_of
+
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.frontend import load_shipped
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
@@ -18,7 +20,6 @@ from bilinear.ir.placement import AGAIN, GROUPS, ITEMS, KERNELS, Placement
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import Device, ModeRates
-from bilinear.planner.modes import extended_seconds, stages_of, traffic_of
 
 WARP = 32
 EACH = 128
