@@ -22,8 +22,7 @@ from bilinear.backends.cut_products import (
     stem_of,
 )
 from bilinear.backends.lent_digits import LentMultiply
-from bilinear.backends.line_scales import search
-from bilinear.backends.loaded_digits import LoadingMultiply
+from bilinear.backends.loaded_digits import LoadingMultiply, search
 from bilinear.backends.residues import ResidueMultiply
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable
 from bilinear.backends.executor import ready_on_views
 from bilinear.backends.numpy_sums import LinearPart, Views, kept_factor, ordered_parts
 from bilinear.backends.same import Same
-from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
+from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, Number, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import LinearStage, Product, ProductStage, Stage
 
@@ -186,7 +185,8 @@ def _is_finite(array: Array) -> bool:
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
 
-Targets = list[tuple[Array, Any, Any]]
+Targets = list[tuple[Array, Number, Number]]
+"""Where a product is added: the block, the factor of the product, and that of the old value, numbers of the block's type."""
 
 
 def _scatter(

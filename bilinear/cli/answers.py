@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from bilinear.cli.colour import allows_colour, coloured
 from bilinear.cli.groups import output_option
-from bilinear.cli.wrapping import columns_of, wrapped
+from bilinear.cli.terminal import allows_colour, coloured, columns_of, wrapped
 from bilinear.writing import write_file
 
 STDOUT = Path("-")

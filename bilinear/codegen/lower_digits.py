@@ -1,4 +1,4 @@
-"""A scheme to the kernels that run it on pairs of float16 digits: expansion with cutting, products, recomposition."""
+"""A scheme to kernels that run it on pairs of float16 digits: they cut sums of blocks, or the product cuts A and B while loading them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from bilinear.analysis.headroom import headroom
 from bilinear.ir.complex_scheme import ComplexScheme, Products
 from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, RecomposeKernel
 from bilinear.ir.linear import LinearMap
+from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.residue_tile import MOST_BLOCKS
-from bilinear.ir.tile import DigitTile
+from bilinear.ir.tile import DigitTile, LoadingTile
 from bilinear.ir.warp_product import WarpDigitProductKernel
 
 LANES = 4
 """Neighbours of a block that a thread handles: 16 bytes of float32, and 8 bytes of each digit."""
 MANY_BLOCKS = 16
 """With more blocks than this, a thread handles half as many neighbours, because their values do not fit its registers."""
-
 
 Places = tuple[tuple[int, int], ...]
 
@@ -109,3 +109,20 @@ def _recompose(scheme: Products, stem: str, whole: bool) -> RecomposeKernel:
     heads = headroom(scheme.u), headroom(scheme.v)
     own = f"digit_recompose_{stem}_{width}", comment, width, lanes, places, *heads, evaluate(scheme.w)
     return RecomposeKernel(*own, parts_in(places, isinstance(scheme, ComplexScheme)))
+
+
+@dataclass(frozen=True)
+class LoadingKernels:
+    """The kernels of a product in the order in which they run."""
+
+    largest: tuple[LargestKernel, LargestKernel]
+    product: LoadingKernel
+
+
+@lru_cache(maxsize=64)
+def lower_loading(tile: LoadingTile, left: OperandOrder, right: OperandOrder) -> LoadingKernels:
+    """The kernels for operands that lie so."""
+    left_width, right_width = (LANES if order.whole else 1 for order in (left, right))
+    orders = "".join(f"{'ca'[x.along]}{width}" for x, width in ((left, left_width), (right, right_width)))
+    product = LoadingKernel(f"digit_load_{tile.name}_{orders}", tile, left.along, right.along, left_width, right_width)
+    return LoadingKernels((_largest(left, False), _largest(right, False)), product)

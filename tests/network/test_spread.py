@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from machines.lockstep import indices
+from network.lockstep import indices
 
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, shape
 from bilinear.distributed.distributions import LAYOUTS, Distribution

@@ -1,6 +1,6 @@
 """How long the walk takes to known ranks: seconds of the search for five seeds, and their median. Needs no GPU.
 
-    python benchmarks/discovery.py [--json RESULT.json] [--seeds N] [--time SECONDS] [--ring Z/2 [--lift]] [--walkers N] [M,K,N,RANK ...]
+    python benchmarks/flip_graphs.py [--json RESULT.json] [--seeds N] [--time SECONDS] [--ring Z/2 [--lift]] [--walkers N] [M,K,N,RANK ...]
 
 Over Z/2 what is found is also lifted to Z. Seconds are those of the walk, and of all its threads on the processor, which other programs
 on the machine affect less; Python, numba and loading the compiled walk, or compiling it once, come before: they are in the seconds of

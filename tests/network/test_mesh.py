@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from machines.lockstep import Network, indices, run_all, times
+from network.lockstep import Network, indices, run_all, times
 from numpy.typing import NDArray
 
 from bilinear.distributed.decompose import decompose

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from machines.launch import PATIENCE
+from network.launch import PATIENCE
 
 import bilinear.dask
 from bilinear.errors import BilinearError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from machines.launch import mpirun, needs_mpi, told_by
+from network.launch import mpirun, needs_mpi, told_by
 
 pytestmark = needs_mpi
 

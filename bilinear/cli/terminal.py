@@ -1,7 +1,8 @@
-"""Wrap long lines of prose on a terminal, indented, so that the terminal does not break words."""
+"""Text on a terminal: long lines are wrapped at words, and errors, hints and the verdict of a proof are coloured."""
 
 from __future__ import annotations
 
+import os
 import re
 from shutil import get_terminal_size
 from textwrap import wrap
@@ -43,3 +44,27 @@ def _parts(line: str, columns: int) -> list[str]:
     held = _COMMAND.sub(lambda m: m[0].replace(" ", _HELD) if len(m[0]) <= room else m[0], line)
     found = wrap(held, columns, subsequent_indent=further, break_long_words=False, break_on_hyphens=False)
     return [part.replace(_HELD, " ") for part in found]
+
+
+BOLD_RED, RED, BLUE, GREEN = "1;31", "31", "34", "32"
+_PARTS = (
+    (re.compile(r"^((?:\S.*?: )?)(error(?:\[E\d{3}\])?:)", re.MULTILINE), BOLD_RED),
+    (re.compile(r"^( +\| *)(\^+.*)$", re.MULTILINE), RED),
+    (re.compile(r"^(  )(note:)", re.MULTILINE), BLUE),
+    (re.compile(r"^(  )(hint:)", re.MULTILINE), GREEN),
+    (re.compile(r"\A([^\n]*: )(proved)$", re.MULTILINE), GREEN),
+    (re.compile(r"\A([^\n]*: )(refused|wrong)$", re.MULTILINE), BOLD_RED),
+)
+"""Patterns whose second group is coloured."""
+
+
+def allows_colour(stream: TextIO) -> bool:
+    """Whether a stream is a terminal with colours whose user has not asked for none (https://no-color.org)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def coloured(text: str) -> str:
+    """The text with escape sequences of a terminal; text of users contains none, because it was made visible before."""
+    for pattern, colour in _PARTS:
+        text = pattern.sub(rf"\g<1>\033[{colour}m\g<2>\033[0m", text)
+    return text

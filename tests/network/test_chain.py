@@ -10,8 +10,8 @@ from math import prod
 
 import numpy as np
 import pytest
-from machines.lockstep import pieces, run_all, times
-from machines.test_spread import distributions
+from network.lockstep import pieces, run_all, times
+from network.test_spread import distributions
 
 from bilinear.distributed import Machine, Slab, chain_plan
 from bilinear.distributed.chain import chain_steps

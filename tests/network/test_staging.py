@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.distributed.staging import Staging
+from bilinear.distributed.by_mpi import Staging
 
 
 @dataclass

@@ -152,8 +152,8 @@ def pretend() -> None:
 
 def main(way: str) -> None:
     pretend()
-    from machines.lockstep import times
-    from machines.test_spread import distributions
+    from network.lockstep import times
+    from network.test_spread import distributions
 
     from bilinear.backends.nccl_rounds import version
     from bilinear.distributed import connection as silence

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from machines.launch import ROOT, mpirun, needs_torch, told_by
+from network.launch import ROOT, mpirun, needs_torch, told_by
 
 pytestmark = needs_torch
 

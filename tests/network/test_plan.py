@@ -8,8 +8,8 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from machines.lockstep import Network, Rank, pieces, run, times
-from machines.test_spread import distributions
+from network.lockstep import Network, Rank, pieces, run, times
+from network.test_spread import distributions
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
 from bilinear.distributed.decompose import decompose

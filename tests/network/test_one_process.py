@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from backends.pretended_gpus import OnGpu, pretended
-from machines.lockstep import pieces, times
-from machines.test_spread import distributions
+from network.lockstep import pieces, times
+from network.test_spread import distributions
 
 from bilinear.distributed import Slab, matmul, multiply
 from bilinear.distributed.carrier import run_steps
