@@ -1,4 +1,4 @@
-"""The one road to a kernel: lower a schedule to launches, render their kernels, and build the texts for targets.
+"""Build kernels: lower a schedule to launches, render their kernels, and compile the texts for targets.
 
 `compile` and a call at run time both use it. The code that runs images only loads them.
 """

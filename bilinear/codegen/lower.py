@@ -63,7 +63,10 @@ def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL
 
 
 class Key(NamedTuple):
-    """What tells kernels apart: the parts of a linear one (none: products), and how a block of threads runs several rows."""
+    """What launches that share a kernel have in common:
+
+    the parts of a linear kernel (none for products), and how a block of threads runs several rows.
+    """
 
     parts: tuple[Part, ...] = ()
     turns: int = 1
@@ -84,7 +87,7 @@ def _rows(schedule: Schedule, number: int, stage: Stage, mode: str) -> Iterator[
 
 
 def _tilings(kernel: Kernel) -> tuple[tuple[Cover, ...], ...]:
-    """The tilings of one row of the table along x: a linear kernel may go by rows or columns. The one with most tiles counts."""
+    """The tilings of one row of the table along x: a linear kernel may go by rows or columns, and the grid has room for either."""
     if isinstance(kernel, ProductKernel):
         return ((Cover("bm", kernel.tile.m), Cover("bn", kernel.tile.n)),)
     extents = sorted({(part.height, part.width) for part in kernel.parts})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.evaluation import Evaluation, Read, Write
-from bilinear.ir.kernel import Argument
+from bilinear.ir.kernel import Argument, TiledKernel
 from bilinear.ir.tile import DigitTile
 
 PANEL, SLICE = 128, 64
@@ -111,7 +111,7 @@ class ExpandKernel:
 
 
 @dataclass(frozen=True)
-class DigitProductKernel:
+class DigitProductKernel(TiledKernel):
     """Products of digits. If `direct`, the only one is C without its scales; otherwise products lie in P, scaled, in rows of `pitch`.
 
     For A*A^T (`one_triangle`, direct) only tiles at and below the diagonal are computed, and each result is written to both triangles.
@@ -142,26 +142,6 @@ class DigitProductKernel:
         if self.direct:
             return (*digits, *RESULT, *SCALES, *FACTORS)
         return (*digits, *indices("planes"), Argument("pointer", "P"), *indices("m", "pitch"))
-
-    @property
-    def bounds(self) -> str:
-        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
-        return f"{self.tile.threads}, 1"
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the stages, and padding that aligns them to 1024 bytes."""
-        return self.tile.stages * 4 * (self.tile.m + self.tile.n) * self.tile.k + 1024
-
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Threads of a block along x and y."""
-        return (self.tile.threads, 1)
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of threads that share the elements they read."""
-        return self.tile.cluster
 
 
 @dataclass(frozen=True)

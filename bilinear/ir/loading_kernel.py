@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 from bilinear.ir.digit_kernel import FACTORS, RESULT, SCALES, indices
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.kernel import Argument
+from bilinear.ir.kernel import Argument, TiledKernel
 from bilinear.ir.tile import LoadingTile
 
 
 @dataclass(frozen=True)
-class LoadingKernel:
+class LoadingKernel(TiledKernel):
     """C = alpha * A * B + beta * C by digits. A copy takes 4 neighbours, or 1 where lines begin at no multiple of 16 bytes."""
 
     name: str
@@ -41,18 +41,3 @@ class LoadingKernel:
         *SCALES,
         *FACTORS,
     )
-
-    @property
-    def bounds(self) -> str:
-        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
-        return f"{self.tile.threads}, 1"
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the stages, and padding that aligns them to 1024 bytes."""
-        return self.tile.stages * 4 * (self.tile.m + self.tile.n) * self.tile.k + 1024
-
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Threads of a block along x and y."""
-        return (self.tile.threads, 1)

@@ -28,7 +28,7 @@ def proved_schedule(schedule: AnySchedule, scheme: Scheme, is_proved: bool = Fal
 
 
 def right_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
-    """The proof of a schedule of one level of a proved scheme, by its terms if they decide it, and then without facts.
+    """The proof of a schedule of one level of a proved scheme. If its terms decide, the proof holds no facts for reports.
 
     Raises `BilinearError` as `proved_schedule` does.
     """

@@ -25,7 +25,7 @@ another kernel."""
 MOST_APART = 0.4
 """The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
 UNKNOWN = "unknown"
-"""The kernel of a point at which cublasLt was not asked: as near as the same one."""
+"""The kernel of a point for which cublasLt was not asked; in distances it counts as the same one."""
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
 Shape = tuple[int, int, int]
@@ -67,7 +67,8 @@ class LibraryPoints:
     def times(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None = None) -> dict[str, float]:
         """How many times as long as the device's least each call is likely to take; `lanes` are the elements in 16 bytes.
 
-        With the `kernels` that cublasLt proposes the errors are half as large. None is beyond the times of the points that count.
+        With the `kernels` that cublasLt proposes the errors are half as large. No estimate lies outside of the range of the times it is
+        made from.
         """
         import numpy as np
 
@@ -82,7 +83,7 @@ class LibraryPoints:
     def faster(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None) -> str | None:
         """The call that is likely to be faster, of a product for which cublasLt proposes these kernels.
 
-        None if points where nothing is known of the difference, because both times are the same there, have half of the weight.
+        None if half of the weight lies on points with the same time for both calls, which say nothing about the difference.
         """
         near, weights = self._near(order, shape, lanes, kernels, NEAREST)
         cublas, cublaslt = self._columns.logs

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bilinear.ir.measurement import ErrorPoint, Measurement
+from bilinear.reporting.axes import Tick, path_through, round_step
 from bilinear.reporting.bench_table import asked_name, is_square, plans_with_launches, shape_name, size_of
 
 WIDTH, HEIGHT = 440.0, 270.0
@@ -14,14 +15,6 @@ LEFT, RIGHT, TOP, BOTTOM = 52.0, 16.0, 16.0, 40.0
 BAR_WIDTH = 920.0
 COLOURS, MARKS = 6, 3
 """The colours of lines, and the marks and dashes that tell lines of one colour apart; further lines repeat both."""
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A mark on an axis: its place and its text."""
-
-    at: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
         across = _scale([math.log2(size) for size in sizes], LEFT + 16, WIDTH - RIGHT - 16)
         ratios = [row.ratio for row in own]
         low, high = min(*ratios, 0.95, 1.0), max(*ratios, 1.05)
-        step = _step(high - low)
+        step = round_step(high - low, 6)
         low, high = math.floor(low / step) * step, math.ceil(high / step) * step
         down = _between(low, high)
         ticks = tuple(Tick(down(low + i * step), f"{low + i * step:.2f}") for i in range(round((high - low) / step) + 1))
@@ -175,13 +168,6 @@ def _between(low: float, high: float) -> Callable[[float], float]:
     return lambda value: round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value - low) / (high - low), 1)
 
 
-def _step(extent: float) -> float:
-    """A round step that divides the extent into about six."""
-    rough = extent / 6
-    power = 10.0 ** math.floor(math.log10(rough))
-    return next(power * f for f in (1, 2, 5, 10) if power * f >= rough)
-
-
 def _sizes(sizes: Sequence[float], across: Callable[[float], float]) -> tuple[Tick, ...]:
     """Marks at the sizes, or at powers of two if there are many."""
     marks: Sequence[float] = sizes
@@ -192,4 +178,4 @@ def _sizes(sizes: Sequence[float], across: Callable[[float], float]) -> tuple[Ti
 
 
 def _path(points: Sequence[Point]) -> str:
-    return "M" + "L".join(f"{p.x:g} {p.y:g}" for p in points) if len(points) > 1 else ""
+    return path_through([(p.x, p.y) for p in points]) if len(points) > 1 else ""

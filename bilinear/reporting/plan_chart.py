@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
+from bilinear.reporting.axes import Tick, round_step
 from bilinear.reporting.plan_labels import LINE, RADIUS, Box, Label, Labels, Point
 from bilinear.reporting.plans import bytes_text, names
 
@@ -15,15 +16,9 @@ WIDTH, HEIGHT = 920.0, 540.0
 LEFT, RIGHT, TOP, BOTTOM = 62.0, 24.0, 22.0, 48.0
 SLOWEST = 1.3
 """Candidates that take more than this many times the library's time are not drawn."""
+MOST_STEPS = 8
+"""Steps between the marks of an axis, at the most."""
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A mark on an axis: its place and its text."""
-
-    at: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -120,13 +115,11 @@ def plan_chart(plan: Plan) -> PlanChart:
     )
 
 
-def _round_steps(low: float, high: float, most: int = 8) -> list[float]:
-    """Round values between two bounds, at most `most` steps of 1, 2 or 5 times a power of ten."""
+def _round_steps(low: float, high: float) -> list[float]:
+    """Round values between two bounds, at most `MOST_STEPS` steps of 1, 2 or 5 times a power of ten."""
     if high == low:
         return [low]
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * f for f in (1, 2, 5, 10) if power * f >= rough)
+    step = round_step(high - low, MOST_STEPS)
     return [round(i * step, 12) for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 

@@ -125,7 +125,7 @@ def _automatic(options: Options, layouts: Layouts) -> Plan | None:
 
 
 def check_library_accuracy(accuracy: float | str | None, inner: int, dtype: Dtype) -> None:
-    """Refuse (E519) a bound that the library's multiply of this type does not keep, or that is not known."""
+    """Refuse (E519) an accuracy that the library's multiply of this type does not keep, or for which its error is not known."""
     if accuracy is None or isinstance(accuracy, str):
         return
     if dtype.name not in IN_ARRAYS:

@@ -59,7 +59,7 @@ def checked_operand(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
 
 
 def own_product(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
-    """alpha * x @ x^T for `matmul`, where a plan of blocks is predicted to gain; None, with nothing written, elsewhere."""
+    """alpha * x @ x^T for `matmul`, where a plan of blocks is predicted to gain; Otherwise None, and nothing is written."""
     if multiplies_itself(x) or multiplies_itself(out):
         return None
     if out is not None and (out.dtype != x.dtype or out.shape != (*x.shape[:-1], x.shape[-2]) or shares_memory(out, x)):

@@ -88,7 +88,7 @@ def plan_gram(
     workspace: int | str | None = None,
     accuracy: float | str | None = None,
 ) -> GramPlan:
-    """Which blocks `gram` computes for an n x k matrix, by what, and what that takes beside a multiply of two matrices.
+    """The plan of `gram` for an n x k matrix: its blocks, what multiplies each, and the time, compared with a multiply of two matrices.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def plan_gram(
 
 @lru_cache(maxsize=256)
 def _on_gpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | str | None, device: Device, named: bool) -> GramPlan:
-    """The plan on a GPU, by its own timed plans unless it is `named`."""
+    """The plan on a GPU. Timed plans come first, unless the device is `named`."""
     given = device if named else None
 
     def product(rows: int, columns: int) -> Way:

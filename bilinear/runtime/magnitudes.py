@@ -116,7 +116,10 @@ def _drift(schedule: Same[Schedule]) -> DriftBound:
 
 
 def _moves(drift: DriftBound, space: str, unit_roundoff: float, calls: int) -> Array:
-    """F with |moved| <= F * sizes after this many calls, block by block: (I + u*D)**calls - I, without cancellation."""
+    """The matrix F with |moved| <= F * sizes, block by block, after this many calls:
+
+    (I + u*D)**calls - I, computed without cancellation.
+    """
     own = [block for block in drift.blocks if block.block.space == space]
     once = _matrix([block.weights for block in own], [block.block for block in own]) * unit_roundoff
     total = np.zeros_like(once)

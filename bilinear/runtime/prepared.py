@@ -33,7 +33,7 @@ LEFT, RIGHT = "A", "B"
 class Prepared(Kept):
     """An operand with what its plan computes from it alone: the linear forms that are multiplied. `bilinear.prepare` makes it.
 
-    The operand itself is not copied. It must not change: every call looks whether it has, unless `checks` is False.
+    The operand itself is not copied and must not change. Every call checks that it has not, unless `checks` is False.
     """
 
     operand: Array

@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of the projected rows: how many, the norm of all, a bound of the norm of their errors, and the largest norm with its error.
+    """The projected rows: their number, the norm of all, a bound of the norm of their errors, and the largest norm with its error.
 
     `worst` is the number of the row with the largest norm, in the order of C's rows; `longest` is the 2-norm of X, from above.
     """
@@ -120,7 +120,7 @@ def _vectors_of_b(problem: Problem, b: Array, x: Vectors) -> tuple[Vectors, Arra
 
 
 def _projected(problem: Problem, rows: tuple[Array, ...], y: Vectors, x: Vectors) -> tuple[Array, Array, Array, Array]:
-    """Of some rows: the norms of their projections, the errors of these, and the norms of the rows of alpha*A and beta*C0."""
+    """For some rows: the norms of their projections, the errors of these norms, and the norms of the rows of alpha*A and beta*C0."""
     (a, c, before), xp = rows, problem.xp
     found = times(xp, c, x, problem.is_wide)
     sizes = [found.norm * 0, found.norm * 0]

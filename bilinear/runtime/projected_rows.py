@@ -18,7 +18,7 @@ from bilinear.runtime.projected import Problem, Residuals, longest_of, random_en
 from bilinear.runtime.thin_products import TINY, UNIT, gamma
 
 MOST_KEPT = 8
-"""So many sets of random vectors stay on GPUs: of a megabyte each for 8192 columns."""
+"""Sets of random vectors that are kept on GPUs, each of a megabyte for 8192 columns."""
 
 
 def residuals_on_gpu(problem: Problem) -> Residuals | None:
@@ -55,7 +55,10 @@ def _random_vectors(length: int, seed: int, device: int) -> tuple[Array, float, 
 
 
 def _with_errors(found: Projected, problem: Problem, factors: tuple[float, float], size_x: float, longest_x: float) -> Residuals:
-    """What was found, with norms from above, and bounds of the errors: of all rows by the sums of their squares, of one by the largest."""
+    """The result:
+
+    upper bounds of norms, and bounds of errors. Those of all rows follow from sums of squares, those of one row from the largest.
+    """
     alpha, beta = (abs(factor) for factor in factors)
     (m, k), n, wide = problem.a.shape, problem.b.shape[1], problem.is_wide
     of_x = _Vectors(size_x, 0.0, 0.0)
@@ -85,7 +88,7 @@ def _with_errors(found: Projected, problem: Problem, factors: tuple[float, float
 
 
 class _Vectors(NamedTuple):
-    """Of vectors: their Frobenius norm, that of their rest, and by how much they are off."""
+    """Vectors: their Frobenius norm, that of their rest, and a bound of their error."""
 
     norm: float
     rest: float
@@ -93,7 +96,7 @@ class _Vectors(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """How a projection is added up: for so many rows, of so many terms each, in so many parts."""
+    """How a projection is added up: its rows, the terms of each, and the parts in which they are added."""
 
     rows: int
     terms: int
