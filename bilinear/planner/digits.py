@@ -86,7 +86,7 @@ def levels_above(products: str) -> tuple[Levels, ...]:
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
     """The product of pairs of digits by these levels in this tile, within a budget of bytes if possible.
 
-    Its time is unknown if the device has no rates for it. Raises `BilinearError` (E543) if these digits do not stand for the problem's type.
+    Its time is unknown if the device has no rates for it. Raises `BilinearError` (E543) if these digits do not stand for this type.
     """
     if problem.dtype != FLOAT32.name:
         raise fail("E543", f"{tile} stand for {FLOAT32}, not for {problem.dtype}", "plan for float32, or take `residues`")
