@@ -80,7 +80,7 @@ def multiply(left: Array, right: Array, out: Array) -> None:
 
 
 class Arithmetic:
-    """How sums and products of elements are computed: here in their own type, in which integers wrap around."""
+    """How sums and products of elements are computed: in their own type, in which integers wrap around."""
 
     def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Number:
         """alpha times a coefficient, by which a product is multiplied."""

@@ -226,7 +226,7 @@ class _Arguments:
         self._beside: SideStreams | None = None
 
     def launch_on(self, stream: int) -> None:
-        """Make the calls anew for the stream with this handle. Most programs stay on one, and a call takes no function of ours then."""
+        """Bind the calls to the stream with this handle. Most programs stay on one stream; then a call enters no function of ours."""
         self._steps = [self._step(stage, stream) for stage in self._stages]
         self.stream = stream
 

@@ -39,7 +39,7 @@ KERNEL = 0, 1, 6
 """`CUBLASLT_ALGO_CONFIG_ID`, `TILE_ID` and `STAGES_ID`, which tell kernels apart."""
 UNKNOWN_KERNEL = "0.0.0"
 ALIGNMENT = 16
-"""The addresses of the matrices must be multiples of so many bytes, because kernels read as much at once."""
+"""The addresses of the matrices must be multiples of this many bytes, which kernels read at once."""
 RESULT_BYTES, NEEDED, STATE = 96, slice(64, 72), slice(72, 76)
 """The bytes of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, and where `workspaceSize` and `state`
 lie in it."""

@@ -66,7 +66,7 @@ Cut = Element | IntegerElement
 
 
 RESIDENT = 4
-"""Blocks of threads for each multiprocessor that take the tiles of the complex product by the definition."""
+"""Blocks of threads on each multiprocessor that compute the complex product by its definition."""
 
 
 @lru_cache(maxsize=64)
@@ -138,7 +138,7 @@ class CutMultiply(ABC):
         `kept` is the address of what was prepared, for a product that reads it. Without it the first address in C that is a multiple of 256
         takes its place: from there on C may lend memory to digits.
 
-        Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
+        Raises `StageError` if a launch fails, and before any launch the errors of missing kernels and memory.
         """
         import cupy
 

@@ -40,7 +40,7 @@ LARGEST_DIRECT = 256
 LOOKING = 512
 """Blocks of threads that look at a matrix."""
 LARGEST_RECOMPOSED = 2**31
-"""Numbers below this, multiplied by another such, are numbers of 64 bits."""
+"""The product of two numbers below this has at most 64 bits."""
 
 
 @lru_cache(maxsize=1024)

@@ -33,7 +33,7 @@ from bilinear.planner.residues import require_residues
 
 
 class ModularMultiply(CutMultiply):
-    """What products of residues of floats and of integers have in common: the launches behind the cutting."""
+    """What products of residues of floats and of integers have in common: how residues are written."""
 
     def expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> CutLaunch:
         """The launch that writes the residues of A (side 0) or of B (side 1)."""

@@ -56,7 +56,7 @@ class ThinMultiply:
     def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory for partial results, if there is one.
 
-        Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
+        Raises `StageError` if a launch fails, and before any launch the errors of missing kernels and memory.
         """
         import cupy
 

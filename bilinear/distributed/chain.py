@@ -79,7 +79,7 @@ def chain_plan(
     """The order of a chain on so many ranks, and the ranks that compute each product, by the least time in the model of a machine.
 
     `machine` is the name of one that is described, or a `Machine`. A product runs by the `decomposition` if the model says that it is
-    faster than "2d", and else by that. Raises `BilinearError`: E550 for extents of no chain, E760, E761, and what `load` raises.
+    faster than "2d", otherwise by "2d". Raises `BilinearError`: E550 for extents of no chain, E760, E761, and what `load` raises.
     """
     return _plan_for(AskedChain(tuple(extents), distributions, decomposition, machine), dtype, ranks)[0]
 

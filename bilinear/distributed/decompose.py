@@ -18,11 +18,11 @@ from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.scheme import Scheme
 
 PANELS = 4
-"""Equal panels of the classical multiply where memory asks for short ones; each further effort makes four of one."""
+"""Panels of the classical multiply if memory is short; each further attempt splits every panel into four."""
 MOST_UNEVEN = 1.1
-"""The largest part of C over an equal share of it with which a rank may compute just what it is to hold."""
+"""A rank computes exactly the part of C that it holds, unless some part exceeds an equal share by more than this factor."""
 MOST_PRODUCTS = 20_000
-"""Breadth-first products of a plan at most: each is several messages."""
+"""The most breadth-first products of a plan; each takes several messages."""
 
 
 def decompose(
@@ -70,7 +70,7 @@ def decompose(
 
 
 def _is_finest(plan: Plan, panels: int | None) -> bool:
-    """Whether one more depth-first level would cut blocks of one row or column, or panels are that narrow already."""
+    """Whether blocks or panels cannot be cut further: they have one row or column."""
     if not plan.levels:
         return panels is not None and panels >= max(plan.extents)
     last = plan.levels[-1]
@@ -89,7 +89,7 @@ def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], 
 
 
 def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) -> list[Held]:
-    """Of which rows, k and columns each rank has what its tile needs of A and of B."""
+    """For each rank the rows, k and columns of A and of B that its tile needs and the rank holds."""
     found = []
     for (rows, columns), left, right in zip(shares, *given[:2], strict=True):
         own = meet(run(*rows), left.rows), meet(left.columns, right.rows), meet(run(*columns), right.columns)
@@ -99,7 +99,7 @@ def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) 
 
 
 def _as_given(spread: Spread, size: int) -> list[tuple[Tile, ...]]:
-    """C in the tiles in which it is to be given back, if each rank's part is one and none is much larger than its share."""
+    """C in the tiles that the ranks hold, if each rank's part is one tile and none is much larger than its share."""
     if not all(len(part.rows) == len(part.columns) == 1 and part.size * len(spread) <= MOST_UNEVEN * size for part in spread):
         return []
     return [tuple((part.rows[0], part.columns[0]) for part in spread)]

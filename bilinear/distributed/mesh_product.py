@@ -1,4 +1,4 @@
-"""A product of matrices over a mesh: on what each rank holds where that is enough, else by a plan over all ranks."""
+"""A product of matrices over a mesh: of what each rank holds if that is enough, otherwise by a plan that moves pieces between ranks."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _operand(mesh: Mesh, placements: Placements, rows: int, columns: int, by: Pl
 
 
 def _inner(mesh: Mesh, a: Operand, b: Operand, c: Operand, part: Spread, k: int) -> tuple[Runs, ...] | None:
-    """The range of k over which each rank multiplies what it has, if that gives each product of elements once."""
+    """The range of k over which each rank multiplies what it has; None unless that computes each product of two elements exactly once."""
     found = tuple(meet(left.columns, right.rows) for left, right in zip(a.summed, b.summed, strict=True))
     for rank, wanted in enumerate(part):
         ends_meet = joined(sorted(each for other in _beside(mesh, c, rank, SUMMANDS) for each in found[other])) == run(0, k)

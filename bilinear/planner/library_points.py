@@ -18,7 +18,7 @@ ORDERS = ("NN", "NT", "TN", "TT")
 NEAREST, NEAR = 6, 0.05
 """This many points say which call is faster, each with the weight 1 / (distance + `NEAR`)."""
 FITTED, FLAT = 30, 0.3
-"""To the times of this many, with these weights, a plane is fitted in the logarithms of the extents; `FLAT` keeps its slopes small."""
+"""A plane over logarithms of extents is fitted to the times of this many weighted points; `FLAT` keeps its slopes small."""
 ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 1.0, 0.4, 4.0
 """What is added to the distance for an operand in another order, for lines that are multiples of 16 bytes in one shape only, and for
 another kernel."""
