@@ -30,8 +30,7 @@ import bilinear
 from bilinear.distributed import Slab, home, matmul
 from bilinear.distributed.connection import connected
 from bilinear.distributed.distributions import Distribution
-from bilinear.distributed.multiply import Asked, plan_for, rounded_down
-from bilinear.distributed.pieces_here import free_memory
+from bilinear.distributed.multiply import Asked, free_memory, plan_for, rounded_down
 from bilinear.distributed.plan import Plan as DistributedPlan
 from bilinear.distributed.rank import Post, Steps, Wait, steps_of
 from bilinear.distributed.spread import Runs, Spread

@@ -13,8 +13,8 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
+from bilinear.algebra.change_basis import on_blocks
 from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
-from bilinear.algebra.fold_bases import on_blocks
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
@@ -25,14 +25,13 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
 from bilinear.ir.complex_scheme import GaussianScheme, Products
-from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel, DigitProductKernel, RecomposeKernel
+from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel, DigitProductKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
 from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
-from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.residue_kernel import ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.residue_tile import ModularTile
@@ -49,6 +48,8 @@ from bilinear.verify.bilinear_map import prove_map
 
 CutKernel = DigitKernel | LoadingKernel | ResidueKernel
 Recompose = RecomposeKernel | ResidueRecomposeKernel | IntegerRecomposeKernel
+Cut = Element | IntegerElement
+"""A type whose numbers are cut."""
 CutLaunch = tuple[Launch | PlainLaunch, Values]
 
 
@@ -59,10 +60,6 @@ class Passes(NamedTuple):
     scales: tuple[CutLaunch, CutLaunch]
     cutting: tuple[CutLaunch, CutLaunch]
     after: list[CutLaunch]
-
-
-Cut = Element | IntegerElement
-"""A type whose numbers are cut."""
 
 
 RESIDENT = 4

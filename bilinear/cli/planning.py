@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of
+from bilinear.cli.answers import Json, Svg, answer, file_of, require_pages, write_pages
 from bilinear.cli.common import (
     Algorithm,
     Output,
@@ -24,7 +24,6 @@ from bilinear.cli.common import (
     waiting,
 )
 from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
@@ -224,8 +223,7 @@ def plan(
 
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; with `--explain` also the bounds of its device, unless it multiplies digits on other units than those of its type."""
-    from bilinear.planner.roofline import roofline
-    from bilinear.planner.streaming import streaming
+    from bilinear.planner.roofline import roofline, streaming
     from bilinear.reporting.plans import explained_json, pareto_table, plan_json, plan_table, roofline_table, streaming_table
     from bilinear.runtime.devices_here import device_of
 

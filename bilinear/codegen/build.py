@@ -14,10 +14,9 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import DigitProductKernel
+from bilinear.ir.digit_kernel import DigitProductKernel, LoadingKernel
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
-from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.placement import STAGE
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.schedule import Schedule

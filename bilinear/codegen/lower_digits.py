@@ -8,9 +8,8 @@ from functools import lru_cache
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
 from bilinear.ir.complex_scheme import ComplexScheme, Products
-from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, RecomposeKernel
+from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.residue_tile import MOST_BLOCKS
 from bilinear.ir.tile import DigitTile, LoadingTile
 from bilinear.ir.warp_product import WarpDigitProductKernel

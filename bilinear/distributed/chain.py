@@ -14,14 +14,25 @@ from bilinear.distributed.chain_plan import ChainPlan, Part, plan_chain
 from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.distributions import Distribution, Slab
 from bilinear.distributed.model import Machine, machines
-from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, agreed, check_piece, name_of, said, scheme_named
-from bilinear.distributed.pieces_here import adopted, carrier, current, require_carrier
+from bilinear.distributed.multiply import (
+    CLASSICAL,
+    TIMEOUT,
+    adopted,
+    agreed,
+    carrier,
+    check_piece,
+    current,
+    name_of,
+    require_carrier,
+    said,
+    scheme_named,
+)
 from bilinear.distributed.rank import HOME_A, Multiply, Steps, moved, numbered_from, steps_of
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.ready import ready
+from bilinear.lowering.proofs import ready
 from bilinear.planner.chains import MOST_MATRICES
 from bilinear.runtime.arrays import Kind, is_on_gpu
 from bilinear.runtime.matmul import matmul as multiply_here

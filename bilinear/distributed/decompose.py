@@ -7,9 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from bilinear.distributed.distributions import Distribution
-from bilinear.distributed.panels import Held, panel_tasks
+from bilinear.distributed.panels import Held, Tile, panel_tasks, shared_products, tiles
 from bilinear.distributed.plan import Extents, Plan
-from bilinear.distributed.shares import Tile, shared_products, tiles
 from bilinear.distributed.spread import Rect, Spread, joined, length, meet, near_even, run
 from bilinear.distributed.traffic import busiest, traffic
 from bilinear.distributed.workspace import workspace

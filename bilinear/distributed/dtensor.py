@@ -15,8 +15,19 @@ from bilinear.distributed.decompose import require_extents
 from bilinear.distributed.distributions import Pieces
 from bilinear.distributed.mesh import Mesh, Placement, Placements, of_product
 from bilinear.distributed.mesh_product import MeshPlan, mesh_steps, plan_over
-from bilinear.distributed.multiply import CLASSICAL, Asked, agreed, check_options, check_pieces, local_multiply, options_of, plan_for, said
-from bilinear.distributed.pieces_here import carrier, require_carrier
+from bilinear.distributed.multiply import (
+    CLASSICAL,
+    Asked,
+    agreed,
+    carrier,
+    check_options,
+    check_pieces,
+    local_multiply,
+    options_of,
+    plan_for,
+    require_carrier,
+    said,
+)
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.spread import Spread
 from bilinear.errors import fail

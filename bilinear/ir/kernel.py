@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from bilinear.ir.element import Element, Precision
 from bilinear.ir.evaluation import Evaluation
 from bilinear.ir.number import Coefficient
-from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.thin_tile import AnyThinTile
-from bilinear.ir.tile import DigitTile, ProductTile, WarpTile, precision_of
+from bilinear.ir.tile import ProductTile, precision_of
 
 
 @dataclass(frozen=True)
@@ -195,37 +194,6 @@ class ProductKernel:
     def threads(self) -> tuple[int, int]:
         """Threads of a block along x and y."""
         return (self.tile.threads, self.beside)
-
-
-class TiledKernel:
-    """The launch of a kernel whose blocks of threads compute one tile after another."""
-
-    tile: DigitTile | ModularTile
-
-    @property
-    def shape(self) -> DigitTile | ModularTile | WarpTile:
-        """The threads of a block, their shared memory, and the blocks of a cluster."""
-        return self.tile
-
-    @property
-    def bounds(self) -> str:
-        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
-        return f"{self.shape.threads}, 1"
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads."""
-        return self.shape.shared_bytes
-
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Threads of a block along x and y."""
-        return (self.shape.threads, 1)
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of threads that share the operands they read."""
-        return self.shape.cluster
 
 
 MOST_SHARED_BYTES = 227 * 1024

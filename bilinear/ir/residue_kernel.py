@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
-from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, indices
+from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, TiledKernel, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.evaluation import Evaluation, Read
 from bilinear.ir.integer_kernel import IntegerRecomposeKernel, unrolled
 from bilinear.ir.integers import IntegerElement
-from bilinear.ir.kernel import Argument, TiledKernel
+from bilinear.ir.kernel import Argument
 from bilinear.ir.residue_tile import PANEL, SLICE, ModularTile
 
 LIMBS = {2: 32, 3: 24}

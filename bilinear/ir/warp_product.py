@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.digit_kernel import DigitProductKernel
-from bilinear.ir.kernel import TiledKernel
+from bilinear.ir.digit_kernel import DigitProductKernel, TiledKernel
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.tile import WARP_PAIRS, WARP_RESIDUES, WarpTile
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+
+from bilinear.algebra.change_basis import fold_bases
 from bilinear.errors import BilinearError
 from bilinear.ir.schedule import AnySchedule, Schedule
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.coefficients import require_elements, require_numbers
 from bilinear.verify.composed import is_large, prove_by_terms, prove_large
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
@@ -40,3 +46,15 @@ def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Any
     from bilinear.explain.why_wrong import explained  # only a wrong scheme needs the search
 
     return explained(proof, scheme, schedule)
+
+
+@lru_cache(maxsize=64)
+def ready(scheme: Scheme, dtype: np.dtype[np.generic]) -> Scheme:
+    """The scheme without changes of basis, proved, with coefficients that the type can represent. Raises `BilinearError`."""
+    require_numbers(scheme, proved(scheme))
+    plain = fold_bases(scheme)
+    maps = plain.u, plain.v, plain.w
+    written = (c for linear in maps for form in (*linear.steps, *linear.outputs) for _, c in form)
+    summed = (c for table in plain.tables for form in table for _, c in form)
+    require_elements(plain, (*written, *summed), str(dtype), dtype.kind)
+    return plain

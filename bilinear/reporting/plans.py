@@ -13,8 +13,7 @@ from bilinear.planner.gram import COLUMNS, GramPlan
 from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, pareto_front
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
-from bilinear.planner.roofline import Roofline
-from bilinear.planner.streaming import Streaming
+from bilinear.planner.roofline import Roofline, Streaming
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bilinear.backends.newest import keep
-from bilinear.backends.same import Same
+from bilinear.backends.caches import Same, keep
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype, real_type

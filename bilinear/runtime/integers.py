@@ -7,8 +7,9 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from bilinear.algebra.fold_bases import fold_bases
+from bilinear.algebra.change_basis import fold_bases
 from bilinear.algebra.tensor import tensor
+from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.backends.integers import (
@@ -19,7 +20,6 @@ from bilinear.backends.integers import (
     largest_magnitudes,
     moduli_for_integers,
 )
-from bilinear.backends.same import Same
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
+from bilinear.backends.caches import Same
 from bilinear.backends.executor import Executor
-from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.matrix import Matrix
 from bilinear.ir.placement import Placement

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from bilinear.backends.caches import Same
 from bilinear.backends.capture import not_captured
 from bilinear.backends.executor import in_buffer
-from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of

@@ -14,9 +14,9 @@ from network.test_spread import distributions
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.multiply import Asked, plan_for
+from bilinear.distributed.panels import shared_products, tiles
 from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import steps_of
-from bilinear.distributed.shares import shared_products, tiles
 from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
 from bilinear.distributed.workspace import workspace
 from bilinear.errors import BilinearError

@@ -15,7 +15,7 @@ from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem
-from bilinear.planner.streaming import ARITHMETIC, LATENCY, MEMORY, streaming
+from bilinear.planner.roofline import ARITHMETIC, LATENCY, MEMORY, streaming
 from bilinear.reporting.plans import streaming_table
 
 H200 = load_device("h200")

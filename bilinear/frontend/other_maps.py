@@ -1,8 +1,8 @@
-"""Read schemes with the claim `of complex numbers`: algorithms that multiply two complex numbers by real products."""
+"""Read schemes for other maps than the product of two matrices, by their claims: `of complex numbers`, and `B = A^T`, which is A*A^T."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bilinear.frontend.atoms import is_block
@@ -12,6 +12,7 @@ from bilinear.frontend.schemes import read_scheme_of
 from bilinear.frontend.syntax import Broken, Plain, Row, SchemeHeader, Statement, Term, Update, Word
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.complex_scheme import ComplexAlgorithm
+from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form, LinearMap
 
 CLAIM = "of complex numbers"
@@ -81,3 +82,48 @@ def _renamed(equation: Update, reporter: Reporter) -> Update:
         return replace(one, factors=tuple(replace(factor, terms=tuple(map(plain, factor.terms))) for factor in one.factors))
 
     return replace(equation, targets=tuple(map(plain, equation.targets)), terms=tuple(map(term, equation.terms)))
+
+
+GRAM_CLAIM = "B = A^T"
+
+
+def read_gram(header: SchemeHeader, claims: Word, body: Sequence[Statement], reporter: Reporter) -> GramScheme | None:
+    """The scheme of a header with claims; None if an error was reported (E793)."""
+    text = claims.text.removeprefix(":").strip()
+    if "".join(text.split()) != "".join(GRAM_CLAIM.split()):
+        hint = f"for an algorithm for A*A^T write: scheme NAME <m,k,m;r>: {GRAM_CLAIM}; for complex numbers <1,1,1;r>: of complex numbers"
+        reporter.report("E793", f"{shown(text) if text else 'this'} is not a claim of a scheme", claims.span, "not known", hint=hint)
+        return None
+    format_ = read_format(header, reporter)
+    if format_ is None:
+        return None
+    if format_.m != format_.n:
+        message = f"A*A^T has as many columns as rows, the format says {format_.m} and {format_.n}"
+        reporter.report("E793", message, header.format.span, "not square", hint="write <m,k,m;r>")
+        return None
+    scheme = read_scheme_of(format_, header, body, reporter, lambda given, _: _triangle(given, format_))
+    if scheme is None:
+        return None
+    given = [i for i, form in enumerate(scheme.w.outputs) if form]
+    if any(_is_above(i, format_) for i in given) and any(_is_below(i, format_) for i in given):
+        hint = "leave out the blocks below the diagonal, or those above it"
+        reporter.report("E793", "both triangles of C are defined", header.name.span, "one gives the other", hint=hint)
+        return None
+    if scheme.bases is not None:
+        reporter.report("E793", "an algorithm for A*A^T has no changes of basis", header.name.span, "not known", hint="multiply them out")
+        return None
+    return GramScheme(scheme, any(_is_above(i, format_) for i in given))
+
+
+def _triangle(given: Iterable[int], format_: Format) -> list[int]:
+    """The blocks that have to be defined: the upper triangle if a block above the diagonal is given, else the lower one."""
+    other = _is_below if any(_is_above(i, format_) for i in given) else _is_above
+    return [i for i in range(format_.m * format_.n) if not other(i, format_)]
+
+
+def _is_above(block: int, format_: Format) -> bool:
+    return block // format_.n < block % format_.n
+
+
+def _is_below(block: int, format_: Format) -> bool:
+    return block // format_.n > block % format_.n
