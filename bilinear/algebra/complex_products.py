@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bilinear.algebra.change_basis import on_blocks
+from bilinear.algebra.fold_bases import on_blocks
 from bilinear.algebra.maps import kronecker
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.complex_scheme import ComplexScheme

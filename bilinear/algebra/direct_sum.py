@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bilinear.algebra.change_basis import fold_bases
 from bilinear.algebra.common_ring import joined_ring, maps_of, reduced
 from bilinear.algebra.credits import joined_citations, joined_name, numbered
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.algebra.maps import number_of_terms, together
 from bilinear.algebra.size_limits import require_size
 from bilinear.errors import fail

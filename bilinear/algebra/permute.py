@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bilinear.algebra.change_basis import on_blocks
 from bilinear.algebra.credits import shortened
+from bilinear.algebra.fold_bases import on_blocks
 from bilinear.algebra.maps import reading, reordered, transposed
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Bases, Scheme

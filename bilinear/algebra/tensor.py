@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bilinear.algebra.change_basis import bases_of, on_blocks
 from bilinear.algebra.common_ring import joined_ring, reduced
 from bilinear.algebra.credits import joined_citations, joined_name, numbered
+from bilinear.algebra.fold_bases import bases_of, on_blocks
 from bilinear.algebra.maps import kronecker, number_of_terms, reading, reordered
 from bilinear.algebra.size_limits import require_size
 from bilinear.ir.linear import LinearMap

@@ -8,8 +8,8 @@ from functools import cached_property, lru_cache
 from itertools import combinations, pairwise
 from math import prod
 
-from bilinear.algebra.change_basis import fold_bases
 from bilinear.algebra.complex_products import four_products, three_products
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap

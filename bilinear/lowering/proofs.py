@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bilinear.algebra.change_basis import fold_bases
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError
 from bilinear.ir.schedule import AnySchedule, Schedule
 from bilinear.ir.scheme import Scheme

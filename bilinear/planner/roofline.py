@@ -31,7 +31,7 @@ from bilinear.planner.profiles import outline
 from bilinear.planner.thin import resident_blocks, view_of
 from bilinear.planner.ways import Way
 
-MEMORY, ARITHMETIC = "memory", "arithmetic"
+LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
 """What bounds the time of a plan."""
 
 
@@ -152,8 +152,6 @@ def _moved(work: Work, block: Extents, side: int) -> int:
     return sum(part.places * (part.sources + part.targets) * elements[part.shape] for part in work.parts)
 
 
-LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
-"""What bounds a kernel."""
 ENOUGH = 0.5
 """With less than this share of the bytes that must be under way, latency is what bounds a kernel."""
 

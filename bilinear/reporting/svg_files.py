@@ -147,16 +147,16 @@ def _number(value: float) -> str:
     return f"{value:.6g}"
 
 
-CELL, LETTER, HEIGHT, SPACE = 30.0, 6.4, 22.0, 20.0
+CELL, GRID_LETTER, HEIGHT, SPACE = 30.0, 6.4, 22.0, 20.0
 """The least width of a cell, that of a letter, the height of a row, and the space between two tables."""
 
 
 def grid_svg(table: ET.Element) -> ET.Element:
     """The rows of the table as rectangles and texts, with its name and its classes for the shades."""
     rows = list(table.iter("tr"))
-    names = LETTER * max(len(_text(row[0])) for row in rows) + 12
+    names = GRID_LETTER * max(len(_text(row[0])) for row in rows) + 12
     cells = [cell for row in rows[1:] for cell in row[1:]]
-    width = max(CELL, LETTER * max(len(_text(cell)) for cell in cells) + 6)
+    width = max(CELL, GRID_LETTER * max(len(_text(cell)) for cell in cells) + 6)
     drawn = [shape for number, row in enumerate(rows) for shape in _row(row, number * HEIGHT, names, width)]
     columns = sum(int(cell.get("colspan") or 1) for cell in rows[0][1:] if cell.get("class") != "gap")
     whole = names + columns * width + SPACE * sum(cell.get("class") == "gap" for cell in rows[0][1:])

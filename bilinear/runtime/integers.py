@@ -7,7 +7,7 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from bilinear.algebra.change_basis import fold_bases
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.algebra.tensor import tensor
 from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from oracle import scheme_computes
 
 from bilinear.algebra import size_limits as bounds
-from bilinear.algebra.change_basis import Matrix, change_basis, fold_bases, inverse
+from bilinear.algebra.change_basis import Matrix, change_basis, inverse
 from bilinear.algebra.classical import classical
 from bilinear.algebra.common_ring import joined_ring, lies_over
 from bilinear.algebra.direct_sum import direct_sum
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.algebra.normalise_signs import normalise_signs
 from bilinear.algebra.permute import permutations, rotate, transpose
 from bilinear.algebra.tensor import tensor
