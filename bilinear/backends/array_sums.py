@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from bilinear.backends.array_tiles import Array
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Dtype, Factor, Number
+from bilinear.ir.matrix import Dtype, Factor
 from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
 
 
-def coefficient(value: Coefficient, dtype: Dtype) -> Number:
+def coefficient(value: Coefficient, dtype: Dtype) -> Any:
     """An exact coefficient as a number of the array's type: rounded once for floats, modulo the range for integers, exact for objects."""
     if dtype.kind == "O":
         return value
@@ -25,13 +25,13 @@ def coefficient(value: Coefficient, dtype: Dtype) -> Number:
             raise ArithmeticError(f"{dtype} cannot hold the coefficient {value}")
         return np.uint64(int(value) % 2**64).astype(dtype)
     if max(abs(value.numerator), value.denominator) <= HELD:
-        number: Callable[[int], Number] = dtype.type
+        number: Any = dtype.type
         return number(value.numerator) / number(value.denominator)
     return _nearest(value, dtype)
 
 
 @lru_cache(maxsize=4096)
-def _nearest(value: int | Fraction, dtype: Dtype) -> Number:
+def _nearest(value: int | Fraction, dtype: Dtype) -> Any:
     """The number of a floating-point type nearest to a rational."""
     kind = np.finfo(str(dtype))
     mantissa, exponent = rounded(value, kind.nmant + 1, kind.minexp - kind.nmant)
@@ -55,7 +55,7 @@ def combine(terms: Form, values: list[Array], out: Array, scratch: Array) -> Non
         add(out, values[index], scratch, c if c in (1, -1) else coefficient(c, out.dtype), 1)
 
 
-def add(out: Array, value: Array, scratch: Array, factor: Number, keep: Number) -> None:
+def add(out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> None:
     """out = keep * out + factor * value; with keep = 0 the old value is not read, and `value` may be `out` itself."""
     if keep == 0:
         if factor != 1:
@@ -82,7 +82,7 @@ def multiply(left: Array, right: Array, out: Array) -> None:
 class Arithmetic:
     """How sums and products of elements are computed: in their own type, in which integers wrap around."""
 
-    def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Number:
+    def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Any:
         """alpha times a coefficient, by which a product is multiplied."""
         with np.errstate(over="ignore"):
             return alpha * coefficient(value, dtype)
@@ -91,7 +91,7 @@ class Arithmetic:
         """out = the linear form over the values; `out` may be the value of the first term."""
         combine(terms, values, out, scratch)
 
-    def add(self, out: Array, value: Array, scratch: Array, factor: Number, keep: Number) -> None:
+    def add(self, out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> None:
         """out = keep * out + factor * value; with keep = 0 the old value is not read, and `value` may be `out` itself."""
         add(out, value, scratch, factor, keep)
 

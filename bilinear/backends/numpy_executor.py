@@ -7,16 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from bilinear.backends import workers
 from bilinear.backends.array_sums import Arithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
-from bilinear.backends.caches import Same
 from bilinear.backends.executor import ready_on_views
 from bilinear.backends.numpy_sums import LinearPart, Views, kept_factor, ordered_parts
-from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, Number, matrix_of
+from bilinear.backends.caches import Same
+from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import LinearStage, Product, ProductStage, Stage
 
@@ -185,7 +186,7 @@ def _is_finite(array: Array) -> bool:
     return array.dtype.kind not in "fc" or all(bool(np.isfinite(array[tile]).all()) for tile in tiles)
 
 
-Targets = list[tuple[Array, Number, Number]]
+Targets = list[tuple[Array, Any, Any]]
 """Where a product is added: the block, the factor of the product, and that of the old value, numbers of the block's type."""
 
 

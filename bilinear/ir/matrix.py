@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 """An array of another library (NumPy, CuPy or any with DLPack), or an element of one; we do not know its type."""
-Number: TypeAlias = Any
-"""An element of such an array, or a number of its type."""
 Dtype: TypeAlias = "np.dtype[np.generic]"
 """The element type of an array, by NumPy; CuPy's arrays have the same."""
 
