@@ -19,7 +19,7 @@ from bilinear.ir.schedule import ALPHA, Block, LinearStage, Product, ProductStag
 from bilinear.ir.scheme import Scheme
 from bilinear.scheduling.in_place.exact import Layer, Run, Step, packed, replay
 from bilinear.scheduling.in_place.find import effort_for, rational_tables, residues, useful_products
-from bilinear.scheduling.in_place.partitions import Candidate, StageSearch
+from bilinear.scheduling.in_place.partitions import StageSearch, WalkedPartition
 from bilinear.scheduling.in_place.schedule import block_map, multiple, side_by_side
 from bilinear.scheduling.in_place.stages import Side
 from bilinear.scheduling.in_place.walks import Walk
@@ -49,7 +49,7 @@ def find_sequential(
     return _write(scheme, spaces, forms, replace(best, order=order))
 
 
-def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, ...], ...], best: Candidate) -> ScaledSchedule:
+def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, ...], ...], best: WalkedPartition) -> ScaledSchedule:
     order = [product for (product,) in best.order]
     runs = [
         replay(space.blocks, walk, [[table[p]] for p in (reversed(order) if space.name == "C" else order)])
@@ -68,7 +68,7 @@ def _write(scheme: Scheme, spaces: tuple[Space, ...], forms: tuple[tuple[Form, .
     )
 
 
-def _time(number: int, space: Space, best: Candidate) -> int:
+def _time(number: int, space: Space, best: WalkedPartition) -> int:
     """The stage of a walk in which a product runs; C's walk runs backwards."""
     return len(best.order) - 1 - number if space.name == "C" else number
 

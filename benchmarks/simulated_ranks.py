@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from math import prod
 
 from bilinear.distributed.model import Machine, sums
-from bilinear.distributed.plan import Plan, ends_result
+from bilinear.distributed.rank_plan import RankPlan, ends_result
 
 Message = tuple[int, int, float]
 """Source, target, bytes."""
@@ -17,7 +17,7 @@ COMPUTED = -1
 """In an event, in place of a message: a task is done."""
 
 
-def simulate(plan: Plan, machine: Machine) -> float:
+def simulate(plan: RankPlan, machine: Machine) -> float:
     """Seconds of one round of depth-first levels, from matrices that are at home until the last rank has its part of C.
 
     A rank goes through the rounds of messages that `rank.py` posts, one after another: operands of the first two tasks, and after each task
@@ -41,7 +41,7 @@ class _Rank:
 
 
 class _Simulation:
-    def __init__(self, plan: Plan, machine: Machine) -> None:
+    def __init__(self, plan: RankPlan, machine: Machine) -> None:
         self.plan, self.machine = plan, machine
         levels = len(plan.breadth)
         extents = [extent / prod(getattr(level, name) for level in plan.depth) for extent, name in zip(plan.extents, "mkn", strict=True)]

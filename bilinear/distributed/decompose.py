@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from bilinear.distributed.distributions import Distribution
-from bilinear.distributed.panels import Held, Tile, panel_tasks, shared_products, tiles
-from bilinear.distributed.plan import Extents, Plan
+from bilinear.distributed.rank_plan import Extents, RankPlan
+from bilinear.distributed.shares import Held, Tile, panel_tasks, shared_products, tiles
 from bilinear.distributed.spread import Rect, Spread, joined, length, meet, near_even, run
 from bilinear.distributed.traffic import busiest, traffic
 from bilinear.distributed.workspace import workspace
@@ -33,7 +33,7 @@ def decompose(
     memory: int | None = None,
     itemsize: int = 1,
     whole: bool = False,
-) -> Plan:
+) -> RankPlan:
     """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
 
     With a scheme, `levels` of it run breadth first (None: the fewest with a product for each rank). Without, C is computed in a tile a
@@ -68,7 +68,7 @@ def decompose(
     raise fail("E762", f"no decomposition needs at most {memory} bytes a rank", f"allow {least}, or take more ranks")
 
 
-def _is_finest(plan: Plan, panels: int | None) -> bool:
+def _is_finest(plan: RankPlan, panels: int | None) -> bool:
     """Whether blocks or panels cannot be cut further: they have one row or column."""
     if not plan.levels:
         return panels is not None and panels >= max(plan.extents)
@@ -77,12 +77,12 @@ def _is_finest(plan: Plan, panels: int | None) -> bool:
     return any(length(runs) < 2 * max(last.k, last.n) for runs in blocks)
 
 
-def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int | None, whole: bool) -> Plan:
+def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int | None, whole: bool) -> RankPlan:
     """A tile of C a rank: of some ways to lay the tiles, the one by which the busiest rank sends or receives least."""
     m, k, n = extents
     across = tuple((row, column) for column, row in tiles(n, m, ranks))
     ways = [tiles(m, n, ranks), across, *_as_given(given[2], m * n)]
-    plans = [Plan(extents, (), (), given, given, given, panel_tasks(way, k, _held(way, given, k), 1, whole)) for way in ways]
+    plans = [RankPlan(extents, (), (), given, given, given, panel_tasks(way, k, _held(way, given, k), 1, whole)) for way in ways]
     best = min(range(len(ways)), key=lambda at: busiest(traffic(plans[at]), ranks))
     return replace(plans[best], tasks=panel_tasks(ways[best], k, _held(ways[best], given, k), panels, whole))
 
@@ -106,7 +106,7 @@ def _as_given(spread: Spread, size: int) -> list[tuple[Tile, ...]]:
 
 def _by_scheme(
     extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], depth: tuple[Scheme, ...], breadth: tuple[Scheme, ...]
-) -> Plan:
+) -> RankPlan:
     """Every rank holds the same rows of every block, so that all sums are computed where the data lies."""
     levels = depth + breadth
     grid = prod(level.m for level in levels), prod(level.k for level in levels), prod(level.n for level in levels)
@@ -114,7 +114,7 @@ def _by_scheme(
     home = _strips(m, k, grid[0], grid[1], ranks), _strips(k, n, grid[1], grid[2], ranks), _strips(m, n, grid[0], grid[2], ranks)
     form = _strips(m, k, 1, 1, ranks), _strips(k, n, 1, 1, ranks), _strips(m, n, 1, 1, ranks)
     tasks = shared_products(prod(level.rank for level in breadth), (m, k, n), ranks)
-    return Plan(extents, depth, breadth, given, home, form, tasks)
+    return RankPlan(extents, depth, breadth, given, home, form, tasks)
 
 
 def _strips(rows: int, columns: int, down: int, across: int, ranks: int) -> Spread:

@@ -28,7 +28,7 @@ from bilinear.distributed.multiply import (
     require_carrier,
     said,
 )
-from bilinear.distributed.plan import Extents, Plan
+from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Spread
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
@@ -92,7 +92,7 @@ def _plan(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], aske
     """The plan, and a digest of it. With a scheme the ranks share its products, wherever the operands lie."""
     digests = ["each what it has"]
 
-    def planned(a: Spread, b: Spread, c: Spread) -> Plan:
+    def planned(a: Spread, b: Spread, c: Spread) -> RankPlan:
         plan, digest = plan_for(replace(asked, shape=extents, distributions=(Pieces(a), Pieces(b), Pieces(c))), dtype, len(mesh.ranks))
         digests[:] = [digest]
         return plan

@@ -9,8 +9,8 @@ import numpy as np
 
 from bilinear.distributed.mesh import Mesh, Placement, Placements, held, shared
 from bilinear.distributed.parts import dense, put, take
-from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import HOME_A, HOME_B, RESULT, Multiply, Post, Steps, Wait, steps_of
+from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Rect, Runs, Spread, joined, meet, run
 from bilinear.ir.matrix import Array
 
@@ -45,10 +45,10 @@ class MeshPlan:
     c: Operand
     part: Spread
     inner: tuple[Runs, ...] | None
-    plan: Plan | None
+    plan: RankPlan | None
 
 
-def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], planned: Callable[..., Plan], stay: bool) -> MeshPlan:
+def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], planned: Callable[..., RankPlan], stay: bool) -> MeshPlan:
     """The plan of a product of matrices with the placements of A, B and C.
 
     `stay` allows products of what each rank has, without messages; else, or where that is not enough, `planned` gives the plan from what

@@ -15,8 +15,8 @@ from bilinear.distributed.agreement import Told
 from bilinear.distributed.connection import Connection
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.distributions import Distribution, Pieces, Slab
-from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import Multiply, steps_of
+from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Spread
 from bilinear.distributed.workspace import rank_workspace
 from bilinear.errors import BilinearError, fail
@@ -58,7 +58,7 @@ class Asked:
 class _Taken:
     """What a rank multiplies: its pieces as arrays of a kind, and the plan."""
 
-    plan: Plan
+    plan: RankPlan
     kind: Kind
     a: Array
     b: Array
@@ -82,7 +82,7 @@ def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float
         return taken.kind.give_back(connection.run(steps, taken.kind.on_gpu))
 
 
-def local_multiply(asked: Asked, plan: Plan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
+def local_multiply(asked: Asked, plan: RankPlan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
     """The multiply of what one rank holds: `auto` works in the memory that the plan over the ranks leaves."""
     multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, accuracy=asked.accuracy)
     needed = 0 if plan is None else rank_workspace(plan, rank) * itemsize
@@ -152,7 +152,7 @@ def scheme_named(decomposition: str | Loaded) -> Scheme | None:
     return loaded.scheme
 
 
-def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[Plan, str]:
+def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     """The plan of a call on so many ranks, and a digest of it. Raises `BilinearError`."""
     if len(asked.distributions) != 3:
         raise fail("E761", f"{len(asked.distributions)} distributions", "give those of A, B and C, or one for all")
@@ -186,7 +186,7 @@ def _planned(
     memory: int | None,
     dtype: str,
     whole: bool,
-) -> tuple[Plan, str]:
+) -> tuple[RankPlan, str]:
     if scheme is not None:
         scheme = ready(scheme, np.dtype(dtype))
     plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize, whole)

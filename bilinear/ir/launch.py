@@ -10,7 +10,7 @@ from bilinear.ir.integer_kernel import LargestIntegersKernel
 from bilinear.ir.kernel import Grid, LinearKernel, PartsKernel, ProductKernel, ThinKernel
 from bilinear.ir.projection_kernel import CheckKernel
 from bilinear.ir.residue_kernel import ResidueKernel
-from bilinear.ir.rounding import RoundKernel
+from bilinear.ir.rounded import RoundKernel
 
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.distributed.plan import Plan
 from bilinear.distributed.rank import Post, Steps, Ticket, Wait, steps_of
+from bilinear.distributed.rank_plan import RankPlan
 from bilinear.distributed.spread import Spread
 
 Matrix = NDArray[np.generic]
@@ -121,7 +121,7 @@ def indices(runs: Sequence[tuple[int, int]]) -> list[int]:
     return [at for start, stop in runs for at in range(start, stop)]
 
 
-def run(plan: Plan, a: Matrix, b: Matrix) -> tuple[list[Matrix], Network]:
+def run(plan: RankPlan, a: Matrix, b: Matrix) -> tuple[list[Matrix], Network]:
     """The piece of C of every rank, and the network afterwards."""
     given = zip(pieces(a, plan.given[0]), pieces(b, plan.given[1]), strict=True)
     return run_all([steps_of(plan, at, *own, times) for at, own in enumerate(given)])

@@ -16,7 +16,7 @@ from bilinear.distributed.decompose import decompose
 from bilinear.distributed.distributions import Pieces
 from bilinear.distributed.mesh import Mesh, Placement, Placements, chunk, held, of_product
 from bilinear.distributed.mesh_product import MeshPlan, mesh_steps, plan_over
-from bilinear.distributed.plan import Extents, Plan
+from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Spread
 from bilinear.frontend import load
 from bilinear.ir.scheme import Scheme
@@ -50,7 +50,7 @@ def over(mesh: Mesh, placements: Placements, matrix: Matrix, seed: int = 0) -> l
 
 
 def planned(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], scheme: Scheme | None) -> MeshPlan:
-    def by_all(a: Spread, b: Spread, c: Spread) -> Plan:
+    def by_all(a: Spread, b: Spread, c: Spread) -> RankPlan:
         return decompose(extents, len(mesh.ranks), (Pieces(a), Pieces(b), Pieces(c)), scheme)
 
     return plan_over(mesh, extents, placements, by_all, stay=scheme is None)
@@ -166,7 +166,7 @@ def test_products_of_what_each_rank_has_are_all_of_the_product() -> None:
     assert found > 100
 
 
-def no_plan(*_: Spread) -> Plan:
+def no_plan(*_: Spread) -> RankPlan:
     raise LookupError
 
 

@@ -8,7 +8,7 @@ from simulated_ranks import simulate
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, home
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.model import best_levels, estimate, holds, machines, sums
-from bilinear.distributed.plan import Plan
+from bilinear.distributed.rank_plan import RankPlan
 from bilinear.distributed.traffic import traffic
 from bilinear.frontend import load
 
@@ -16,11 +16,11 @@ H200 = machines()["h200"]
 WINOGRAD = load("winograd").scheme
 
 
-def at_home(ranks: int, levels: int, n: int) -> Plan:
+def at_home(ranks: int, levels: int, n: int) -> RankPlan:
     return decompose((n, n, n), ranks, home((n, n, n), ranks, "winograd", levels=levels), WINOGRAD, levels)
 
 
-def received(plan: Plan) -> int:
+def received(plan: RankPlan) -> int:
     pairs = traffic(plan)
     return max(sum(size for (_, target), size in pairs.items() if target == rank) for rank in range(plan.ranks))
 

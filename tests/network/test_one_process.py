@@ -17,8 +17,8 @@ from network.test_spread import distributions
 from bilinear.distributed import Slab, matmul, multiply
 from bilinear.distributed.carrier import run_steps
 from bilinear.distributed.decompose import decompose
-from bilinear.distributed.plan import Plan
 from bilinear.distributed.rank import steps_of
+from bilinear.distributed.rank_plan import RankPlan
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 
@@ -33,7 +33,7 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     sys.modules.pop("bilinear.backends.peer_copies", None)
 
 
-def run(copies: Any, plan: Plan, a: Any, b: Any, product: Any = times) -> list[Any]:
+def run(copies: Any, plan: RankPlan, a: Any, b: Any, product: Any = times) -> list[Any]:
     own = [[x.view(OnGpu) for x in pieces(matrix, spread)] for matrix, spread in ((a, plan.given[0]), (b, plan.given[1]))]
     gpus = [2 * number for number in range(plan.ranks)]
 

@@ -14,9 +14,9 @@ from network.test_spread import distributions
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.multiply import Asked, plan_for
-from bilinear.distributed.panels import shared_products, tiles
-from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import steps_of
+from bilinear.distributed.rank_plan import Extents, RankPlan
+from bilinear.distributed.shares import shared_products, tiles
 from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
 from bilinear.distributed.workspace import workspace
 from bilinear.errors import BilinearError
@@ -33,7 +33,7 @@ def integers(extents: Extents) -> tuple[np.ndarray, np.ndarray]:
     return generator.integers(-9, 10, (m, k)), generator.integers(-9, 10, (k, n))
 
 
-def check(plan: Plan) -> Counter[tuple[int, int]]:
+def check(plan: RankPlan) -> Counter[tuple[int, int]]:
     """Run a plan; C must be exact, and the traffic that of the plan's messages."""
     a, b = integers(plan.extents)
     found, network = run(plan, a, b)
@@ -185,7 +185,7 @@ def test_traffic_of_whole_products_is_the_formula(ranks: int, levels: int, depth
     assert len(plan.depth) == depth
     at_home = decompose((side, side, side), ranks, [Pieces(spread) for spread in plan.home], scheme, levels, None)
     if depth:
-        at_home = Plan(plan.extents, plan.depth, plan.breadth, plan.home, plan.home, plan.form, plan.tasks)
+        at_home = RankPlan(plan.extents, plan.depth, plan.breadth, plan.home, plan.home, plan.form, plan.tasks)
     whole = [[task for task in tasks if task.extents == (7, 7, 7)] for tasks in at_home.tasks]
     counted = sum(check(at_home).values())
     wanted = of_whole_products(at_home.rounds, 7**levels // ranks * ranks, (7, 7, 7), ranks)
@@ -225,7 +225,7 @@ def test_the_order_of_a_breadth_first_level_is_reached() -> None:
     """With 7^L ranks a rank has one product: 3 (n / 2^L)^2 elements travel, three times n^2 / P^(2 / omega), less its own strips."""
     plan = decompose((196, 196, 196), 49, [Slab.X] * 3, SCHEMES["strassen"], 2)
     assert recursive_order(plan, 49) == pytest.approx((196 / 4) ** 2)
-    at_home = Plan(plan.extents, (), plan.breadth, plan.home, plan.home, plan.form, plan.tasks)
+    at_home = RankPlan(plan.extents, (), plan.breadth, plan.home, plan.home, plan.form, plan.tasks)
     each = Counter(traffic(at_home))
     received = [sum(size for (_, target), size in each.items() if target == rank) for rank in range(49)]
     assert max(received) <= 3 * recursive_order(plan, 49)

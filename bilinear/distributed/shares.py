@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import accumulate, pairwise
 from math import floor
 
-from bilinear.distributed.plan import Extents, Task
+from bilinear.distributed.rank_plan import Extents, Task
 from bilinear.distributed.spread import Run, Runs, joined, length, near_even, run
 
 Tile = tuple[Run, Run]

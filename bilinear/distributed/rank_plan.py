@@ -49,7 +49,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RankPlan:
     """C = A B of `extents` over ranks.
 
     The levels `depth` run one product after another, those of `breadth` all of theirs at once; both are listed outermost first. Without
@@ -106,7 +106,7 @@ def moves_between(source: Spread, target: Spread, product: int = 0) -> tuple[Mov
     return tuple(found)
 
 
-def operand_moves(plan: Plan, side: int) -> tuple[Move, ...]:
+def operand_moves(plan: RankPlan, side: int) -> tuple[Move, ...]:
     """The messages of one round that bring the tasks their left (0) or right (1) operands."""
     found = []
     for target, tasks in enumerate(plan.tasks):
@@ -143,7 +143,7 @@ def results_of(tasks: tuple[Task, ...]) -> tuple[tuple[Task, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def product_moves(plan: Plan) -> tuple[Move, ...]:
+def product_moves(plan: RankPlan) -> tuple[Move, ...]:
     """The messages of one round that bring the results of the tasks to where they are summed."""
     found = []
     for source, tasks in enumerate(plan.tasks):
