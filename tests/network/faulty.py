@@ -81,7 +81,7 @@ def main(way: str) -> None:
     elif is_odd and way == "name":
         decomposition = "strasen"
     elif is_odd and way == "plan":
-        panels.FIRST = 1
+        shares.FIRST = 1
     elif is_odd and way == "version":
         setattr(multiply, "__version__", "0.0.1")  # noqa: B010
     matmul(a, b, shape=shape, distributions=Slab.X, decomposition=decomposition, timeout=timeout)
