@@ -13,7 +13,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import bilinear
-from bilinear.distributed import Slab, connection, matmul, multiply
+from bilinear.distributed import Slab, connection, matmul, multiply, shares
 
 Matrix = NDArray[np.float64]
 N, SHORT, LONG = 12, 8.0, 300.0
