@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
-from typing import Any
 
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
@@ -15,7 +14,7 @@ from bilinear.backends.loaded_kernels import built_function
 from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.plan import Thin
 
@@ -56,10 +55,10 @@ class ThinMultiply:
         """Tiles of the result, each as often as its sums are split."""
         return ceil(self._m / self._tile.m) * ceil(self._n / self._tile.n) * self._parts
 
-    def __call__(self, a: int, b: int, c: int, alpha: Any, beta: Any, workspace: int = 0) -> None:
+    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory for partial results, if there is one.
 
-        Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
+        Raises `StageError` if a launch fails, and before any launch the errors of missing kernels and memory.
         """
         import cupy
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import STDOUT, Json, answer, file_of, in_place_of_text
+from bilinear.cli.answers import STDOUT, Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
 from bilinear.cli.checks import modular_times
 from bilinear.cli.common import (
     Dtypes,
@@ -27,7 +27,6 @@ from bilinear.cli.common import (
     words,
 )
 from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.writing import write_file
 
@@ -70,7 +69,7 @@ def bench(
     are auto or NAME:LEVELS, timed beside the float64 products of an exact product by pieces.
     """
     from bilinear.measure import bench as measuring
-    from bilinear.measure.bench_errors import with_errors
+    from bilinear.measure.bench_details import with_errors
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
     from bilinear.reporting.bench_plot import require_matplotlib
     from bilinear.reporting.bench_table import bench_table, grid_summary

@@ -186,7 +186,7 @@ def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory
 
 
 def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, stream: AbstractContextManager[object] | None) -> Array:
-    """A product with a prepared operand. What it was prepared for cannot be asked for again (E538)."""
+    """A product with a prepared operand. Options that were given to `prepare` are refused (E538)."""
     kept, other, side = (a, b, "A") if isinstance(a, Kept) else (b, a, "B")
     if kept.side != side or isinstance(other, Kept):
         what = (

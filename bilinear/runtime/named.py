@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, overload
 
-from bilinear.backends.newest import keep
+from bilinear.backends.caches import keep
 from bilinear.frontend import Loaded, load, load_any
 from bilinear.frontend.algorithms import AnyLoaded
 from bilinear.frontend.files import Looks
