@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bilinear.algebra.credits import AnyScheme, joined_citations, joined_name
 from bilinear.algebra.fold_bases import on_blocks
 from bilinear.algebra.maps import kronecker
+from bilinear.algebra.size_limits import require_size
+from bilinear.algebra.tensor import tensor
+from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
-from bilinear.ir.complex_scheme import ComplexScheme
+from bilinear.ir.complex_scheme import ComplexAlgorithm, ComplexScheme
 from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import square
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
@@ -23,7 +28,7 @@ def three_products(conjugated: str = "") -> BilinearAlgorithm:
     """
     factors = LinearMap(2, (((0, 1),), ((1, 1),), ((0, 1), (1, 1))))
     w = LinearMap(3, (((0, 1), (1, -1)), ((0, -1), (1, -1), (2, 1))))
-    return _of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
+    return of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
 
 
 def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
@@ -31,14 +36,17 @@ def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
     factors = LinearMap(2, (((0, 1), (1, root)), ((0, 1), (1, -root))))
     half, quotient = pow(2, -1, p), pow(2 * root, -1, p)
     w = LinearMap(2, (((0, half), (1, half)), ((0, quotient), (1, -quotient))))
-    return _of_conjugates(BilinearAlgorithm("complex2", complex_product(), factors, factors, w, Ring(f"Z/{p}")), conjugated)
+    return of_conjugates(BilinearAlgorithm("complex2", complex_product(), factors, factors, w, Ring(f"Z/{p}")), conjugated)
 
 
-def complex_scheme(block: Scheme, conjugated: str = "") -> ComplexScheme:
-    """Three real products (x) a block scheme; sums of parts and sums of blocks are formed in the order with fewer additions."""
-    three, block = three_products(conjugated), on_blocks(block)
-    u, v, w = (kronecker(x, y) for x, y in ((three.u, block.u), (three.v, block.v), (three.w, block.w)))
-    return ComplexScheme(block=block, u=u, v=v, w=w, conjugated=conjugated)
+def complex_scheme(block: Scheme, conjugated: str = "", core: BilinearAlgorithm | None = None) -> ComplexScheme:
+    """The real products of `core`, or three, (x) a block scheme.
+
+    Sums of parts and sums of blocks are formed in the order with fewer additions.
+    """
+    core, block = three_products(conjugated) if core is None else of_conjugates(core, conjugated), on_blocks(block)
+    u, v, w = (kronecker(x, y) for x, y in ((core.u, block.u), (core.v, block.v), (core.w, block.w)))
+    return ComplexScheme(name=f"{core.name} (x) {block.name}", block=block, u=u, v=v, w=w, conjugated=conjugated)
 
 
 def four_products(conjugated: str = "") -> BilinearAlgorithm:
@@ -46,10 +54,37 @@ def four_products(conjugated: str = "") -> BilinearAlgorithm:
     u = LinearMap(2, (((0, 1),), ((0, 1),), ((1, 1),), ((1, 1),)))
     v = LinearMap(2, (((0, 1),), ((1, 1),), ((1, 1),), ((0, 1),)))
     w = LinearMap(4, (((0, 1), (2, -1)), ((1, 1), (3, 1))))
-    return _of_conjugates(BilinearAlgorithm("complex4", complex_product(), u, v, w), conjugated)
+    return of_conjugates(BilinearAlgorithm("complex4", complex_product(), u, v, w), conjugated)
 
 
-def _of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
+def tensor_complex(outer: AnyScheme, inner: AnyScheme) -> ComplexAlgorithm:
+    """An algorithm for complex numbers (x) a block scheme, in either order: the order of their products makes no difference.
+
+    Raises `BilinearError`: E236 if there is no block scheme, or if one of both is not over real numbers; E641 if the scheme is too large.
+    """
+    first, *others = (x for x in (outer, inner) if isinstance(x, ComplexAlgorithm))
+    block = inner if first is outer else outer
+    if others:
+        raise fail("E236", f"{outer.name} and {inner.name} both multiply complex numbers", "compose one of them with block schemes")
+    if not isinstance(block, Scheme):
+        hint = "plans multiply complex matrices by digits: bilinear plan --dtype complex64 --products pairs"
+        raise fail("E236", f"{first.name} multiplies complex numbers, and {block.name} digits", hint)
+    for name, ring in ((first.name, first.core.ring), (block.name, block.ring)):
+        if not is_real(ring):
+            raise fail("E236", f"{name} is over {ring}, and real and imaginary parts are real numbers", "take one over Z or Q")
+    if first.inside is not None:
+        block = tensor(first.inside, block) if first is outer else tensor(block, first.inside)
+    made = replace(first, name=joined_name(outer, "x", inner), citation=joined_citations(outer, inner), inside=block)
+    require_size(*made.sizes, made.rank, 0)
+    return made
+
+
+def is_real(ring: Ring) -> bool:
+    """True if the coefficients of a scheme over this ring are real numbers, and its products exact."""
+    return not (ring.modulus or ring.is_approximate or (square(ring.generator) or 0) < 0)
+
+
+def of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
     """The algorithm on the conjugates of the named operands: imaginary parts change their sign in every factor."""
     u, v = (_turned(linear) if letter in conjugated else linear for letter, linear in zip("AB", (algorithm.u, algorithm.v), strict=True))
     return replace(algorithm, target=complex_product(conjugated), u=u, v=v)

@@ -163,7 +163,8 @@ def verify(
         return
     if isinstance(loaded, LoadedComplex):
         own = loaded.scheme
-        _verify_map(lambda: complex_report(own), f"{own.name} multiplies complex numbers", json_file, other_options)
+        refused = bool(markdown or html or svg or certificate or rocq or inputs or accuracy or (depth != 1 and own.inside is None))
+        _verify_map(lambda: complex_report(own, depth), f"{own.name} multiplies complex numbers", json_file, refused)
         return
     if isinstance(loaded, LoadedGram):
         scheme = loaded.scheme

@@ -178,3 +178,15 @@ def test_options_are_checked_as_for_arrays(inputs: Literal["preserve", "restore"
         bilinear.matmul(A.half(), B.half(), algorithm="nosuch", inputs=inputs)
     with pytest.raises(ValueError, match="inner dimensions"):
         bilinear.matmul(A, A, algorithm="strassen", inputs=inputs)
+
+
+def test_a_composed_algorithm_multiplies_conjugates_and_gives_gradients() -> None:
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.complex(*torch.randint(-9, 10, (2, *size), generator=generator).double()) for size in ((12, 9), (11, 9)))
+    found = bilinear.matmul(a, b.mH, algorithm="complex4 (x) winograd", levels=1)
+    assert torch.equal(found, a @ b.mH)
+    a.requires_grad_()
+    bilinear.matmul(a, b.mH, algorithm="complex4 (x) winograd", levels=1).real.sum().backward()
+    assert torch.equal(a.grad, torch.ones(12, 11, dtype=a.dtype) @ b)
+    with pytest.raises(BilinearError, match="E799"):
+        bilinear.matmul(a.detach().real, b.real.mH, algorithm="complex3 (x) winograd")
