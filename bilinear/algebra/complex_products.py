@@ -79,6 +79,12 @@ def tensor_complex(outer: AnyScheme, inner: AnyScheme) -> ComplexAlgorithm:
     return made
 
 
+def complex_algorithm(block: Scheme, core: BilinearAlgorithm | None) -> ComplexAlgorithm:
+    """An algorithm for complex numbers, or complex3, (x) a block scheme. Raises `BilinearError` as `tensor_complex` does."""
+    core = three_products() if core is None else core
+    return tensor_complex(ComplexAlgorithm(core.name, core), block)
+
+
 def is_real(ring: Ring) -> bool:
     """True if the coefficients of a scheme over this ring are real numbers, and its products exact."""
     return not (ring.modulus or ring.is_approximate or (square(ring.generator) or 0) < 0)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from bilinear.artifact.read import AGAIN, BuiltProgram
 from bilinear.emulator.field import PRIME
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPILED
 from bilinear.ir.number import nearest
 
 _NEAREST = re.compile(r'\bNEAREST\((-?0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}), "(-?[0-9]{1,4000}(?:/[1-9][0-9]{0,3999})?)"\)')
@@ -18,7 +18,7 @@ _DEFINED = re.compile(r"#define NEAREST\(number, exact\) Real\((?:number|exact)\
 
 def check_constants(program: BuiltProgram) -> None:
     """Refuse a source (E623) in which such a constant is not the nearest number, because the run over a field reads only the rational."""
-    computed = ELEMENTS[program.dtype].arithmetic.name
+    computed = COMPILED[program.dtype].arithmetic.name
     for kernel in program.kernels:
         for number, exact in _constants(kernel.source):
             if float.fromhex(number) != nearest(Fraction(exact), computed):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from math import prod
 
@@ -12,15 +12,18 @@ from bilinear.algebra.complex_products import complex_scheme, four_products, is_
 from bilinear.algebra.tensor import tensor
 from bilinear.analysis.accuracy import run_error_bound
 from bilinear.analysis.complex_bounds import PROBABLE, four_products_bound, three_products_bound
+from bilinear.codegen.build import Program
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.element import FLOAT64
 from bilinear.ir.linear import Form
-from bilinear.ir.schedule import Schedule
-from bilinear.ir.scheme import Scheme
+from bilinear.ir.schedule import AnySchedule, Schedule
 from bilinear.lowering.prepare import Level, prepare_complex
 from bilinear.lowering.proofs import proved
-from bilinear.reporting.report_facts import PROVED
+from bilinear.reporting.map_page import map_page
+from bilinear.reporting.report import kernel_lines
+from bilinear.reporting.report_facts import PROVED, KernelLine
+from bilinear.reporting.rows import kernel_table
 from bilinear.reporting.scheme_facts import written_sum
 from bilinear.reporting.table import aligned
 from bilinear.verify.bilinear_map import MapProof, prove_map
@@ -65,40 +68,82 @@ class ComplexReport:
     errors: tuple[PartErrors, ...]
     notes: tuple[str, ...]
     source: str
+    kernels: tuple[KernelLine, ...] = ()
+    failures: tuple[str, ...] = field(default=(), init=False)
 
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
+    @property
+    def proved(self) -> bool:
+        """True: what is wrong has no report."""
+        return self.verdict == PROVED
 
-    def json(self) -> str:
-        """The report as JSON text."""
-        return json.dumps({"format_of_report": FORMAT, **asdict(self)}, indent=1) + "\n"
+    @property
+    def lead(self) -> str:
+        """What a page says first."""
+        return "Complex numbers are multiplied by products of real ones."
 
-    def _lines(self) -> Iterator[str]:
-        facts = (
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Labels and values."""
+        return (
             ("computes", self.computes),
             ("costs", f"{self.rank} real products and {self.additions} additions"),
             ("proof", self.proof),
             *([("runs", self.schedule)] if self.schedule else []),
-            ("source", self.source),
+            *([("source", self.source)] if self.source else []),
         )
-        yield from (f"{self.algorithm}: {self.verdict}", "", *aligned([("", *fact) for fact in facts], header=None))
+
+    @property
+    def error_table(self) -> tuple[tuple[str, ...], ...]:
+        """Header and rows of the table of errors; empty without errors."""
+        rows = [(str(e.inner), *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in self.errors]
+        return (("K", "real", "imaginary", "four products"), *rows) if rows else ()
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+    def to_json(self) -> dict[str, object]:
+        """The report as a JSON object."""
+        return {"format_of_report": FORMAT, **asdict(self)}
+
+    def json(self) -> str:
+        """The report as JSON text."""
+        return json.dumps(self.to_json(), indent=1) + "\n"
+
+    def markdown(self) -> str:
+        """The report as Markdown."""
+        return map_page(self, kernel_table(self.kernels), html=False)
+
+    def html(self, date: str = "") -> str:
+        """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
+        return map_page(self, kernel_table(self.kernels), html=True, date=date)
+
+    def _lines(self) -> Iterator[str]:
+        yield from (f"{self.algorithm}: {self.verdict}", "", *aligned([("", *fact) for fact in self.facts], header=None))
         yield from ("", "products:", *(f"  {line}" for line in self.products), "")
         if self.errors:
-            yield "errors:"
-            rows = [(e.inner, *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in self.errors]
-            yield from aligned(rows, ("K", "real", "imaginary", "four products"))
+            yield from ("errors:", *aligned(self.error_table[1:], self.error_table[0]))
         yield from self.notes
+        if self.kernels:
+            table = kernel_table(self.kernels)
+            yield from ("", "kernels:", *aligned(table[1:], table[0]))
 
 
-def complex_report(found: ComplexAlgorithm, levels: int = 1) -> ComplexReport:
+def complex_report(
+    found: ComplexAlgorithm, levels: int = 1, schedule: AnySchedule | None = None, programs: Sequence[Program] = ()
+) -> ComplexReport:
     """The report of an algorithm for complex numbers, or with a block scheme, at so many levels of it, for complex matrices.
+
+    A `schedule` of the block scheme runs in place of the usual one if it writes neither A nor B; `programs` are the kernels that are built.
 
     Raises `BilinearError`: E350 if it does not multiply complex numbers, E301 if the block scheme does not multiply matrices, and those of
     `prepare_complex`.
     """
     proof = prove_map(found.core)
     proof.require()
-    return _of_numbers(found, proof) if found.inside is None else _of_matrices(found, found.inside, proof, levels)
+    if found.inside is None:
+        return _of_numbers(found, proof)
+    kernels = tuple(line for program in programs for line in kernel_lines(program))
+    return replace(_of_matrices(found, Level(found.inside, schedule), proof, levels), kernels=kernels)
 
 
 def _of_numbers(found: ComplexAlgorithm, proof: MapProof) -> ComplexReport:
@@ -125,10 +170,10 @@ def _of_numbers(found: ComplexAlgorithm, proof: MapProof) -> ComplexReport:
     )
 
 
-def _of_matrices(found: ComplexAlgorithm, inside: Scheme, proof: MapProof, levels: int) -> ComplexReport:
+def _of_matrices(found: ComplexAlgorithm, level: Level, proof: MapProof, levels: int) -> ComplexReport:
     """The report of an algorithm for complex numbers (x) levels of a block scheme, by the proofs of both and of the schedule that runs."""
-    core, u = found.core, FLOAT64.unit_roundoff
-    schedule = prepare_complex((Level(inside),) * levels, core=core)
+    core, inside, u = found.core, level.scheme, FLOAT64.unit_roundoff
+    schedule = prepare_complex((level,) * levels, core=core)
     blocks = proved(inside)
     one, whole = prod(core.target.sizes), complex_scheme(reduce(tensor, [inside] * levels), core=core)
     equations = f"{blocks.equations} Brent equations of {inside.name} over {blocks.ring}"

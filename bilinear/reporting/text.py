@@ -49,7 +49,7 @@ def _lines(report: ReportFacts) -> Iterator[str]:
             yield f"  {heading}"
             yield from (f"      {line}" for line in details)
     errors = accuracy_table(report)
-    for title, table in (("rounding errors", errors), ("kernels", kernel_table(report))):
+    for title, table in (("rounding errors", errors), ("kernels", kernel_table(report.kernels))):
         if table:
             yield from ("", f"{title}:", *aligned(table[1:], table[0]))
         if table and table is errors:

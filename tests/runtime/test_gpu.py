@@ -307,8 +307,9 @@ def test_memory_for_tensors_is_pytorchs_and_its_stream_is_used() -> None:
     assert torch.cuda.memory_allocated() == used
 
 
-def test_an_output_folder_runs_without_us(tmp_path: Path) -> None:
-    bilinear.compile("msmes", levels=2, output=tmp_path / "built", architectures=("sm_80", "sm_90", "compute_90"))
+@pytest.mark.parametrize(("algorithm", "dtypes"), [("msmes", ("float64", "float32")), ("winograd", ("complex64", "complex128"))])
+def test_an_output_folder_runs_without_us(algorithm: str, dtypes: tuple[str, ...], tmp_path: Path) -> None:
+    bilinear.compile(algorithm, levels=2, dtypes=dtypes, output=tmp_path / "built", architectures=("sm_80", "sm_90", "compute_90"))
     example = Path(__file__).parents[2] / "examples" / "run_without_bilinear.py"
     done = subprocess.run([sys.executable, str(example), str(tmp_path / "built")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
