@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from bilinear import frontend
-from bilinear.algebra.complex_products import complex_algorithm
-from bilinear.artifact.compiled import Compiled
+from bilinear.algebra.complex_tensor import complex_algorithm
+from bilinear.artifact.compiled import Compiled, require_kind
 from bilinear.codegen.build import Progress, build_programs, dtypes_of, no_progress, require_floats
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.codegen.modes import require_mode
@@ -17,7 +17,6 @@ from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.coefficients import require_elements
-from bilinear.lowering.complex_level import require_kind
 from bilinear.lowering.prepare import Level, Prepared, natural_inputs, prepare, prepare_complex, require_levels
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs

@@ -9,7 +9,10 @@ from bilinear.artifact.write import output_files
 from bilinear.codegen.build import Program, build_programs
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.names import REMAINDER
+from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.ir.element import COMPLEX
+from bilinear.ir.placement import STAGE
 from bilinear.lowering.prepare import Prepared, plain, plain_complex
 from bilinear.places import require_folder
 from bilinear.reporting.complex_report import ComplexReport
@@ -17,6 +20,19 @@ from bilinear.reporting.examine import certificate_for
 from bilinear.reporting.report import Report
 from bilinear.version import __version__
 from bilinear.writing import write_folder
+
+
+def require_kind(loaded: Loaded, dtype: str, inputs: str, mode: str) -> None:
+    """Refuse (E799) an algorithm for complex numbers on a real type; on a complex type promises (E785) and modes (E557) of real ones."""
+    if dtype not in COMPLEX:
+        if loaded.complex_core is not None:
+            what = f"{loaded.complex_core.name} multiplies complex numbers, and {dtype} is a real type"
+            raise fail("E799", what, f"take complex64 or complex128, or the algorithm of the real products, {loaded.scheme.name}")
+        return
+    if inputs != "preserve":
+        raise fail("E785", f"inputs={inputs!r} lets a schedule write A and B, and complex operands are only read", "use inputs='preserve'")
+    if mode != STAGE:
+        raise fail("E557", f"mode={mode!r} has no meaning for {dtype}: its stages run in one way", "leave it out")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from bilinear.algebra.classical import classical
 from bilinear.algebra.common_ring import lies_over, maps_of
-from bilinear.algebra.complex_products import tensor_complex
+from bilinear.algebra.complex_tensor import tensor_complex
 from bilinear.algebra.credits import AnyScheme
 from bilinear.algebra.digits import tensor_digits
 from bilinear.algebra.direct_sum import direct_sum

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import reduce
 from math import prod
 
-from bilinear.algebra.complex_products import complex_scheme, four_products, is_real, three_products
+from bilinear.algebra.complex_products import complex_scheme, four_products, three_products
+from bilinear.algebra.complex_tensor import is_real
 from bilinear.algebra.tensor import tensor
 from bilinear.analysis.accuracy import run_error_bound
 from bilinear.analysis.complex_bounds import PROBABLE, four_products_bound, three_products_bound

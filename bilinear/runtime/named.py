@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from bilinear.backends.newest import keep
 from bilinear.frontend import Loaded, load
@@ -13,14 +13,14 @@ MOST_NAMED = 64
 """The most algorithms that are kept; the oldest is dropped."""
 Found = TypeVar("Found")
 
-_named: dict[tuple[str, Callable[[str, Looks], Any]], tuple[Looks, Any]] = {}
+_named: dict[tuple[str, Callable[[str, Looks], object]], tuple[Looks, object]] = {}
 
 
 @overload
 def algorithm_as_it_is(asked: str) -> Loaded: ...
 @overload
 def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], Found]) -> Found: ...
-def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], Any] = load) -> Any:
+def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], object] = load) -> object:
     """The algorithm that `load`, or another function of the frontend, returns.
 
     It is the same object until one of its files changes, or a name leads to another file. Every call reads the users' files and compares
