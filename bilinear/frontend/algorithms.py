@@ -163,7 +163,7 @@ def of_blocks(found: AnyLoaded) -> Loaded:
         raise fail("E794", what, "bilinear.gram runs it", f"bilinear verify {found.scheme.name} proves it")
     if isinstance(found, LoadedComplex):
         what = f"{found.scheme.name} multiplies complex numbers, and is not an algorithm for blocks of matrices"
-        hint = "matmul(algorithm=...), run, compile and bench take it for complex types; an algorithm for blocks is, for example, winograd"
+        hint = "matmul(algorithm=...), run and compile take it for complex types; an algorithm for blocks is, for example, winograd"
         raise fail("E566", what, hint, "bilinear verify proves it")
     name, representation = found.scheme.name, found.scheme.representation
     what = f"{name} multiplies digits of {representation.numbers}, and is not an algorithm for blocks of matrices"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from bilinear.codegen.build import Progress, no_progress
+from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Benchmark, ErrorPoint, LeftOut, Shape
 from bilinear.measure.bench_check import check
@@ -33,7 +34,7 @@ def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = 
     for dtype in dtypes:
         progress(f"errors by level, {dtype}", 0, 1)
         a, b, c = operands((size, size, size), dtype)
-        for name in ERROR_WAYS:
+        for name in ERROR_WAYS[:1] if dtype in COMPLEX else ERROR_WAYS:  # complex operands are only read
             for levels in range(MOST_ERROR_LEVELS + 1):
                 case = pinned(f"{name}:{levels}") if levels else Case()
                 plan = choose(Task((size,) * 3, dtype), case, device) if levels else None

@@ -6,7 +6,7 @@ from statistics import median
 
 from bilinear.backends.executor import allocate_workspace, parts_of
 from bilinear.backends.panels import pieces_of
-from bilinear.ir.matrix import Array, call_of
+from bilinear.ir.matrix import Array, real_type
 from bilinear.ir.measurement import LaunchTime
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
@@ -14,6 +14,7 @@ from bilinear.measure.timing import each_milliseconds
 from bilinear.planner.plan import Plan
 from bilinear.runtime import multiply
 from bilinear.runtime.arrays import kind_of
+from bilinear.runtime.complex_parts import Turns
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.recipe import chosen_recipe, placement_for
 
@@ -26,13 +27,14 @@ def launch_times(plan: Plan, a: Array, b: Array, c: Array) -> tuple[LaunchTime, 
     if recipe is None:
         return ()
     placement, executor = placement_for(recipe, layouts_of(a, b, c)), multiply.make_executor(kind_of(a, b, c))
-    buffer = allocate_workspace(executor, placement, c.dtype)
+    buffer = allocate_workspace(executor, placement, real_type(c.dtype))
+    whole = Turns.of(1.0, 0.0).call_of(a, b, c, 0.0, buffer)
     found: list[LaunchTime] = []
-    for own, call in pieces_of(placement, call_of(a, b, c, 1.0, 0.0, buffer)):
+    for own, call in pieces_of(placement, whole):
         with executor.ready(own, call) as steps:
             runs = [each_milliseconds(steps) for _ in range(1 + REPEATS)]
         times = [median(values) for values in zip(*runs[1:], strict=True)]
-        found += [_told(own, part, ms, a.itemsize) for part, ms in zip(parts_of(own), times, strict=True)]
+        found += [_told(own, part, ms, real_type(a.dtype).itemsize) for part, ms in zip(parts_of(own), times, strict=True)]
     return tuple(found)
 
 
