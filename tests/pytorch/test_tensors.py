@@ -190,3 +190,13 @@ def test_a_composed_algorithm_multiplies_conjugates_and_gives_gradients() -> Non
     assert torch.equal(a.grad, torch.ones(12, 11, dtype=a.dtype) @ b)
     with pytest.raises(BilinearError, match="E799"):
         bilinear.matmul(a.detach().real, b.real.mH, algorithm="complex3 (x) winograd")
+
+
+def test_packed_tensors_of_bits_are_multiplied() -> None:
+    generator = np.random.default_rng(4)
+    a, b = (generator.integers(0, 2, shape, dtype=np.uint8) for shape in ((30, 40), (40, 50)))
+    x, y = (torch.from_numpy(np.packbits(z, axis=1)) for z in (a, b))
+    wanted = np.packbits(((a.astype(int) @ b) % 2).astype(np.uint8), axis=1)
+    out = torch.empty(30, 7, dtype=torch.uint8)
+    assert bilinear.matmul_bits(x, y, out, algorithm="walk_444_mod2") is out
+    assert torch.equal(out, torch.from_numpy(wanted)) and torch.equal(bilinear.matmul_bits(x, y), out)

@@ -316,6 +316,20 @@ def test_an_output_folder_runs_without_us(algorithm: str, dtypes: tuple[str, ...
     assert "without" not in done.stderr
 
 
+@pytest.mark.parametrize(("shape", "even"), [((1100, 2048, 1280), True), ((300, 1001, 777), False)])
+@pytest.mark.parametrize("algorithm", ["classical", "walk_444_mod2"])
+def test_packed_matrices_over_z2(shape: tuple[int, int, int], even: bool, algorithm: str) -> None:
+    (m, k, n), generator = shape, np.random.default_rng(3)
+    a, b = (generator.integers(0, 2, extents, dtype=np.uint8) for extents in ((m, k), (k, n)))
+    x, y = (cupy().asarray(np.packbits(z, axis=1)) for z in (a, b))
+    if not even:
+        x = cupy().pad(x, ((0, 0), (1, 2)))[:, 1:-2]
+    found = bilinear.matmul_bits(x, y, algorithm=algorithm)
+    assert isinstance(found, cupy().ndarray)
+    wanted = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64) % 2
+    np.testing.assert_array_equal(np.unpackbits(found.get(), axis=1, count=n), wanted)
+
+
 def by_cublas(x: Any, dtype: str, order: str) -> Any:
     """A device copy in row or column order, with or without NaN between rows or columns, in the middle of other memory."""
     if order in "CF":
