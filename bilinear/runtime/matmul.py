@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded
+from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
 from bilinear.runtime.arrays import Kept
@@ -142,7 +142,7 @@ def matmul(
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
     named = algorithm
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
-        algorithm = algorithm_as_it_is(str(algorithm))
+        algorithm = algorithm_as_it_is(str(algorithm), load_for_arrays)
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
     if gpus is not None or memory is not None:
