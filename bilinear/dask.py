@@ -21,8 +21,14 @@ from bilinear.runtime.named import algorithm_as_it_is
 if TYPE_CHECKING:
     import dask.array as da
 
+__all__ = ["matmul"]
+
 KINDS = "iufc"
 """NumPy's letters of the element types that are multiplied."""
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def matmul(

@@ -53,3 +53,7 @@ def test_a_layer_that_is_compiled_or_cast(runs: Runs) -> None:
     assert len(runs) == 1
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.warns(UserWarning, match="no schedule runs on bfloat16"):
         assert layer(x).dtype == torch.bfloat16
+
+
+def test_the_public_names_are_listed_and_nothing_else() -> None:
+    assert dir(bilinear.torch) == ["Linear", "linear", "matmul", "using"]
