@@ -28,7 +28,7 @@ SHAPES = [
 
 @pytest.fixture
 def jax() -> Any:
-    return pytest.importorskip("jax", reason="JAX is not installed (pip install '.[jax]')")
+    return pytest.importorskip("jax", reason="JAX is not installed; scripts/test-torch installs it and runs these tests")
 
 
 def operands(jax: Any, shapes: Any, dtype: str = "float32") -> list[Any]:
