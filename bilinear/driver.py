@@ -93,6 +93,12 @@ def compile(
     ------
     BilinearError
         If a proof fails, or if a kernel cannot be built.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> bilinear.compile("winograd", dtypes=["float64"], architectures=["sm_90"])
+    <Compiled winograd: float64 for sm_90; write(folder) keeps it>
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
     inputs = inputs or natural_inputs(loaded.schedule)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,8 @@ def test_every_parameter_is_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_examples_print_what_they_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_print_what_they_say(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
-    runner = doctest.DocTestRunner(verbose=False)
-    for example in doctest.DocTestFinder(recurse=False).find(CALLED[name], name, globs={}):
-        assert runner.run(example).failed == 0
+    monkeypatch.chdir(tmp_path)
+    (found,) = doctest.DocTestFinder(recurse=False).find(CALLED[name], name, globs={})
+    assert found.examples and doctest.DocTestRunner(verbose=False).run(found).failed == 0
