@@ -50,7 +50,7 @@ class Algorithm(Loaded):
         ----------
         levels : int
             The number of recursion levels.
-        inputs : "preserve", "restore" or "consume", optional
+        inputs : {"preserve", "restore", "consume"}, optional
             What the schedule may do to A and B; the default is what it is made for.
 
         Returns

@@ -64,7 +64,7 @@ def compile(
 
     Parameters
     ----------
-    algorithm : str, Path or Algorithm
+    algorithm : str or Path or Algorithm
         The name or path of an algorithm, or the algorithm.
     levels : int
         The number of recursion levels.
@@ -72,7 +72,7 @@ def compile(
         "float64", "float32" or both.
     architectures : sequence of str
         `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips).
-    inputs : "preserve", "restore" or "consume", optional
+    inputs : {"preserve", "restore", "consume"}, optional
         What may happen to A and B; the default is what the algorithm is made for.
     output : str or Path, optional
         The self-contained folder to write: sources, images, manifest and report. Nothing is written if anything fails.

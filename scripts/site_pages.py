@@ -135,17 +135,18 @@ def on_post_template(output_content: str, *, template_name: str, config: MkDocsC
 def _titled(found: re.Match[str], uri: str) -> str:
     """A link that shows the name of a page's file: in the site it shows the title of the page."""
     path = DOCS / normpath(PurePosixPath(uri).parent / found[1])
-    if not path.is_file():
-        return found[0]
-    title = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-    return f"[{title}]({found[1]}{found[2] or ''})"
+    return f"[{_title(path)}]({found[1]}{found[2] or ''})" if path.is_file() else found[0]
+
+
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Link the pages that docstrings name."""
     if page.file.src_uri != "api.md":
         return html
-    return re.sub(r"\bdocs/([\w-]+)\.md", r'<a href="\1.html">\1</a>', html)
+    return re.sub(r"\bdocs/([\w/-]+)\.md", lambda found: f'<a href="{found[1]}.html">{_title(DOCS / f"{found[1]}.md")}</a>', html)
 
 
 def rebased(text: str, origin: str, uri: str) -> str:

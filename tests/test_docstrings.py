@@ -25,6 +25,14 @@ def test_every_parameter_is_described(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CALLED)
+def test_parameters_that_are_described_together_have_one_type(name: str) -> None:
+    """Without a type, the site would show that of the first one for all."""
+    section = HEADING.search(inspect.getdoc(CALLED[name]) or "")
+    assert section is not None
+    assert not [line for line in section[1].splitlines() if re.match(r"\w", line) and "," in line and " : " not in line]
+
+
+@pytest.mark.parametrize("name", CALLED)
 def test_examples_print_what_they_say(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
     monkeypatch.chdir(tmp_path)
