@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
-import re
 from pathlib import Path
 
 import pytest
+from described import check_examples, check_parameters
 
 import bilinear
+import bilinear.dask
+import bilinear.distributed
+import bilinear.jax
 
 CALLED = {name: getattr(bilinear, name) for name in bilinear.__all__ if inspect.isfunction(getattr(bilinear, name))}
-CALLED["verify"] = bilinear.Algorithm.verify
-HEADING = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+$|\Z)", re.MULTILINE | re.DOTALL)
+CALLED |= {"verify": bilinear.Algorithm.verify, "home": bilinear.distributed.home}
+ELSEWHERE = {f"{module.__name__}.matmul": module.matmul for module in (bilinear.dask, bilinear.distributed, bilinear.jax)}
+"""Their examples need other packages, and run with the tests that have these."""
 
 
-@pytest.mark.parametrize("name", CALLED)
+@pytest.mark.parametrize("name", [*CALLED, *ELSEWHERE])
 def test_every_parameter_is_described(name: str) -> None:
-    section = HEADING.search(inspect.getdoc(CALLED[name]) or "")
-    assert section is not None
-    described = [each for line in section[1].splitlines() if re.match(r"\w", line) for each in line.split(" : ")[0].split(", ")]
-    assert described == [each for each in inspect.signature(CALLED[name]).parameters if each != "self"]
-
-
-@pytest.mark.parametrize("name", CALLED)
-def test_parameters_that_are_described_together_have_one_type(name: str) -> None:
-    """Without a type, the site would show that of the first one for all."""
-    section = HEADING.search(inspect.getdoc(CALLED[name]) or "")
-    assert section is not None
-    assert not [line for line in section[1].splitlines() if re.match(r"\w", line) and "," in line and " : " not in line]
+    check_parameters((CALLED | ELSEWHERE)[name])
 
 
 @pytest.mark.parametrize("name", CALLED)
 def test_examples_print_what_they_say(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
     monkeypatch.chdir(tmp_path)
-    (found,) = doctest.DocTestFinder(recurse=False).find(CALLED[name], name, globs={})
-    assert found.examples and doctest.DocTestRunner(verbose=False).run(found).failed == 0
+    check_examples(CALLED[name])
