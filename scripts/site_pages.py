@@ -63,10 +63,24 @@ SHOWN = {
     "bench": "It needs a GPU. [Adding a scheme](adding-a-scheme.md#9-measure) shows an example.",
 }
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
-OF_OTHERS = ("bilinear.jax.matmul",)
-"""Functions outside of the package's own names."""
-TORCH = "matmul", "linear", "Linear", "using"
-OVER_MACHINES = "bilinear.distributed.call.matmul", "bilinear.distributed.multiply.home", "bilinear.dask.matmul"
+MODULES = (
+    (
+        "With PyTorch",
+        "After `import bilinear.torch` ([how to](how-to/pytorch.md)).",
+        {f"bilinear.torch.{name}": f"bilinear.torch.{name}" for name in ("matmul", "linear", "Linear", "using")},
+    ),
+    ("With JAX", "After `import bilinear.jax` ([how to](how-to/einsum.md#in-jax)).", {"bilinear.jax.matmul": "bilinear.jax.matmul"}),
+    (
+        "Over ranks and workers",
+        "After `import bilinear.distributed` or `import bilinear.dask` ([how to](distributed.md)).",
+        {
+            "bilinear.distributed.call.matmul": "bilinear.distributed.matmul",
+            "bilinear.distributed.multiply.home": "bilinear.distributed.home",
+            "bilinear.dask.matmul": "bilinear.dask.matmul",
+        },
+    ),
+)
+"""Parts of the page of the names: their titles, texts, and functions with the names by which they are called."""
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 
@@ -240,18 +254,21 @@ def _told(line: str, data: str) -> list[str]:
 
 
 def api() -> str:
-    """The public names, drawn by mkdocstrings."""
-    functions = [name for name in bilinear.__all__ if name not in NOT_CALLED]
+    """The public names, drawn by mkdocstrings. Functions of other modules have headings with their full names."""
     lines = ["# Python", "", "The public names of `bilinear`. `import bilinear` loads none of its libraries before they are needed.", ""]
-    lines += [f"::: bilinear.{name}\n" for name in functions]
+    lines += [f"::: bilinear.{name}\n" for name in bilinear.__all__ if name not in NOT_CALLED]
     lines += ["::: bilinear.Algorithm", "    options: {members: [matmul, verify]}", ""]
     lines += ["`Algorithm.compile` is [`compile`](#bilinear.compile) of this algorithm.", ""]
     lines += ["::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
-    lines += ["With PyTorch ([how to](how-to/pytorch.md)), after `import bilinear.torch`:", ""]
-    lines += [f"::: bilinear.torch.{name}\n" for name in TORCH]
-    lines += [f"::: {name}\n" for name in (*RESULTS, *OF_OTHERS)]
-    lines += ["# Over ranks and workers", "", "`bilinear.distributed.matmul`, and below it `bilinear.dask.matmul`.", ""]
-    return "\n".join([*lines, *(f"::: {name}\n" for name in OVER_MACHINES)])
+    for title, text, names in MODULES:
+        lines += [f"# {title}", "", text, ""] + [line for name, shown in names.items() for line in _named(name, shown)]
+    lines += ["# Results", "", "What `verify`, `plan` and `plan_chain` return.", ""]
+    return "\n".join([*lines, *(f"::: {name}\n" for name in RESULTS)])
+
+
+def _named(name: str, shown: str) -> list[str]:
+    """A function or class under the name by which it is called, without its members."""
+    return [f"::: {name}", f"    options: {{heading: {shown}, toc_label: {shown}, members: false}}", ""]
 
 
 def gallery() -> str:
