@@ -157,9 +157,10 @@ def _title(path: Path) -> str:
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Link the pages that docstrings name."""
+    """Link the pages and the error codes that docstrings name."""
     if page.file.src_uri != "api.md":
         return html
+    html = re.sub(r"\bE\d{3}\b(?![^<]*>)", lambda found: f'<a href="diagnostics.html#{found[0].lower()}">{found[0]}</a>', html)
     return re.sub(r"\bdocs/([\w/-]+)\.md", lambda found: f'<a href="{found[1]}.html">{_title(DOCS / f"{found[1]}.md")}</a>', html)
 
 
