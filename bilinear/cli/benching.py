@@ -67,8 +67,9 @@ def bench(
 ) -> None:
     """Measure plans and the library on the current GPU; each plan is checked in the same run.
 
-    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found. With --modulus, algorithms
-    are auto or NAME:LEVELS, timed beside the float64 products of an exact product by pieces.
+    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found.
+
+    With --modulus, algorithms are auto or NAME:LEVELS, and the float64 products of an exact product by pieces are timed next to them.
     """
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_details import with_errors
