@@ -28,6 +28,7 @@ from bilinear.cli.common import (
 )
 from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.element import MULTIPLIED
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def bench(
     shapes_file: Annotated[Path | None, problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
     grid: Annotated[bool, problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
-        str | None, typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER.")
+        str | None,
+        typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER, NAME+PRODUCTS."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(help="Also time plans with a prepared operand (bilinear.prepare): left, right, or both, comma-separated.")
@@ -65,8 +67,9 @@ def bench(
 ) -> None:
     """Measure plans and the library on the current GPU; each plan is checked in the same run.
 
-    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found. With --modulus, algorithms
-    are auto or NAME:LEVELS, timed beside the float64 products of an exact product by pieces.
+    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found.
+
+    With --modulus, algorithms are auto or NAME:LEVELS, and the float64 products of an exact product by pieces are timed next to them.
     """
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_details import with_errors
@@ -84,7 +87,7 @@ def bench(
     seconds = read_seconds(time) if time else None
     asked = words(algorithms or ("auto" if grid else "plan"))
     kept = read_sides(keep)
-    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), asked, read_accuracy(accuracy), kept)
+    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype, MULTIPLIED), asked, read_accuracy(accuracy), kept)
     file = file_of(json_file)
     require_pages(html, svg, file, png, unread=device_files())
     measuring.require_gpu()

@@ -199,7 +199,37 @@ def home(
 ) -> tuple[Pieces, Pieces, Pieces]:
     """The distributions of A, B and C from which only factors and products travel: a scheme's sums are computed where the matrices lie.
 
-    Each rank holds some rows of each block of the scheme. The arguments are those of `matmul`. Raises what it raises for them.
+    Each rank holds some rows of each block of the scheme.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        m, k, n of the product, m x k by k x n.
+    ranks : int
+        The number of ranks.
+    decomposition : str or Algorithm
+        As in `matmul`.
+    levels : int or "auto"
+        As in `matmul`.
+    dtype : str
+        The type of the matrices.
+
+    Returns
+    -------
+    (Pieces, Pieces, Pieces)
+        Of A, of B and of C, for `distributions=` of `matmul`.
+
+    Raises
+    ------
+    BilinearError
+        As `matmul` does for these arguments.
+
+    Examples
+    --------
+    >>> from bilinear.distributed import home, shape
+    >>> a, b, c = home((64, 32, 48), 7, "winograd")
+    >>> shape(a, 0, (64, 32), 7)
+    (10, 32)
     """
     plan, _ = plan_for(Asked(shape, (Slab.X, Slab.X, Slab.X), decomposition, levels), dtype, ranks)
     return Pieces(plan.home[0]), Pieces(plan.home[1]), Pieces(plan.home[2])

@@ -54,7 +54,7 @@ def read_complex(header: SchemeHeader, body: Sequence[Statement], reporter: Repo
     u, v = (_of_parts(linear, _INPUTS[letter]) for letter, linear in (("A", scheme.u), ("B", scheme.v)))
     w = LinearMap(scheme.w.inputs, scheme.w.matrix[:2])
     core = BilinearAlgorithm(scheme.name, complex_product(), u, v, w, format_.ring)
-    return ComplexAlgorithm(core, scheme.products, scheme.citation)
+    return ComplexAlgorithm(scheme.name, core, scheme.products, scheme.citation)
 
 
 def _of_parts(linear: LinearMap, inputs: tuple[int, int]) -> LinearMap:

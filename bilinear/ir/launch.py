@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bilinear.ir.bit_kernel import BitProductKernel
 from bilinear.ir.digit_kernel import DigitKernel, LoadingKernel
 from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
 from bilinear.ir.integer_kernel import LargestIntegersKernel
@@ -15,7 +16,7 @@ from bilinear.ir.rounded import RoundKernel
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
 """Kernels that only read matrices."""
-DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel
+DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel | BitProductKernel
 """Kernels that multiply matrices as they lie, without a schedule."""
 AnyKernel = Kernel | InputKernel | DirectKernel
 """A kernel of any kind."""

@@ -82,7 +82,7 @@ class ThinMmaTile:
     k_warps: int
     stages: int
     blocks: int
-    """Blocks that a multiprocessor holds for doubles. Many small ones are faster than few large ones, because they wait at barriers apart."""
+    """Blocks that a multiprocessor holds for doubles. Many small ones are faster than few large ones: they wait at barriers apart."""
     float_blocks: int
     keeps: bool = False
     staged: bool = True

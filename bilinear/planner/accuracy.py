@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.element import COMPLEX, ELEMENTS, Element
+from bilinear.ir.element import COMPILED, COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import FLOAT_TILES
@@ -58,20 +58,22 @@ def why_far(candidate: Candidate, problem: Problem) -> str:
 def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
     """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts.
 
-    Of complex matrices those by digits: a bound for the real and the imaginary part, in units of the largest parts of A and B.
+    Of complex matrices: a bound for the real and the imaginary part, in units of the largest parts of A and B.
     """
     if candidate.is_rounded:
         from bilinear.analysis.rounded_bounds import rounded_bound
 
         return rounded_bound(ROUNDINGS[candidate.tile], inner)
     if not candidate.levels and not candidate.is_digits:
-        return _classical_error(inner, ELEMENTS[dtype])
+        return _classical_error(_terms(inner, dtype in COMPLEX), COMPILED[dtype])
     return max(_part_error(part, inner, dtype) for part in candidate.parts)
 
 
 def _part_error(part: Candidate | Panel, inner: int, dtype: str) -> float:
     if part.is_digits:
         return _digits_error(part.levels, inner, part.tile, dtype in COMPLEX)
+    if dtype in COMPLEX:
+        return _complex_error(part.levels, inner, COMPLEX[dtype])
     return _way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype])
 
 
@@ -87,6 +89,16 @@ def _way_error(way: Way, inner: int, element: Element) -> float:
     if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
         return u * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, u, summed).product
     return u * run_error_bound(lowered(way)[0], inner, u, summed).product
+
+
+@lru_cache(maxsize=256)
+def _complex_error(levels: tuple[str, ...], inner: int, element: Element) -> float:
+    """The bound that always holds for three real products by these levels."""
+    from bilinear.analysis.accuracy import run_error_bound
+    from bilinear.lowering.prepare import Level, lowered_complex
+
+    u, loaded = element.unit_roundoff, map(algorithm_named, levels)
+    return u * run_error_bound(lowered_complex(tuple(Level(x.scheme, x.schedule) for x in loaded)), inner, u).product
 
 
 def _classical_error(inner: int, element: Element) -> float:
@@ -185,5 +197,5 @@ def _block(levels: tuple[str, ...], is_complex: bool) -> Products | None:
     return scheme_of(levels) if levels else None
 
 
-for cached in (relative_error, _way_error, _digits_error, _probable_digits):
+for cached in (relative_error, _way_error, _complex_error, _digits_error, _probable_digits):
     follows_from_names(cached.cache_clear)

@@ -14,7 +14,7 @@ from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
 from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import Weighing, hashes_of
 from bilinear.planner.complex_digits import complex_candidate
-from bilinear.planner.complex_plans import library_of_complex
+from bilinear.planner.complex_plans import library_of_complex, pinned_complex_plan
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_candidate
 from bilinear.planner.loaded import loaded_candidate
@@ -34,8 +34,8 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     no level: products are of digits.
 
     Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
-    below each other, E501 for too many products, E528 for coefficients that the type cannot hold, E787 for products that do not multiply a
-    complex type.
+    below each other, E501 for too many products, E528 for coefficients that the type cannot hold, E785 for promises that write complex
+    operands, E787 for products that do not multiply a complex type.
     """
     from bilinear.frontend.algorithms import is_file_name
     from bilinear.frontend.files import own, shipped
@@ -57,6 +57,9 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
         require_sound(levels, problem.dtype)
         pinned = _pinned_complex if problem.dtype in COMPLEX else _pinned_digits
         return pinned(problem, device, levels, products)
+    if problem.dtype in COMPLEX:
+        require_sound(levels, problem.dtype)
+        return pinned_complex_plan(problem, device, levels)
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
     require_sound(levels, problem.dtype)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)

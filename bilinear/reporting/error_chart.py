@@ -11,6 +11,7 @@ from bilinear.reporting.axes import Tick, path_through
 
 WIDTH, HEIGHT = 440.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 16.0, 36.0
+SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,14 @@ def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
         TOP,
         bottom,
         tuple(Tick(across(f.levels), str(f.levels)) for f in facts),
-        tuple(Tick(down(math.log10(tick)), f"{tick:g}") for tick in ticks),
+        tuple(Tick(down(math.log10(tick)), _multiple(tick)) for tick in ticks),
         tuple(series),
     )
+
+
+def _multiple(value: float) -> str:
+    """A mark's text, which has to fit left of the axis: from 10000 on a power of ten as one."""
+    return f"{value:g}" if value < 10_000 else "10" + str(round(math.log10(value))).translate(SUPERSCRIPT)
 
 
 def _round_values(low: float, high: float) -> list[float]:

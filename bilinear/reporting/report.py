@@ -87,7 +87,7 @@ def make_report(
         (lowered_facts(prepared.schedule, inputs, len(programs[0].launches if programs else prepared.schedule.stages)),),
         tuple(accuracy),
         tuple(levels_for),
-        tuple(line for program in programs for line in _kernel_lines(program)),
+        tuple(line for program in programs for line in kernel_lines(program)),
     )
 
 
@@ -125,7 +125,8 @@ def _finding(diagnostic: Diagnostic) -> Finding:
     return Finding(diagnostic.code, diagnostic.message, place, excerpt, diagnostic.notes, diagnostic.hints)
 
 
-def _kernel_lines(program: Program) -> list[KernelLine]:
+def kernel_lines(program: Program) -> list[KernelLine]:
+    """The images of a program."""
     lines = []
     for own_kernel in program.kernels:
         kernel = own_kernel.kernel
@@ -176,7 +177,7 @@ def _lines(report: ReportFacts) -> Iterator[str]:
             yield f"  {heading}"
             yield from (f"      {line}" for line in details)
     errors = accuracy_table(report)
-    for title, table in (("rounding errors", errors), ("kernels", kernel_table(report))):
+    for title, table in (("rounding errors", errors), ("kernels", kernel_table(report.kernels))):
         if table:
             yield from ("", f"{title}:", *aligned(table[1:], table[0]))
         if table and table is errors:

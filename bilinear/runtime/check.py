@@ -51,8 +51,12 @@ def check(
 
     Parameters
     ----------
-    a, b, c : array of shape (..., m, k), (..., k, n) and (..., m, n)
-        Or vectors as in `numpy.matmul`; NumPy's, CuPy's or PyTorch's arrays, or others that speak DLPack.
+    a : array of shape (..., m, k)
+        Or a vector, as in `numpy.matmul`. An array of NumPy, CuPy, PyTorch, or a library that speaks DLPack.
+    b : array of shape (..., k, n)
+        The same.
+    c : array of shape (..., m, n)
+        The result that is checked.
     alpha, beta : number
         The factors of the call.
     before : array, optional

@@ -96,7 +96,11 @@ def plan_gram(
         The extents of A; the result is n x n.
     dtype : dtype
         float64 or float32.
-    device, workspace, accuracy
+    device : str or Device, optional
+        As in `plan`, for each block.
+    workspace : int or str, optional
+        As in `plan`, for each block.
+    accuracy : float or "classical" or "twice", optional
         As in `plan`, for each block.
 
     Returns

@@ -19,6 +19,7 @@ from bilinear.planner.half import WAYS
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.devices_here import policy_here
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
@@ -47,6 +48,7 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
     Returns None, with nothing written, if the library is to multiply: for `levels=0`, if `auto` chooses it, for empty matrices and alpha =
     0, and if `auto` cannot build or allocate. Raises `BilinearError` (E775, E776, E777; E535, E536, E544) for an algorithm that is named.
     """
+    require_complex(asked.algorithm, a, b, out)
     if not kind.on_gpu:
         if asked.plan is not None and asked.plan.problem.dtype in HALVES and not uses_library():
             raise fail("E778", f"the plan is one of {asked.plan.problem.dtype} on a GPU, and these arrays are not there", "leave plan= out")

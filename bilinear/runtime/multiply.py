@@ -22,7 +22,7 @@ from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
-from bilinear.runtime.complex_parts import Turns, formed
+from bilinear.runtime.complex_parts import Turns, formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.direct import NEW, POOLED, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.layouts import layouts_of
@@ -41,6 +41,7 @@ log = logging.getLogger("bilinear")
 
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array:
     """alpha * a @ b + beta * out on arrays of one kind, with the options asked for. What ran is kept under `key`, to be repeated."""
+    require_complex(asked.algorithm, a, b, out)
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)

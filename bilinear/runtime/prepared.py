@@ -163,8 +163,12 @@ def prepare(
     columns : int
         The number of columns of the other operand, if this is the left one, A. Either `rows` or `columns` is given. Calls may have others
         as long as the operand is cut into the same blocks.
-    algorithm, levels, accuracy
+    algorithm : str or Algorithm
         As in `matmul`. Under "auto" the plan is the one for a call with these extents.
+    levels : int or "auto"
+        As in `matmul`.
+    accuracy : float or "classical" or "twice", optional
+        As in `matmul`.
     plan : Plan
         A plan of `bilinear.plan` for a call with these extents, in place of the three above: one that only reads its operands and is no
         call of the library. One of digits or residues keeps the operand's digits and scales.

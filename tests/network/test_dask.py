@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from described import check_examples
 from network.launch import PATIENCE
 
 import bilinear.dask
@@ -100,3 +101,8 @@ def test_a_cluster_of_two_processes_loses_one_and_nothing_else() -> None:
     done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "exact on two workers" in done.stdout and "the slow worker had" in done.stdout and "exact though one was killed" in done.stdout
+
+
+@needs_dask
+def test_the_example_of_the_docstring_runs() -> None:
+    check_examples(bilinear.dask.matmul)

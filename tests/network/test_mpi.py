@@ -93,3 +93,9 @@ def test_a_rank_that_fails_ends_what_others_wait_for_on_their_gpus() -> None:
 def test_a_rank_that_is_stopped_ends_what_others_wait_for_inside_of_cupy() -> None:
     done = mpirun(2, "pretended_nccl.py", "stopped", patience=60)
     assert done.returncode != 0 and "error[E764]: rank 1 has given no sign of life for 8 s" in done.stdout, done.stdout + done.stderr
+
+
+def test_the_example_of_the_docstring_runs() -> None:
+    program = "import sys; sys.path.append('..'); from described import check_examples; from bilinear.distributed import matmul"
+    done = mpirun(1, "-c", f"{program}; check_examples(matmul)")
+    assert done.returncode == 0, done.stdout + done.stderr
