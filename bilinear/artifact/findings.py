@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Literal
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.visible import visible, visible_lines
+from bilinear.reporting.table import aligned
+from bilinear.visible import visible_lines
 
 Verdict = Literal["passed", "wrong", "skipped"]
 COLUMNS = ("type", "where", "shape", "what", "trials", "a wrong one passes", "verdict")
@@ -72,15 +73,8 @@ class BuiltCheck:
         rows = [
             (row.dtype, row.where, row.shape, row.detail, str(row.trials or "-"), row.chance or "-", _verdict(row)) for row in self.rows
         ]
-        return visible_lines([head, *_aligned([COLUMNS, *rows])])
+        return visible_lines([head, *(f"  {line}" for line in aligned(rows, COLUMNS, indent=2))])
 
 
 def _verdict(row: BuiltRow) -> str:
     return f"{row.verdict}: {row.reason}" if row.reason else row.verdict
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    rows = [tuple(map(visible, row)) for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return [lines[0], "  " + "  ".join("-" * width for width in widths), *lines[1:]]

@@ -15,7 +15,7 @@ from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form, LinearMap
 
-CLAIM = "of complex numbers"
+COMPLEX_CLAIM, GRAM_CLAIM = "of complex numbers", "B = A^T"
 _BLOCKS = {"A.re": "A11", "A.im": "A12", "B.re": "B11", "B.im": "B21", "C.re": "C11", "C.im": "C12"}
 """The block of a 2 x 2 by 2 x 2 scheme that stands for a part while equations are read."""
 _INPUTS = {"A": (0, 1), "B": (0, 2)}
@@ -24,7 +24,7 @@ _INPUTS = {"A": (0, 1), "B": (0, 2)}
 
 def is_of_complex(header: SchemeHeader) -> bool:
     """Whether a header claims to be of complex numbers."""
-    return header.claims is not None and " ".join(header.claims.text.removeprefix(":").split()) == CLAIM
+    return header.claims is not None and " ".join(header.claims.text.removeprefix(":").split()) == COMPLEX_CLAIM
 
 
 def read_complex(header: SchemeHeader, body: Sequence[Statement], reporter: Reporter) -> ComplexAlgorithm | None:
@@ -82,9 +82,6 @@ def _renamed(equation: Update, reporter: Reporter) -> Update:
         return replace(one, factors=tuple(replace(factor, terms=tuple(map(plain, factor.terms))) for factor in one.factors))
 
     return replace(equation, targets=tuple(map(plain, equation.targets)), terms=tuple(map(term, equation.terms)))
-
-
-GRAM_CLAIM = "B = A^T"
 
 
 def read_gram(header: SchemeHeader, claims: Word, body: Sequence[Statement], reporter: Reporter) -> GramScheme | None:
