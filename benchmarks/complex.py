@@ -9,7 +9,6 @@ row. A way that cannot be built is left out, and a line says why. Each way is on
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +24,7 @@ import bilinear
 from bilinear.backends.cut_products import CutMultiply
 from bilinear.backends.digits import digit_multiply_of
 from bilinear.ir.matrix import layout_of
+from bilinear.measure.bench_library import complex_cublas
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.plan import DIGITS, Candidate, Digits
 
@@ -44,31 +44,6 @@ def drawn(n: int, dtype: str, seed: int) -> Any:
     x = cupy.empty((n, n), dtype)
     x.real, x.imag = (generator.standard_normal((n, n), dtype=part) for _ in "ri")
     return x
-
-
-def cublas() -> ctypes.CDLL:
-    """The cuBLAS that CuPy has loaded."""
-    cupy.matmul(cupy.ones((2, 2)), cupy.ones((2, 2)))
-    paths = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcublas.so" in line}
-    return ctypes.CDLL(min(paths))
-
-
-def by_cublas(name: str, a: Any, b: Any, c: Any) -> Call:
-    """`gemm` or `gemm3m` on row-major arrays, as the product of the transposed matrices."""
-    letter, suffix = ("C" if a.dtype == "complex64" else "Z"), "_v2" if name == "gemm" else ""
-    multiply, n = getattr(cublas(), f"cublas{letter}{name}{suffix}"), len(a)
-    part = ctypes.c_float if letter == "C" else ctypes.c_double
-    one, zero = (part * 2)(1, 0), (part * 2)(0, 0)
-    handle = ctypes.c_void_p(cupy.cuda.Device().cublas_handle)
-    left, right, out = (ctypes.c_void_p(x.data.ptr) for x in (b, a, c))
-    arguments = handle, 0, 0, n, n, n, ctypes.byref(one), left, n, right, n, ctypes.byref(zero), out, n
-
-    def call(_: object = (one, zero)) -> None:  # keeps them alive
-        status = multiply(*arguments)
-        if status:
-            raise RuntimeError(f"cuBLAS returns {status}")
-
-    return call
 
 
 def by_torch(a: Any, b: Any, c: Any) -> Call:
@@ -113,7 +88,7 @@ def ways(
     """Every way that runs here by name; those of digits also by themselves."""
     dtype, own = str(a.dtype), dict[str, tuple[CutMultiply, Candidate]]()
     makers: dict[str, Callable[[], Call]] = {"cupy": lambda: partial(cupy.matmul, a, b, out=c), "torch": lambda: by_torch(a, b, c)}
-    makers |= {name: partial(by_cublas, name, a, b, c) for name in ("gemm", "gemm3m")}
+    makers |= {name: partial(complex_cublas, name, a, b, c) for name in ("gemm", "gemm3m")}
 
     def by_schedule(levels: int) -> Call:
         name = WINOGRAD if levels else "classical"

@@ -21,6 +21,7 @@ __all__ = [
     "load",
     "load_plan",
     "matmul",
+    "matmul_bits",
     "multi_dot",
     "plan",
     "plan_chain",
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from bilinear.errors import BilinearError, StageError
     from bilinear.planner.plan_files import load_plan, save_plan
     from bilinear.runtime.auto import plan
+    from bilinear.runtime.bits import matmul_bits
     from bilinear.runtime.check import check
     from bilinear.runtime.einsum import einsum, tensordot
     from bilinear.runtime.gram import gram
@@ -57,6 +59,7 @@ _HOMES = {
     "load": "bilinear.algorithm",
     "load_plan": "bilinear.planner.plan_files",
     "matmul": "bilinear.runtime.matmul",
+    "matmul_bits": "bilinear.runtime.bits",
     "multi_dot": "bilinear.runtime.multi_dot",
     "plan": "bilinear.runtime.auto",
     "plan_chain": "bilinear.runtime.multi_dot",

@@ -7,16 +7,20 @@ from pathlib import Path
 from typing import TypedDict
 
 from bilinear import frontend
-from bilinear.artifact.compiled import Compiled
+from bilinear.algebra.complex_tensor import complex_algorithm
+from bilinear.artifact.compiled import Compiled, require_kind
 from bilinear.codegen.build import Progress, build_programs, dtypes_of, no_progress, require_floats
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.codegen.modes import require_mode
 from bilinear.frontend import Loaded
+from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.placement import STAGE
+from bilinear.ir.schedule import Schedule
 from bilinear.lowering.coefficients import require_elements
-from bilinear.lowering.prepare import natural_inputs, prepare, require_levels
+from bilinear.lowering.prepare import Level, Prepared, natural_inputs, prepare, prepare_complex, require_levels
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs
+from bilinear.reporting.complex_report import ComplexReport, complex_report
 from bilinear.reporting.examine import DTYPES, examine, report_of
 from bilinear.reporting.report import Report
 
@@ -69,7 +73,7 @@ def compile(
     levels : int
         The number of recursion levels.
     dtypes : sequence of str
-        "float64", "float32" or both.
+        "float64", "float32", "float16", "bfloat16"; or "complex128", "complex64".
     architectures : sequence of str
         `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips).
     inputs : {"preserve", "restore", "consume"}, optional
@@ -100,20 +104,35 @@ def compile(
     >>> bilinear.compile("winograd", dtypes=["float64"], architectures=["sm_90"])
     <Compiled winograd: float64 for sm_90; write(folder) keeps it>
     """
-    loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load(algorithm)  # parse, resolve
-    inputs = inputs or natural_inputs(loaded.schedule)
+    loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load_for_arrays(algorithm)  # parse, resolve
+    dtypes, targets = dtypes_of(dtypes), targets_of(architectures)
+    is_complex = dtypes[0] in COMPLEX
+    inputs = inputs or ("preserve" if is_complex else natural_inputs(loaded.schedule))
     require_levels(levels)
     require_inputs(inputs)
     require_floats(floats)
     require_mode(mode, floats)
-    dtypes, targets = dtypes_of(dtypes), targets_of(architectures)
+    require_kind(loaded, dtypes[0], inputs, mode)
     if output is not None:
         require_folder(Path(output))
-    prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs, mode)  # verify, schedule, verify the result
+    prepared, schedule = _prepared(loaded, is_complex, levels, inputs, mode)  # verify, schedule, verify the result
     for dtype in dtypes:
-        require_elements(loaded.scheme, prepared.schedule.coefficients, dtype, "f")
-    programs = build_programs(prepared.schedule, dtypes, targets, floats, progress=progress, mode=mode)  # lower, render, build
-    compiled = Compiled(loaded, prepared, inputs, programs, targets, report_of(loaded, prepared, inputs, programs), floats)
+        require_elements(loaded.scheme, schedule.coefficients, COMPILED[dtype].name, "f")
+    programs = build_programs(schedule, dtypes, targets, floats, progress=progress, mode=mode)  # lower, render, build
+    if prepared is None:
+        own = complex_algorithm(loaded.scheme, loaded.complex_core)
+        report: Report | ComplexReport = complex_report(own, levels, loaded.schedule, programs)
+    else:
+        report = report_of(loaded, prepared, inputs, programs)
+    compiled = Compiled(loaded, prepared, inputs, programs, targets, report, floats)
     if output is not None:
         compiled.write(output)  # write
     return compiled
+
+
+def _prepared(loaded: Loaded, is_complex: bool, levels: int, inputs: str, mode: str) -> tuple[Prepared | None, Schedule]:
+    """The proved schedule that is compiled, and for real matrices its proofs."""
+    if is_complex:
+        return None, prepare_complex((Level(loaded.scheme, loaded.schedule),) * levels, core=loaded.complex_core)
+    prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs, mode)
+    return prepared, prepared.schedule

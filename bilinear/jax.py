@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from bilinear.errors import fail, install
-from bilinear.frontend import Loaded
+from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array
 from bilinear.runtime import matmul as host
 from bilinear.runtime.named import algorithm_as_it_is
@@ -74,7 +74,7 @@ def matmul(
     """
     jax = _jax()
     jnp = jax.numpy
-    named = algorithm if algorithm == "auto" or isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm))
+    named = algorithm if algorithm == "auto" or isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm), load_for_arrays)
     check_options(Options(1, 0, named, levels, "preserve", None, None, None, accuracy), None)
     result = jax.eval_shape(jnp.matmul, a, b)
     if result.dtype.kind not in "biufc":

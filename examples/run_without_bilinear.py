@@ -26,9 +26,12 @@ def pick(images: dict[str, Any]) -> str:
 
 def run(part: str, spaces: dict[str, Any], values: dict[str, Any]) -> None:
     """Launch kernels in order. Arguments are looked up by name: pointers, strides in elements, extents of a block, alpha, beta."""
+    program = programs[spaces["C"].dtype.name]
+    if spaces["C"].dtype.kind == "c":  # A, B, C are the real parts then, and Ai, Bi, Ci the imaginary ones
+        spaces = {name: x.real for name, x in spaces.items()} | {f"{name}i": spaces[name].imag for name in "ABC"}
     for name, x in spaces.items():
         values |= {name: x.data.ptr, f"{name}_rs": x.strides[0] // x.itemsize, f"{name}_cs": x.strides[1] // x.itemsize}
-    program, types = programs[spaces["C"].dtype.name], {"pointer": cp.uint64, "index": cp.int64, "scalar": spaces["C"].dtype.type}
+    types = {"pointer": cp.uint64, "index": cp.int64, "scalar": spaces["C"].dtype.type}
     for launch in program[part]:
         kernel, values["first"] = program["kernels"][launch["kernel"]], launch["first"]
         blocks = max(prod(-(-values[extent] // step) for extent, step in tiling) for tiling in launch["grid"]["x"])
@@ -56,14 +59,15 @@ def multiply(a: Any, b: Any, c: Any, alpha: float, beta: float) -> None:
     if m:
         spaces, shapes = {"A": a[:m, :k], "B": b[:k, :n], "C": c[:m, :n]}, {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
         for w in schedule["workspaces"]:
-            spaces[w["name"]] = cp.empty((w["rows"] * shapes[w["shape"]][0], w["columns"] * shapes[w["shape"]][1]), c.dtype)
+            spaces[w["name"]] = cp.empty((w["rows"] * shapes[w["shape"]][0], w["columns"] * shapes[w["shape"]][1]), c.real.dtype)
         run("launches", spaces, {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta if k == a.shape[1] or overwrites else 1})
     if overwrites:
         run_strip(*rest, alpha, 1)
 
 
 for dtype in programs:
-    a, b, c = (cp.random.standard_normal(shape, dtype=dtype) for shape in ((1027, 775), (775, 519), (1027, 519)))
+    parts = ([cp.random.standard_normal((m, n)) for _ in "ri"] for m, n in ((1027, 775), (775, 519), (1027, 519)))
+    a, b, c = ((real + (1j * other if dtype.startswith("complex") else 0)).astype(dtype) for real, other in parts)
     beta = 0 if schedule["result"] == "alpha*A*B" else 3
     expected = 2 * cp.matmul(a, b) + beta * c  # before the call, which may write a and b
     multiply(a, b, c, alpha=2, beta=beta)

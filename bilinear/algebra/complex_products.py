@@ -23,7 +23,7 @@ def three_products(conjugated: str = "") -> BilinearAlgorithm:
     """
     factors = LinearMap(2, (((0, 1),), ((1, 1),), ((0, 1), (1, 1))))
     w = LinearMap(3, (((0, 1), (1, -1)), ((0, -1), (1, -1), (2, 1))))
-    return _of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
+    return of_conjugates(BilinearAlgorithm(NAME, complex_product(), factors, factors, w), conjugated)
 
 
 def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
@@ -31,14 +31,17 @@ def two_products(p: int, root: int, conjugated: str = "") -> BilinearAlgorithm:
     factors = LinearMap(2, (((0, 1), (1, root)), ((0, 1), (1, -root))))
     half, quotient = pow(2, -1, p), pow(2 * root, -1, p)
     w = LinearMap(2, (((0, half), (1, half)), ((0, quotient), (1, -quotient))))
-    return _of_conjugates(BilinearAlgorithm("complex2", complex_product(), factors, factors, w, Ring(f"Z/{p}")), conjugated)
+    return of_conjugates(BilinearAlgorithm("complex2", complex_product(), factors, factors, w, Ring(f"Z/{p}")), conjugated)
 
 
-def complex_scheme(block: Scheme, conjugated: str = "") -> ComplexScheme:
-    """Three real products (x) a block scheme; sums of parts and sums of blocks are formed in the order with fewer additions."""
-    three, block = three_products(conjugated), on_blocks(block)
-    u, v, w = (kronecker(x, y) for x, y in ((three.u, block.u), (three.v, block.v), (three.w, block.w)))
-    return ComplexScheme(block=block, u=u, v=v, w=w, conjugated=conjugated)
+def complex_scheme(block: Scheme, conjugated: str = "", core: BilinearAlgorithm | None = None) -> ComplexScheme:
+    """The real products of `core`, or three, (x) a block scheme.
+
+    Sums of parts and sums of blocks are formed in the order with fewer additions.
+    """
+    core, block = three_products(conjugated) if core is None else of_conjugates(core, conjugated), on_blocks(block)
+    u, v, w = (kronecker(x, y) for x, y in ((core.u, block.u), (core.v, block.v), (core.w, block.w)))
+    return ComplexScheme(name=f"{core.name} (x) {block.name}", block=block, u=u, v=v, w=w, conjugated=conjugated)
 
 
 def four_products(conjugated: str = "") -> BilinearAlgorithm:
@@ -46,10 +49,10 @@ def four_products(conjugated: str = "") -> BilinearAlgorithm:
     u = LinearMap(2, (((0, 1),), ((0, 1),), ((1, 1),), ((1, 1),)))
     v = LinearMap(2, (((0, 1),), ((1, 1),), ((1, 1),), ((0, 1),)))
     w = LinearMap(4, (((0, 1), (2, -1)), ((1, 1), (3, 1))))
-    return _of_conjugates(BilinearAlgorithm("complex4", complex_product(), u, v, w), conjugated)
+    return of_conjugates(BilinearAlgorithm("complex4", complex_product(), u, v, w), conjugated)
 
 
-def _of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
+def of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
     """The algorithm on the conjugates of the named operands: imaginary parts change their sign in every factor."""
     u, v = (_turned(linear) if letter in conjugated else linear for letter, linear in zip("AB", (algorithm.u, algorithm.v), strict=True))
     return replace(algorithm, target=complex_product(conjugated), u=u, v=v)

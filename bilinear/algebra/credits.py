@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
 from bilinear.ir.scheme import Scheme
 
-AnyScheme = Scheme | DigitScheme
+AnyScheme = Scheme | DigitScheme | ComplexAlgorithm
 
 MOST_LETTERS = 100
 

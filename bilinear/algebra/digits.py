@@ -25,7 +25,7 @@ def tensor_digits(outer: AnyScheme, inner: AnyScheme) -> DigitScheme:
         assert isinstance(inner, Scheme)
         made = _with_inside(outer, inner)
     else:
-        assert isinstance(inner, DigitScheme)
+        assert isinstance(inner, DigitScheme) and isinstance(outer, Scheme)
         made = _with_above(outer, inner)
     require_size(*made.sizes, made.rank, 0)
     return replace(made, name=joined_name(outer, "x", inner), citation=joined_citations(outer, inner))

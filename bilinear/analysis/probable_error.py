@@ -6,6 +6,7 @@ from functools import lru_cache
 from math import cos, log, pi, sqrt
 
 from bilinear.analysis.rounding import sides
+from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
 from bilinear.ir.number import to_float
 from bilinear.ir.scheme import Scheme
@@ -47,6 +48,39 @@ def probable_error(
     if m % scheme.m**levels or n % scheme.n**levels:  # the strips of C are multiplied classically
         variance = max(variance, (1 - both) * _random(k, fine) + both * _steady(k, fine))
     return deviations(m * n, confidence) * sqrt(variance)
+
+
+def probable_gram_error(gram: GramScheme, n: int, inner: int, confidence: float = 0.99, fine: float = 1.0) -> float:
+    """The same for one level of a scheme for A*A^T, A n x inner with centred normal entries, in units of u * rms(A)**2.
+
+    Element (i, j) of a product of sums of blocks takes row i of the left sum and row j of the right one. If i and j differ, the rows are
+    independent, as those of A and B are. On the diagonal of a block they share entries: a term then has the mean <u_p, v_p>, over the
+    blocks of A, and the variance |u_p|**2 |v_p|**2 + <u_p, v_p>**2. So its partial sums grow like those of constant terms, as on the
+    diagonal of A*A^T by the classical multiply, whose terms have the mean 1. The worst block of C counts.
+    """
+    scheme = gram.scheme
+    rows, leaf = n - n % scheme.m, inner // scheme.k
+    rest = inner - leaf * scheme.k
+    left, right, out = _side_depths(scheme, 1)
+    mixed, constant = _gram_weights(gram)
+    variance = mixed * (_random(leaf, fine) + leaf * (left + right + out))
+    variance += constant * (_steady(leaf, fine) + leaf * (left + right) + leaf**2 * out)
+    variance += 2 * (_random(rest, fine) + rest * out) + _steady(rest, fine) + rest**2 * out
+    if rows < n:  # the last rows are multiplied classically
+        variance = max(variance, 2 * _random(inner, fine) + _steady(inner, fine))
+    return deviations(n * (n + 1) // 2, confidence) * sqrt(variance)
+
+
+def _gram_weights(gram: GramScheme) -> tuple[float, float]:
+    """The variances and the squared means of the terms on a diagonal, over the products of the worst block of C."""
+    left, right = ([{i: to_float(c) for i, c in row} for row in table] for table in (gram.scheme.tables[0], gram.right))
+    means = [sum(c * y.get(i, 0.0) for i, c in x.items()) for x, y in zip(left, right, strict=True)]
+    sizes = [sum(c * c for c in x.values()) * sum(c * c for c in y.values()) for x, y in zip(left, right, strict=True)]
+    both = []
+    for i, j in gram.outputs:
+        weights = [(to_float(c) ** 2, p) for p, c in gram.scheme.tables[2][i * gram.scheme.m + j]]
+        both.append((sum(w * (sizes[p] + means[p] ** 2) for w, p in weights), sum(w * means[p] ** 2 for w, p in weights)))
+    return max(mixed for mixed, _ in both), max(constant for _, constant in both)
 
 
 def deviations(entries: int, confidence: float) -> float:

@@ -16,19 +16,21 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
-from bilinear.artifact.constants import check_constants, divides_by_zero
 from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, first_difference, multiply
 from bilinear.codegen.build import Progress
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
 from bilinear.emulator import field as prime
+from bilinear.emulator.field import PRIME
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPILED
 from bilinear.ir.matrix import Array
+from bilinear.ir.number import nearest
 from bilinear.ir.schedule import Space
 
 WHERE = "CPU, modulo 2^61-1"
@@ -159,34 +161,52 @@ def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: 
     """Run one trial; describes what is wrong."""
     m, k, n = case.shape
     generator = machine.generator
-    first = [prime.random_words(generator, shape) for shape in ((m, k), (k, n), (m, n))]
+    shapes, layouts = {"A": (m, k), "B": (k, n), "C": (m, n)}, dict(zip("ABC", case.layouts, strict=True))
+    first = {name: prime.random_words(generator, shapes[name[0]]) for name in folder.operands}
     alpha, beta = (int(word) for word in prime.random_words(generator, (2,)))
     kept, no_beta = folder.inputs == "preserve", case.beta_is_zero or folder.overwrites
-    (a, a_memory), (b, b_memory), (c, c_memory) = (
-        _lay_out(x, layout, kept and name != "C") for x, layout, name in zip(first, case.layouts, "ABC", strict=True)
-    )
-    if no_beta:
-        c[...] = prime.UNDEFINED
-    multiply(machine, folder, program, a, b, c, alpha, 0 if no_beta else beta)
-    values = [prime.values(x) for x in first]
-    wanted = prime.multiply(prime.matmul(values[0], values[1]), alpha & prime.PRIME)
-    if not no_beta:
-        wanted = prime.add(wanted, prime.multiply(values[2], beta & prime.PRIME))
+    laid = {name: _lay_out(x, layouts[name[0]], kept and name[0] != "C") for name, x in first.items()}
+    arrays = {name: array for name, (array, _) in laid.items()}
+    results = [name for name in arrays if name[0] == "C"]
+    for name in results if no_beta else ():
+        arrays[name][...] = prime.UNDEFINED
+    multiply(machine, folder, program, arrays, alpha, 0 if no_beta else beta)
     if folder.inputs == "restore":
-        for name, x, before in (("A", a, first[0]), ("B", b, first[1])):
-            if not np.array_equal(x, before):
-                return (f"{name} is not restored: {first_difference(folder, case.shape, name, x != before)}",)
-    for name, memory, layout in (("A", a_memory, case.layouts[0]), ("B", b_memory, case.layouts[1]), ("C", c_memory, case.layouts[2])):
-        if layout == "S" and not _gaps_are_whole(memory):
+        for name, x in arrays.items():
+            if name not in results and not np.array_equal(x, first[name]):
+                return (f"{name} is not restored: {first_difference(folder, case.shape, name, x != first[name])}",)
+    for name, (_, memory) in laid.items():
+        if layouts[name[0]] == "S" and not _gaps_are_whole(memory):
             return (f"elements between the rows and columns of {name} are written",)
-    undefined, high = prime.degrees(c) == 7, prime.degrees(c) > DEGREE
-    wrong = (prime.values(c) != wanted) | high
+    values = {name: prime.values(x) for name, x in first.items()}
+    for name, product in _products(values).items():
+        wanted = prime.multiply(product, alpha & prime.PRIME)
+        if not no_beta:
+            wanted = prime.add(wanted, prime.multiply(values[name], beta & prime.PRIME))
+        fault = _wrong(folder, case, name, arrays[name], wanted)
+        if fault is not None:
+            return fault
+    return None
+
+
+def _products(values: dict[str, prime.Words]) -> dict[str, prime.Words]:
+    """A * B modulo p by its space, or if A and B are complex, its real and its imaginary part."""
+    if "Ai" not in values:
+        return {"C": prime.matmul(values["A"], values["B"])}
+    real, minus, one, other = (prime.matmul(values[x], values[y]) for x, y in (("A", "B"), ("Ai", "Bi"), ("A", "Bi"), ("Ai", "B")))
+    return {"C": prime.add(real, prime.multiply(minus, prime.PRIME - 1)), "Ci": prime.add(one, other)}
+
+
+def _wrong(folder: BuiltFolder, case: Case, name: str, found: Array, wanted: prime.Words) -> tuple[str, ...] | None:
+    """How C, or a part of it, differs from what is wanted."""
+    undefined, high = prime.degrees(found) == 7, prime.degrees(found) > DEGREE
+    wrong = (prime.values(found) != wanted) | high
     if not wrong.any():
         return None
-    blocks = first_difference(folder, case.shape, "C", wrong)
     notes = [f"{int(undefined.sum())} element(s) depend on memory that was never written"] if undefined.any() else []
     notes += ["a polynomial of a degree above 3 is computed"] if (high & ~undefined).any() else []
-    return (f"C is not alpha * A * B + beta * C: {blocks}", *notes)
+    part = "C" if not folder.is_complex else "the imaginary part of C" if name == "Ci" else "the real part of C"
+    return (f"{part} is not alpha * A * B + beta * C: {first_difference(folder, case.shape, name, wrong)}", *notes)
 
 
 def _lay_out(words: prime.Words, layout: str, read_only: bool) -> tuple[Array, Array]:
@@ -238,8 +258,32 @@ class Emulated:
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Array], ...]) -> None:
         """Run one kernel; shared memory is scaled to the field's elements of 8 bytes."""
         self.launches += 1
-        shared = kernel.shared_bytes * 8 // ELEMENTS[self.dtype].arithmetic.bytes
+        shared = kernel.shared_bytes * 8 // COMPILED[self.dtype].arithmetic.bytes
         values = [value for _, value in arguments]
         module = self.modules[kernel.name]
         threads, order, seed = (*kernel.threads, 1), self.order, self.launches
         module.launch(kernel.name, blocks, threads, values, order=order, seed=seed, shared_bytes=shared, seconds=MOST_SECONDS)
+
+
+_NEAREST = re.compile(r'\bNEAREST\((-?0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}), "(-?[0-9]{1,4000}(?:/[1-9][0-9]{0,3999})?)"\)')
+_DEFINED = re.compile(r"#define NEAREST\(number, exact\) Real\((?:number|exact)\)")
+
+
+def check_constants(program: BuiltProgram) -> None:
+    """Refuse a source (E623) in which such a constant is not the nearest number, because the run over a field reads only the rational."""
+    computed = COMPILED[program.dtype].arithmetic.name
+    for kernel in program.kernels:
+        for number, exact in _constants(kernel.source):
+            if float.fromhex(number) != nearest(Fraction(exact), computed):
+                raise fail("E623", f"{kernel.path} has the constant {number}, which is not the one nearest to {exact[:40]}", AGAIN)
+        if kernel.source.count("NEAREST") != sum(len(found.findall(kernel.source)) for found in (_NEAREST, _DEFINED)):
+            raise fail("E623", f"{kernel.path} has a constant that cannot be read", AGAIN)
+
+
+def divides_by_zero(source: str) -> bool:
+    """True if a denominator is a multiple of the prime, so that the constant has no image in the field."""
+    return any(Fraction(exact).denominator % PRIME == 0 for _, exact in _constants(source))
+
+
+def _constants(source: str) -> Iterator[tuple[str, str]]:
+    return ((number, exact) for number, exact in _NEAREST.findall(source))

@@ -26,7 +26,7 @@ from bilinear.backends.loaded_kernels import load_function
 from bilinear.codegen.build import Progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import Diagnostic, fail
-from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.element import COMPILED, MULTIPLIED
 from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Space
 from bilinear.places import MOST_BYTES
@@ -55,8 +55,9 @@ def integer_size(folder: BuiltFolder, dtype: str, shape: Shape) -> int:
     """The largest r for which everything is exact with elements in -r ... r and alpha and beta in -3 ... 3; 0 if there is none."""
     if folder.integers is None:
         return 0
-    inner = core_of(folder, shape)[1]
-    return folder.integers.size(ELEMENTS[dtype].significand, inner // folder.grid[1], shape[1] - inner, LARGEST_FACTOR, LARGEST_FACTOR)
+    inner, significand = core_of(folder, shape)[1], COMPILED[dtype].significand
+    rest = (shape[1] - inner) * (2 if folder.is_complex else 1)  # a part of a complex product is a sum of two
+    return folder.integers.size(significand, inner // folder.grid[1], rest, LARGEST_FACTOR, LARGEST_FACTOR)
 
 
 def trials_for(size: int) -> int:
@@ -70,7 +71,7 @@ def check_images(folder: BuiltFolder, program: BuiltProgram, seed: int, progress
     Images for other devices, or all without a device, are rows that say so. A diagnostic (E623, E624) follows the first wrong row and ends
     the test.
     """
-    reason = why_no_device() if program.dtype in IN_ARRAYS else f"CuPy has no arrays of {program.dtype}"
+    reason = why_no_device() if program.dtype in MULTIPLIED else f"CuPy has no arrays of {program.dtype}"
     targets = list(dict.fromkeys(target for kernel in program.kernels for target, _ in kernel.images))
     if reason is not None:
         yield BuiltRow(program.dtype, f"GPU, {', '.join(map(str, targets))}", "-", "-", 0, "", "skipped", reason)
@@ -129,14 +130,17 @@ def _trial(
     import cupy
 
     m, k, n = shape
-    whole = [generator.integers(-size, size + 1, extents).astype(np.float64) for extents in ((m, k), (k, n), (m, n))]
+    whole = [_drawn(generator, size, extents, folder.is_complex) for extents in ((m, k), (k, n), (m, n))]
     alpha, beta = (int(factor) for factor in generator.choice(FACTORS, 2))
     by_column = generator.integers(0, 2, 3)
     a, b, c = (cupy.array(x, program.dtype, order="CF"[f]) for x, f in zip(whole, by_column, strict=True))
     if generator.integers(0, 3) == 0 or folder.overwrites:
         beta = 0
         c.fill(np.nan)
-    multiply(OnDevice(program.dtype, target), folder, program, a, b, c, alpha, beta)
+    operands = {"A": a, "B": b, "C": c}
+    if folder.is_complex:
+        operands = {f"{name}{end}": part for name, x in operands.items() for end, part in (("", x.real), ("i", x.imag))}
+    multiply(OnDevice(COMPILED[program.dtype].name, target), folder, program, operands, alpha, beta)
     cupy.cuda.get_current_stream().synchronize()
     wanted = alpha * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0)
     kept = () if folder.inputs == "consume" else (("A", a, whole[0]), ("B", b, whole[1]))
@@ -146,6 +150,12 @@ def _trial(
             what = "C is not alpha * A * B + beta * C" if name == "C" else f"{name} is not what it was"
             return f"{what}: {first_difference(folder, shape, name, wrong)}"
     return None
+
+
+def _drawn(generator: np.random.Generator, size: int, extents: tuple[int, int], is_complex: bool) -> Array:
+    """Integers in -size ... size, or complex numbers with such parts."""
+    real, imaginary = (generator.integers(-size, size + 1, extents).astype(np.float64) for _ in "ri")
+    return real + 1j * imaginary if is_complex else real
 
 
 @cache

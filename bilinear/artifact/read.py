@@ -12,16 +12,17 @@ from bilinear.artifact.json_reader import Node, parse
 from bilinear.artifact.write import ACCUMULATED, OVERWRITTEN
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.kernel import Argument, Cover, Grid
 from bilinear.ir.placement import INPUTS, MOST_LEVELS
-from bilinear.ir.schedule import Space
+from bilinear.ir.schedule import IMAGINARY, Space
 from bilinear.lowering.prepare import MOST_PRODUCTS
 from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
 from bilinear.reading import read_bounded
 
 AGAIN = "compile the algorithm again"
 OPERANDS = ("A", "B", "C")
+"""The spaces of the operands; those of complex ones are in `IMAGINARY`, too."""
 EXTENTS = ("bm", "bk", "bn")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
 
@@ -76,6 +77,16 @@ class BuiltFolder:
     integers: IntegerRange | None
     programs: tuple[BuiltProgram, ...]
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether the matrices are complex."""
+        return self.programs[0].dtype in COMPLEX
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The spaces of A, B and C; of complex ones their real parts, then the imaginary ones."""
+        return OPERANDS + tuple(IMAGINARY[name] for name in OPERANDS if self.is_complex)
+
 
 def read_folder(folder: str | Path) -> BuiltFolder:
     """Read an output folder of `bilinear compile`.
@@ -89,12 +100,15 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     if max(m * k, k * n, m * n) > MOST_PRODUCTS:  # a scheme has no fewer products than an operand has blocks
         raise schedule["grid"].wrong("has more blocks than any schedule that is compiled")
     workspaces = tuple(_workspace(node) for node in schedule["workspaces"].items())
-    names = [*OPERANDS, *(space.name for space in workspaces)]
+    programs = root["programs"].pairs()
+    if len({dtype in COMPLEX for dtype, _ in programs}) > 1:
+        raise root["programs"].wrong("is of real and of complex types")
+    imaginary = IMAGINARY.values() if programs and programs[0][0] in COMPLEX else ()
+    names = [*OPERANDS, *imaginary, *(space.name for space in workspaces)]
     if len(set(names)) < len(names):
         raise schedule["workspaces"].wrong("names a space twice")
     values = {*EXTENTS, "first", *(f"{name}{end}" for name in names for end in ("_rs", "_cs"))}
     known = {"pointer": set(names), "index": values, "scalar": {"alpha", "beta"}}
-    programs = root["programs"].pairs()
     if not programs:
         raise root["programs"].wrong("is empty")
     built = tuple(_program(path, dtype, node, known) for dtype, node in programs)
@@ -143,8 +157,8 @@ def _integers(node: Node) -> IntegerRange | None:
 
 
 def _program(folder: Path, dtype: str, node: Node, known: dict[str, set[str]]) -> BuiltProgram:
-    if dtype not in ELEMENTS:
-        raise node.wrong(f"is of an element type that is none of {', '.join(ELEMENTS)}")
+    if dtype not in COMPILED:
+        raise node.wrong(f"is of an element type that is none of {', '.join(COMPILED)}")
     kernels = {name: _kernel(folder, name, kernel, known) for name, kernel in node["kernels"].pairs()}
     core, rest = ([_launch(launch, kernels) for launch in node[part].items()] for part in ("launches", "remainder"))
     if not core or not rest:

@@ -38,34 +38,49 @@ def core_of(folder: BuiltFolder, shape: Shape) -> Shape:
     return (m, k, n) if m and k and n else (0, 0, 0)
 
 
-def multiply(
-    machine: Machine, folder: BuiltFolder, program: BuiltProgram, a: Array, b: Array, c: Array, alpha: Factor, beta: Factor
-) -> None:
-    """c = alpha * a @ b + beta * c on 2-D arrays; if the launches overwrite C, beta must be 0."""
-    shape = (a.shape[0], a.shape[1], b.shape[1])
+def multiply(machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
+    """C = alpha * A @ B + beta * C on 2-D arrays, named A, B and C, and Ai, Bi and Ci if these are the imaginary parts.
+
+    If the launches overwrite C, beta must be 0.
+    """
+    shape = _shape(operands)
     m, k, n = core_of(folder, shape)
-    rest, *strips = (a[:m, k:], b[k:, :n], c[:m, :n]), (a[:m], b[:, n:], c[:m, n:]), (a[m:], b, c[m:])
+    rest, *strips = (
+        _cut(operands, *ranges)
+        for ranges in (
+            (slice(m), slice(k, None), slice(n)),
+            (slice(m), slice(None), slice(n, None)),
+            (slice(m, None), slice(None), slice(None)),
+        )
+    )
     for strip in strips if folder.overwrites else (rest, *strips):
-        _run_strip(machine, program, *strip, alpha, beta)
+        _run_strip(machine, program, strip, alpha, beta)
     if m:
         core_beta = machine.one() if k < shape[1] and not folder.overwrites else beta
-        _run_core(machine, folder, program, (a[:m, :k], b[:k, :n], c[:m, :n]), alpha, core_beta)
+        _run_core(machine, folder, program, _cut(operands, slice(m), slice(k), slice(n)), alpha, core_beta)
     if folder.overwrites:
-        _run_strip(machine, program, *rest, alpha, machine.one())
+        _run_strip(machine, program, rest, alpha, machine.one())
 
 
-def _run_strip(machine: Machine, program: BuiltProgram, a: Array, b: Array, c: Array, alpha: Factor, beta: Factor) -> None:
-    if a.size and c.size:
-        _run(machine, program.remainder, {"A": a, "B": b, "C": c}, (a.shape[0], a.shape[1], b.shape[1]), alpha, beta)
+def _shape(operands: Values) -> Shape:
+    m, k = operands["A"].shape
+    return m, k, operands["B"].shape[1]
 
 
-def _run_core(
-    machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: tuple[Array, Array, Array], alpha: Factor, beta: Factor
-) -> None:
-    gm, gk, gn = folder.grid
-    a, b, c = operands
-    bm, bk, bn = a.shape[0] // gm, a.shape[1] // gk, b.shape[1] // gn
-    spaces = {"A": a, "B": b, "C": c}
+def _cut(operands: Values, rows: slice, inner: slice, columns: slice) -> Values:
+    """A part of the product: some rows and columns of C, and some of the terms."""
+    ranges = {"A": (rows, inner), "B": (inner, columns), "C": (rows, columns)}
+    return {name: x[ranges[name[0]]] for name, x in operands.items()}
+
+
+def _run_strip(machine: Machine, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
+    if operands["A"].size and operands["C"].size:
+        _run(machine, program.remainder, operands, _shape(operands), alpha, beta)
+
+
+def _run_core(machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
+    bm, bk, bn = (extent // steps for extent, steps in zip(_shape(operands), folder.grid, strict=True))
+    spaces = dict(operands)
     extents_of = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
     for space in folder.workspaces:
         height, width = extents_of[space.shape]
@@ -75,7 +90,7 @@ def _run_core(
 
 def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Array) -> str:
     """The first block that differs, and the number of such blocks."""
-    rows, columns = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}[name]
+    rows, columns = {"A": (0, 1), "B": (1, 2), "C": (0, 2)}[name[0]]
     core = core_of(folder, shape)
     if core[0]:
         height, width = core[rows] // folder.grid[rows], core[columns] // folder.grid[columns]
@@ -85,7 +100,7 @@ def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Array)
             i, j = (int(x) for x in places[0])
             element = np.argwhere(wrong[i * height : (i + 1) * height, j * width : (j + 1) * width])[0]
             count = f"{len(places)} of {inner.size} blocks" if len(places) > 1 else "the only block"
-            return f"{block_name(name, i, j)} differs, first in row {element[0]}, column {element[1]} of the block ({count})"
+            return f"{block_name(name[0], i, j)} differs, first in row {element[0]}, column {element[1]} of the block ({count})"
     i, j = (int(x) for x in np.argwhere(wrong)[0])
     return f"row {i}, column {j} differs, in the strips that the grid leaves over"
 

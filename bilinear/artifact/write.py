@@ -34,13 +34,13 @@ def output_files(
     their hashes, so that a folder can be recognized as ours before it is replaced.
     """
     files = dict(views)
-    kernels = {program.dtype: _kernels(program, files) for program in programs}
-    described = {program.dtype: {"kernels": kernels[program.dtype], "launches": _launches(program)} for program in programs}
+    kernels = {program.numbers: _kernels(program, files) for program in programs}
+    described = {program.numbers: {"kernels": kernels[program.numbers], "launches": _launches(program)} for program in programs}
     for remainder in remainders:
-        own, more = kernels[remainder.dtype], _kernels(remainder, files)
+        own, more = kernels[remainder.numbers], _kernels(remainder, files)
         assert own.keys().isdisjoint(more), "two kernels of one name"
         own |= more
-        described[remainder.dtype]["remainder"] = _launches(remainder)
+        described[remainder.numbers]["remainder"] = _launches(remainder)
     manifest: dict[str, object] = {
         "format": FORMAT,
         "versions": {"bilinear": version, "compiler": compiler_version()},

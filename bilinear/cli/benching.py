@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import STDOUT, Json, answer, file_of, in_place_of_text
+from bilinear.cli.answers import STDOUT, Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
 from bilinear.cli.checks import modular_times
 from bilinear.cli.common import (
     Dtypes,
@@ -27,8 +27,8 @@ from bilinear.cli.common import (
     words,
 )
 from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.ir.element import MULTIPLIED
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def bench(
     shapes_file: Annotated[Path | None, problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
     grid: Annotated[bool, problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
-        str | None, typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER.")
+        str | None,
+        typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER, NAME+PRODUCTS."),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(help="Also time plans with a prepared operand (bilinear.prepare): left, right, or both, comma-separated.")
@@ -71,7 +72,7 @@ def bench(
     With --modulus, algorithms are auto or NAME:LEVELS, and the float64 products of an exact product by pieces are timed next to them.
     """
     from bilinear.measure import bench as measuring
-    from bilinear.measure.bench_errors import with_errors
+    from bilinear.measure.bench_details import with_errors
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
     from bilinear.reporting.bench_plot import require_matplotlib
     from bilinear.reporting.bench_table import bench_table, grid_summary
@@ -86,7 +87,7 @@ def bench(
     seconds = read_seconds(time) if time else None
     asked = words(algorithms or ("auto" if grid else "plan"))
     kept = read_sides(keep)
-    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype), asked, read_accuracy(accuracy), kept)
+    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype, MULTIPLIED), asked, read_accuracy(accuracy), kept)
     file = file_of(json_file)
     require_pages(html, svg, file, png, unread=device_files())
     measuring.require_gpu()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
 from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.common import (
     Algorithm,
@@ -33,23 +33,19 @@ from bilinear.cli.common import (
     words,
 )
 from bilinear.cli.groups import output_option
-from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.element import COMPILED, COMPLEX, MULTIPLIED
 from bilinear.places import goes_straight, require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from bilinear.frontend import Loaded, LoadedDigits
+    from bilinear.frontend import Loaded, LoadedComplex, LoadedDigits, LoadedGram
     from bilinear.measure.check_multiply import Check
     from bilinear.reporting.complex_report import ComplexReport
     from bilinear.reporting.digit_report import DigitReport
-    from bilinear.reporting.gram_report import GramReport
     from bilinear.reporting.report import Report
 
-WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md, certificate.json"
+WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md"
 
 
 def compile(
@@ -84,19 +80,21 @@ def compile(
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
     from bilinear.backends.doctor import native_architecture
+    from bilinear.codegen.build import dtypes_of
     from bilinear.codegen.names import file_name
-    from bilinear.frontend import load
+    from bilinear.frontend import load_for_arrays
     from bilinear.lowering.prepare import natural_inputs
     from bilinear.measure.check_multiply import require_memory
     from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
-    dtypes, size, depth = read_dtypes(dtype, ELEMENTS), read_shape(shape), None if levels == "auto" else read_levels(levels)
+    dtypes, size, depth = dtypes_of(read_dtypes(dtype, COMPILED)), read_shape(shape), None if levels == "auto" else read_levels(levels)
     require_memory(size)
     check_inputs(inputs)
-    loaded = load(algorithm)
+    loaded = load_for_arrays(algorithm)
+    inputs = inputs or ("preserve" if dtypes[0] in COMPLEX else natural_inputs(loaded.schedule))
     targets = [native_architecture() if name == "native" else name for name in words(arch)]
-    folder = output or Path("build") / file_name(name_of(loaded, inputs or natural_inputs(loaded.schedule)))
+    folder = output or Path("build") / file_name(name_of(loaded, inputs))
     require_folder(folder)
     require_files(file_of(json_file))
     depth = depth or read_levels_for(levels, loaded.scheme, size)
@@ -104,17 +102,18 @@ def compile(
         compiled = driver.compile(
             loaded, levels=depth, dtypes=dtypes, architectures=targets, inputs=inputs, progress=progress, floats=floats, mode=mode
         )
-        in_arrays = [one for one in dtypes if one in IN_ARRAYS]
+        in_arrays = [one for one in dtypes if one in MULTIPLIED]
         checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.inputs, devices(), progress)
     facts = {**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}
     answer(json_file, lambda: json.dumps(facts, indent=1), lambda: _checked(compiled.report, checks, dtypes))
     require(checks)
     compiled.write(folder)
-    say("", f"written to {folder}: {WRITTEN}", error=in_place_of_text(json_file))
+    written = WRITTEN if compiled.prepared is None else f"{WRITTEN}, certificate.json"
+    say("", f"written to {folder}: {written}", error=in_place_of_text(json_file))
 
 
-def _checked(report: Report, checks: list[Check], dtypes: tuple[str, ...]) -> str:
-    missing = [f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels" for one in dtypes if one not in IN_ARRAYS]
+def _checked(report: Report | ComplexReport, checks: list[Check], dtypes: tuple[str, ...]) -> str:
+    missing = [f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels" for one in dtypes if one not in MULTIPLIED]
     return "\n".join([str(report), *(["", check_table(checks)] if checks else []), *missing])
 
 
@@ -146,9 +145,7 @@ def verify(
         return
     from bilinear.frontend import LoadedComplex, LoadedDigits, LoadedGram, load_any
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.reporting.complex_report import complex_report
     from bilinear.reporting.examine import certificate_of
-    from bilinear.reporting.gram_report import gram_report
     from bilinear.reporting.rocq_kernel import require_file_name
 
     check_inputs(inputs)
@@ -162,12 +159,10 @@ def verify(
         _verify_digits(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
         return
     if isinstance(loaded, LoadedComplex):
-        own = loaded.scheme
-        _verify_map(lambda: complex_report(own), f"{own.name} multiplies complex numbers", json_file, other_options)
+        _verify_complex(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
         return
     if isinstance(loaded, LoadedGram):
-        scheme = loaded.scheme
-        _verify_map(lambda: gram_report(scheme), f"{scheme.name} computes A*A^T", json_file, other_options)
+        _verify_gram(loaded, json_file, other_options)
         return
     require_pages(html, svg, certificate, rocq, file_of(json_file))
     if rocq is not None and not goes_straight(rocq):
@@ -189,8 +184,7 @@ def verify(
 def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wanted: bool, check: bool) -> tuple[Report, str]:
     """The report of a proved algorithm, which says who accepted its theorems, now or on record; and the theorems, if they are wanted."""
     from bilinear.reporting.examine import rocq_of
-    from bilinear.reporting.rocq_kernel import accepted_by
-    from bilinear.reporting.rocq_record import accepted_on_record, on_record
+    from bilinear.reporting.rocq_kernel import accepted_by, accepted_on_record, on_record
 
     if not wanted:
         return replace(report, accepted_by=accepted_on_record(loaded, inputs) if levels == 1 else ""), ""
@@ -234,17 +228,39 @@ def _verify_digits(
     _answer_report(report, json_file, markdown, error)
 
 
-def _verify_map(report_of: Callable[[], ComplexReport | GramReport], what: str, json_file: Path | None, other_options: bool) -> None:
-    """Prove an algorithm for another map than the product of two matrices, and print its report."""
+def _verify_complex(
+    loaded: LoadedComplex, levels: int, json_file: Path | None, markdown: bool, html: Path | None, other_options: bool
+) -> None:
+    """Prove an algorithm for complex numbers, and print its report."""
+    from bilinear.lowering.prepare import require_levels
+    from bilinear.reporting.complex_report import complex_report
+
+    if other_options or (levels != 1 and loaded.scheme.inside is None):
+        hint = "there are --json, --markdown and --html, and --levels of a block scheme that it is composed with"
+        raise fail("E507", f"{loaded.scheme.name} multiplies complex numbers, and its proof has no such option", hint)
+    require_levels(levels)
+    require_pages(html, None, file_of(json_file))
+    with waiting("proving"):
+        report = complex_report(loaded.scheme, levels)
+    write_pages(report.html, html, None)
+    _answer_report(report, json_file, markdown, None)
+
+
+def _verify_gram(loaded: LoadedGram, json_file: Path | None, other_options: bool) -> None:
+    """Prove a scheme for A*A^T, and print its report."""
+    from bilinear.reporting.gram_report import gram_report
+
     if other_options:
-        raise fail("E507", f"{what}, and its proof has no such option", "there is --json")
+        raise fail("E507", f"{loaded.scheme.name} computes A*A^T, and its proof has no such option", "there is --json")
     require_files(file_of(json_file))
     with waiting("proving"):
-        report = report_of()
+        report = gram_report(loaded.scheme)
     answer(json_file, report.json, lambda: str(report))
 
 
-def _answer_report(report: Report | DigitReport, json_file: Path | None, markdown: bool, error: BilinearError | None) -> None:
+def _answer_report(
+    report: Report | DigitReport | ComplexReport, json_file: Path | None, markdown: bool, error: BilinearError | None
+) -> None:
     """Print or write a report; the text of one that is refused is not printed, because the error follows and is raised."""
     if error is None or markdown or in_place_of_text(json_file):
         answer(json_file, report.json, report.markdown if markdown else lambda: str(report))

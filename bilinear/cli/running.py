@@ -54,12 +54,12 @@ def run(
     json_file: Json = None,
 ) -> None:
     """Run the multiply on real input, check it against the classical one, and time both once."""
-    from bilinear.frontend import load
+    from bilinear.frontend import load_for_arrays
     from bilinear.lowering.prepare import natural_inputs
 
     check_inputs(inputs)
     size, dtypes, depth = read_shape(shape), read_dtypes(dtype, MULTIPLIED), None if levels == "auto" else read_levels(levels)
-    loaded = load(algorithm)
+    loaded = load_for_arrays(algorithm)
     require_files(file_of(json_file))
     depth = depth or read_levels_for(levels, loaded.scheme, size)
     promised = inputs or natural_inputs(loaded.schedule)

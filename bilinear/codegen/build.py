@@ -1,4 +1,4 @@
-"""The one road to a kernel: lower a schedule to launches, render their kernels, and build the texts for targets.
+"""Build kernels: lower a schedule to launches, render their kernels, and compile the texts for targets.
 
 `compile` and a call at run time both use it. The code that runs images only loads them.
 """
@@ -14,10 +14,9 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import DigitProductKernel
-from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.digit_kernel import DigitProductKernel, LoadingKernel
+from bilinear.ir.element import COMPILED, COMPLEX, FLOAT32, Element
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
-from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.placement import STAGE
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.schedule import Schedule
@@ -45,12 +44,22 @@ class ProgramKernel:
 
 @dataclass(frozen=True)
 class Program:
-    """A schedule for one element type: its launches in order, and their distinct kernels."""
+    """A schedule for one element type: its launches in order, and their distinct kernels.
+
+    For complex matrices `dtype` is the type of their parts.
+    """
 
     schedule: Schedule
     dtype: str
     launches: tuple[Launch, ...]
     kernels: tuple[ProgramKernel, ...]
+
+    @property
+    def numbers(self) -> str:
+        """The type of the matrices, which may be complex."""
+        if not self.schedule.is_complex:
+            return self.dtype
+        return next(name for name, part in COMPLEX.items() if part.name == self.dtype)
 
 
 def distinct_kernels(launches: Sequence[Launch]) -> tuple[Kernel, ...]:
@@ -92,15 +101,22 @@ def build_programs(
     mode: str = STAGE,
 ) -> tuple[Program, ...]:
     """A schedule as a program for each element type, whose products of floats run on these units."""
-    tiles = {dtype: FLOATS[floats] if dtype == "float32" else USUAL for dtype in dtypes}
-    return tuple(build_program(schedule, ELEMENTS[dtype], targets, tile, named, progress, mode) for dtype, tile in tiles.items())
+    elements = [COMPILED[dtype] for dtype in dtypes]
+    tiles = {element: FLOATS[floats] if element == FLOAT32 else USUAL for element in elements}
+    return tuple(build_program(schedule, element, targets, tile, named, progress, mode) for element, tile in tiles.items())
 
 
 def dtypes_of(names: Sequence[str]) -> tuple[str, ...]:
-    """The element types of these names, each once. Raises `BilinearError` (E503) if there is no name, or a name is of no such type."""
+    """The element types of these names, each once: real types, or complex ones.
+
+    Raises `BilinearError` (E503) if there is no name, or a name is of no such type, or both kinds are named: their schedules differ.
+    """
     dtypes = names if isinstance(names, str) else tuple(dict.fromkeys(names))
-    if isinstance(dtypes, str) or not dtypes or any(dtype not in ELEMENTS for dtype in dtypes):
-        raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of some of {', '.join(ELEMENTS)}")
+    if isinstance(dtypes, str) or not dtypes or any(dtype not in COMPILED for dtype in dtypes):
+        raise fail("E503", f"no kernels for dtypes={dtypes!r}", f"give a list of some of {', '.join(COMPILED)}")
+    if not COMPLEX.keys().isdisjoint(dtypes) and not COMPLEX.keys() >= set(dtypes):
+        message = f"{' and '.join(dtypes)} have different schedules, and a folder holds one"
+        raise fail("E503", message, "compile real and complex types one after the other, each to a folder of its own")
     return dtypes
 
 

@@ -10,7 +10,7 @@ from bilinear.distributed.cupy_arrays import cupy_arrays_of, multiply_cupy_array
 from bilinear.distributed.distributions import Distribution, Slab
 from bilinear.distributed.dtensor import dtensors_of, multiply_dtensors
 from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, Asked, run
-from bilinear.distributed.plan import Extents
+from bilinear.distributed.rank_plan import Extents
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 

@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from bilinear.frontend.algorithms import Loaded, LoadedComplex, LoadedDigits, LoadedGram, load, load_any, load_shipped, parse_source
+from bilinear.frontend.algorithms import (
+    Loaded,
+    LoadedComplex,
+    LoadedDigits,
+    LoadedGram,
+    load,
+    load_any,
+    load_for_arrays,
+    load_shipped,
+    parse_source,
+)
 from bilinear.frontend.resolve import Module
 
-__all__ = ["Loaded", "LoadedComplex", "LoadedDigits", "LoadedGram", "Module", "load", "load_any", "load_shipped", "parse_source"]
+__all__ = [
+    "Loaded",
+    "LoadedComplex",
+    "LoadedDigits",
+    "LoadedGram",
+    "Module",
+    "load",
+    "load_any",
+    "load_for_arrays",
+    "load_shipped",
+    "parse_source",
+]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from bilinear.algebra.complex_tensor import is_real
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_complex, shipped_digits, shipped_transposed, split
 from bilinear.frontend.messages import COMPOSITION_HINT
@@ -13,6 +14,7 @@ from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import Module, resolve
+from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
 from bilinear.ir.gram import GramScheme
@@ -35,12 +37,16 @@ _LIKE_COMPOSED = re.compile(r"\w\s*[(*\u2297]|\w\s+\S+\s+\w")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A scheme, its schedule if one was asked for, and their source (for a schedule: its own file)."""
+    """A scheme, its schedule if one was asked for, and their source (for a schedule: its own file).
+
+    With a `complex_core` it runs the real products of that algorithm for complex numbers, and multiplies complex matrices only.
+    """
 
     scheme: Scheme
     schedule: AnySchedule | None
     source: Source
     path: Path
+    complex_core: BilinearAlgorithm | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,22 @@ def load(name_or_path: str | Path, looks: Looks | None = None) -> Loaded:
     and for those for A*A^T (E794).
     """
     return of_blocks(load_any(name_or_path, looks))
+
+
+def load_for_arrays(name_or_path: str | Path, looks: Looks | None = None) -> Loaded:
+    """The same for arrays that may be complex: an algorithm for complex numbers is the scheme of its real products, and its `complex_core`.
+
+    Without a scheme of blocks the products are plain. Raises `BilinearError`, also (E236) if the products are not of real numbers.
+    """
+    found = load_any(name_or_path, looks)
+    if not isinstance(found, LoadedComplex):
+        return of_blocks(found)
+    core, inside = found.scheme.core, found.scheme.inside
+    if not is_real(core.ring):
+        raise fail("E236", f"{core.name} is over {core.ring}, and real and imaginary parts are real numbers", "take one over Z or Q")
+    plain = load_shipped("classical")
+    scheme, schedule = (plain.scheme, plain.schedule) if inside is None else (inside, None)
+    return Loaded(scheme, schedule, found.source, found.path, core)
 
 
 def load_any(name_or_path: str | Path, looks: Looks | None = None) -> AnyLoaded:
@@ -141,8 +163,8 @@ def of_blocks(found: AnyLoaded) -> Loaded:
         raise fail("E794", what, "bilinear.gram runs it", f"bilinear verify {found.scheme.name} proves it")
     if isinstance(found, LoadedComplex):
         what = f"{found.scheme.name} multiplies complex numbers, and is not an algorithm for blocks of matrices"
-        hint = "complex matrices are multiplied by three products above any algorithm for blocks, for example winograd"
-        raise fail("E566", what, hint, f"bilinear verify {found.scheme.name} proves it")
+        hint = "matmul(algorithm=...), run and compile take it for complex types; an algorithm for blocks is, for example, winograd"
+        raise fail("E566", what, hint, "bilinear verify proves it")
     name, representation = found.scheme.name, found.scheme.representation
     what = f"{name} multiplies digits of {representation.numbers}, and is not an algorithm for blocks of matrices"
     raise fail("E566", what, f"bilinear verify {name} proves it and gives its errors", "an algorithm for blocks is, for example, winograd")
@@ -179,11 +201,13 @@ def compose(expression: str, name: str = "", looks: Looks | None = None) -> Load
     return of_blocks(_composed(expression, name, looks or Looks()))
 
 
-def _composed(expression: str, name: str, looks: Looks) -> Loaded | LoadedDigits:
+def _composed(expression: str, name: str, looks: Looks) -> Loaded | LoadedDigits | LoadedComplex:
     name = name or _called(expression)
     path = Path(f"{name}{SUFFIX}")
     source = Source(EXPRESSION, f"scheme {name} = {expression.strip()}")
     module = _module(source, path, looks)[0]
+    if module.complexes:
+        return LoadedComplex(module.complexes[0], source, path)
     return LoadedDigits(module.digits[0], source, path) if module.digits else Loaded(module.schemes[0], None, source, path)
 
 

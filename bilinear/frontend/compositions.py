@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from bilinear.algebra.classical import classical
 from bilinear.algebra.common_ring import lies_over, maps_of
+from bilinear.algebra.complex_tensor import tensor_complex
 from bilinear.algebra.credits import AnyScheme
 from bilinear.algebra.digits import tensor_digits
 from bilinear.algebra.direct_sum import direct_sum
@@ -21,11 +22,12 @@ from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.schemes import read_citation
 from bilinear.frontend.syntax import Broken, Call, Citation, Composition, Expression, Statement, Word
 from bilinear.frontend.tree import MOST_NESTED, NESTED
+from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
 from bilinear.ir.scheme import Places, Scheme
 from bilinear.source import Span
 
-Made = TypeVar("Made", Scheme, DigitScheme)
+Made = TypeVar("Made", Scheme, DigitScheme, ComplexAlgorithm)
 FindScheme = Callable[[Word, Reporter], AnyScheme | None]
 """Finds the scheme that a word names in other files (a quoted word: in that file); reports it and returns None if there is none."""
 
@@ -81,19 +83,21 @@ class Composer:
         scheme = self._value(header.value)
         if scheme is None or len(self._reporter.found) + self._reporter.unreported > before or any(isinstance(s, Broken) for s in body):
             return None
-        sizes = scheme.sizes if isinstance(scheme, DigitScheme) else (scheme.m, scheme.k, scheme.n)
+        sizes = (scheme.m, scheme.k, scheme.n) if isinstance(scheme, Scheme) else scheme.sizes
         if header.format is not None and numbers != (*sizes, scheme.rank):
             message = f"{shown(header.name.text)} is {scheme.format}, its header says {header.format.text}"
             self._reporter.report("E644", message, header.format.span, "another format", hint=f"write {scheme.format}, or leave it out")
             return None
-        own = scheme.representation.name if isinstance(scheme, DigitScheme) else scheme.ring
-        if ring is not None and (isinstance(scheme, DigitScheme) or not lies_over(scheme, ring)):
+        if ring is not None and not (isinstance(scheme, Scheme) and lies_over(scheme, ring)):
+            own = _ring_of(scheme)
             message = f"{shown(header.name.text)} is over {own}, not over {ring}"
             self._reporter.report("E640", message, header.ring.span if header.ring else None, "another ring", hint="leave out the ring")
             return None
+        name, text = header.name.text, citation or scheme.citation
+        if isinstance(scheme, ComplexAlgorithm):
+            return replace(scheme, name=name, citation=text)
         place = header.value.span
         places = Places(header.span, (place,) * scheme.rank, (place,) * (sizes[0] * sizes[2]))
-        name, text = header.name.text, citation or scheme.citation
         if isinstance(scheme, DigitScheme):
             return replace(scheme, name=name, citation=text, places=places)
         return replace(scheme, name=name, ring=ring or scheme.ring, citation=text, places=places)
@@ -115,8 +119,10 @@ class Composer:
         return made
 
     def _joined(self, first: AnyScheme, second: AnyScheme, operator: Word) -> AnyScheme | None:
-        letter = operator.text.strip("( \t+)")
-        if letter == "x" and (isinstance(first, DigitScheme) or isinstance(second, DigitScheme)):
+        letter, both = operator.text.strip("( \t+)"), (first, second)
+        if letter == "x" and any(isinstance(x, ComplexAlgorithm) for x in both):
+            return self._made(lambda: tensor_complex(first, second), operator.span)
+        if letter == "x" and any(isinstance(x, DigitScheme) for x in both):
             return self._made(lambda: tensor_digits(first, second), operator.span)
         one, other = self._of_blocks(first, operator), self._of_blocks(second, operator)
         if one is None or other is None:
@@ -125,12 +131,13 @@ class Composer:
         return self._made(make, operator.span)
 
     def _of_blocks(self, scheme: AnyScheme | None, operator: Word) -> Scheme | None:
-        """A scheme of blocks; one that multiplies digits is reported (E236)."""
-        if not isinstance(scheme, DigitScheme):
+        """A scheme of blocks; one that multiplies digits or complex numbers is reported (E236)."""
+        if scheme is None or isinstance(scheme, Scheme):
             return scheme
-        hint = f"digits are composed with block schemes by (x): strassen (x) {scheme.name}"
-        message = f"{shown(scheme.name)} multiplies digits, and {operator.text} joins schemes of blocks"
-        self._reporter.report("E236", message, operator.span, "not of digits", hint=hint)
+        numbers = "digits" if isinstance(scheme, DigitScheme) else "complex numbers"
+        hint = f"(x) composes it with block schemes: strassen (x) {scheme.name}"
+        message = f"{shown(scheme.name)} multiplies {numbers}, and {operator.text} joins schemes of blocks"
+        self._reporter.report("E236", message, operator.span, "not of blocks", hint=hint)
         return None
 
     def _made(self, make: Callable[[], Made], place: Span) -> Made | None:
@@ -141,7 +148,7 @@ class Composer:
             for d in error.diagnostics:
                 self._reporter.report(d.code, d.message, place, "cannot be composed", note="; ".join(d.notes), hint="; ".join(d.hints))
             return None
-        parts: tuple[Scheme, ...] = made.parts if isinstance(made, DigitScheme) else (made,)
+        parts: tuple[Scheme, ...] = (made,) if isinstance(made, Scheme) else made.parts
         self._terms += sum(number_of_terms(linear) for scheme in parts for linear in maps_of(scheme))
         if self._terms > MOST_TERMS:
             note = f"at most {MOST_TERMS} terms are composed in a file"
@@ -166,3 +173,10 @@ class Composer:
         hint = "name the inner part in a composition of its own"
         self._reporter.report("E647", f"compositions nest at most {MOST_NESTED} deep", place, "too deep", hint=hint)
         return None
+
+
+def _ring_of(scheme: AnyScheme) -> str:
+    """The ring of a scheme, or the digits that it is over, as they are written."""
+    if isinstance(scheme, DigitScheme):
+        return scheme.representation.name
+    return str(scheme.ring if isinstance(scheme, Scheme) else scheme.core.ring)

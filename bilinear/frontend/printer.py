@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 
 from bilinear.errors import fail
+from bilinear.frontend.step_text import signed_sum, stage_text, step_from
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme, digit_names
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form, LinearMap
-from bilinear.ir.number import Coefficient, Symbolic, is_negative
+from bilinear.ir.number import Coefficient
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ScaledSchedule, Space, Stage
+from bilinear.ir.schedule import AnySchedule, LinearStage, ScaledSchedule, Space
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.visible import WIDEST, visible
 
@@ -47,14 +48,23 @@ def print_gram(gram: GramScheme) -> str:
 
 
 def print_complex(found: ComplexAlgorithm) -> str:
-    """An algorithm for complex numbers as equations. Raises `BilinearError` (E241) if a name cannot be written."""
-    core, target = found.core, found.core.target
-    _check_names((found.name,), re.compile(_TITLE))
+    """An algorithm for complex numbers as equations, and the block scheme that it is composed with; the last scheme is the one printed.
+
+    Raises `BilinearError` (E241) if a name cannot be written.
+    """
+    core, target, inside = found.core, found.core.target, found.inside
+    _check_names((found.name, core.name), re.compile(_TITLE))
     ring = "" if core.ring == Ring() else f" over {core.ring}"
-    head = [f"scheme {found.name} <1,1,1;{core.rank}>{ring}: of complex numbers", *_citation(found.citation)]
+    is_composed = inside is not None or found.name != core.name
+    head = [f"scheme {core.name} <1,1,1;{core.rank}>{ring}: of complex numbers", *([] if is_composed else _citation(found.citation))]
     names = found.products or tuple(f"M{number}" for number in range(1, core.rank + 1))
     values = tuple(map(list, (target.left, target.right, target.outputs)))
-    return "\n".join([*head, *_equations((core.u, core.v, core.w), names, values)]) + "\n"
+    text = "\n".join([*head, *_equations((core.u, core.v, core.w), names, values)]) + "\n"
+    if not is_composed:
+        return text
+    text += "".join(map(print_scheme, found.parts))
+    composed = f"scheme {found.name} = {' (x) '.join((core.name, *(part.name for part in found.parts)))}"
+    return text + "\n".join([composed, *_citation(found.citation)]) + "\n"
 
 
 def print_digits(scheme: DigitScheme) -> str:
@@ -94,7 +104,7 @@ def print_schedule(schedule: AnySchedule) -> str:
     claims = list(_claims(schedule))
     head = f"schedule {schedule.name} of {schedule.scheme}" + (f": {', '.join(claims)}" if claims else "")
     width = len("restore stage") if any(isinstance(s, LinearStage) and s.restores for s in schedule.stages) else len("stage")
-    lines = (_stage(stage, width, scaled) for stage in schedule.stages)
+    lines = (stage_text(stage, width, scaled) for stage in schedule.stages)
     return "\n".join([head, *_citation(schedule.citation), *lines]) + "\n"
 
 
@@ -146,7 +156,7 @@ def _bases(scheme: Scheme) -> list[str]:
         blocks = Space(space, space, rows, columns).blocks
         if change.inputs != len(blocks) or len(change.outputs) != len(blocks):
             raise fail("E241", f"{scheme.name} changes to a basis of another size, which the language cannot write")
-        changed = [_update(blocks[i], blocks, row, []) for i, row in enumerate(change.matrix) if row != ((i, 1),)]
+        changed = [step_from(blocks[i], blocks, row, []) for i, row in enumerate(change.matrix) if row != ((i, 1),)]
         lines += [f"  basis {space} {{ {' ; '.join(changed)} }}"] if changed else []
     return lines or ["  basis A { }"]
 
@@ -224,75 +234,3 @@ def _factor(form: Form, names: Sequence[str]) -> str:
 def _sum(form: Form, names: Sequence[str]) -> str:
     """A form as a sum; an empty form becomes zero times the first name, which keeps its type."""
     return signed_sum((coefficient, names[index]) for index, coefficient in form) if form else f"0 {names[0]}"
-
-
-def signed_sum(terms: Iterable[tuple[Coefficient, str]]) -> str:
-    """Signed terms as a sum, those with a plus first."""
-    text = ""
-    for coefficient, name in sorted(terms, key=lambda term: is_negative(term[0])):
-        sign = "-" if is_negative(coefficient) else "+"
-        size = -coefficient if sign == "-" else coefficient
-        text += f" {sign} " if text else sign.replace("+", "")
-        text += name if size == 1 else f"[{size}] {name}" if isinstance(size, Symbolic) else f"{size} {name}"
-    return text
-
-
-def _stage(stage: Stage, width: int, scaled: bool) -> str:
-    if isinstance(stage, LinearStage):
-        word = "restore stage" if stage.restores else "stage"
-        steps = [step for block_map in stage.maps for step in _updates(block_map, scaled)]
-    else:
-        word, steps = "stage", [step for product in stage.products for step in (scaled_product if scaled else _product)(product)]
-    return f"  {word.ljust(width)} {{ {' ; '.join(steps)} }}"
-
-
-def _updates(block_map: BlockMap, scaled: bool) -> Iterator[str]:
-    if block_map.map.steps or not (scaled or all(target.space in ("A", "B") for target in block_map.targets)):
-        raise fail("E241", "a linear stage into C, or with sub-expressions, cannot be written in the language")
-    read = {index for output in block_map.map.outputs for index, _ in output}
-    unread = [i for i in range(block_map.map.inputs) if i not in read]
-    for number, (target, output) in enumerate(zip(block_map.targets, block_map.map.outputs, strict=True)):
-        yield _update(target, block_map.sources, output, unread if number == 0 else [])
-
-
-def _update(target: Block, sources: Sequence[Block], output: Form, unread: Sequence[int]) -> str:
-    """One step. Sources that no step reads are written with coefficient 0."""
-    return update_text(target, {sources[i]: coefficient for i, coefficient in output} | {sources[i]: 0 for i in unread})
-
-
-def update_text(target: Block, terms: Mapping[Block, Coefficient]) -> str:
-    """The step after which a block holds a sum over blocks: `+=` or `-=` if the target keeps its value, else `=`."""
-    rest, operator = dict(terms), "="
-    if rest.get(target) == 1 and len(rest) > 1:
-        del rest[target]
-        operator = "+="
-        if all(map(is_negative, rest.values())):
-            operator, rest = "-=", {block: -coefficient for block, coefficient in rest.items()}
-    text = signed_sum((coefficient, str(block)) for block, coefficient in rest.items())
-    return f"{target} {operator} {text or f'0 {target}'}"
-
-
-def _product(product: Product) -> list[str]:
-    if any(target.block.space != "C" for target in product.targets) or (product.left.space, product.right.space) != ("A", "B"):
-        raise fail("E241", "a product with a workspace cannot be written in the language")
-    targets = ", ".join(signed_sum([(target.coefficient, str(target.block))]) for target in product.targets)
-    return [f"{targets} += {product.left} * {product.right}"]
-
-
-def scaled_product(product: Product) -> list[str]:
-    """A product of a schedule with explicit scaling: one step for each target, or one for all that are only added to."""
-    name = f"{product.left} * {product.right}"
-    if len(product.targets) == 1 and product.targets[0].accumulates:
-        (target,) = product.targets
-        sign = "-" if is_negative(target.coefficient) else "+"
-        return [f"{target.block} {sign}= {signed_sum([(-target.coefficient if sign == '-' else target.coefficient, name)])}"]
-    for operator, alike in (("+=", all(t.accumulates for t in product.targets)), ("=", not any(t.terms for t in product.targets))):
-        if alike and len(product.targets) > 1:
-            return [f"{', '.join(signed_sum([(t.coefficient, str(t.block))]) for t in product.targets)} {operator} {name}"]
-    (target, *more) = product.targets
-    if more:
-        raise fail(
-            "E241", "a product with several targets that are not all overwritten, or all added to, cannot be written in the language"
-        )
-    terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.terms)]
-    return [f"{target.block} = {signed_sum(terms)}"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bilinear.algebra.credits import AnyScheme
 from bilinear.errors import BilinearError
-from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_digits, split
+from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_complex, shipped_digits, split
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import resolve
@@ -38,7 +38,7 @@ class References:
 
     def _named(self, word: Word, reporter: Reporter) -> Path | None:
         """The file named like the scheme: in the folder of this file, else the user's own or the shipped one."""
-        known = own() | shipped() | shipped_digits()
+        known = own() | shipped() | shipped_digits() | shipped_complex()
         places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
         found = [place for place in places if len(word.text) < 200 and self._looks.is_file(place)]
         other = next((place for place in found if place.resolve() != self._open[-1]), None)
@@ -96,5 +96,5 @@ class References:
             statements = parse_statements(self._looks.read(path), reporter)
             module = resolve(statements, References(path, self._looks, self).find, reporter, with_schedules=False)
             reporter.finish()
-            self._read[place] = (*module.schemes, *module.digits)
+            self._read[place] = (*module.schemes, *module.digits, *module.complexes)
         return self._read[place]

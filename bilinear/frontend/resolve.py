@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from bilinear.algebra.credits import AnyScheme
 from bilinear.frontend.atoms import grid
 from bilinear.frontend.claims import read_claims
-from bilinear.frontend.complexes import is_of_complex, read_complex
 from bilinear.frontend.compositions import Composer, FindScheme
 from bilinear.frontend.digits import digits_of, read_digit_scheme, read_digits
-from bilinear.frontend.grams import read_gram
+from bilinear.frontend.other_maps import is_of_complex, read_complex, read_gram
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.scaled_stages import ScaledStageReader
 from bilinear.frontend.schemes import read_citation, read_scheme
@@ -82,9 +81,9 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     order = dict.fromkeys(item.header.name.text for item in items if not isinstance(item.header, ScheduleHeader))
     found = [schemes.get(name) for name in order]
     own = tuple(scheme for scheme in found if isinstance(scheme, Scheme))
-    digits, claimed = tuple(scheme for scheme in found if isinstance(scheme, DigitScheme)), _claimed(items, reporter)
-    grams = tuple(scheme for scheme in claimed if isinstance(scheme, GramScheme))
-    return Module(own, tuple(schedules), digits, grams, tuple(scheme for scheme in claimed if isinstance(scheme, ComplexAlgorithm)))
+    digits = tuple(scheme for scheme in found if isinstance(scheme, DigitScheme))
+    complexes = tuple(scheme for scheme in found if isinstance(scheme, ComplexAlgorithm))
+    return Module(own, tuple(schedules), digits, _grams(items, reporter), complexes)
 
 
 def _is_claimed(header: ScheduleHeader, items: Sequence[_Item], reporter: Reporter) -> bool:
@@ -98,20 +97,21 @@ def _is_claimed(header: ScheduleHeader, items: Sequence[_Item], reporter: Report
     return found is not None
 
 
-def _claimed(items: Sequence[_Item], reporter: Reporter) -> list[GramScheme | ComplexAlgorithm | None]:
-    """The schemes for A*A^T and those of complex numbers. Nothing else refers to them: no schedule, and no composition."""
-    found: list[GramScheme | ComplexAlgorithm | None] = []
+def _grams(items: Sequence[_Item], reporter: Reporter) -> tuple[GramScheme, ...]:
+    """The schemes for A*A^T. Nothing else refers to them: no schedule, and no composition."""
+    found: list[GramScheme | None] = []
     for item in items:
         header = item.header
-        if not isinstance(header, SchemeHeader) or header.claims is None or reporter.full:
-            continue
-        complex_ = is_of_complex(header)
-        found.append(read_complex(header, item.body, reporter) if complex_ else read_gram(header, header.claims, item.body, reporter))
-    return found
+        if isinstance(header, SchemeHeader) and header.claims is not None and not is_of_complex(header) and not reporter.full:
+            found.append(read_gram(header, header.claims, item.body, reporter))
+    return tuple(gram for gram in found if gram is not None)
 
 
 def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> dict[str, AnyScheme | None]:
-    """The schemes that are written out, by name, and those of residues, which need not be; `unsure` says that a header is broken."""
+    """The schemes that are written out, by name, but for those for A*A^T, and those of residues, which need not be.
+
+    `unsure` says that a header is broken.
+    """
     known: dict[str, Representation | None] = {}
     schemes: dict[str, AnyScheme | None] = {}
     for item in items:
@@ -121,7 +121,11 @@ def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> di
             if representation is not None and representation.is_modular:
                 schemes.setdefault(representation.name, residues(representation))
     for item in items:
-        if not isinstance(item.header, SchemeHeader) or item.header.claims is not None:
+        if not isinstance(item.header, SchemeHeader):
+            continue
+        if is_of_complex(item.header) and not reporter.full:
+            schemes.setdefault(item.header.name.text, read_complex(item.header, item.body, reporter))
+        if item.header.claims is not None:
             continue
         over = digits_of(item.header, known, unsure)
         digits = known.get(over)
@@ -135,11 +139,12 @@ def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> di
 
 
 def _of_blocks(scheme: AnyScheme | None, header: ScheduleHeader, reporter: Reporter) -> Scheme | None:
-    """The scheme of a schedule; one that multiplies digits is reported (E222)."""
-    if not isinstance(scheme, DigitScheme):
+    """The scheme of a schedule; one that multiplies digits or complex numbers is reported (E222)."""
+    if scheme is None or isinstance(scheme, Scheme):
         return scheme
+    numbers = "digits" if isinstance(scheme, DigitScheme) else "complex numbers"
     hint = "a schedule is of a scheme of blocks, such as strassen"
-    reporter.report("E222", f"{shown(scheme.name)} multiplies digits, not blocks", header.scheme.span, "not of blocks", hint=hint)
+    reporter.report("E222", f"{shown(scheme.name)} multiplies {numbers}, not blocks", header.scheme.span, "not of blocks", hint=hint)
     return None
 
 

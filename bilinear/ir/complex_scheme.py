@@ -11,16 +11,37 @@ from bilinear.ir.scheme import Scheme
 
 @dataclass(frozen=True)
 class ComplexAlgorithm:
-    """An algorithm that multiplies two complex numbers by real products of sums of their parts, as a file holds it."""
+    """An algorithm that multiplies complex numbers by real products of sums of their parts, as a file holds it.
 
+    `core` multiplies two numbers, by products with the names `products`. With an `inside` the numbers are matrices: that scheme runs each
+    real product.
+    """
+
+    name: str
     core: BilinearAlgorithm
     products: tuple[str, ...] = ()
     citation: str = ""
+    inside: Scheme | None = None
 
     @property
-    def name(self) -> str:
-        """Its name."""
-        return self.core.name
+    def sizes(self) -> tuple[int, int, int]:
+        """The blocks of the operands, m, k and n."""
+        return (1, 1, 1) if self.inside is None else (self.inside.m, self.inside.k, self.inside.n)
+
+    @property
+    def parts(self) -> tuple[Scheme, ...]:
+        """The block schemes that it is composed with."""
+        return () if self.inside is None else (self.inside,)
+
+    @property
+    def rank(self) -> int:
+        """The number of real products."""
+        return self.core.rank * (1 if self.inside is None else self.inside.rank)
+
+    @property
+    def format(self) -> str:
+        """Its format, such as <2,2,2;21>."""
+        return f"<{','.join(map(str, self.sizes))};{self.rank}>"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +75,10 @@ class ComplexScheme(_OfBlocks):
     The inputs of U and V and the outputs of W are the real parts of all blocks, then their imaginary parts.
     """
 
+    name: str
     u: LinearMap
     v: LinearMap
     w: LinearMap
-
-    @property
-    def name(self) -> str:
-        """A readable name."""
-        return f"complex3 (x) {self.block.name}"
 
     @property
     def rank(self) -> int:

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from itertools import combinations, pairwise
 from math import prod
 
-from bilinear.algebra.complex_products import four_products, three_products
+from bilinear.algebra.complex_products import four_products, of_conjugates, three_products
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
@@ -117,9 +117,9 @@ def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> 
 def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
-    `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Only in the default
-    mode of execution do linear stages of several levels become one pass. With a `modulus` it is to run on integers modulo p, and may be
-    over Z/p. Raises `BilinearError` if a proof fails.
+    `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Linear stages of
+    several levels are fused into one pass only in the default mode of execution. With a `modulus` the schedule runs on integers modulo p,
+    and the scheme may be over Z/p. Raises `BilinearError` if a proof fails.
     """
     return _prepared(scheme, schedule, levels, inputs, CUDA_THREAD if mode == STAGE else NO_ROOM, modulus)
 
@@ -150,16 +150,17 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
 
 
 @lru_cache(maxsize=64)
-def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule:
-    """The flat schedule for complex matrices: each of three real products runs by these levels. Every level and the result are proved.
+def prepare_complex(levels: tuple[Level, ...], conjugated: str = "", core: BilinearAlgorithm | None = None) -> Schedule:
+    """The flat schedule for complex matrices: each real product of `core` runs by these levels. Every level and the result are proved.
 
-    `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB". A and B are preserved. Raises `BilinearError` as
-    `prepare_levels` does.
+    Without a `core` there are three products. `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB". A and
+    B are preserved. Raises `BilinearError` as `prepare_levels` does, and if `core` does not multiply complex numbers (E350).
     """
     require_levels(len(levels))
     inner = [_prove_level(level, "preserve") for level in levels]
-    outermost = complex_level(inner[0].authored, conjugated)
-    ones = [_prove_complex(three_products(conjugated), outermost), *inner]
+    algorithm = three_products(conjugated) if core is None else of_conjugates(core, conjugated)
+    outermost = complex_level(inner[0].authored, algorithm, conjugated)
+    ones = [_prove_complex(algorithm, outermost), *inner]
     _require_products(f"complex products by these {len(levels)} levels", ones)
     return replace(_lower_and_prove(ones, "preserve")[0], name=outermost.name)
 
@@ -168,7 +169,7 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "") -> Schedule
 def lowered_complex(levels: tuple[Level, ...]) -> Schedule:
     """The same without proofs, for plans."""
     authored = [authored_schedule(level.scheme, level.schedule, "preserve") for level in levels]
-    return lower_levels([complex_level(authored[0], ""), *authored], "preserve")
+    return lower_levels([complex_level(authored[0], three_products(), ""), *authored], "preserve")
 
 
 @lru_cache(maxsize=4)

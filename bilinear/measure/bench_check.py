@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
 
 from bilinear.analysis.integer_range import integer_range
 from bilinear.ir.matrix import Array
@@ -24,7 +26,7 @@ SAMPLE = 64
 def check(call: Call, a: Array, b: Array, c: Array, inputs: str, bound: float, is_integral: bool) -> Trust:
     """Run c = a @ b on integers and then on normal data, each time into NaN; leaves normal data in `a` and `b`.
 
-    The error compares a sample of rows with a multiply in float64, in units of max|A| * max|B|.
+    The error compares a sample of rows with a multiply in float64, in units of max|A| * max|B|; of complex matrices part by part.
     """
     import cupy
 
@@ -32,17 +34,17 @@ def check(call: Call, a: Array, b: Array, c: Array, inputs: str, bound: float, i
     kept = fill_integers(a, b, generator)
     c.fill(cupy.nan)
     call()
-    restored = inputs == "consume" or all(_equal(x, y) for x, y in zip((a, b), kept, strict=True))
-    a[...], b[...] = kept
+    restored = inputs == "consume" or all(_equal(x, y) for x, y in zip((*parts_of(a), *parts_of(b)), kept, strict=True))
+    fill(a, b, kept)
     exact = all(bool((c[rows] == cupy.matmul(a[rows], b)).all()) for rows in bands(a.shape[0]))
     del kept
     fill_normal(a, b, generator)
     rows = slice(0, None, max(1, a.shape[0] // SAMPLE))
-    wanted = cupy.matmul(a[rows].astype("float64"), b.astype("float64", copy=False))
-    largest = float(abs(a).max()) * float(abs(b).max())
+    wanted = _in_doubles(a[rows], b)
+    size = _largest(a) * _largest(b)
     c.fill(cupy.nan)
     call()
-    error = float(abs(c[rows] - wanted).max()) / largest
+    error = _largest(c[rows] - wanted) / size
     return Trust(exact, restored, error, bound, is_integral)
 
 
@@ -60,7 +62,7 @@ def wrong_libraries(calls: Mapping[str, Call], a: Array, b: Array, c: Array) -> 
 
     fill_integers(a, b, cupy.random.default_rng(7))
     rows = slice(0, None, max(1, a.shape[0] // SAMPLE))
-    wanted = cupy.matmul(a[rows].astype("float64"), b.astype("float64", copy=False))
+    wanted = _in_doubles(a[rows], b)
     found = {}
     for name, call in calls.items():
         c.fill(cupy.nan)
@@ -74,17 +76,41 @@ def wrong_libraries(calls: Mapping[str, Call], a: Array, b: Array, c: Array) -> 
     return found
 
 
+def parts_of(x: Array) -> tuple[Array, ...]:
+    """The real and the imaginary part of a complex array; a real array itself."""
+    return (x.real, x.imag) if x.dtype.kind == "c" else (x,)
+
+
 def fill_integers(a: Array, b: Array, generator: Array) -> list[Array]:
-    """Fill both with random integers; returns the integers themselves, stored in an eighth or a quarter of the memory."""
-    kept = [generator.integers(-LARGEST, LARGEST + 1, x.shape, dtype="int8") for x in (a, b)]
-    a[...], b[...] = kept
+    """Fill the parts of both with random integers; returns the integers themselves, stored in an eighth or a quarter of the memory."""
+    kept = [generator.integers(-LARGEST, LARGEST + 1, x.shape, dtype="int8") for x in (*parts_of(a), *parts_of(b))]
+    fill(a, b, kept)
     return kept
 
 
+def fill(a: Array, b: Array, kept: Sequence[Array]) -> None:
+    """Fill the parts of both."""
+    for part, values in zip((*parts_of(a), *parts_of(b)), kept, strict=True):
+        part[...] = values
+
+
 def fill_normal(a: Array, b: Array, generator: Array) -> None:
-    """Fill both with normal data."""
-    for x in (a, b):
-        x[...] = generator.standard_normal(x.shape, dtype=x.dtype)
+    """Fill the parts of both with normal data."""
+    for part in (*parts_of(a), *parts_of(b)):
+        part[...] = generator.standard_normal(part.shape, dtype=part.dtype)
+
+
+def _in_doubles(a: Array, b: Array) -> Array:
+    """The library's product in float64, or in complex128."""
+    import cupy
+
+    wide = "complex128" if a.dtype.kind == "c" else "float64"
+    return cupy.matmul(a.astype(wide), b.astype(wide, copy=False))
+
+
+def _largest(x: Array) -> float:
+    """The largest magnitude of a part; NaN if there is one."""
+    return float(np.max([float(abs(part).max()) for part in parts_of(x)]))  # unlike max(), it keeps a NaN
 
 
 def bands(rows: int) -> Iterator[slice]:

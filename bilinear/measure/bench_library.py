@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from bilinear.ir.matrix import Array
 from bilinear.measure.timing import Call
+
+Make = Callable[[Array, Array, Array], Call]
+"""Makes the call of a library."""
 
 NOT_TRANSPOSED = 0
 """`CUBLAS_OP_N`."""
@@ -14,13 +20,17 @@ NOT_TRANSPOSED = 0
 def library_calls(a: Array, b: Array, c: Array) -> dict[str, Call]:
     """c = a @ b by every installed library: CuPy, cuBLAS called directly, PyTorch, and cublasLt through PyTorch.
 
-    A library that fails does so when called. CuPy computes FP64 in a mode that can be slower than `cublasDgemm`, so both are included. CuPy
-    has no bindings of cublasLt; PyTorch falls back to cuBLAS if cublasLt refuses a problem.
+    Of complex matrices cuBLAS has two, `gemm`, and `gemm3m` by three real products. A library that fails does so when called. CuPy computes
+    FP64 in a mode that can be slower than `cublasDgemm`, so both are included. CuPy has no bindings of cublasLt; PyTorch falls back to
+    cuBLAS if cublasLt refuses a problem.
     """
     import cupy
 
     calls: dict[str, Call] = {"cupy": lambda: cupy.matmul(a, b, out=c)}
-    for name, make in (("cublas", _cublas), ("torch", _torch), ("cublaslt", _cublaslt)):
+    own: tuple[tuple[str, Make], ...] = (("cublas", _cublas),)
+    if a.dtype.kind == "c":
+        own = tuple((name, partial(complex_cublas, name)) for name in ("gemm", "gemm3m"))
+    for name, make in (*own, ("torch", _torch), ("cublaslt", _cublaslt)):
         try:
             calls[name] = make(a, b, c)
         except ImportError:
@@ -50,6 +60,37 @@ def _cublas(a: Array, b: Array, c: Array) -> Call:
         multiply(handle, NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k, one, *left, *right, zero, c.data.ptr, n)
 
     return call
+
+
+def complex_cublas(name: str, a: Array, b: Array, c: Array) -> Call:
+    """cublasCgemm or cublasZgemm, or with the name `gemm3m` their variants, for row-major arrays, as the product of the transposed ones.
+
+    CuPy binds no `gemm3m`, so they are called in the library that CuPy has loaded.
+    """
+    import cupy
+
+    letter, part = ("C", ctypes.c_float) if str(a.dtype) == "complex64" else ("Z", ctypes.c_double)
+    multiply = getattr(_loaded_cublas(), f"cublas{letter}{name}{'_v2' if name == 'gemm' else ''}")
+    one, zero, handle = (part * 2)(1, 0), (part * 2)(0, 0), ctypes.c_void_p(cupy.cuda.Device().cublas_handle)
+    (m, k), n = a.shape, b.shape[1]
+
+    def call() -> None:
+        left, right, out = (ctypes.c_void_p(x.data.ptr) for x in (b, a, c))
+        sizes = NOT_TRANSPOSED, NOT_TRANSPOSED, n, m, k
+        status = multiply(handle, *sizes, ctypes.byref(one), left, n, right, k, ctypes.byref(zero), out, n)
+        if status:
+            raise RuntimeError(f"cuBLAS returns {status}")
+
+    return call
+
+
+def _loaded_cublas() -> ctypes.CDLL:
+    """The cuBLAS that CuPy has loaded into this process."""
+    import cupy
+
+    cupy.matmul(cupy.ones((2, 2)), cupy.ones((2, 2)))
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return ctypes.CDLL(min(line.split()[-1] for line in lines if "libcublas.so" in line))
 
 
 def _torch(a: Array, b: Array, c: Array) -> Call:

@@ -18,21 +18,26 @@ from bilinear.backends.target_here import multiplies_by_warps, target_here
 from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.measurement import Shape
-from bilinear.ir.tile import SMALL, USUAL, beside
-from bilinear.lowering.prepare import Level, natural_inputs, plain, prepare_levels
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.rounded import ROUNDINGS
+from bilinear.ir.tile import FLOAT_TILES, SMALL, USUAL, beside
+from bilinear.lowering.prepare import Level, natural_inputs, plain, plain_complex, prepare_complex, prepare_levels
 from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
 from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device import Device
 from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan, Rounded, Thin
 from bilinear.planner.problem import Problem, require_accuracy
+from bilinear.planner.residues import RESIDUES
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 
 log = logging.getLogger("bilinear")
+PRODUCTS = (*FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS)
+"""The products that are named below levels, as in `winograd+pairs`."""
 WORTH_A_POOL = 4
 """With fewer kernels to build, or fewer cores, starting processes takes longer than it saves."""
 
@@ -41,8 +46,9 @@ WORTH_A_POOL = 4
 class Case:
     """What to measure on a problem: the planner's choice within limits, pinned levels, or a plain `matmul` call.
 
-    `asked` names it: `plan`, `auto`, or the levels. `budget` limits the workspace in units of C's size (None: the device's memory), and
-    `accuracy` the error, as in `matmul`. `kept` is the operand that is prepared, `left` or `right`.
+    `asked` names it: `plan`, `auto`, or the levels, with the `products` below them, if these are digits or rounded numbers. `budget` limits
+    the workspace in units of C's size (None: the device's memory), and `accuracy` the error, as in `matmul`. `kept` is the operand that is
+    prepared, `left` or `right`.
     """
 
     inputs: str = "preserve"
@@ -51,6 +57,7 @@ class Case:
     asked: str = "plan"
     accuracy: float | str | None = None
     kept: str = ""
+    products: str = ""
 
     @property
     def by_auto(self) -> bool:
@@ -95,7 +102,12 @@ def tasks_for(
     if is_grid:
         return tuple(Task(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
     shapes = read_sizes(sizes) if file is None else read_shapes_file(file)
-    return tuple(Task(shape, dtype, cases) for dtype in dtypes for shape in shapes)
+    return tuple(Task(shape, dtype, tuple(_suited(cases, dtype))) for dtype in dtypes for shape in shapes)
+
+
+def _suited(cases: Sequence[Case], dtype: str) -> Iterator[Case]:
+    """The cases of a type. Complex operands are only read, and no schedule multiplies them without a workspace."""
+    return (case for case in cases if dtype not in COMPLEX or case not in PLANNED[1:])
 
 
 def asked_cases(word: str) -> tuple[Case, ...]:
@@ -106,24 +118,33 @@ def asked_cases(word: str) -> tuple[Case, ...]:
 def pinned(word: str) -> Case:
     """`msmes:2`, or mixed levels `winograd_depth_first+winograd`, the outermost first, as a case (E682).
 
-    The inputs are those that the algorithms are made for. Plans that leave inputs undefined are refused, because they cannot be repeated.
+    The last name may be one of products, as in `winograd+pairs`. The inputs are those that the algorithms are made for. Plans that leave
+    inputs undefined are refused, because they cannot be repeated.
     """
     names, _, levels = word.partition(":")
     if levels and not (levels.isdecimal() and 0 < int(levels) < 10):
         raise fail("E682", f"{word!r} names no levels", "write NAME:LEVELS, as msmes:2, or OUTER+INNER for mixed levels")
-    found = tuple(names.split("+")) * int(levels or 1)
+    *outer, last = names.split("+")
+    products = last if last in PRODUCTS and not levels else ""
+    found = tuple(outer if products else [*outer, last]) * int(levels or 1)
     promises = {natural_inputs(algorithm_named(name).schedule) for name in found}
     if "consume" in promises:
         raise fail("E682", f"{word!r} leaves its inputs undefined, but a benchmark runs on them again", "choose one that restores them")
-    return Case("restore" if "restore" in promises else "preserve", None, found, word)
+    return Case("restore" if "restore" in promises else "preserve", None, found, word, products=products)
 
 
 def choose(task: Task, case: Case, device: Device) -> Plan:
     """The plan of a case; raises `BilinearError` (E543, E408) if there is none. A plain call also uses kept plans of the current GPU."""
     m, k, n = task.shape
-    budget = None if case.budget is None else int(case.budget * m * n * ELEMENTS[task.dtype].bytes)
+    budget = None if case.budget is None else int(case.budget * m * n * np.dtype(task.dtype).itemsize)
     known = None if case.by_auto else device
-    options = {"inputs": case.inputs, "workspace": budget, "accuracy": case.accuracy, "levels": case.levels or None}
+    options = {
+        "inputs": case.inputs,
+        "workspace": budget,
+        "accuracy": case.accuracy,
+        "levels": case.levels or None,
+        "products": case.products or None,
+    }
     return auto.plan(m, k, n, task.dtype, device=known, **options)  # type: ignore[arg-type]  # each of its own type
 
 
@@ -215,6 +236,8 @@ def _build(kernel: Built, target: CudaTarget) -> None:
             return
         levels, inputs, dtype, tile = kernel
         each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
-        build_program(prepare_levels(each, inputs), ELEMENTS[dtype], [target], tile)
+        element, is_complex = COMPILED[dtype], dtype in COMPLEX
+        build_program(prepare_complex(each) if is_complex else prepare_levels(each, inputs), element, [target], tile)
         for size in (USUAL, SMALL):  # strips
-            build_program(plain().schedule, ELEMENTS[dtype], [target], beside(dtype, tile, size))
+            strips = plain_complex() if is_complex else plain().schedule
+            build_program(strips, element, [target], beside(element.name, tile, size))

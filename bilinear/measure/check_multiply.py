@@ -123,7 +123,7 @@ def check(
 def lowered_for(loaded: Loaded, dtype: Dtype, levels: int, inputs: str) -> Schedule:
     """The schedule that runs."""
     if dtype.kind == "c":
-        return prepare_complex((Level(loaded.scheme, loaded.schedule),) * levels)
+        return prepare_complex((Level(loaded.scheme, loaded.schedule),) * levels, core=loaded.complex_core)
     return prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
 
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.element import COMPLEX, ELEMENTS, Element
+from bilinear.ir.element import COMPILED, COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import FLOAT_TILES
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
@@ -44,9 +44,9 @@ def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
 
 
 def why_far(candidate: Candidate, problem: Problem) -> str:
-    """Why a candidate is less accurate than plans are for which no accuracy was asked; empty if it is accurate enough.
+    """Why a candidate is not accurate enough for a call that requests no accuracy; empty if it is.
 
-    Only block schemes can be: residues keep a class of accuracy, and other digits are weighed for those who ask.
+    Only block schemes can fail this: residues keep a class of accuracy, and other digits are weighed only if an accuracy is requested.
     """
     if problem.accuracy is not None or candidate.is_digits or not candidate.levels:
         return ""
@@ -58,27 +58,30 @@ def why_far(candidate: Candidate, problem: Problem) -> str:
 def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
     """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts.
 
-    Of complex matrices those by digits: a bound for the real and the imaginary part, in units of the largest parts of A and B.
+    Of complex matrices: a bound for the real and the imaginary part, in units of the largest parts of A and B.
     """
     if candidate.is_rounded:
         from bilinear.analysis.rounded_bounds import rounded_bound
 
         return rounded_bound(ROUNDINGS[candidate.tile], inner)
     if not candidate.levels and not candidate.is_digits:
-        return _classical_error(inner, ELEMENTS[dtype])
+        return _classical_error(_terms(inner, dtype in COMPLEX), COMPILED[dtype])
     return max(_part_error(part, inner, dtype) for part in candidate.parts)
 
 
 def _part_error(part: Candidate | Panel, inner: int, dtype: str) -> float:
     if part.is_digits:
         return _digits_error(part.levels, inner, part.tile, dtype in COMPLEX)
+    if dtype in COMPLEX:
+        return _complex_error(part.levels, inner, COMPLEX[dtype])
     return _way_error(Way(part.levels, part.inputs), inner, ELEMENTS[dtype])
 
 
 @lru_cache(maxsize=256)
 def _way_error(way: Way, inner: int, element: Element) -> float:
-    """The bound that always holds for a way: that of the tables where one scheme is expanded, which covers any fusing, else of the schedule
-    as it runs.
+    """The bound that always holds for a way.
+
+    If one scheme is expanded, it is the bound of its tables, which covers any fusing; otherwise that of the schedule as it runs.
     """
     from bilinear.analysis.accuracy import error_bound, run_error_bound
 
@@ -86,6 +89,16 @@ def _way_error(way: Way, inner: int, element: Element) -> float:
     if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
         return u * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, u, summed).product
     return u * run_error_bound(lowered(way)[0], inner, u, summed).product
+
+
+@lru_cache(maxsize=256)
+def _complex_error(levels: tuple[str, ...], inner: int, element: Element) -> float:
+    """The bound that always holds for three real products by these levels."""
+    from bilinear.analysis.accuracy import run_error_bound
+    from bilinear.lowering.prepare import Level, lowered_complex
+
+    u, loaded = element.unit_roundoff, map(algorithm_named, levels)
+    return u * run_error_bound(lowered_complex(tuple(Level(x.scheme, x.schedule) for x in loaded)), inner, u).product
 
 
 def _classical_error(inner: int, element: Element) -> float:
@@ -164,7 +177,7 @@ def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex:
 
 
 def _terms(inner: int, is_complex: bool) -> int:
-    """The real products in a sum: residues of complex numbers are exact, so that only their number counts."""
+    """The number of real products in a sum; residues of complex numbers are exact, so only this number matters."""
     return 2 * inner if is_complex else inner
 
 
@@ -184,5 +197,5 @@ def _block(levels: tuple[str, ...], is_complex: bool) -> Products | None:
     return scheme_of(levels) if levels else None
 
 
-for cached in (relative_error, _way_error, _digits_error, _probable_digits):
+for cached in (relative_error, _way_error, _complex_error, _digits_error, _probable_digits):
     follows_from_names(cached.cache_clear)

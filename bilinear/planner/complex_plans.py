@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import place_schedule
-from bilinear.planner.accuracy import relative_error, why_inaccurate
-from bilinear.planner.choose import hashes_of, make_plan, too_inaccurate
+from bilinear.planner.accuracy import certain_error, relative_error, why_inaccurate
+from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate
 from bilinear.planner.complex_digits import complex_candidates, with_complex_errors
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
-from bilinear.planner.ways import algorithm_named
+from bilinear.planner.ways import Way, algorithm_named
 from bilinear.resources import implementation_sha256
 
 MOST_WEIGHED = 3
@@ -44,9 +45,14 @@ class _Weighing:
         """The type of the real and the imaginary parts."""
         return COMPLEX[self.problem.dtype]
 
+    @property
+    def real_problem(self) -> Problem:
+        """The product of parts, without limits."""
+        return replace(self.problem, dtype=self.part.name, inputs="preserve", workspace=None, accuracy=None)
+
     def candidates(self) -> Iterator[Candidate]:
         """The library's multiply, then ways by three products."""
-        real = replace(self.problem, dtype=self.part.name, inputs="preserve", workspace=None, accuracy=None)
+        real = self.real_problem
         plan = make_plan(real, replace(self.device, digits=()))  # products of digits are not weighed, and would end the search early
         library = next(c for c in plan.candidates if c.strategy == LIBRARY)
         yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
@@ -81,7 +87,7 @@ class _Weighing:
 
         p, asked = self.problem, self.problem.accuracy
         if self.explain or isinstance(asked, float | int):
-            found = replace(found, error=self.certain(schedule))
+            found = replace(found, error=certain_error(found, p.k, p.dtype))
         if self.explain or isinstance(asked, str):
             times = relative_error(found, p.k, self.part.name)
             found = replace(found, probable=times if schedule is None else times * PROBABLE)
@@ -97,17 +103,10 @@ class _Weighing:
         return replace(found, why=self.why_too_large(found) or why_inaccurate(found, self.problem.accuracy))
 
     def why_too_large(self, found: Candidate) -> str:
-        """What its workspace needs if that is more than there is, else nothing."""
+        """Why its workspace is too large; empty if it is not."""
         if (found.workspace or 0) <= self.budget:
             return ""
         return f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"
-
-    def certain(self, schedule: Schedule | None) -> float:
-        """The bound that always holds for each part, in units of the largest parts of A and of B."""
-        from bilinear.analysis.accuracy import classical_bound, run_error_bound
-
-        u, inner = self.part.unit_roundoff, self.problem.k
-        return u * (classical_bound(2 * inner, u) if schedule is None else run_error_bound(schedule, inner, u).product)
 
     @property
     def budget(self) -> int:
@@ -121,6 +120,28 @@ class _Weighing:
 def library_of_complex(problem: Problem, device: Device) -> Candidate:
     """The library's multiply of complex matrices, with its errors."""
     return next(_Weighing(problem, device, True).candidates())
+
+
+def pinned_complex_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
+    """The plan of three real products by these levels, whatever the model says of it.
+
+    Raises `BilinearError`: E408 and E501 for levels that cannot run, E543 for what does not keep the problem's limits, E785 for promises
+    that write A and B.
+    """
+    from bilinear.lowering.prepare import Level, prepare_complex
+
+    if problem.inputs != "preserve":
+        what = f"inputs={problem.inputs!r} lets a schedule write A and B, and complex operands are only read"
+        raise fail("E785", what, "use inputs='preserve'")
+    prepare_complex(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)))
+    weighing = _Weighing(problem, device, True)
+    real = weighing.real_problem
+    way = Weighing(real, device, explain=False, named=True).figures(Way(levels))
+    found, library = weighing.weighed(replace(way, why="")), library_of_complex(problem, device)
+    if found.why:
+        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
+    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
+    return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
 
 
 def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:

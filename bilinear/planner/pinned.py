@@ -1,4 +1,4 @@
-"""Plans of algorithms, or of products of digits, that are asked for by name. The model has no say."""
+"""Plans of algorithms, or of products of digits, that are requested by name. The model decides nothing."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
 from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import Weighing, hashes_of
 from bilinear.planner.complex_digits import complex_candidate
-from bilinear.planner.complex_plans import library_of_complex
+from bilinear.planner.complex_plans import library_of_complex, pinned_complex_plan
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_candidate
 from bilinear.planner.loaded import loaded_candidate
@@ -28,14 +28,14 @@ from bilinear.resources import implementation_sha256
 
 
 def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
-    """The plan that runs these algorithms, the outermost level first, whatever the model says of it.
+    """The plan that runs these algorithms, the outermost level first, whatever time the model predicts.
 
     A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, the name of a tile of digits, there may be
     no level: products are of digits.
 
     Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
-    below each other, E501 for too many products, E528 for coefficients that the type cannot hold, E787 for products that do not multiply a
-    complex type.
+    below each other, E501 for too many products, E528 for coefficients that the type cannot hold, E785 for promises that write complex
+    operands, E787 for products that do not multiply a complex type.
     """
     from bilinear.frontend.algorithms import is_file_name
     from bilinear.frontend.files import own, shipped
@@ -57,6 +57,9 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
         require_sound(levels, problem.dtype)
         pinned = _pinned_complex if problem.dtype in COMPLEX else _pinned_digits
         return pinned(problem, device, levels, products)
+    if problem.dtype in COMPLEX:
+        require_sound(levels, problem.dtype)
+        return pinned_complex_plan(problem, device, levels)
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
     require_sound(levels, problem.dtype)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of

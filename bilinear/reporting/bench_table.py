@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.measurement import Benchmark, Measurement, Shape, is_slower
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
@@ -81,7 +81,8 @@ def is_square(row: Measurement) -> bool:
 
 def workspace_share(row: Measurement) -> float:
     """The workspace in units of C's size."""
-    return row.workspace / (row.shape[0] * row.shape[2] * ELEMENTS[row.dtype].bytes)
+    itemsize = COMPILED[row.dtype].bytes * (2 if row.dtype in COMPLEX else 1)
+    return row.workspace / (row.shape[0] * row.shape[2] * itemsize)
 
 
 def asked_name(row: Measurement) -> str:

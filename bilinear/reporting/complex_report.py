@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import reduce
+from math import prod
 
-from bilinear.algebra.complex_products import four_products, three_products
+from bilinear.algebra.complex_products import complex_scheme, four_products, three_products
+from bilinear.algebra.complex_tensor import is_real
+from bilinear.algebra.tensor import tensor
+from bilinear.analysis.accuracy import run_error_bound
 from bilinear.analysis.complex_bounds import PROBABLE, four_products_bound, three_products_bound
+from bilinear.codegen.build import Program
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.element import FLOAT64
 from bilinear.ir.linear import Form
-from bilinear.reporting.report_facts import PROVED
+from bilinear.ir.schedule import AnySchedule, Schedule
+from bilinear.lowering.prepare import Level, prepare_complex
+from bilinear.lowering.proofs import proved
+from bilinear.reporting.map_page import map_page
+from bilinear.reporting.report import kernel_lines
+from bilinear.reporting.report_facts import PROVED, KernelLine
+from bilinear.reporting.rows import kernel_table
 from bilinear.reporting.scheme_facts import written_sum
 from bilinear.reporting.table import aligned
-from bilinear.verify.bilinear_map import prove_map
+from bilinear.verify.bilinear_map import MapProof, prove_map
 
 FORMAT = "bilinear-complex/1"
 BOUNDS = ((three_products, three_products_bound), (four_products, four_products_bound))
 """The algorithms for complex numbers whose errors are bounded."""
 INNERS = (1024, 4096, 16384, 65536)
 """Errors are reported for sums of this many terms."""
-NOTES = (
-    "errors: bounds of each part for all data, in units of the largest parts of A and of B, for products summed classically in float64",
-    f"three products have {PROBABLE:.2f} times the probable error by norm of four, and no bound for a small imaginary part by itself",
-    "every product runs by any scheme: matmul(a, b, algorithm='winograd') of complex arrays proves and runs complex3 (x) winograd",
-)
+ERRORS = "errors: bounds of each part for all data, in units of the largest parts of A and of B, in float64,"
+"""What the errors of a report are."""
 
 
 @dataclass(frozen=True)
@@ -41,56 +50,164 @@ class PartErrors:
 
 @dataclass(frozen=True)
 class ComplexReport:
-    """The facts about an algorithm that multiplies complex numbers by real products; it is proved when it is reported."""
+    """The facts about an algorithm that multiplies complex numbers, or matrices, by real products; it is proved when it is reported.
+
+    `schedule` says what runs for matrices, at all levels; it is empty for numbers.
+    """
 
     algorithm: str
+    format: str
     verdict: str
     computes: str
     ring: str
     rank: int
     additions: int
     equations: int
+    proof: str
+    schedule: str
     products: tuple[str, ...]
     errors: tuple[PartErrors, ...]
+    notes: tuple[str, ...]
     source: str
+    kernels: tuple[KernelLine, ...] = ()
+    failures: tuple[str, ...] = field(default=(), init=False)
+
+    @property
+    def proved(self) -> bool:
+        """True: what is wrong has no report."""
+        return self.verdict == PROVED
+
+    @property
+    def lead(self) -> str:
+        """What a page says first."""
+        return "Complex numbers are multiplied by products of real ones."
+
+    @property
+    def facts(self) -> tuple[tuple[str, str], ...]:
+        """Labels and values."""
+        return (
+            ("computes", self.computes),
+            ("costs", f"{self.rank} real products and {self.additions} additions"),
+            ("proof", self.proof),
+            *([("runs", self.schedule)] if self.schedule else []),
+            *([("source", self.source)] if self.source else []),
+        )
+
+    @property
+    def error_table(self) -> tuple[tuple[str, ...], ...]:
+        """Header and rows of the table of errors; empty without errors."""
+        rows = [(str(e.inner), *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in self.errors]
+        return (("K", "real", "imaginary", "four products"), *rows) if rows else ()
 
     def __str__(self) -> str:
         return "\n".join(self._lines())
 
+    def to_json(self) -> dict[str, object]:
+        """The report as a JSON object."""
+        return {"format_of_report": FORMAT, **asdict(self)}
+
     def json(self) -> str:
         """The report as JSON text."""
-        return json.dumps({"format_of_report": FORMAT, **asdict(self)}, indent=1) + "\n"
+        return json.dumps(self.to_json(), indent=1) + "\n"
+
+    def markdown(self) -> str:
+        """The report as Markdown."""
+        return map_page(self, kernel_table(self.kernels), html=False)
+
+    def html(self, date: str = "") -> str:
+        """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
+        return map_page(self, kernel_table(self.kernels), html=True, date=date)
 
     def _lines(self) -> Iterator[str]:
-        facts = (
-            ("computes", self.computes),
-            ("costs", f"{self.rank} real products and {self.additions} additions"),
-            ("proof", f"{self.equations} coefficients, exactly, over {self.ring}, for matrices that do not commute, too"),
-            ("source", self.source),
-        )
-        yield from (f"{self.algorithm}: {self.verdict}", "", *aligned([("", *fact) for fact in facts], header=None))
+        yield from (f"{self.algorithm}: {self.verdict}", "", *aligned([("", *fact) for fact in self.facts], header=None))
         yield from ("", "products:", *(f"  {line}" for line in self.products), "")
-        if not self.errors:
-            yield "no bound of its errors is known"
-            return
-        yield "errors:"
-        rows = [(e.inner, *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in self.errors]
-        yield from (*aligned(rows, ("K", "real", "imaginary", "four products")), *NOTES)
+        if self.errors:
+            yield from ("errors:", *aligned(self.error_table[1:], self.error_table[0]))
+        yield from self.notes
+        if self.kernels:
+            table = kernel_table(self.kernels)
+            yield from ("", "kernels:", *aligned(table[1:], table[0]))
 
 
-def complex_report(found: ComplexAlgorithm) -> ComplexReport:
-    """The report of an algorithm for complex numbers. Raises `BilinearError` (E350) if it does not multiply them."""
-    algorithm, u = found.core, FLOAT64.unit_roundoff
-    proof = prove_map(algorithm)
+def complex_report(
+    found: ComplexAlgorithm, levels: int = 1, schedule: AnySchedule | None = None, programs: Sequence[Program] = ()
+) -> ComplexReport:
+    """The report of an algorithm for complex numbers, or with a block scheme, at so many levels of it, for complex matrices.
+
+    A `schedule` of the block scheme runs in place of the usual one if it writes neither A nor B; `programs` are the kernels that are built.
+
+    Raises `BilinearError`: E350 if it does not multiply complex numbers, E301 if the block scheme does not multiply matrices, and those of
+    `prepare_complex`.
+    """
+    proof = prove_map(found.core)
     proof.require()
-    bounds = (bound for make, bound in BOUNDS if make().tables == algorithm.tables)
+    if found.inside is None:
+        return _of_numbers(found, proof)
+    kernels = tuple(line for program in programs for line in kernel_lines(program))
+    return replace(_of_matrices(found, Level(found.inside, schedule), proof, levels), kernels=kernels)
+
+
+def _of_numbers(found: ComplexAlgorithm, proof: MapProof) -> ComplexReport:
+    core, u = found.core, FLOAT64.unit_roundoff
+    bounds = (bound for make, bound in BOUNDS if make().tables == core.tables)
     errors = tuple(PartErrors(k, *bound(k, u), four_products_bound(k, u).real) for bound in bounds for k in INNERS)
-    a, b, c = algorithm.target.sizes
-    additions = algorithm.u.additions + algorithm.v.additions + algorithm.w.additions
-    products = tuple(_products(algorithm))
+    notes = [f"{ERRORS} for products summed classically" if errors else "no bound of its errors is known"]
+    equations = prod(core.target.sizes)
     return ComplexReport(
-        found.name, PROVED, proof.title, proof.ring, algorithm.rank, additions, a * b * c, products, errors, found.citation
+        found.name,
+        found.format,
+        PROVED,
+        proof.title,
+        proof.ring,
+        found.rank,
+        core.u.additions + core.v.additions + core.w.additions,
+        equations,
+        f"{equations} coefficients, exactly, over {proof.ring}, for matrices that do not commute, too",
+        "",
+        tuple(_products(core)),
+        errors,
+        (*notes, *_notes(core)),
+        found.citation,
     )
+
+
+def _of_matrices(found: ComplexAlgorithm, level: Level, proof: MapProof, levels: int) -> ComplexReport:
+    """The report of an algorithm for complex numbers (x) levels of a block scheme, by the proofs of both and of the schedule that runs."""
+    core, inside, u = found.core, level.scheme, FLOAT64.unit_roundoff
+    schedule = prepare_complex((level,) * levels, core=core)
+    blocks = proved(inside)
+    one, whole = prod(core.target.sizes), complex_scheme(reduce(tensor, [inside] * levels), core=core)
+    equations = f"{blocks.equations} Brent equations of {inside.name} over {blocks.ring}"
+    errors = tuple(PartErrors(k, *_bounds(schedule, k, u), four_products_bound(k, u).real) for k in INNERS)
+    return ComplexReport(
+        found.name,
+        f"<{whole.m},{whole.k},{whole.n};{whole.rank}>",
+        PROVED,
+        f"A*B of complex matrices, A in {whole.m} x {whole.k} and B in {whole.k} x {whole.n} blocks",
+        str(schedule.ring),
+        whole.rank,
+        whole.u.additions + whole.v.additions + whole.w.additions,
+        one + blocks.equations,
+        f"{one} coefficients of {core.name} over {proof.ring} and {equations}, exactly; the tables are their Kronecker product",
+        f"{schedule.name}: {schedule.products} real products in {len(schedule.stages)} stages, proved against both at {levels} level(s)",
+        tuple(_products(core)),
+        errors,
+        (f"{ERRORS} as the schedule runs, its products summed classically", *_notes(core)),
+        found.citation,
+    )
+
+
+def _bounds(schedule: Schedule, inner: int, u: float) -> tuple[float, float]:
+    """The error bound of a schedule, which holds for both parts."""
+    found = run_error_bound(schedule, inner, u).product * u
+    return found, found
+
+
+def _notes(core: BilinearAlgorithm) -> Iterator[str]:
+    if core.tables == three_products().tables:
+        yield f"three products have {PROBABLE:.2f} times the probable error by norm of four, and no bound for a small imaginary part"
+    if is_real(core.ring):
+        yield f"any scheme runs the products: matmul(a, b, algorithm='{core.name} (x) winograd') of complex arrays"
 
 
 def _products(algorithm: BilinearAlgorithm) -> Iterator[str]:

@@ -13,12 +13,12 @@ from bilinear.analysis.residue_bounds import probable_residues, residue_block_bo
 from bilinear.errors import BilinearError
 from bilinear.ir.digits import DigitScheme, Representation, digit_names
 from bilinear.ir.residue_tile import LONGEST_SUM
+from bilinear.reporting.map_page import map_page
 from bilinear.reporting.report_facts import PROVED, REFUSED
 from bilinear.reporting.scheme_facts import written_sum
 from bilinear.reporting.table import aligned
 from bilinear.verify.digits import DigitProof, prove_digits
 from bilinear.verify.scheme import SchemeProof
-from bilinear.version import __version__
 from bilinear.visible import visible_lines
 
 FORMAT = "bilinear-digits/1"
@@ -82,11 +82,11 @@ class DigitReport:
 
     def markdown(self) -> str:
         """The report as Markdown."""
-        return self._page("report_digits.md.j2", html=False)
+        return map_page(self, (), html=False)
 
     def html(self, date: str = "") -> str:
         """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
-        return self._page("report_digits.html.j2", html=True, date=date)
+        return map_page(self, (), html=True, date=date)
 
     @property
     def error_table(self) -> tuple[tuple[str, ...], ...]:
@@ -99,10 +99,10 @@ class DigitReport:
         texts = ([str(row[0]), *(f"{row[i]:.1e}" for i in columns[1:])] for row in rows)
         return tuple(header[i] for i in columns), *map(tuple, texts)
 
-    def _page(self, template: str, html: bool, date: str = "") -> str:
-        from bilinear.reporting.pages import environment  # pages are imported on demand
-
-        return environment(html).get_template(template).render(report=self, table=self.error_table, version=__version__, date=date)
+    @property
+    def lead(self) -> str:
+        """What a page says first."""
+        return f"Numbers of {self.represents} are multiplied by products of digits."
 
     def _lines(self) -> Iterator[str]:
         yield from (f"{self.algorithm}: {self.verdict}", "")

@@ -7,18 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bilinear.analysis.accuracy import LevelAccuracy
+from bilinear.reporting.axes import Tick, path_through
 
 WIDTH, HEIGHT = 440.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 16.0, 36.0
 SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A mark on an axis: its place and its text."""
-
-    at: float
-    text: str
 
 
 @dataclass(frozen=True)
@@ -71,7 +64,7 @@ def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
     series = []
     for kind, values in lines.items():
         points = tuple((across(f.levels), down(math.log10(v))) for f, v in zip(facts, values, strict=True) if 0 < v < math.inf)
-        series.append(Series(kind, "M" + "L".join(f"{x:g} {y:g}" for x, y in points), points))
+        series.append(Series(kind, path_through(points), points))
     return Chart(
         f"{dtype}, {facts[0].inner} x {facts[0].inner} matrices",
         WIDTH,

@@ -8,12 +8,14 @@ from fractions import Fraction
 from math import log2
 
 from bilinear.analysis.accuracy import error_bound, growth_factor, is_real
+from bilinear.analysis.probable_error import probable_gram_error
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.gram import GramScheme
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.visible import visible_lines
 
 FORMAT = "bilinear-gram-scheme/1"
+CONFIDENCE = 0.99
 INNER = 4096
 """Errors are reported for sums of this many terms."""
 
@@ -26,7 +28,8 @@ class GramReport:
     runs: additions of blocks of A for the factors, and of products; a sum on the diagonal of C counts whole. `work` is the ratio of
     multiplications of one level above the classical multiply to those of a classical triangle; `ratio` that of many levels to Strassen's
     algorithm for two matrices (None unless A is cut into 2^i x 2^i blocks). `growth` is the error's growth factor. `errors` bound, for an
-    element type, max|C - A*A^T| / max|A|^2 of one level for sums of `INNER` terms, for all data.
+    element type, max|C - A*A^T| / max|A|^2 of one level for sums of `INNER` terms, for all data; `likely` bound it for an `INNER` x `INNER`
+    matrix A of independent normal entries, with the probability `CONFIDENCE`.
     """
 
     algorithm: str
@@ -41,6 +44,7 @@ class GramReport:
     ratio: str | None
     growth: float | None
     errors: tuple[tuple[str, float], ...]
+    likely: tuple[tuple[str, float], ...]
 
     def to_json(self) -> dict[str, object]:
         """The report as a JSON object."""
@@ -64,6 +68,8 @@ class GramReport:
         if self.growth is not None:
             lines.append(f"  growth           {self.growth:.4g} of the error, a level")
         lines += [f"  error, {dtype:<10}{bound:.3g} max|A|^2 at most, one level, K = {INNER}" for dtype, bound in self.errors]
+        told = f"max|A|^2 with probability {CONFIDENCE}, one level, {INNER} x {INNER}"
+        lines += [f"  likely, {dtype:<9}{bound:.3g} {told}" for dtype, bound in self.likely]
         if self.source:
             lines.append(f"  source           {self.source}")
         return visible_lines(lines)
@@ -77,12 +83,13 @@ def gram_report(gram: GramScheme) -> GramReport:
     right = [row for p, row in enumerate(gram.right) if p not in gram.symmetric]
     before, after = (sum(max(0, len(row) - 1) for row in rows) for rows in ((*u, *right), w))
     general, real = own.rank - symmetric, is_real(own)
-    kinds = IN_ARRAYS.items() if real else ()
+    kinds = tuple(IN_ARRAYS.items()) if real else ()
     errors = tuple((name, own_error * kind.roundoffs[0]) for name, kind in kinds for own_error in (_bound(gram, *kind.roundoffs),))
+    likely = tuple((name, probable_gram_error(gram, INNER, INNER, CONFIDENCE) * kind.unit_roundoff) for name, kind in kinds)
     growth = float(growth_factor(own)) if real else None
     work = (general + symmetric / 2) / (own.m**2 * own.k / 2)
     facts = own.format, str(own.ring), own.citation, general, symmetric, (before, after), work
-    return GramReport(own.name, algorithm.target.title, *facts, _ratio(gram, general, symmetric), growth, errors)
+    return GramReport(own.name, algorithm.target.title, *facts, _ratio(gram, general, symmetric), growth, errors, likely)
 
 
 def _bound(gram: GramScheme, unit_roundoff: float, summed: float | None) -> float:

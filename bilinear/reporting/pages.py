@@ -93,7 +93,7 @@ def _views(report: ReportFacts) -> dict[str, object]:
         "lowered": [rows for rows in (*map(lowered_rows, report.lowered), acceptance_rows(report)) if rows],
         "accuracy": accuracy_table(report),
         "accuracy_notes": accuracy_notes(report),
-        "kernels": kernel_table(report),
+        "kernels": kernel_table(report.kernels),
         "failing": failing[:MOST_EQUATIONS],
         "failing_more": len(failing) - min(len(failing), MOST_EQUATIONS),
         "stage_title": stage_title,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bilinear.analysis.accuracy import LevelsKept
-from bilinear.reporting.report_facts import ReportFacts
+from bilinear.reporting.report_facts import KernelLine, ReportFacts
 from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts
 from bilinear.reporting.scheme_facts import SchemeFacts
 from bilinear.verify.facts import LOST, OperandFate
@@ -100,14 +100,14 @@ def _levels_kept(kept: LevelsKept) -> str:
     return f"levels that keep {kept.accuracy:g} ({kept.dtype}): {always} always, {likely} with probability {kept.confidence:.4g}{looked}"
 
 
-def kernel_table(report: ReportFacts) -> tuple[tuple[str, ...], ...]:
+def kernel_table(kernels: Sequence[KernelLine]) -> tuple[tuple[str, ...], ...]:
     """Header and rows of the built kernels; empty if there are none."""
-    if not report.kernels:
+    if not kernels:
         return ()
     header = ("kernel", "built for", "threads", "registers", "shared B", "spills B", "image B")
     rows = (
         (k.kernel, k.architecture, str(k.threads), _count(k.registers), _count(k.shared_bytes), _count(k.spills), str(k.image_bytes))
-        for k in report.kernels
+        for k in kernels
     )
     return header, *rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bilinear.frontend.printer import scaled_product, signed_sum, update_text
+from bilinear.frontend.step_text import scaled_product, signed_sum, update_text
 from bilinear.ir.number import Coefficient, is_negative
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ScaledTarget, Stage, Target
 

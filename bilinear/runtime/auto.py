@@ -85,7 +85,7 @@ def plan(
     Raises
     ------
     BilinearError
-        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592, E786, E787.
+        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592, E785 to E787.
 
     Examples
     --------
@@ -101,9 +101,9 @@ def plan(
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
-    if problem.dtype in COMPLEX and (device == devices_here.CPU or (levels is not None and products is None)):
+    if problem.dtype in COMPLEX and device == devices_here.CPU:
         what = f"plans of {problem.dtype} are chosen for a GPU, from what is planned for {COMPLEX[problem.dtype]}"
-        raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU without levels, or with products")
+        raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU")
     if problem.dtype in HALVES and (device == devices_here.CPU or products is not None):
         what = f"products of {problem.dtype} are planned for a GPU, and are the library's"
         raise fail("E778", what, "name a GPU, such as device='h200', and leave products= out")

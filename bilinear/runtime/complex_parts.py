@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bilinear.errors import fail
+from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Call, Factor, Matrix, call_of
 
 
@@ -43,6 +45,15 @@ class Turns(NamedTuple):
         """Multiply the result by an alpha that is not real."""
         if self.turned is not None:
             c *= self.turned
+
+
+def require_complex(algorithm: object, *arrays: Array) -> None:
+    """Refuse (E799) an algorithm for complex numbers where neither an operand nor the result is complex."""
+    is_real = not any(x is not None and x.dtype.kind == "c" for x in arrays)
+    if is_real and isinstance(algorithm, Loaded) and algorithm.complex_core is not None:
+        what = f"{algorithm.complex_core.name} multiplies complex numbers, and these arrays are of {arrays[0].dtype}"
+        inner = algorithm.scheme.name
+        raise fail("E799", what, f"name the algorithm that runs its real products: {inner}", "or convert the operands to a complex type")
 
 
 def formed(conjugated: str, a: Array, b: Array) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded, LoadedGram
+from bilinear.frontend import Loaded, LoadedGram, load_any
 from bilinear.frontend.algorithms import of_blocks
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor
@@ -129,7 +129,7 @@ def _on_arrays(
 ) -> Array:
     """`gram` of arrays; those of integers hold the bits of an `element` of 16 bits if one is named."""
     check_options(asked, out)
-    found = algorithm_as_it_is(algorithm, True) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
+    found = algorithm_as_it_is(algorithm, load_any) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
     run: Callable[[Options, Kind, Array, Array, str | None], Array] = partial(gram_arrays, element=element)
     if isinstance(found, LoadedGram):
         if element is not None:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded
+from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
 from bilinear.runtime.arrays import Kept
@@ -146,7 +146,7 @@ def matmul(
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
     named = algorithm
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
-        algorithm = algorithm_as_it_is(str(algorithm))
+        algorithm = algorithm_as_it_is(str(algorithm), load_for_arrays)
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
     if gpus is not None or memory is not None:
@@ -190,7 +190,7 @@ def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory
 
 
 def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, stream: AbstractContextManager[object] | None) -> Array:
-    """A product with a prepared operand. What it was prepared for cannot be asked for again (E538)."""
+    """A product with a prepared operand. Options that were given to `prepare` are refused (E538)."""
     kept, other, side = (a, b, "A") if isinstance(a, Kept) else (b, a, "B")
     if kept.side != side or isinstance(other, Kept):
         what = (

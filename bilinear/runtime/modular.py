@@ -18,6 +18,7 @@ from bilinear.ir.integers import INTEGERS
 from bilinear.ir.matrix import Array, Dtype, call_of
 from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
 from bilinear.runtime.budgets import over_budget
+from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.direct import NEW
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
@@ -71,6 +72,7 @@ def _on_arrays(a: Array, b: Array, out: Array, p: int, asked: Asked) -> Array:
         raise fail("E598", "a prepared operand holds sums that are not reduced modulo p", "give both operands as arrays")
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
+    require_complex(options.algorithm, left, right)
     result = _multiply(options._replace(kind=kind), left, right, None if out is None else adopt_out(out, kind), p)
     return out if out is not None else kind.give_back(result)
 

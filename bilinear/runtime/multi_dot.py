@@ -120,7 +120,7 @@ def multi_dot(
 
 
 def _run(plan: ChainPlan, matrices: Sequence[Array], dtype: Dtype, target: Array, multiply: Callable[..., Array]) -> Array:
-    """Run the products. A part of the chain is let go when the product that reads it is done."""
+    """Run the products. An intermediate is freed after the product that reads it."""
     parts, steps = {(at, at): matrix for at, matrix in enumerate(matrices)}, plan.chosen.steps
     for step in steps:
         left, right = parts.pop(step.left), parts.pop(step.right)

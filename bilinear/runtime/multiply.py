@@ -22,7 +22,7 @@ from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
-from bilinear.runtime.complex_parts import Turns, formed
+from bilinear.runtime.complex_parts import Turns, formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.direct import NEW, POOLED, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.layouts import layouts_of
@@ -41,6 +41,7 @@ log = logging.getLogger("bilinear")
 
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array:
     """alpha * a @ b + beta * out on arrays of one kind, with the options asked for. What ran is kept under `key`, to be repeated."""
+    require_complex(asked.algorithm, a, b, out)
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
@@ -177,7 +178,7 @@ def _scaled(alpha: Array, product: Array) -> Array:
 def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array, given: Matrix | None = None) -> None:
     """Run the decision's placement on every matrix of the batch. Without one, convert the operands to the product's type, and make one.
 
-    `given` is the buffer of what is kept of an operand.
+    `given` is the buffer with everything that was prepared from an operand.
 
     The result is computed aside from `out`, and added to it afterwards, if `out` has another dtype, overlaps an operand or does not suit
     the recipe, or if the schedule cannot add to it.

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from collections.abc import Callable
+from typing import TypeVar, overload
 
-from bilinear.backends.newest import keep
-from bilinear.frontend import Loaded, load, load_any
-from bilinear.frontend.algorithms import AnyLoaded
+from bilinear.backends.caches import keep
+from bilinear.frontend import Loaded, load
 from bilinear.frontend.files import Looks
 
 MOST_NAMED = 64
 """The most algorithms that are kept; the oldest is dropped."""
+Found = TypeVar("Found")
 
-_named: dict[tuple[str, bool], tuple[Looks, AnyLoaded]] = {}
+_named: dict[tuple[str, Callable[[str, Looks], object]], tuple[Looks, object]] = {}
 
 
 @overload
-def algorithm_as_it_is(asked: str, of_any_kind: Literal[False] = False) -> Loaded: ...
+def algorithm_as_it_is(asked: str) -> Loaded: ...
 @overload
-def algorithm_as_it_is(asked: str, of_any_kind: Literal[True]) -> AnyLoaded: ...
-def algorithm_as_it_is(asked: str, of_any_kind: bool = False) -> AnyLoaded:
-    """The algorithm that `load` (`load_any`) returns: the same object until one of its files changes, or a name leads to another file.
+def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], Found]) -> Found: ...
+def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], object] = load) -> object:
+    """The algorithm that `load`, or another function of the frontend, returns.
 
-    Every call reads the users' files and compares them byte by byte. Shipped files are read once. Raises `BilinearError`.
+    It is the same object until one of its files changes, or a name leads to another file. Every call reads the users' files and compares
+    them byte by byte. Shipped files are read once. Raises `BilinearError`.
     """
-    known = _named.get((asked, of_any_kind))
+    known = _named.get((asked, read))
     if known is not None and known[0].still_hold():
         return known[1]
     looks = Looks()
-    loaded = load_any(asked, looks) if of_any_kind else load(asked, looks)
+    loaded = read(asked, looks)
     if looks.can_be_kept:
-        keep(_named, (asked, of_any_kind), (looks, loaded), MOST_NAMED)
+        keep(_named, (asked, read), (looks, loaded), MOST_NAMED)
     return loaded

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from bilinear.frontend import Loaded
+from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, is_own_transpose
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of
 from bilinear.runtime.budgets import budget_and_buffer
@@ -32,7 +32,7 @@ def matmul_arrays(
     alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
     by_library = value_of(USE_LIBRARY) is not None and uses_library()
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
-        algorithm = algorithm_as_it_is(str(algorithm))
+        algorithm = algorithm_as_it_is(str(algorithm), load_for_arrays)
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
     key, repeat = (None, None) if by_library or conjugated else repeated(a, b, out, asked)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.errors import fail
+from bilinear.frontend import load_for_arrays
 from bilinear.ir.element import FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import NUMPY, cupy_module, kind_of
@@ -66,7 +67,7 @@ def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
     check_options(asked, None)
     is_unnamed = asked.is_plain(NUMPY)
     named = None if is_unnamed else asked.algorithm
-    named = algorithm_as_it_is(named) if isinstance(named, str) else named
+    named = algorithm_as_it_is(named, load_for_arrays) if isinstance(named, str) else named
     reason = _why_itself(a) or _why_itself(b)
     if reason is None:
         is_pytorchs = not a.is_cuda and _name(a.dtype) not in _ONLY_AS_ARRAYS

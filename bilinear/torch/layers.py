@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from bilinear.frontend import load_for_arrays
 from bilinear.ir.matrix import Array
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.torch_matmul import as_how, product
@@ -92,7 +93,7 @@ def checked_how(algorithm: str, levels: int | str) -> How:
     No file is read while PyTorch traces a function; the operator reads it when it runs.
     """
     if algorithm != "auto" and not torch.compiler.is_compiling():
-        algorithm_as_it_is(algorithm)
+        algorithm_as_it_is(algorithm, load_for_arrays)
     return as_how(algorithm, levels)
 
 

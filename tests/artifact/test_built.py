@@ -28,7 +28,7 @@ from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import compile_on_cpu
 from bilinear.errors import Diagnostic
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPILED, ELEMENTS
 from bilinear.ir.placement import MODES
 
 SHIPPED = (
@@ -165,10 +165,10 @@ class InItsOwnType(built_identity.Emulated):
     """Emulated kernels on floating-point numbers."""
 
     def __init__(self, program: BuiltProgram) -> None:
-        real = ELEMENTS[program.dtype].cuda
+        real = COMPILED[program.dtype].cuda
         types = {"pointer": f"{real} *", "index": "long long", "scalar": real}
         modules = {k.name: compile_on_cpu(k.source, {k.name: [types[a.kind] for a in k.arguments]}) for k in program.kernels}
-        super().__init__(program.dtype, modules, "ascending", np.random.default_rng(1), True)
+        super().__init__(COMPILED[program.dtype].name, modules, "ascending", np.random.default_rng(1), True)
 
     def workspace(self, space: Any, rows: int, columns: int) -> Any:
         return np.full((rows, columns), np.nan, self.dtype)
@@ -198,7 +198,7 @@ def test_integers_in_the_range_are_exact(name: str, levels: int, dtype: str, tmp
         whole = [size * generator.choice((-1, 1), extents) for extents in ((m, k), (k, n), (m, n))]
         whole[0][0], whole[1][:, 0] = size, size
         a, b, c = (x.astype(dtype) for x in whole)
-        multiply(machine, folder, folder.programs[0], a, b, c, alpha, beta)
+        multiply(machine, folder, folder.programs[0], {"A": a, "B": b, "C": c}, alpha, beta)
         assert c.astype(object).tolist() == (alpha * (whole[0].astype(object) @ whole[1].astype(object)) + beta * whole[2]).tolist()
 
 

@@ -20,7 +20,7 @@ def test_the_algorithms_for_complex_numbers_are_proved(shell: Shell) -> None:
     assert all(e["real"] == e["imaginary"] == e["four_products"] for e in report["errors"])
 
 
-@pytest.mark.parametrize("option", [("--levels", "2"), ("--markdown",), ("--inputs", "restore")])
+@pytest.mark.parametrize("option", [("--levels", "2"), ("--rocq", "x.v"), ("--inputs", "restore")])
 def test_options_that_their_proof_has_not_are_refused(shell: Shell, option: tuple[str, ...]) -> None:
     status, _, err = shell("verify", "complex3", *option)
     assert status == 1 and "E507" in err and "--json" in err

@@ -9,7 +9,7 @@ import pytest
 from bilinear.codegen.build import dtypes_of
 from bilinear.codegen.cuda.target import CudaTarget, target_of, targets_of
 from bilinear.errors import BilinearError
-from bilinear.ir.element import ELEMENTS
+from bilinear.ir.element import COMPILED
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_name_that_is_said_twice_is_one_target() -> None:
 def test_no_list_of_element_types_is_refused(names: Any) -> None:
     with pytest.raises(BilinearError, match=r"E503.*no kernels for dtypes=") as caught:
         dtypes_of(names)
-    assert caught.value.diagnostics[0].hints == (f"give a list of some of {', '.join(ELEMENTS)}",)
+    assert caught.value.diagnostics[0].hints == (f"give a list of some of {', '.join(COMPILED)}",)
 
 
 def test_an_element_type_that_is_said_twice_is_one() -> None:

@@ -178,3 +178,25 @@ def test_options_are_checked_as_for_arrays(inputs: Literal["preserve", "restore"
         bilinear.matmul(A.half(), B.half(), algorithm="nosuch", inputs=inputs)
     with pytest.raises(ValueError, match="inner dimensions"):
         bilinear.matmul(A, A, algorithm="strassen", inputs=inputs)
+
+
+def test_a_composed_algorithm_multiplies_conjugates_and_gives_gradients() -> None:
+    generator = torch.Generator().manual_seed(3)
+    a, b = (torch.complex(*torch.randint(-9, 10, (2, *size), generator=generator).double()) for size in ((12, 9), (11, 9)))
+    found = bilinear.matmul(a, b.mH, algorithm="complex4 (x) winograd", levels=1)
+    assert torch.equal(found, a @ b.mH)
+    a.requires_grad_()
+    bilinear.matmul(a, b.mH, algorithm="complex4 (x) winograd", levels=1).real.sum().backward()
+    assert torch.equal(a.grad, torch.ones(12, 11, dtype=a.dtype) @ b)
+    with pytest.raises(BilinearError, match="E799"):
+        bilinear.matmul(a.detach().real, b.real.mH, algorithm="complex3 (x) winograd")
+
+
+def test_packed_tensors_of_bits_are_multiplied() -> None:
+    generator = np.random.default_rng(4)
+    a, b = (generator.integers(0, 2, shape, dtype=np.uint8) for shape in ((30, 40), (40, 50)))
+    x, y = (torch.from_numpy(np.packbits(z, axis=1)) for z in (a, b))
+    wanted = np.packbits(((a.astype(int) @ b) % 2).astype(np.uint8), axis=1)
+    out = torch.empty(30, 7, dtype=torch.uint8)
+    assert bilinear.matmul_bits(x, y, out, algorithm="walk_444_mod2") is out
+    assert torch.equal(out, torch.from_numpy(wanted)) and torch.equal(bilinear.matmul_bits(x, y), out)

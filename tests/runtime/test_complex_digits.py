@@ -294,8 +294,6 @@ def test_what_complex_digits_do_not_multiply_is_refused(gpu: Gpu) -> None:
     for limits in ({"workspace": 10}, {"accuracy": 1e-9}):
         with pytest.raises(BilinearError, match="E543"):
             plan_of((64, 64, 64), PLAIN, "pairs", **limits)
-    with pytest.raises(BilinearError, match="E786"):
-        bilinear.plan(64, 64, 64, "complex64", device=H200, levels=WINOGRAD)
     with pytest.raises(BilinearError, match=r"E543.*complex64"):
         bilinear.plan(64, 64, 64, "float32", device=H200, products="gaussian7")
     real = Array(np.ones((64, 64), np.float32))

@@ -307,12 +307,27 @@ def test_memory_for_tensors_is_pytorchs_and_its_stream_is_used() -> None:
     assert torch.cuda.memory_allocated() == used
 
 
-def test_an_output_folder_runs_without_us(tmp_path: Path) -> None:
-    bilinear.compile("msmes", levels=2, output=tmp_path / "built", architectures=("sm_80", "sm_90", "compute_90"))
+@pytest.mark.parametrize(("algorithm", "dtypes"), [("msmes", ("float64", "float32")), ("winograd", ("complex64", "complex128"))])
+def test_an_output_folder_runs_without_us(algorithm: str, dtypes: tuple[str, ...], tmp_path: Path) -> None:
+    bilinear.compile(algorithm, levels=2, dtypes=dtypes, output=tmp_path / "built", architectures=("sm_80", "sm_90", "compute_90"))
     example = Path(__file__).parents[2] / "examples" / "run_without_bilinear.py"
     done = subprocess.run([sys.executable, str(example), str(tmp_path / "built")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "without" not in done.stderr
+
+
+@pytest.mark.parametrize(("shape", "even"), [((1100, 2048, 1280), True), ((300, 1001, 777), False)])
+@pytest.mark.parametrize("algorithm", ["classical", "walk_444_mod2"])
+def test_packed_matrices_over_z2(shape: tuple[int, int, int], even: bool, algorithm: str) -> None:
+    (m, k, n), generator = shape, np.random.default_rng(3)
+    a, b = (generator.integers(0, 2, extents, dtype=np.uint8) for extents in ((m, k), (k, n)))
+    x, y = (cupy().asarray(np.packbits(z, axis=1)) for z in (a, b))
+    if not even:
+        x = cupy().pad(x, ((0, 0), (1, 2)))[:, 1:-2]
+    found = bilinear.matmul_bits(x, y, algorithm=algorithm)
+    assert isinstance(found, cupy().ndarray)
+    wanted = (a.astype(np.float32) @ b.astype(np.float32)).astype(np.int64) % 2
+    np.testing.assert_array_equal(np.unpackbits(found.get(), axis=1, count=n), wanted)
 
 
 def by_cublas(x: Any, dtype: str, order: str) -> Any:

@@ -117,22 +117,21 @@ def test_the_working_folder_is_that_of_the_call(folder: Path) -> None:
     assert found[0] == found[2] != found[1]
 
 
-def test_a_composition_is_composed_once_for_what_it_refers_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_composition_is_composed_once_for_what_it_refers_to(folder: Path) -> None:
     asked, composed = "mine (x) strassen", []
 
     def counted(text: str, looks: Looks) -> Loaded:
         composed.append(text)
         return load(text, looks)
 
-    monkeypatch.setattr(named, "load", counted)
     (folder / "mine.bl").write_text(TWICE)
-    first = algorithm_as_it_is(asked)
-    assert algorithm_as_it_is(asked) is first and len(composed) == 1
+    first = algorithm_as_it_is(asked, counted)
+    assert algorithm_as_it_is(asked, counted) is first and len(composed) == 1
     (folder / "mine.bl").write_text(TWICE.replace("2 | 1/2", "4 | 1/4"))
-    second = algorithm_as_it_is(asked)
+    second = algorithm_as_it_is(asked, counted)
     assert second.scheme != first.scheme and len(composed) == 2
     (folder / "strassen.bl").write_text(shipped_text("winograd"))  # the lookup found no such file here before
-    assert algorithm_as_it_is(asked).scheme.v != second.scheme.v
+    assert algorithm_as_it_is(asked, counted).scheme.v != second.scheme.v
 
 
 def test_a_file_is_looked_at_with_what_it_refers_to(folder: Path) -> None:
