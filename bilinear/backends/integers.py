@@ -39,8 +39,6 @@ LARGEST_DIRECT = 256
 """Products modulo a number up to this are products of residues modulo it, without others."""
 LOOKING = 512
 """Blocks of threads that look at a matrix."""
-LARGEST_RECOMPOSED = 2**31
-"""Numbers below this, multiplied by another such, are numbers of 64 bits."""
 
 
 @lru_cache(maxsize=1024)
