@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from bilinear.reporting.shipped import INDEX, found_rows, index_text
-from bilinear.reporting.shipped_page import library_page
+from bilinear.reporting.shipped import INDEX, LibraryRow, found_rows, index_text
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "algorithms.md"
+INTRODUCTION = """\
+# The shipped algorithms
+
+Every file of [algorithms/](../algorithms) is a scheme, or a schedule of one. `bilinear list` prints this table, `--format 3,4,5`,
+`--over Z` and `--max-rank 30` choose from it, and `bilinear verify NAME` proves one and says more. Formats that are not here are composed
+of these by `bilinear combine` ([algebra.md](algebra.md)); how a scheme of your own comes to run beside them is told in
+[adding-a-scheme.md](adding-a-scheme.md). The files of [algorithms/digits/](../algorithms/digits) multiply digits of numbers:
+[digits.md](digits.md). The files of [algorithms/transposed/](../algorithms/transposed) compute A*A^T: [gram.md](how-to/gram.md).
+
+| column | what it says |
+|---|---|
+| format | `<m,k,n;r>`: A is of m x k blocks, B of k x n, and r products do; `rotate(NAME)` and `transpose(NAME)` are of the other orders |
+| exponent | 3 log(r) / log(mkn): of the time, where nothing but this scheme is used |
+| ring | the least ring that has all coefficients; with Z, all numbers will do, and with Z/p integers modulo p alone |
+| naive, shared | block additions of the tables, and as the file writes them, with shared sums; changes of basis are not counted |
+| scalings | multiplications of a block by something else than 1 and -1, as written |
+| growth | how much larger errors may become with each level, in the largest norm; that of the classical product is k |
+| runs | `expand`: with workspace, the fastest for large problems; schedules that take less memory, or none; `modulus=p`: with that alone |
+
+"""
 
 
 def kept() -> dict[Path, str]:
@@ -23,6 +43,30 @@ def main() -> None:
         sys.exit(", ".join(f"{path.name} is not what the algorithms say" for path in stale) or 0)
     for path, text in kept().items():
         path.write_text(text, encoding="utf-8")
+
+
+def library_page(rows: Iterable[LibraryRow]) -> str:
+    """The page as Markdown."""
+    rows = tuple(rows)
+    return INTRODUCTION + "\n".join([*_table(rows), "", "## What each is for, and where it comes from", "", *map(_entry, rows)]) + "\n"
+
+
+def _table(rows: Iterable[LibraryRow]) -> Iterator[str]:
+    yield "| name | format | exponent | ring | naive | shared | scalings | growth | runs |"
+    yield "|---|---|--:|---|--:|--:|--:|--:|---|"
+    for r in rows:
+        growth = "" if r.growth is None else f"{r.growth:.4g}"
+        numbers = f"{r.exponent:.3f} | {r.least_ring} | {r.naive} | {r.shared} | {r.scalings} | {growth}"
+        yield f"| [{r.name}](../algorithms/{r.name}.bl) | `{r.format}` | {numbers} | {_runs(r)} |"
+
+
+def _runs(row: LibraryRow) -> str:
+    own = [f"[{schedule.name}](../algorithms/{schedule.name}.bl) ({schedule.strategy})" for schedule in row.schedules]
+    return ", ".join([*(["expand"] if row.expands else []), *own]) or row.runs
+
+
+def _entry(row: LibraryRow) -> str:
+    return f"* **{row.name}**: {row.why}" + (f" *{row.citation}*" if row.citation else "")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ def main() -> None:
             c = torch.full((1500, 1300), float("nan"), device="cuda")
             bilinear.matmul(a, b, c, **options)
             assert torch.equal(c, wanted), (name, options)
-            small = a.clamp(-1, 1)[:, :200]
+            small = (a > 0).to(dtype)[:, :48]  # products of sums of four are at most 192, so that they are exact in 16 bits, too
             found = bilinear.gram(small, **options)
             assert found.dtype == dtype and torch.equal(found.double(), small.double() @ small.double().T), (name, options)
         mixed = bilinear.matmul(a, b.float(), algorithm="winograd", levels=1)

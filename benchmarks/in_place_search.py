@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from common import save
 from published import published
+from sequential import find_sequential
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
@@ -26,7 +27,6 @@ from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.scheduling.in_place.find import Progress, find_in_place
-from bilinear.scheduling.in_place.sequential import find_sequential
 from bilinear.verify.schedule import prove_schedule
 
 SHIPPED = ("naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman")

@@ -8,7 +8,10 @@ is the float64 products alone that an exact product by pieces takes (docs/how-to
 from __future__ import annotations
 
 import argparse
+import os
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ import bilinear
 from bilinear.analysis.modular_bounds import way_for
 
 ROUNDS, IN_A_ROW, SAMPLED = 7, 2, 64
+PROCESSES = min(16, os.cpu_count() or 1)
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 ALGORITHMS = (("classical", 1), ("winograd", 1), ("winograd", 2))
 MODULI = (2, 65521, 2**31 - 1)
@@ -33,8 +37,18 @@ def drawn(generator: Any, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def random_problems(count: int) -> None:
-    """Random products beside NumPy's; raises `AssertionError` with the seed of the first that differs."""
-    for seed in range(count):
+    """Random products beside NumPy's; raises `AssertionError` with the seed of one that differs.
+
+    Processes share them, because NumPy multiplies integers slowly, and each of many kernels is built.
+    """
+    with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn")) as pool:
+        list(pool.map(checked, *zip(*((first, count) for first in range(PROCESSES)), strict=True)))
+    print(f"{count} random problems: as NumPy's", flush=True)
+
+
+def checked(first: int, count: int) -> None:
+    """The problems with every `PROCESSES`-th seed from the first on."""
+    for seed in range(first, count, PROCESSES):
         generator = np.random.default_rng(seed)
         m, k, n = (int(x) for x in generator.integers(1, 400, 3))
         left, right = (str(x) for x in generator.choice(TYPES, 2))
@@ -45,7 +59,6 @@ def random_problems(count: int) -> None:
         name, levels = ALGORITHMS[seed % len(ALGORITHMS)]
         found = bilinear.matmul(cupy.asarray(a), cupy.asarray(b), algorithm=name, levels=levels)
         np.testing.assert_array_equal(found.get(), a @ b, err_msg=f"seed {seed}")
-    print(f"{count} random problems: as NumPy's")
 
 
 def timed(calls: dict[str, Call]) -> dict[str, float]:

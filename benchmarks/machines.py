@@ -20,7 +20,7 @@ from typing import TextIO
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-TESTS = ROOT / "tests" / "machines"
+TESTS = ROOT / "tests" / "network"
 LAST = 30
 """Lines of a part that are printed."""
 FACTS = """

@@ -89,7 +89,8 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 def counts(sizes: list[int], most_levels: int) -> str:
     """Table 3 by its own rule, and what really runs: operations, calls, and kilobytes of temporaries in float32."""
-    from bilinear.analysis.recursion_counts import published_counts, recursion_counts
+    from recursion_counts import published_counts, recursion_counts
+
     from bilinear.frontend import load
 
     lines = ["| N | levels | variant | operations | calls | KB | all operations | all calls |", "|--:|--:|---|--:|--:|--:|--:|--:|"]

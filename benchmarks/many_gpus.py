@@ -30,10 +30,9 @@ import bilinear
 from bilinear.distributed import Slab, home, matmul
 from bilinear.distributed.connection import connected
 from bilinear.distributed.distributions import Distribution
-from bilinear.distributed.multiply import Asked, plan_for, rounded_down
-from bilinear.distributed.pieces_here import free_memory
-from bilinear.distributed.plan import Plan as DistributedPlan
+from bilinear.distributed.multiply import Asked, free_memory, plan_for, rounded_down
 from bilinear.distributed.rank import Post, Steps, Wait, steps_of
+from bilinear.distributed.rank_plan import RankPlan
 from bilinear.distributed.spread import Runs, Spread
 from bilinear.distributed.traffic import busiest, traffic
 from bilinear.distributed.workspace import rank_workspace
@@ -187,7 +186,7 @@ class Run:
         tasks = ", ".join("x".join(map(str, task.extents)) for task in plan.tasks[0])
         return f"{plan.name}: {moved / 2**30:.2f} GiB from slabs; tasks of rank 0 {tasks}; {self._local(configuration, plan)}"
 
-    def _local(self, configuration: Configuration, over: DistributedPlan) -> str:
+    def _local(self, configuration: Configuration, over: RankPlan) -> str:
         """The plan of the first task on a rank, where one is chosen."""
         if self.xp is np or "local_levels" in configuration or "algorithm" in configuration:
             return ""

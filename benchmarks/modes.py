@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from common import median, need_gpu, queued, save
+from mode_model import extended_seconds, published_seconds, stages_of, traffic_of
+from pilots import SMALL_SIZE, Pilot, pilot_plans, pilots, placed, rates_of
 
 from bilinear.backends.executor import allocate_workspace, execute
 from bilinear.codegen.cuda.nvrtc import build_all
@@ -27,10 +29,8 @@ from bilinear.codegen.render import render
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.matrix import Array, call_of
 from bilinear.ir.placement import MODES
-from bilinear.measure.pilots import SMALL_SIZE, Pilot, pilot_plans, pilots, placed, rates_of
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
-from bilinear.planner.modes import extended_seconds, published_seconds, stages_of, traffic_of
 
 WARPS = 32
 ADD = 'for (int i = 0; i < each; ++i) {{ y[i * all + item] = x[i * all + item] + x[i * all + item]; asm volatile("// {0}"); }} break;'

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from math import log10
 
 from picture import FONT, THEMES, Theme
+from simulated_ranks import simulate
 from tables import ROOT
 
 from bilinear.distributed import home
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.model import Machine, best_levels, estimate, holds, machines
-from bilinear.distributed.simulate import simulate
 from bilinear.frontend import load
 
 SCHEME = load("winograd").scheme

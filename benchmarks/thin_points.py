@@ -10,16 +10,18 @@ import argparse
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from common import need_gpu, save
+from thin_auto import NAMED
 
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.thin_tile import THIN_TILES, ThinMmaTile
+from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate
@@ -37,6 +39,15 @@ def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int) -
     yield from (*on[False][:on_pipes], *on[True][:on_units])
 
 
+def named() -> Iterator[Case]:
+    """The products that `bilinear tune` and `thin_auto.py` name, as far as there is memory for them; `auto`'s by rows and by columns."""
+    for shape in thin_stand.NAMED:
+        yield from (Case(shape, order) for order in ("TN", "NT"))
+    for _, (m, k, n) in NAMED:
+        if max(m * k, k * n, m * n) <= thin_stand.MOST_ELEMENTS:
+            yield from (Case(shape, "NN") for shape in ((n, m, k), (m, n, k)))
+
+
 def tell(row: dict[str, Any]) -> None:
     """A line: the library's time, and those of the tiles, the fastest first."""
     us = sorted((us, tile, parts) for tile, parts, us in row["thin"] if us is not None)
@@ -49,6 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=160, help="of each type")
+    parser.add_argument("--named", action="store_true", help="before them the products that have names")
     parser.add_argument("--pipes", type=int, default=99, help="tiles on multiply-add pipes")
     parser.add_argument("--units", type=int, default=99, help="tiles on matrix units")
     parser.add_argument("--device", default="h200", help="by whose description they are predicted")
@@ -61,7 +73,7 @@ def main() -> None:
         need_gpu()
     rows = list[dict[str, Any]]()
     for dtype in THIN_TILES:
-        cases = list(islice(drawn(options.seed), options.shapes))
+        cases = list(chain(named() if options.named else (), islice(drawn(options.seed), options.shapes)))
         found = [(case, list(fastest(case, dtype, options.device, options.pipes, options.units))) for case in cases]
         kernels = {kernel_of(case, dtype, own.tile) for case, candidates in found for own in candidates}
         print(f"{dtype}: {len(kernels)} kernels", flush=True)

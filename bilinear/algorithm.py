@@ -50,7 +50,7 @@ class Algorithm(Loaded):
         ----------
         levels : int
             The number of recursion levels.
-        inputs : "preserve", "restore" or "consume", optional
+        inputs : {"preserve", "restore", "consume"}, optional
             What the schedule may do to A and B; the default is what it is made for.
 
         Returns
@@ -176,6 +176,15 @@ def import_table(
     ------
     BilinearError
         If the file cannot be read, or if its table does not multiply matrices.
+
+    Examples
+    --------
+    >>> import pathlib
+    >>> import bilinear
+    >>> table = '{"n": [1, 2, 1], "m": 2, "u": [[1, 0], [0, 1]], "v": [[1, 0], [0, 1]], "w": [[1], [1]]}'
+    >>> _ = pathlib.Path("inner.json").write_text(table)
+    >>> bilinear.import_table("inner.json")
+    <Algorithm inner <1,2,1;2> over Q>
     """
     from bilinear.interchange.importing import import_scheme
 

@@ -14,15 +14,21 @@ from bilinear.frontend import Loaded
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.ready import ready
+from bilinear.lowering.proofs import ready
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.named import algorithm_as_it_is
 
 if TYPE_CHECKING:
     import dask.array as da
 
+__all__ = ["matmul"]
+
 KINDS = "iufc"
 """NumPy's letters of the element types that are multiplied."""
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def matmul(
@@ -34,17 +40,48 @@ def matmul(
     local: str = "auto",
     local_levels: int | str = "auto",
 ) -> da.Array:
-    """x @ y, m x k by k x n, as a lazy array of Dask: nothing is computed yet.
+    """x @ y as a lazy array of Dask: nothing is computed yet.
 
-    `levels` levels of the scheme named by `algorithm` are laid over the matrices; 0 is the classical multiply, chunk by chunk. Chunks may
-    be of any sizes: the matrices are padded with zeros and cut anew, in equal chunks about as large as before, so that each block of the
-    scheme is some whole ones. Each sum of blocks is a task a chunk. Each product of two chunks is a task, too, which runs `bilinear.matmul`
-    with `algorithm=local` and `levels=local_levels`; k is summed up chunk by chunk. The result has the type of `numpy.matmul`. Chunks are
-    NumPy's or CuPy's.
+    The scheme multiplies blocks of the whole matrices. Chunks may have any sizes: the matrices are padded with zeros and cut anew, into
+    equal chunks about as large as before, so that a block of the scheme is a number of whole chunks. A task adds up one chunk of a sum of
+    blocks, or multiplies two chunks; sums over k go chunk by chunk. Chunks are NumPy's or CuPy's.
 
     Dask decides where and when tasks run: slower workers get fewer, chunks that do not fit into memory are spilled, and what a lost worker
-    held is computed again. Raises `BilinearError`: E770 if Dask is not installed, E771 for what is not a matrix of known chunks, E528 for a
-    type that cannot hold the scheme's coefficients, and what `bilinear.load` raises.
+    held is computed again.
+
+    Parameters
+    ----------
+    x : dask array of shape (m, k)
+        The left operand.
+    y : dask array of shape (k, n)
+        The right operand.
+    algorithm : str or Algorithm
+        The scheme for blocks of the matrices.
+    levels : int
+        Its levels; 0 is the classical multiply, chunk by chunk.
+    local : str
+        What multiplies two chunks, as `algorithm` of `bilinear.matmul`.
+    local_levels : int or "auto"
+        The levels of that.
+
+    Returns
+    -------
+    dask array of shape (m, n)
+        Of the type that `numpy.matmul` gives.
+
+    Raises
+    ------
+    BilinearError
+        E770 if Dask is not installed, E771 for what is not a matrix of known chunks, E528 for a type that cannot hold the scheme's
+        coefficients, and what `bilinear.load` raises.
+
+    Examples
+    --------
+    >>> import dask.array
+    >>> import bilinear.dask
+    >>> x = dask.array.ones((4, 4), chunks=2)
+    >>> bilinear.dask.matmul(x, x, algorithm="strassen", levels=1).sum().compute().item()
+    64.0
     """
     try:
         import dask.array

@@ -68,7 +68,7 @@ def compile(
 
     Parameters
     ----------
-    algorithm : str, Path or Algorithm
+    algorithm : str or Path or Algorithm
         The name or path of an algorithm, or the algorithm.
     levels : int
         The number of recursion levels.
@@ -76,7 +76,7 @@ def compile(
         "float64", "float32", "float16", "bfloat16"; or "complex128", "complex64".
     architectures : sequence of str
         `sm_NN` (a cubin each) or `compute_NN` (PTX for newer chips).
-    inputs : "preserve", "restore" or "consume", optional
+    inputs : {"preserve", "restore", "consume"}, optional
         What may happen to A and B; the default is what the algorithm is made for.
     output : str or Path, optional
         The self-contained folder to write: sources, images, manifest and report. Nothing is written if anything fails.
@@ -97,6 +97,12 @@ def compile(
     ------
     BilinearError
         If a proof fails, or if a kernel cannot be built.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> bilinear.compile("winograd", dtypes=["float64"], architectures=["sm_90"])
+    <Compiled winograd: float64 for sm_90; write(folder) keeps it>
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load_for_arrays(algorithm)  # parse, resolve
     dtypes, targets = dtypes_of(dtypes), targets_of(architectures)

@@ -32,14 +32,45 @@ def matmul(
     levels: int | Literal["auto"] = "auto",
     accuracy: float | Literal["classical", "twice"] | None = None,
 ) -> Array:
-    """a @ b with the shapes, types and batches of `jax.numpy.matmul`, by `bilinear.matmul` on the host, where the options are explained.
+    """a @ b with the shapes, types and batches of `jax.numpy.matmul`, by `bilinear.matmul` on the host.
 
-    It can stand inside of `jax.jit` and `jax.vmap`, whose batch is one call, and `jax.grad` differentiates it any number of times in
-    reverse: gradients are products by the same algorithm. Forward mode (`jax.jvp`, `jax.jacfwd`) is refused by JAX. A named algorithm is
-    read when the function is traced, and stays in what `jax.jit` keeps.
+    It works inside `jax.jit` and `jax.vmap`, whose batch is one call, and `jax.grad` differentiates it any number of times in reverse:
+    gradients are products by the same algorithm. JAX refuses forward mode (`jax.jvp`, `jax.jacfwd`). A named algorithm is read when the
+    function is traced, and stays in what `jax.jit` keeps. The cost is told in docs/how-to/einsum.md.
 
-    Raises `TypeError` as `jax.numpy.matmul` does, and `BilinearError` for options without a meaning, for types that NumPy does not
-    multiply, such as bfloat16 (E736), and if JAX is not installed (E735). What fails on the host arrives as JAX's error.
+    Parameters
+    ----------
+    a : array of shape (..., m, k)
+        Or a vector, as in `jax.numpy.matmul`.
+    b : array of shape (..., k, n)
+        The same.
+    algorithm : str or Algorithm
+        As in `bilinear.matmul`.
+    levels : int or "auto"
+        As in `bilinear.matmul`.
+    accuracy : float or "classical" or "twice", optional
+        As in `bilinear.matmul`.
+
+    Returns
+    -------
+    array of shape (..., m, n)
+
+    Raises
+    ------
+    TypeError
+        As `jax.numpy.matmul` does.
+    BilinearError
+        For options without a meaning, for types that NumPy does not multiply, such as bfloat16 (E736), and if JAX is not installed
+        (E735). What fails on the host arrives as JAX's error.
+
+    Examples
+    --------
+    >>> import jax
+    >>> import bilinear.jax
+    >>> a = jax.numpy.arange(4.0).reshape(2, 2)
+    >>> jax.jit(bilinear.jax.matmul)(a, a)
+    Array([[ 2.,  3.],
+           [ 6., 11.]], dtype=float32)
     """
     jax = _jax()
     jnp = jax.numpy

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import chdir
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from mkdocs.structure.files import File, Files, InclusionLevel
 from typer.testing import CliRunner
 
@@ -34,17 +37,50 @@ NAMED = re.compile(r"\[(?:docs/)?[\w/-]+\.md\]\(([^)#]+\.md)(#[^)]*)?\)")
 HEADING = re.compile(r"^### (E\d{3})", re.MULTILINE)
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 EXAMPLES = {
-    "verify": "strassen",
-    "plan": "--shape 8192 --dtype float32 --device h200 --inputs restore --workspace none",
-    "list": "--format 2,2,2",
-    "show": "msmes",
+    "verify": ["verify strassen"],
+    "show": ["show msmes"],
+    "new": ["new mine 2,2,3"],
+    "list": ["list --format 2,2,2"],
+    "add": ["add mine.bl"],
+    "remove": ["remove mine"],
+    "explain": ["explain E301"],
+    "compile": ["compile winograd --dtype float64 --arch sm_90"],
+    "run": ["run strassen --shape 300,200,100 --levels 2"],
+    "check": ["check a.npy b.npy c.npy --tolerance 1e-12"],
+    "plan": ["plan --shape 8192 --dtype float32 --device h200 --inputs restore --workspace none"],
+    "doctor": ["doctor"],
+    "schedule": ["schedule strassen --in-place -o in_place.bl", "show in_place.bl"],
+    "discover": ["discover 2,2,2 --rank 7 --over Z/2 --seed 1 -o two.bl"],
+    "lift": ["lift two.bl -o lifted.bl"],
+    "combine": ["combine 4,4,6 -o best.bl"],
+    "share": ["share laderman --seed 3 -o shared.bl"],
+    "import": ["export winograd --to json -o table.json", "import table.json -o again.bl"],
+    "export": ["export strassen --to sms"],
 }
-"""Commands that answer at once, the same on every machine, and write no file."""
+"""What the page of the commands runs, in this order in one folder. `tune` and `bench` need a GPU."""
+SHOWN = {
+    "tune": "It needs a GPU. [planning.md](planning.md#descriptions-of-devices) lists what it writes.",
+    "bench": "It needs a GPU. [Adding a scheme](adding-a-scheme.md#9-measure) shows an example.",
+}
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
-OF_OTHERS = ("bilinear.jax.matmul",)
-"""Functions outside of the package's own names."""
-TORCH = "matmul", "linear", "Linear", "using"
-OVER_MACHINES = "bilinear.distributed.call.matmul", "bilinear.distributed.multiply.home", "bilinear.dask.matmul"
+MODULES = (
+    (
+        "With PyTorch",
+        "After `import bilinear.torch` ([how to](how-to/pytorch.md)).",
+        {f"bilinear.torch.{name}": f"bilinear.torch.{name}" for name in ("matmul", "linear", "Linear", "using")},
+    ),
+    ("With JAX", "After `import bilinear.jax` ([how to](how-to/einsum.md#in-jax)).", {"bilinear.jax.matmul": "bilinear.jax.matmul"}),
+    (
+        "Over ranks and workers",
+        "After `import bilinear.distributed` or `import bilinear.dask` ([how to](distributed.md)).",
+        {
+            "bilinear.distributed.call.matmul": "bilinear.distributed.matmul",
+            "bilinear.distributed.multiply.home": "bilinear.distributed.home",
+            "bilinear.dask.matmul": "bilinear.dask.matmul",
+        },
+    ),
+)
+"""Parts of the page of the names: their titles, texts, and functions with the names by which they are called."""
 RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bilinear.planner.chains.ChainPlan"
 
 
@@ -113,17 +149,19 @@ def on_post_template(output_content: str, *, template_name: str, config: MkDocsC
 def _titled(found: re.Match[str], uri: str) -> str:
     """A link that shows the name of a page's file: in the site it shows the title of the page."""
     path = DOCS / normpath(PurePosixPath(uri).parent / found[1])
-    if not path.is_file():
-        return found[0]
-    title = path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
-    return f"[{title}]({found[1]}{found[2] or ''})"
+    return f"[{_title(path)}]({found[1]}{found[2] or ''})" if path.is_file() else found[0]
+
+
+def _title(path: Path) -> str:
+    return path.read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Link the pages that docstrings name."""
+    """Link the pages and the error codes that docstrings name."""
     if page.file.src_uri != "api.md":
         return html
-    return re.sub(r"\bdocs/([\w-]+)\.md", r'<a href="\1.html">\1</a>', html)
+    html = re.sub(r"\bE\d{3}\b(?![^<]*>)", lambda found: f'<a href="diagnostics.html#{found[0].lower()}">{found[0]}</a>', html)
+    return re.sub(r"\bdocs/([\w/-]+)\.md", lambda found: f'<a href="{found[1]}.html">{_title(DOCS / f"{found[1]}.md")}</a>', html)
 
 
 def rebased(text: str, origin: str, uri: str) -> str:
@@ -192,35 +230,46 @@ def _files() -> list[Path]:
 
 def commands() -> str:
     """Every command with its help, and what an example of it prints."""
-    lines = ["# Commands", "", "What each command prints with `--help`, and for some an example.", ""]
-    for name in (command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands):
-        lines += [f"## bilinear {name}", "", *_told(f"{name} --help")]
-        lines += _told(f"{name} {EXAMPLES[name]}") if name in EXAMPLES else []
+    lines = ["# Commands", "", "Each command with its `--help` and an example. Times, and what `doctor` finds, depend on the machine.", ""]
+    with TemporaryDirectory() as data, TemporaryDirectory() as folder, chdir(folder):
+        a, b = np.random.default_rng(0).random((2, 64, 64))
+        for name, matrix in (("a", a), ("b", b), ("c", a @ b)):
+            np.save(f"{name}.npy", matrix)
+        for name in (command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands):
+            lines += [f"## bilinear {name}", ""]
+            for line in (f"{name} --help", *(() if name in SHOWN else EXAMPLES[name])):
+                lines += _told(line, data)
+            lines += [SHOWN[name], ""] if name in SHOWN else []
     return "\n".join(lines)
 
 
-def _told(line: str) -> list[str]:
-    """A command and what it prints, as a listing."""
-    done = CliRunner().invoke(app, line.split(), prog_name="bilinear", env={"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100"})
+def _told(line: str, data: str) -> list[str]:
+    """A command and what it prints, as a listing; it keeps data of the user in a folder that is shown as the usual one."""
+    settings = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "XDG_DATA_HOME": data}
+    done = CliRunner().invoke(app, line.split(), prog_name="bilinear", env=settings)
     if done.exit_code:
         raise RuntimeError(f"bilinear {line}: {done.output}{done.exception}")
-    printed = [text.rstrip() for text in done.stdout.strip("\n").splitlines()]
+    output = done.stdout.replace(data, "~/.local/share").replace(str(Path.home()), "~")
+    printed = [text.rstrip() for text in output.strip("\n").splitlines()]
     return ["```", f"$ bilinear {line}", *printed, "```", ""]
 
 
 def api() -> str:
-    """The public names, drawn by mkdocstrings."""
-    functions = [name for name in bilinear.__all__ if name not in NOT_CALLED]
+    """The public names, drawn by mkdocstrings. Functions of other modules have headings with their full names."""
     lines = ["# Python", "", "The public names of `bilinear`. `import bilinear` loads none of its libraries before they are needed.", ""]
-    lines += [f"::: bilinear.{name}\n" for name in functions]
+    lines += [f"::: bilinear.{name}\n" for name in bilinear.__all__ if name not in NOT_CALLED]
     lines += ["::: bilinear.Algorithm", "    options: {members: [matmul, verify]}", ""]
     lines += ["`Algorithm.compile` is [`compile`](#bilinear.compile) of this algorithm.", ""]
     lines += ["::: bilinear.BilinearError", "", "::: bilinear.StageError", ""]
-    lines += ["With PyTorch ([how to](how-to/pytorch.md)), after `import bilinear.torch`:", ""]
-    lines += [f"::: bilinear.torch.{name}\n" for name in TORCH]
-    lines += [f"::: {name}\n" for name in (*RESULTS, *OF_OTHERS)]
-    lines += ["# Over ranks and workers", "", "`bilinear.distributed.matmul`, and below it `bilinear.dask.matmul`.", ""]
-    return "\n".join([*lines, *(f"::: {name}\n" for name in OVER_MACHINES)])
+    for title, text, names in MODULES:
+        lines += [f"# {title}", "", text, ""] + [line for name, shown in names.items() for line in _named(name, shown)]
+    lines += ["# Results", "", "What `verify`, `plan` and `plan_chain` return.", ""]
+    return "\n".join([*lines, *(f"::: {name}\n" for name in RESULTS)])
+
+
+def _named(name: str, shown: str) -> list[str]:
+    """A function or class under the name by which it is called, without its members."""
+    return [f"::: {name}", f"    options: {{heading: {shown}, toc_label: {shown}, members: false}}", ""]
 
 
 def gallery() -> str:

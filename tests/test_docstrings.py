@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import doctest
 import inspect
-import re
+from pathlib import Path
 
 import pytest
+from described import check_examples, check_parameters
 
 import bilinear
+import bilinear.dask
+import bilinear.distributed
+import bilinear.jax
 
 CALLED = {name: getattr(bilinear, name) for name in bilinear.__all__ if inspect.isfunction(getattr(bilinear, name))}
-CALLED["verify"] = bilinear.Algorithm.verify
-HEADING = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+$|\Z)", re.MULTILINE | re.DOTALL)
+CALLED |= {"verify": bilinear.Algorithm.verify, "home": bilinear.distributed.home}
+ELSEWHERE = {f"{module.__name__}.matmul": module.matmul for module in (bilinear.dask, bilinear.distributed, bilinear.jax)}
+"""Their examples need other packages, and run with the tests that have these."""
 
 
-@pytest.mark.parametrize("name", CALLED)
+@pytest.mark.parametrize("name", [*CALLED, *ELSEWHERE])
 def test_every_parameter_is_described(name: str) -> None:
-    section = HEADING.search(inspect.getdoc(CALLED[name]) or "")
-    assert section is not None
-    described = [each for line in section[1].splitlines() if re.match(r"\w", line) for each in line.split(" : ")[0].split(", ")]
-    assert described == [each for each in inspect.signature(CALLED[name]).parameters if each != "self"]
+    check_parameters((CALLED | ELSEWHERE)[name])
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_examples_print_what_they_say(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_print_what_they_say(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
-    runner = doctest.DocTestRunner(verbose=False)
-    for example in doctest.DocTestFinder(recurse=False).find(CALLED[name], name, globs={}):
-        assert runner.run(example).failed == 0
+    monkeypatch.chdir(tmp_path)
+    check_examples(CALLED[name])

@@ -10,7 +10,7 @@ import pytest
 
 from bilinear.driver import verify
 from bilinear.errors import BilinearError, Diagnostic, StageError
-from bilinear.explain.refused import RefusedError
+from bilinear.explain.why_wrong import RefusedError
 from bilinear.frontend import load
 
 PASSED_ON: tuple[Callable[[BaseException], BaseException], ...] = (lambda error: pickle.loads(pickle.dumps(error)), copy.deepcopy)

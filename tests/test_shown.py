@@ -7,6 +7,7 @@ import subprocess
 import sys
 from html import unescape
 from html.parser import HTMLParser
+from importlib import import_module
 
 import pytest
 
@@ -119,3 +120,9 @@ def test_the_public_names_are_listed_and_nothing_else() -> None:
     program = "import bilinear; bilinear.load('strassen').verify(); print(*dir(bilinear))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == sorted(bilinear.__all__)
+
+
+@pytest.mark.parametrize("name", ["bilinear.dask", "bilinear.distributed", "bilinear.jax"])
+def test_a_module_for_another_library_lists_its_public_names(name: str) -> None:
+    module = import_module(name)
+    assert "matmul" in module.__all__ and dir(module) == sorted(module.__all__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bilinear.analysis.digit_bounds import ROUNDED, SHRUNK, SPREAD, Unit, cut_off
 from bilinear.ir.element import FLOAT32
-from bilinear.ir.rounding import Rounding
+from bilinear.ir.rounded import Rounding
 
 STEP = 2.0**-22 * (1 + 2.0**-20)
 """By how much a step of a single product, which the unit cuts off twice, multiplies the sum of sizes; of longer steps each product less."""

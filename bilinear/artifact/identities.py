@@ -16,19 +16,21 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
-from bilinear.artifact.constants import check_constants, divides_by_zero
 from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, first_difference, multiply
 from bilinear.codegen.build import Progress
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
 from bilinear.emulator import field as prime
+from bilinear.emulator.field import PRIME
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import COMPILED
 from bilinear.ir.matrix import Array
+from bilinear.ir.number import nearest
 from bilinear.ir.schedule import Space
 
 WHERE = "CPU, modulo 2^61-1"
@@ -261,3 +263,27 @@ class Emulated:
         module = self.modules[kernel.name]
         threads, order, seed = (*kernel.threads, 1), self.order, self.launches
         module.launch(kernel.name, blocks, threads, values, order=order, seed=seed, shared_bytes=shared, seconds=MOST_SECONDS)
+
+
+_NEAREST = re.compile(r'\bNEAREST\((-?0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}), "(-?[0-9]{1,4000}(?:/[1-9][0-9]{0,3999})?)"\)')
+_DEFINED = re.compile(r"#define NEAREST\(number, exact\) Real\((?:number|exact)\)")
+
+
+def check_constants(program: BuiltProgram) -> None:
+    """Refuse a source (E623) in which such a constant is not the nearest number, because the run over a field reads only the rational."""
+    computed = COMPILED[program.dtype].arithmetic.name
+    for kernel in program.kernels:
+        for number, exact in _constants(kernel.source):
+            if float.fromhex(number) != nearest(Fraction(exact), computed):
+                raise fail("E623", f"{kernel.path} has the constant {number}, which is not the one nearest to {exact[:40]}", AGAIN)
+        if kernel.source.count("NEAREST") != sum(len(found.findall(kernel.source)) for found in (_NEAREST, _DEFINED)):
+            raise fail("E623", f"{kernel.path} has a constant that cannot be read", AGAIN)
+
+
+def divides_by_zero(source: str) -> bool:
+    """True if a denominator is a multiple of the prime, so that the constant has no image in the field."""
+    return any(Fraction(exact).denominator % PRIME == 0 for _, exact in _constants(source))
+
+
+def _constants(source: str) -> Iterator[tuple[str, str]]:
+    return ((number, exact) for number, exact in _NEAREST.findall(source))

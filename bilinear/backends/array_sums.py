@@ -10,11 +10,11 @@ import numpy as np
 
 from bilinear.backends.array_tiles import Array
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Factor
+from bilinear.ir.matrix import Dtype, Factor
 from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
 
 
-def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
+def coefficient(value: Coefficient, dtype: Dtype) -> Any:
     """An exact coefficient as a number of the array's type: rounded once for floats, modulo the range for integers, exact for objects."""
     if dtype.kind == "O":
         return value
@@ -25,14 +25,15 @@ def coefficient(value: Coefficient, dtype: np.dtype[Any]) -> Any:
             raise ArithmeticError(f"{dtype} cannot hold the coefficient {value}")
         return np.uint64(int(value) % 2**64).astype(dtype)
     if max(abs(value.numerator), value.denominator) <= HELD:
-        return dtype.type(value.numerator) / dtype.type(value.denominator)
+        number: Any = dtype.type
+        return number(value.numerator) / number(value.denominator)
     return _nearest(value, dtype)
 
 
 @lru_cache(maxsize=4096)
-def _nearest(value: int | Fraction, dtype: np.dtype[Any]) -> Any:
+def _nearest(value: int | Fraction, dtype: Dtype) -> Any:
     """The number of a floating-point type nearest to a rational."""
-    kind = np.finfo(dtype)
+    kind = np.finfo(str(dtype))
     mantissa, exponent = rounded(value, kind.nmant + 1, kind.minexp - kind.nmant)
     return np.ldexp(dtype.type(mantissa), exponent)
 
@@ -79,9 +80,9 @@ def multiply(left: Array, right: Array, out: Array) -> None:
 
 
 class Arithmetic:
-    """How sums and products of elements are computed: here in their own type, in which integers wrap around."""
+    """How sums and products of elements are computed: in their own type, in which integers wrap around."""
 
-    def factor(self, value: Coefficient, alpha: Factor, dtype: np.dtype[Any]) -> Any:
+    def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Any:
         """alpha times a coefficient, by which a product is multiplied."""
         with np.errstate(over="ignore"):
             return alpha * coefficient(value, dtype)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from bilinear.backends.side_streams import MOST_STREAMS, SideStreams
 from bilinear.errors import StageError, fail
 from bilinear.ir.element import Element
 from bilinear.ir.integers import IntegerElement
@@ -18,6 +17,42 @@ from bilinear.ir.kernel import Grid
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Factor
 from bilinear.ir.placement import Placement
+
+MOST_STREAMS = 16
+"""Streams that the launches of a stage are dealt to in turn; each needs an event and two waits of every stage."""
+
+
+class SideStreams:
+    """Streams and events of the current device, for one call at a time: every call records the events anew.
+
+    If the caller's stream is being captured, what is forked from it becomes branches of the graph.
+    """
+
+    def __init__(self, count: int) -> None:
+        import cupy
+
+        self._streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(count)]
+        self._ends = [cupy.cuda.Event(disable_timing=True) for _ in range(count)]
+        self._begin = cupy.cuda.Event(disable_timing=True)
+
+    def step(self, launches: Sequence[Callable[[int], None]], stream: int) -> Callable[[], None]:
+        """A call that runs these launches, each given the handle of its stream, after what `stream` holds and before what follows there."""
+        return partial(self._run, launches, stream)
+
+    def _run(self, launches: Sequence[Callable[[int], None]], stream: int) -> None:
+        from cupy.cuda import runtime
+
+        used = list(zip(self._streams, self._ends, strict=True))[: len(launches)]
+        runtime.eventRecord(self._begin.ptr, stream)
+        for side, _ in used:
+            runtime.streamWaitEvent(side.ptr, self._begin.ptr)
+        try:
+            for number, launch in enumerate(launches):
+                launch(used[number % len(used)][0].ptr)
+        finally:  # also after an error: a captured stream that is not joined spoils the graph
+            for side, end in used:
+                runtime.eventRecord(end.ptr, side.ptr)
+                runtime.streamWaitEvent(stream, end.ptr)
 
 
 class Function(Protocol):
@@ -191,7 +226,7 @@ class _Arguments:
         self._beside: SideStreams | None = None
 
     def launch_on(self, stream: int) -> None:
-        """Make the calls anew for the stream with this handle. Most programs stay on one, and a call takes no function of ours then."""
+        """Bind the calls to the stream with this handle. Most programs stay on one stream; then a call enters no function of ours."""
         self._steps = [self._step(stage, stream) for stage in self._stages]
         self.stream = stream
 

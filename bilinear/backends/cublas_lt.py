@@ -12,14 +12,13 @@ import sys
 import weakref
 from collections.abc import Callable
 from functools import cache, cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
 from bilinear.backends.capture import is_captured
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.matrix import Dtype
+from bilinear.ir.matrix import Array, Dtype
 from bilinear.planner.library_points import Kernels
 from bilinear.planner.problem import Problem
 from bilinear.planner.thin import by_columns
@@ -40,7 +39,7 @@ KERNEL = 0, 1, 6
 """`CUBLASLT_ALGO_CONFIG_ID`, `TILE_ID` and `STAGES_ID`, which tell kernels apart."""
 UNKNOWN_KERNEL = "0.0.0"
 ALIGNMENT = 16
-"""The addresses of the matrices must be multiples of so many bytes, because kernels read as much at once."""
+"""The addresses of the matrices must be multiples of this many bytes, which kernels read at once."""
 RESULT_BYTES, NEEDED, STATE = 96, slice(64, 72), slice(72, 76)
 """The bytes of a `cublasLtMatmulHeuristicResult_t`, which begins with its `cublasLtMatmulAlgo_t`, and where `workspaceSize` and `state`
 lie in it."""
@@ -90,6 +89,11 @@ def proposed_for(problem: Problem, device: int) -> Kernels | None:
     return proposed(gemm, np.dtype(problem.dtype), device)
 
 
+Made = tuple[Callable[[ctypes.c_void_p], int], ctypes.c_void_p]
+"""What destroys a descriptor, and the descriptor."""
+CNumber = ctypes.c_int | ctypes.c_int64 | ctypes.c_uint32 | ctypes.c_uint64
+
+
 class _RefusedError(Exception):
     """The reason for which cublasLt refuses a request."""
 
@@ -100,7 +104,7 @@ class _Product:
     def __init__(self, library: ctypes.CDLL, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
         (m, n, k), kind = gemm.extents, ctypes.c_int(element.library)
         shapes = [(k, m) if gemm.operations[0] else (m, k), (n, k) if gemm.operations[1] else (k, n), (m, n)]
-        made: list[tuple[Any, Any]] = []
+        made: list[Made] = []
         weakref.finalize(self, _destroy, made).atexit = False
         self._library, self._multiply = library, library.cublasLtMatmul
         self._descriptor = _made(library, "MatmulDesc", made, ctypes.c_int(COMPUTE_TYPES[element.name]), kind)
@@ -161,7 +165,7 @@ def _product(library: ctypes.CDLL, gemm: Gemm, element: Element, device: int, wo
     return _Product(library, gemm, element, int(cupy.cuda.Device(device).cublas_handle), workspace)
 
 
-def _memory(count: int, stream: int) -> Any:
+def _memory(count: int, stream: int) -> Array:
     """So many bytes from CuPy's memory pool, which keeps the memory of each stream apart.
 
     A captured stream gets none (`MemoryError`): its graph would write the memory later, when it belongs to others.
@@ -173,7 +177,7 @@ def _memory(count: int, stream: int) -> Any:
     return cupy.cuda.alloc(count)
 
 
-def _made(library: ctypes.CDLL, kind: str, made: list[tuple[Any, Any]], *arguments: Any) -> ctypes.c_void_p:
+def _made(library: ctypes.CDLL, kind: str, made: list[Made], *arguments: CNumber) -> ctypes.c_void_p:
     """A new descriptor of this kind, added to those that are to be destroyed."""
     descriptor = ctypes.c_void_p()
     _check(getattr(library, f"cublasLt{kind}Create")(ctypes.byref(descriptor), *arguments))
@@ -181,12 +185,12 @@ def _made(library: ctypes.CDLL, kind: str, made: list[tuple[Any, Any]], *argumen
     return descriptor
 
 
-def _destroy(made: list[tuple[Any, Any]]) -> None:
+def _destroy(made: list[Made]) -> None:
     for destroy, descriptor in reversed(made):
         destroy(descriptor)
 
 
-def _set(setter: Any, descriptor: Any, attribute: int, value: Any) -> None:
+def _set(setter: Callable[..., int], descriptor: ctypes.c_void_p, attribute: int, value: CNumber) -> None:
     _check(setter(descriptor, attribute, ctypes.byref(value), ctypes.c_size_t(ctypes.sizeof(value))))
 
 
@@ -196,7 +200,7 @@ def _check(status: int) -> None:
 
 
 @cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL | None:
     """cublasLt of the same release as CuPy's cuBLAS, which has loaded it; None if it is not found by its name."""
     import cupy
 

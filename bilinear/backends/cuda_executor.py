@@ -12,10 +12,10 @@ from threading import local
 import numpy as np
 
 from bilinear.backends.bound_launches import CELL, Bound, Function, Place, Values, launch_values
+from bilinear.backends.caches import keep
 from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
 from bilinear.backends.loaded_kernels import built_function, loaded_launches
-from bilinear.backends.newest import keep
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
 from bilinear.ir.kernel import Cover, Grid

@@ -1,7 +1,8 @@
 """A product of digits whose C is computed in blocks, one after the other, in the same workspace.
 
-The scales of all lines are found first, and with them the flag of an Inf or a NaN: then no block is written, and the classical product
-computes all of C. The blocks of C in one block of rows have the digits of A in common; those of B are made again for every block of rows.
+First the scales of all lines are found, and whether there is an Inf or a NaN. If there is one, no block is written, and the classical
+product computes all of C. The blocks of C in one block of rows have the digits of A in common; those of B are made again for every block of
+rows.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class BlockwiseMultiply(CutMultiply):
 
 
 def part_of(layouts: tuple[Layout, Layout, Layout], extents: Corner, how: Digits, make: Make) -> CutMultiply:
-    """The product of digits for so many rows and columns of C, which lies by rows."""
+    """The product of digits for this many rows and columns of a row-major C."""
     a, b, c = layouts
     (_, k), (m, n) = a.shape, extents
     a, b, c = (Layout(own, x.strides, x.dtype) for own, x in zip(((m, k), (k, n), extents), (a, b, c), strict=True))

@@ -25,15 +25,15 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
 from bilinear.ir.complex_scheme import GaussianScheme, Products
-from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel
+from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel, DigitProductKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
+from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.integers import IntegerElement
 from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
 from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
-from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.matrix import Factor, Layout
-from bilinear.ir.residue_kernel import ResidueKernel
+from bilinear.ir.residue_kernel import ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
@@ -47,6 +47,9 @@ from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map
 
 CutKernel = DigitKernel | LoadingKernel | ResidueKernel
+Recompose = RecomposeKernel | ResidueRecomposeKernel | IntegerRecomposeKernel
+Cut = Element | IntegerElement
+"""A type whose numbers are cut."""
 CutLaunch = tuple[Launch | PlainLaunch, Values]
 
 
@@ -59,12 +62,8 @@ class Passes(NamedTuple):
     after: list[CutLaunch]
 
 
-Cut = Element | IntegerElement
-"""A type whose numbers are cut."""
-
-
 RESIDENT = 4
-"""Blocks of threads for each multiprocessor that take the tiles of the complex product by the definition."""
+"""Blocks of threads on each multiprocessor that compute the complex product by its definition."""
 
 
 @lru_cache(maxsize=64)
@@ -136,7 +135,7 @@ class CutMultiply(ABC):
         `kept` is the address of what was prepared, for a product that reads it. Without it the first address in C that is a multiple of 256
         takes its place: from there on C may lend memory to digits.
 
-        Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
+        Raises `StageError` if a launch fails, and before any launch the errors of missing kernels and memory.
         """
         import cupy
 
@@ -217,6 +216,23 @@ class CutMultiply(ABC):
         own: Values = {"C": Place(2, 0, c.strides, size), "C_rs": c.strides[0] // size, "C_cs": c.strides[1] // size, "m": m, "n": n}
         scales = {"LA": at(words), "LB": at(words + WORD * g.blocks[0] * g.lines[0]), "flag": at(words + WORD * (g.words - 1))}
         return own | {name: name for name in ("alpha", "beta", *(("alpha_im", "beta_im") if self._is_complex else ()))} | scales
+
+    def products(
+        self, product: DigitProductKernel | ResidueProductKernel, recompose: Recompose | None, result: Values, multiprocessors: int
+    ) -> list[CutLaunch]:
+        """The launches of the products, a cluster of blocks one tile after another, and of their forms, unless the product is C."""
+        g = self._geometry
+        (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
+        digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
+        blocks = min(g.tiles, max(multiprocessors // product.cluster, 1) * product.cluster)
+        if recompose is None:
+            return [launched(product, blocks, result | digits)]
+        into: Values = {"P": at(products), "pitch": g.pitch, "planes": g.planes}
+        covers = ceil(block_n / (recompose.threads[0] * recompose.lanes)) * ceil(block_m / recompose.threads[1])
+        return [
+            launched(product, blocks, digits | into | {"m": block_m}),
+            launched(recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
+        ]
 
     def classical(self, multiprocessors: int) -> CutLaunch:
         """The product that runs if the flag is set."""

@@ -22,8 +22,7 @@ from bilinear.backends.cut_products import (
     stem_of,
 )
 from bilinear.backends.lent_digits import LentMultiply
-from bilinear.backends.line_scales import search
-from bilinear.backends.loaded_digits import LoadingMultiply
+from bilinear.backends.loaded_digits import LoadingMultiply, search
 from bilinear.backends.residues import ResidueMultiply
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT
@@ -62,7 +61,7 @@ class DigitMultiply(StoredMultiply):
         each = zip(own.expand, (left, right), g.panels, g.places[1:3], strict=True)
         cut_left, cut_right = (self._expansion(*one) for one in each)
         clear = launched(ClearKernel(), ceil(g.words / 256), {"words": result["LA"], "count": g.words})
-        after = [*self._products(own, result, multiprocessors), self.classical(multiprocessors)]
+        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.classical(multiprocessors)]
         return Passes(clear, (first, second), (cut_left, cut_right), after)
 
     def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, place: int) -> CutLaunch:
@@ -71,20 +70,6 @@ class DigitMultiply(StoredMultiply):
         fast, slow = (terms, lines) if kernel.along else (lines, terms)
         shape: Values = {"block_lines": operand["block"], "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(place)}
         return launched(kernel, ceil(fast / (kernel.threads[0] * kernel.lanes)) * ceil(slow / kernel.threads[1]), operand | shape)
-
-    def _products(self, own: DigitKernels, result: Values, multiprocessors: int) -> list[CutLaunch]:
-        g, cluster = self._geometry, own.product.cluster
-        (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
-        digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
-        blocks = min(g.rank * panels_m * panels_n, max(multiprocessors // cluster, 1) * cluster)  # a cluster computes a tile after another
-        if own.recompose is None:
-            return [launched(own.product, blocks, result | digits)]
-        into: Values = {"P": at(products), "pitch": g.pitch, "planes": g.rank}
-        covers = ceil(block_n / (own.recompose.threads[0] * own.recompose.lanes)) * ceil(block_m / own.recompose.threads[1])
-        return [
-            launched(own.product, blocks, digits | into | {"m": block_m}),
-            launched(own.recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
-        ]
 
 
 def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[AnyKernel, ...]:

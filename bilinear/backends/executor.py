@@ -89,7 +89,7 @@ def run_parts(
 def _run_steps(
     parts: Parts, steps: Sequence[Step], stopped: Callable[[Parts], Stopped], came: Collection[int] = (), deliver: Deliver = nothing
 ) -> None:
-    """Run the parts; the signals that came are delivered behind each."""
+    """Run the parts; signals that came are delivered after each."""
     for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
         try:
             step()

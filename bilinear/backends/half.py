@@ -16,13 +16,13 @@ from functools import lru_cache, partial
 import numpy as np
 
 from bilinear.backends.bound_launches import Bound, Place, launch_values
+from bilinear.backends.caches import Same
 from bilinear.backends.cublas import handle_on
 from bilinear.backends.cuda_executor import CudaExecutor, Step, launch_kernel
 from bilinear.backends.executor import ready_on_views
 from bilinear.backends.gemm import gemm_of
 from bilinear.backends.loaded_kernels import loaded_launches
 from bilinear.backends.numpy_sums import kept_factor
-from bilinear.backends.same import Same
 from bilinear.errors import fail
 from bilinear.ir.element import FLOAT16, Element
 from bilinear.ir.matrix import Call, Factor, Layout, Matrix

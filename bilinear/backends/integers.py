@@ -14,11 +14,11 @@ from math import prod
 
 from bilinear.analysis.headroom import headroom
 from bilinear.backends.bound_launches import CELL, Bound, Place, Values
+from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.cut_products import CutLaunch
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.residues import ModularMultiply
-from bilinear.backends.same import Same
 from bilinear.backends.target_here import multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers

@@ -1,4 +1,4 @@
-"""A product of digits that finds one operand's scales and digits where they were kept: its searches and its cutting are left out.
+"""A product of digits that reads the kept scales and digits of one operand, and does not search and cut that operand again.
 
 What is kept holds the digits of that operand, the words that give its scales, and the flag of an Inf or a NaN, in this order. The other
 launches, and their order, are those of the whole product, so the bits of C are, too.
@@ -31,8 +31,8 @@ Form = tuple[object, ...]
 class KeptMultiply(CutMultiply):
     """A product by pairs or residues, `whole`, with the digits of A (`side` 0) or of B (`side` 1) kept.
 
-    `kept_bytes` is what those take, with the scales and the flag, which begins at byte `flag_at`. `form` tells them from those of another
-    scheme, tile or chip. C lies by rows.
+    `kept_bytes` are the bytes of the digits, the scales and the flag, which begins at byte `flag_at`. `form` tells digits for different
+    schemes, tiles and chips apart. C lies by rows.
     """
 
     def __init__(self, whole: DigitMultiply | ResidueMultiply, side: int) -> None:

@@ -1,6 +1,6 @@
-"""A product of digits to whose digits C lends memory: rows of C are computed in parts, and a part keeps its digits in later rows.
+"""A product of digits that keeps digits in C: rows of C are computed in parts, and the digits of a part lie in later rows.
 
-What later rows do not hold lies in the workspace. The last rows are computed within the workspace, or by a product that needs none: one
+Digits that do not fit there lie in the workspace. The last rows are computed within the workspace, or by a product that needs none: one
 that cuts on load, or the plain product of the type.
 """
 

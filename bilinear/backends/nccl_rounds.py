@@ -102,7 +102,7 @@ class NcclRounds:
         self._last = None
 
     def abort(self) -> None:
-        """End all rounds, whether their messages came or not, so that nobody waits for the GPU in vain. Every thread may call."""
+        """End all rounds, complete or not, so that nothing waits for the GPU forever. Any thread may call this."""
         self._comm.abort()
 
     def close(self) -> None:

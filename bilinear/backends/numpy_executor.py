@@ -14,9 +14,9 @@ import numpy as np
 from bilinear.backends import workers
 from bilinear.backends.array_sums import Arithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
+from bilinear.backends.caches import Same
 from bilinear.backends.executor import ready_on_views
 from bilinear.backends.numpy_sums import LinearPart, Views, kept_factor, ordered_parts
-from bilinear.backends.same import Same
 from bilinear.ir.matrix import Call, Dtype, Factor, Matrix, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import LinearStage, Product, ProductStage, Stage
@@ -187,6 +187,7 @@ def _is_finite(array: Array) -> bool:
 
 
 Targets = list[tuple[Array, Any, Any]]
+"""Where a product is added: the block, the factor of the product, and that of the old value, numbers of the block's type."""
 
 
 def _scatter(

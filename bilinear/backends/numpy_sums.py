@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bilinear.analysis.block_maps import components
 from bilinear.backends.array_sums import Arithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, shaped
-from bilinear.backends.same import Same
+from bilinear.backends.caches import Same
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Factor, Matrix
 from bilinear.ir.number import Coefficient

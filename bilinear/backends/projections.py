@@ -89,9 +89,9 @@ def in_fragments(vectors: Floats) -> Floats:
 
 
 def projected(a: Array, b: Array, c: Array, before: Array, x: Array, alpha: float, beta: float, is_wide: bool) -> Projected:
-    """What is left of C on the current device: a wait for it is in this call. `x` are `in_fragments` of the random vectors, on the device.
+    """The residuals of C on the current device; the call waits for them. `x` are `in_fragments` of the random vectors, on the device.
 
-    The matrices are of float32 or float64, `before` may be None. They are read once each. Raises what CuPy raises for want of memory.
+    The matrices are of float32 or float64, `before` may be None. They are read once each. Raises CuPy's error if memory is short.
     """
     import cupy
 

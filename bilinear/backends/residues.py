@@ -25,18 +25,15 @@ from bilinear.backends.cut_products import (
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import representation_of
-from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel
-from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
+from bilinear.ir.residue_kernel import ResidueExpandKernel
+from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.planner.plan import Digits
 from bilinear.planner.residues import require_residues
 
-Recompose = ResidueRecomposeKernel | IntegerRecomposeKernel
-
 
 class ModularMultiply(CutMultiply):
-    """What products of residues of floats and of integers have in common: the launches behind the cutting."""
+    """What products of residues of floats and of integers have in common: how residues are written."""
 
     def expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> CutLaunch:
         """The launch that writes the residues of A (side 0) or of B (side 1)."""
@@ -44,20 +41,6 @@ class ModularMultiply(CutMultiply):
         panels, lines = g.panels[side], g.block[0 if side == 0 else 2]
         shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
         return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
-
-    def products(self, product: ResidueProductKernel, recompose: Recompose, result: Values, multiprocessors: int) -> list[CutLaunch]:
-        """The launches that multiply modulo each p, a cluster of blocks a tile after another, and put the products together."""
-        g, tile = self._geometry, product.tile
-        (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
-        digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
-        into: Values = {"P": at(products), "pitch": g.pitch, "planes": g.rank * tile.count}
-        tiles = g.rank * tile.count * panels_m * (panels_n * PANEL // tile.n)
-        blocks = min(tiles, max(multiprocessors // product.cluster, 1) * product.cluster)
-        covers = ceil(block_n / (recompose.threads[0] * recompose.lanes)) * ceil(block_m / recompose.threads[1])
-        return [
-            launched(product, blocks, digits | into | {"m": block_m}),
-            launched(recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
-        ]
 
 
 class ResidueMultiply(ModularMultiply, StoredMultiply):

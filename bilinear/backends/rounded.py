@@ -18,7 +18,7 @@ from bilinear.ir.element import FLOAT32
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Factor, Layout
-from bilinear.ir.rounding import FLOAT32_LIBRARY, ROUNDINGS, RoundKernel
+from bilinear.ir.rounded import FLOAT32_LIBRARY, ROUNDINGS, RoundKernel
 from bilinear.planner.digit_geometry import CELL
 from bilinear.planner.plan import Rounded
 from bilinear.planner.rounded import line_bytes, lines_of

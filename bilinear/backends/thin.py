@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
-from typing import Any
 
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
@@ -15,7 +14,7 @@ from bilinear.backends.loaded_kernels import built_function
 from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
-from bilinear.ir.matrix import Layout
+from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.plan import Thin
 
@@ -23,6 +22,8 @@ ALIGNMENT = 16
 """Bytes of a copy of several elements."""
 MOST_KEPT = 256
 """The most products that are kept with their launches; the least recently used one is dropped."""
+MOST_SHARERS, BUSY_THREADS = 32, 2**18
+"""The most threads that share the parts of an element, and the number of threads with which a launch that adds parts keeps a GPU busy."""
 MOST_UNITS = 2**31 - 1
 """Units of a launch are counted in 32 bits."""
 _GRID = Grid(((Cover("blocks", 1),),), 1)
@@ -54,10 +55,10 @@ class ThinMultiply:
         """Tiles of the result, each as often as its sums are split."""
         return ceil(self._m / self._tile.m) * ceil(self._n / self._tile.n) * self._parts
 
-    def __call__(self, a: int, b: int, c: int, alpha: Any, beta: Any, workspace: int = 0) -> None:
+    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory for partial results, if there is one.
 
-        Raises `StageError` if a launch fails, and before that whatever says that there is no kernel or no memory.
+        Raises `StageError` if a launch fails, and before any launch the errors of missing kernels and memory.
         """
         import cupy
 
@@ -94,7 +95,7 @@ class ThinMultiply:
             launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values)]
         else:
             launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values | self._partial(kernel.by_rows))]
-            adds = parts_kernel(self._element)
+            adds = parts_kernel(self._element, self._m * self._n, self._parts)
             launches.append((PlainLaunch(adds, _GRID), built_function(adds, device.id), self._added(values, kernel.by_rows, adds)))
         bound = self._bound[is_aligned] = Bound(self._element, launches, launch_kernel())
         return bound
@@ -146,12 +147,15 @@ def kernels_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> tuple[ThinKernel 
     element = IN_ARRAYS[str(c.dtype)]
     layouts = (b.T, a.T, c.T) if thin.swaps else (a, b, c)
     kernel = kernel_for(element, THIN_TILES[element.name][thin.tile], *layouts, is_aligned=True)
-    return (kernel,) if thin.parts == 1 else (kernel, parts_kernel(element))
+    return (kernel,) if thin.parts == 1 else (kernel, parts_kernel(element, c.shape[0] * c.shape[1], thin.parts))
 
 
-def parts_kernel(element: Element) -> PartsKernel:
-    """The kernel that adds up partial results."""
-    return PartsKernel(f"sum_parts_{element.suffix}", element)
+def parts_kernel(element: Element, count: int, parts: int) -> PartsKernel:
+    """The kernel that adds up so many partial results of `count` elements: the fewer elements there are, the more threads share each."""
+    sharers = 1
+    while sharers < min(MOST_SHARERS, parts) and count * sharers < BUSY_THREADS:
+        sharers *= 2
+    return PartsKernel(f"sum_parts_{sharers}_{element.suffix}", element, (max(32, 256 // sharers), sharers))
 
 
 def kernel_for(element: Element, tile: AnyThinTile, a: Layout, b: Layout, c: Layout, is_aligned: bool) -> ThinKernel:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import STDOUT, Json, answer, file_of, in_place_of_text
+from bilinear.cli.answers import STDOUT, Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
 from bilinear.cli.checks import modular_times
 from bilinear.cli.common import (
     Dtypes,
@@ -27,7 +27,6 @@ from bilinear.cli.common import (
     words,
 )
 from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.writing import write_file
@@ -68,11 +67,12 @@ def bench(
 ) -> None:
     """Measure plans and the library on the current GPU; each plan is checked in the same run.
 
-    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found. With --modulus, algorithms
-    are auto or NAME:LEVELS, timed beside the float64 products of an exact product by pieces.
+    Without a shape: 2048, 4096, 8192, 16384 and 32768. With a file, `--json` is written while rows are found.
+
+    With --modulus, algorithms are auto or NAME:LEVELS, and the float64 products of an exact product by pieces are timed next to them.
     """
     from bilinear.measure import bench as measuring
-    from bilinear.measure.bench_errors import with_errors
+    from bilinear.measure.bench_details import with_errors
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
     from bilinear.reporting.bench_plot import require_matplotlib
     from bilinear.reporting.bench_table import bench_table, grid_summary

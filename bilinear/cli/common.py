@@ -17,7 +17,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.wrapping import columns_of, wrapped
+from bilinear.cli.terminal import columns_of, wrapped
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.visible import visible, visible_lines

@@ -10,7 +10,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import print_fitted
-from bilinear.cli.wrapping import columns_of
+from bilinear.cli.terminal import columns_of
 from bilinear.errors import fail
 from bilinear.resources import diagnostics_page
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of
+from bilinear.cli.answers import Json, Svg, answer, file_of, require_pages, write_pages
 from bilinear.cli.common import (
     Algorithm,
     Output,
@@ -24,7 +24,6 @@ from bilinear.cli.common import (
     waiting,
 )
 from bilinear.cli.groups import limit_option, output_option, problem_option
-from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
@@ -224,10 +223,8 @@ def plan(
 
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; with `--explain` also the bounds of its device, unless it multiplies digits on other units than those of its type."""
-    from bilinear.planner.roofline import roofline
-    from bilinear.planner.streaming import streaming
-    from bilinear.reporting.plans import pareto_table, plan_json, plan_table
-    from bilinear.reporting.roofline import explained_json, roofline_table, streaming_table
+    from bilinear.planner.roofline import roofline, streaming
+    from bilinear.reporting.plans import explained_json, pareto_table, plan_json, plan_table, roofline_table, streaming_table
     from bilinear.runtime.devices_here import device_of
 
     known = device_of(device or None) if explain and plan.problem.dtype in IN_ARRAYS else None
@@ -247,7 +244,7 @@ def _plan_gram(
     shape: str, dtype: str, device: str, workspace: str, accuracy: float | str | None, json_file: Path | None, others: list[str]
 ) -> None:
     """Choose and print the blocks of A*A^T; the other options that were given have no meaning."""
-    from bilinear.reporting.gram import gram_json, gram_table
+    from bilinear.reporting.plans import gram_json, gram_table
     from bilinear.runtime.gram_plans import plan_gram
 
     if others:
@@ -265,7 +262,7 @@ def _plan_gram(
 
 def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, json_file: Path | None, others: list[str]) -> None:
     """Choose and print the order of a chain; the other options that were given have no meaning."""
-    from bilinear.reporting.chains import chain_json, chain_table
+    from bilinear.reporting.plans import chain_json, chain_table
     from bilinear.runtime.multi_dot import plan_chain
 
     if others:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
 from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.common import (
     Algorithm,
@@ -33,7 +33,6 @@ from bilinear.cli.common import (
     words,
 )
 from bilinear.cli.groups import output_option
-from bilinear.cli.pages import Svg, require_pages, write_pages
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPILED, COMPLEX, MULTIPLIED
 from bilinear.places import goes_straight, require_files
@@ -185,8 +184,7 @@ def verify(
 def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wanted: bool, check: bool) -> tuple[Report, str]:
     """The report of a proved algorithm, which says who accepted its theorems, now or on record; and the theorems, if they are wanted."""
     from bilinear.reporting.examine import rocq_of
-    from bilinear.reporting.rocq_kernel import accepted_by
-    from bilinear.reporting.rocq_record import accepted_on_record, on_record
+    from bilinear.reporting.rocq_kernel import accepted_by, accepted_on_record, on_record
 
     if not wanted:
         return replace(report, accepted_by=accepted_on_record(loaded, inputs) if levels == 1 else ""), ""

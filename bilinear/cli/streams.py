@@ -9,8 +9,7 @@ from io import TextIOWrapper
 from signal import SIGINT, SIGPIPE
 from typing import TextIO
 
-from bilinear.cli.colour import allows_colour, coloured
-from bilinear.cli.wrapping import columns_of, wrapped
+from bilinear.cli.terminal import allows_colour, coloured, columns_of, wrapped
 
 FAILED = 1
 """The exit code for user errors."""

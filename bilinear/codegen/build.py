@@ -1,4 +1,4 @@
-"""The one road to a kernel: lower a schedule to launches, render their kernels, and build the texts for targets.
+"""Build kernels: lower a schedule to launches, render their kernels, and compile the texts for targets.
 
 `compile` and a call at run time both use it. The code that runs images only loads them.
 """
@@ -14,10 +14,9 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.errors import fail
-from bilinear.ir.digit_kernel import DigitProductKernel
+from bilinear.ir.digit_kernel import DigitProductKernel, LoadingKernel
 from bilinear.ir.element import COMPILED, COMPLEX, FLOAT32, Element
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
-from bilinear.ir.loading_kernel import LoadingKernel
 from bilinear.ir.placement import STAGE
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.schedule import Schedule

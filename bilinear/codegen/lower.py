@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
 from bilinear.codegen.modes import linear_groups, product_groups, require_tasks
@@ -24,6 +24,8 @@ from bilinear.ir.tile import TILES, USUAL, WARP_TILES, ProductTile
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
+Row = Place | Product | None
+"""A row of a kernel's table: a place of a part, or a product; None pads the rows of a place."""
 
 
 def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "", mode: str = STAGE) -> tuple[Launch, ...]:
@@ -34,7 +36,7 @@ def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL
     `named`, by default with a stem made of the schedule's name and levels. Raises `BilinearError` (E557) if the schedule has no such mode.
     """
     require_tasks(schedule, mode)
-    tables: dict[Key, list[Any]] = {}
+    tables: dict[Key, list[Row]] = {}
     ranges: list[tuple[Key, int, int, int]] = []
     for number, stage in enumerate(schedule.stages):
         for key, rows in _rows(schedule, number, stage, mode):
@@ -44,11 +46,13 @@ def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL
     begin = named or stem(schedule.name, schedule.levels)
     kernels: dict[Key, Kernel] = {}
     for number, (key, table) in enumerate(((key, table) for key, table in tables.items() if key.parts), 1):
-        kernels[key] = _linear_kernel(schedule, key, table, f"{begin}_linear{number}_{element.suffix}", element)
+        places = [row for row in table if isinstance(row, tuple)]
+        kernels[key] = _linear_kernel(schedule, key, places, f"{begin}_linear{number}_{element.suffix}", element)
     for number, (key, table) in enumerate(((key, table) for key, table in tables.items() if not key.parts), 1):
         own = TILES[element.name][tile] if key.beside == 1 else WARP_TILES[element.name]
         name = f"{begin}_product{number if number > 1 else ''}_{element.suffix}"
-        kernels[key] = _product_kernel(schedule, key, table, name, element, own)
+        products = [row for row in table if not isinstance(row, tuple)]
+        kernels[key] = _product_kernel(schedule, key, products, name, element, own)
 
     def launch(key: Key, first: int, rows: int, stage: int) -> Launch:
         kernel = kernels[key]
@@ -59,14 +63,17 @@ def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL
 
 
 class Key(NamedTuple):
-    """What tells kernels apart: the parts of a linear one (none: products), and how a block of threads runs several rows."""
+    """What launches that share a kernel have in common:
+
+    the parts of a linear kernel (none for products), and how a block of threads runs several rows.
+    """
 
     parts: tuple[Part, ...] = ()
     turns: int = 1
     beside: int = 1
 
 
-def _rows(schedule: Schedule, number: int, stage: Stage, mode: str) -> Iterator[tuple[Key, Sequence[Any]]]:
+def _rows(schedule: Schedule, number: int, stage: Stage, mode: str) -> Iterator[tuple[Key, Sequence[Row]]]:
     """For each launch of a stage, the kernel's key and the rows of the kernel's table."""
     if isinstance(stage, ProductStage):
         following = schedule.stages[number + 1] if number + 1 < len(schedule.stages) else None
@@ -80,7 +87,7 @@ def _rows(schedule: Schedule, number: int, stage: Stage, mode: str) -> Iterator[
 
 
 def _tilings(kernel: Kernel) -> tuple[tuple[Cover, ...], ...]:
-    """The tilings of one row of the table along x: a linear kernel may go by rows or columns. The one with most tiles counts."""
+    """The tilings of one row of the table along x: a linear kernel may go by rows or columns, and the grid has room for either."""
     if isinstance(kernel, ProductKernel):
         return ((Cover("bm", kernel.tile.m), Cover("bn", kernel.tile.n)),)
     extents = sorted({(part.height, part.width) for part in kernel.parts})

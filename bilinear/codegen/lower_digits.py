@@ -1,4 +1,4 @@
-"""A scheme to the kernels that run it on pairs of float16 digits: expansion with cutting, products, recomposition."""
+"""A scheme to kernels that run it on pairs of float16 digits: they cut sums of blocks, or the product cuts A and B while loading them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from functools import lru_cache
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.analysis.headroom import headroom
 from bilinear.ir.complex_scheme import ComplexScheme, Products
-from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, RecomposeKernel
+from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.residue_tile import MOST_BLOCKS
-from bilinear.ir.tile import DigitTile
+from bilinear.ir.tile import DigitTile, LoadingTile
 from bilinear.ir.warp_product import WarpDigitProductKernel
 
 LANES = 4
 """Neighbours of a block that a thread handles: 16 bytes of float32, and 8 bytes of each digit."""
 MANY_BLOCKS = 16
 """With more blocks than this, a thread handles half as many neighbours, because their values do not fit its registers."""
-
 
 Places = tuple[tuple[int, int], ...]
 
@@ -42,17 +41,17 @@ class DigitKernels:
 
 
 def blocks_of_left(scheme: Products) -> Places:
-    """The place of each block of A in the order of U: of the lines, of the terms."""
+    """The place of each block of A, in the order of U: its row of blocks, its column of blocks."""
     return _of_parts(scheme, tuple((i, t) for i in range(scheme.m) for t in range(scheme.k)))
 
 
 def blocks_of_right(scheme: Products) -> Places:
-    """The place of each block of B in the order of V: of the lines, which are columns, of the terms."""
+    """The place of each block of B, in the order of V: its column of blocks (lines are columns), its row of blocks."""
     return _of_parts(scheme, tuple((j, t) for t in range(scheme.k) for j in range(scheme.n)))
 
 
 def blocks_of_result(scheme: Products) -> Places:
-    """The place of each block of C in the order of W: of the rows, of the columns."""
+    """The place of each block of C, in the order of W: its row of blocks, its column of blocks."""
     return _of_parts(scheme, tuple((i, j) for i in range(scheme.m) for j in range(scheme.n)))
 
 
@@ -64,7 +63,10 @@ def _of_parts(scheme: Products, places: Places) -> Places:
 def lower_digits(
     scheme: Products, stem: str, tile: DigitTile, left: OperandOrder, right: OperandOrder, whole_result: bool, by_warps: bool = False
 ) -> DigitKernels:
-    """The kernels for operands that lie so. The scheme was proved; `stem` names it in kernels. Warpgroups multiply, or warps."""
+    """The kernels for operands in these orders.
+
+    The scheme must be proved; names of kernels begin with its `stem`. Warpgroups multiply, or warps.
+    """
     is_complex = isinstance(scheme, ComplexScheme)
     expand = (
         _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", left, is_complex),
@@ -80,7 +82,7 @@ def lower_digits(
 
 
 def parts_in(places: Places, is_complex: bool) -> tuple[int, ...]:
-    """The part that each of these places of parts of blocks is: real ones first. Nothing for real matrices."""
+    """For each place, 0 for a real part and 1 for an imaginary one: real parts come first. Empty for real matrices."""
     return tuple(int(i >= len(places) // 2) for i in range(len(places))) if is_complex else ()
 
 
@@ -109,3 +111,20 @@ def _recompose(scheme: Products, stem: str, whole: bool) -> RecomposeKernel:
     heads = headroom(scheme.u), headroom(scheme.v)
     own = f"digit_recompose_{stem}_{width}", comment, width, lanes, places, *heads, evaluate(scheme.w)
     return RecomposeKernel(*own, parts_in(places, isinstance(scheme, ComplexScheme)))
+
+
+@dataclass(frozen=True)
+class LoadingKernels:
+    """The kernels of a product in the order in which they run."""
+
+    largest: tuple[LargestKernel, LargestKernel]
+    product: LoadingKernel
+
+
+@lru_cache(maxsize=64)
+def lower_loading(tile: LoadingTile, left: OperandOrder, right: OperandOrder) -> LoadingKernels:
+    """The kernels for operands in these orders."""
+    left_width, right_width = (LANES if order.whole else 1 for order in (left, right))
+    orders = "".join(f"{'ca'[x.along]}{width}" for x, width in ((left, left_width), (right, right_width)))
+    product = LoadingKernel(f"digit_load_{tile.name}_{orders}", tile, left.along, right.along, left_width, right_width)
+    return LoadingKernels((_largest(left, False), _largest(right, False)), product)

@@ -20,7 +20,7 @@ from bilinear.ir.scheme import Scheme
 
 @dataclass(frozen=True)
 class IntegerTypes:
-    """The types of A, B and C, the moduli of the residues, and the number modulo which C is asked for (0: it wraps around)."""
+    """The types of A, B and C, the moduli of the residues, and the modulus of C (0: C wraps around)."""
 
     left: IntegerElement
     right: IntegerElement
@@ -39,7 +39,7 @@ class IntegerTypes:
         return f"mod{self.modulus}" if self.modulus else f"{len(self.moduli)}"
 
     def reduces(self, element: IntegerElement) -> bool:
-        """Whether numbers are taken modulo the modulus before they are cut: to be small, or because their bits stand for another number."""
+        """Whether numbers are reduced first, because they may be large, or because their bits stand for another number."""
         return bool(self.modulus) and (self.moduli != (self.modulus,) or element.name == "uint64")
 
     @property
@@ -61,7 +61,7 @@ class IntegerKernels:
 def lower_integers(
     scheme: Scheme, stem: str, types: IntegerTypes, left: OperandOrder, right: OperandOrder, whole: bool, by_warps: bool = False
 ) -> IntegerKernels:
-    """The kernels for operands that lie so. The scheme was proved, has integers as coefficients, and suits the types."""
+    """The kernels for operands in these orders. The scheme must be proved, have integer coefficients, and suit the types."""
     ones = (1,) * len(types.moduli)
     expand = (
         _expand(scheme.u, blocks_of_left(scheme), f"{stem}_a", types, types.left, left, ones),

@@ -41,8 +41,10 @@ class ResidueKernels:
 def lower_residues(
     scheme: Products, stem: str, tile: ResidueTile, left: OperandOrder, right: OperandOrder, whole: bool, by_warps: bool = False
 ) -> ResidueKernels:
-    """The kernels for operands that lie so. The scheme was proved, and suits the tile; `stem` names it in kernels. Warpgroups multiply, or
-    warps."""
+    """The kernels for operands in these orders.
+
+    The scheme must be proved and suit the tile; names of kernels begin with its `stem`. Warpgroups multiply, or warps.
+    """
     element, representation, is_complex = tile.of, representation_of(tile), not isinstance(scheme, Scheme)
     moduli, inverses, stem = representation.moduli, representation.inverses, f"{stem}_{tile.count}"
     roots = _roots(scheme, "A", representation), _roots(scheme, "B", representation)
@@ -59,7 +61,7 @@ def lower_residues(
 
 
 def _roots(scheme: Products, operand: str, representation: Representation) -> tuple[int, ...]:
-    """The root of -1 for each p by which an operand's imaginary parts are multiplied; of a conjugate, minus that. Nothing without roots."""
+    """For each p the root of -1 by which an operand's imaginary parts are multiplied, negative for a conjugate. Empty without roots."""
     if not isinstance(scheme, GaussianScheme):
         return ()
     sign = -1 if operand in scheme.conjugated else 1

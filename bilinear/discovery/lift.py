@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import gcd
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,8 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.verify.scheme import prove_scheme
+
+Number = TypeVar("Number", bound=np.generic)
 
 MOST_BITS = 2**31
 """The most bits of the eliminated system, 256 MiB: an equation and an unknown for each unknown."""
@@ -127,7 +129,7 @@ class _Begin:
                 parts.append(packed((axes[0][:, :, None, None] & axes[1][:, None, :, None] & axes[2][:, None, None, :]).reshape(size, -1)))
         return np.concatenate(parts)
 
-    def split(self, values: NDArray[Any]) -> list[NDArray[Any]]:
+    def split(self, values: NDArray[Number]) -> list[NDArray[Number]]:
         """Coefficients in the order of the unknowns as U, V and the transpose of W."""
         return np.split(values.reshape(self.scheme.rank, -1), np.cumsum(self.sizes)[:-1], axis=1)
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,9 +132,9 @@ def _masks(factors: NDArray[np.uint64], rank: int) -> list[list[int]]:
     return [[int(mask) for mask in row[:rank]] for row in factors.reshape(-1, factors.shape[-1])]
 
 
-def _set(task: Task, walker: AnyWalker, entry: dict[str, Any]) -> None:
+def _set(task: Task, walker: AnyWalker, entry: dict[str, object]) -> None:
     tally = entry["tally"]
-    if len(tally) != len(walker.tally) or not all(type(number) is int and -(2**62) < number < 2**62 for number in tally):
+    if not isinstance(tally, list) or len(tally) != len(walker.tally) or not all(map(_is_count, tally)):
         raise _StateError("the tally of a walker is wrong")
     random = entry["random"]
     if type(random) is not int or not 0 <= random < 2**64:
@@ -149,13 +149,21 @@ def _set(task: Task, walker: AnyWalker, entry: dict[str, Any]) -> None:
     _fill(task, walker.best, tally[BEST], entry["best"])
 
 
-def _best(task: Task, entry: dict[str, Any], like: NDArray[np.uint64]) -> Best:
-    rank, walker, steps = (entry[name] if type(entry[name]) is int else -1 for name in ("rank", "walker", "steps"))
+def _best(task: Task, entry: dict[str, object], like: NDArray[np.uint64]) -> Best:
+    rank, walker, steps = (_whole(entry[name]) for name in ("rank", "walker", "steps"))
     if not (1 <= rank <= like.shape[-1] and 0 <= walker < task.walkers and steps >= 0):
         raise _StateError("its best scheme is wrong")
     factors = np.zeros_like(like)
     _fill(task, factors, rank, entry["factors"])
     return Best(rank, walker, steps, factors)
+
+
+def _is_count(number: object) -> bool:
+    return type(number) is int and -(2**62) < number < 2**62
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
 def _fill(task: Task, factors: NDArray[np.uint64], rank: int, masks: object) -> None:

@@ -20,3 +20,7 @@ __all__ = [
     "multi_dot",
     "shape",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

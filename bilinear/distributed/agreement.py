@@ -17,7 +17,7 @@ TOLD, VERDICT = 100, 101
 """Tags; those of arrays are smaller."""
 PAUSE = 1e-4
 MARGIN = 5.0
-"""Seconds after which rank 0's verdict is late: it waits as long as everybody else, and then tells who is missing."""
+"""Seconds by which rank 0's verdict may be late: it waits as long as everybody else, and then says who is missing."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.distributions import Slab
 from bilinear.distributed.multiply import CLASSICAL, Asked, home, plan_for, run
-from bilinear.distributed.plan import Plan
+from bilinear.distributed.rank_plan import RankPlan
 from bilinear.distributed.spread import Rect, Runs
 from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
 from bilinear.errors import BilinearError, fail
@@ -37,7 +37,7 @@ MIB = 2**20
 class Row:
     """One configuration: the time of the slowest rank in seconds; bytes that the busiest rank sends or receives, counted and planned."""
 
-    plan: Plan
+    plan: RankPlan
     local: str
     seconds: float
     moved: int

@@ -7,12 +7,48 @@ from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bilinear.distributed.rank import Message
-from bilinear.distributed.staging import Bytes, Staging
 from bilinear.distributed.watch import Watch
+from bilinear.ir.matrix import Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass
+class Staging:
+    """Copies of arrays on a GPU, for messages. What has arrived is copied back by `land`."""
+
+    arrivals: list[tuple[Array, NDArray[np.generic]]] = field(default_factory=list)
+
+    def leaving(self, array: Array) -> Bytes:
+        """The bytes to send."""
+        host = array if isinstance(array, np.ndarray) else array.get()
+        return _bytes_of(host)
+
+    def arriving(self, array: Array) -> Bytes:
+        """The bytes to receive into."""
+        if isinstance(array, np.ndarray):
+            return _bytes_of(array)
+        host = np.empty(array.shape, array.dtype)
+        self.arrivals.append((array, host))
+        return _bytes_of(host)
+
+    def land(self) -> None:
+        """Copy to the GPU what has arrived."""
+        for array, host in self.arrivals:
+            array.set(host)
+        self.arrivals.clear()
+
+
+def _bytes_of(array: NDArray[np.generic]) -> Bytes:
+    return array.reshape(-1).view(np.uint8)
+
 
 FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3
 """Seconds between looks at what is under way."""

@@ -10,7 +10,7 @@ from bilinear.distributed.cupy_arrays import cupy_arrays_of, multiply_cupy_array
 from bilinear.distributed.distributions import Distribution, Slab
 from bilinear.distributed.dtensor import dtensors_of, multiply_dtensors
 from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, Asked, run
-from bilinear.distributed.plan import Extents
+from bilinear.distributed.rank_plan import Extents
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 
@@ -34,34 +34,72 @@ def matmul(
     comm: MPI.Intracomm | None = None,
     timeout: float = TIMEOUT,
 ) -> Array:
-    """This rank's piece of C = A B, a new array; every rank of `comm` (an mpi4py communicator, by default all processes) must call.
+    """This rank's piece of C = A B, a new array. Every rank must call it with the same options.
 
-    `shape` is (m, k, n) of the whole product, m x k by k x n. `distributions` say how A and B lie and how C is to lie, one for each or one
-    for all: `Slab.X`, `Slab.Y`, `BlockNonCyclic`, `BlockCyclic`. `a` and `b` are this rank's pieces: matrices of NumPy, CuPy or any library
-    that speaks DLPack, of one type of integers or floating-point numbers. They are not written. C has their type.
+    Arrays in the host's memory travel by MPI. Arrays on GPUs travel by NCCL, on a stream of their own beside the products, if each rank
+    has a GPU for itself; otherwise they travel through the host's memory, with a warning. The result is valid on the current stream.
 
-    `a` and `b` may also be two DTensors of PyTorch over one mesh, in memory of the host or of GPUs, which say themselves how they lie:
-    `Shard(0)`, `Shard(1)`, `Replicate()` and `Partial()` along each dimension of the mesh. C is a DTensor, without a gradient. `placements`
-    are those in which C is asked for, one for each dimension of the mesh; by default they follow from those of A and B, by the table in
-    docs/distributed.md. The ranks of the mesh, in ascending order, must be those of `comm`.
+    Two DTensors of PyTorch over one mesh say themselves how they lie: `Shard(0)`, `Shard(1)`, `Replicate()` and `Partial()` along each
+    dimension of the mesh. C is then a DTensor, without a gradient. The ranks of the mesh, in ascending order, must be those of `comm`.
 
     Two distributed arrays of CuPy (`cupyx.distributed.array`), on GPUs of this process, are multiplied without MPI: each GPU is a rank. C
     is a distributed array in slabs of rows.
 
-    `decomposition` is how the product is spread over the ranks: "2d" computes C in a tile a rank, the classical way; the name or path of a
-    scheme multiplies blocks by it, `levels` of it at once, by default the fewest with a product for each rank. `algorithm` and
-    `local_levels` are those of `bilinear.matmul`, for the products on each rank; `accuracy`, too, which needs "2d": k is not cut then, so
-    that its promise holds for C. `memory` is the most bytes that a rank may take beside its pieces; as many depth-first levels, or panels
-    of "2d", as that asks for are added. It does not count sums of `Partial`, copies of `Replicate`, and what a named algorithm needs.
+    Parameters
+    ----------
+    a : array or DTensor or distributed array
+        This rank's piece of A: a matrix of integers or floating-point numbers from NumPy, CuPy or any library that speaks DLPack. It is
+        not written.
+    b : array or DTensor or distributed array
+        This rank's piece of B, of the same type, which C has, too.
+    shape : (int, int, int), optional
+        m, k, n of the whole product, m x k by k x n.
+    distributions : distribution or sequence of three, optional
+        How A and B lie and how C is to lie, one for each or one for all: `Slab.X`, `Slab.Y`, `BlockNonCyclic`, `BlockCyclic`, `Pieces`.
+    placements : sequence of placements, optional
+        For DTensors, how C is to lie, one for each dimension of the mesh. By default this follows from A and B, by the table in
+        docs/distributed.md.
+    decomposition : str or Algorithm
+        How the product is spread over the ranks. "2d" computes C in one tile a rank, the classical way; a scheme multiplies blocks.
+    levels : int or "auto"
+        The levels of that scheme, by default the fewest with a product for each rank.
+    memory : int, optional
+        The most bytes that a rank may take beside its pieces: depth-first levels, or panels of "2d", are added to keep it. Sums of
+        `Partial`, copies of `Replicate`, and what a named algorithm needs are not counted.
+    algorithm : str
+        What multiplies on each rank, as in `bilinear.matmul`.
+    local_levels : int or "auto"
+        The levels of that.
+    accuracy : float or "classical" or "twice", optional
+        As in `bilinear.matmul`. It needs "2d", which does not cut k, so that the promise holds for C.
+    comm : mpi4py communicator, optional
+        The ranks; by default all processes.
+    timeout : float
+        How many seconds the ranks wait for each other to agree that all call the same.
 
-    Arrays of the host travel by MPI. Those of GPUs travel by NCCL, on a stream of their own beside the products, if each rank has a GPU for
-    itself; otherwise through memory of the host, with a warning. The result is valid on the current stream.
+    Returns
+    -------
+    array or DTensor or distributed array
 
-    The ranks first agree that all call the same. `timeout` is how many seconds they wait for each other there. Where they differ, all raise
-    the same `BilinearError` (E763, E767), and so where the arguments are wrong (E516, E528, E543, E760 to E762, E768, E795 to E798, and
-    what `load` raises). If a rank does not call (E765), fails, ends or is not heard of for 20 s (E764), all others raise that. The
-    communicator cannot be used any more then, and the process ends with exit code 1. Raises E766 if mpi4py is not usable, and `TypeError`
-    if arrays come without `shape` and `distributions`, or with `placements`, or DTensors with one of the former.
+    Raises
+    ------
+    BilinearError
+        On all ranks alike: E763 and E767 if they differ, E516, E528, E543, E760 to E762, E768, E795 to E798 for wrong arguments, and what
+        `load` raises. E765 if a rank does not call, E764 if one fails, ends or is not heard of for 20 s: in both cases the communicator
+        becomes unusable, and the process ends with exit code 1. E766 if mpi4py is not usable.
+    TypeError
+        If arrays come without `shape` and `distributions` or with `placements`, or DTensors with `shape` or `distributions`.
+
+    Examples
+    --------
+    On a single rank the pieces are the matrices:
+
+    >>> import numpy as np
+    >>> from bilinear.distributed import Slab, matmul
+    >>> a = np.arange(6.0).reshape(2, 3)
+    >>> matmul(a, np.ones((3, 2)), shape=(2, 3, 2), distributions=Slab.X)
+    array([[ 3.,  3.],
+           [12., 12.]])
     """
     dtensors, own = dtensors_of(a, b), cupy_arrays_of(a, b)
     asked = Asked((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels, accuracy)

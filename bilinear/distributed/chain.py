@@ -14,14 +14,25 @@ from bilinear.distributed.chain_plan import ChainPlan, Part, plan_chain
 from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.distributions import Distribution, Slab
 from bilinear.distributed.model import Machine, machines
-from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, agreed, check_piece, name_of, said, scheme_named
-from bilinear.distributed.pieces_here import adopted, carrier, current, require_carrier
+from bilinear.distributed.multiply import (
+    CLASSICAL,
+    TIMEOUT,
+    adopted,
+    agreed,
+    carrier,
+    check_piece,
+    current,
+    name_of,
+    require_carrier,
+    said,
+    scheme_named,
+)
 from bilinear.distributed.rank import HOME_A, Multiply, Steps, moved, numbered_from, steps_of
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.ready import ready
+from bilinear.lowering.proofs import ready
 from bilinear.planner.chains import MOST_MATRICES
 from bilinear.runtime.arrays import Kind, is_on_gpu
 from bilinear.runtime.matmul import matmul as multiply_here
@@ -79,7 +90,7 @@ def chain_plan(
     """The order of a chain on so many ranks, and the ranks that compute each product, by the least time in the model of a machine.
 
     `machine` is the name of one that is described, or a `Machine`. A product runs by the `decomposition` if the model says that it is
-    faster than "2d", and else by that. Raises `BilinearError`: E550 for extents of no chain, E760, E761, and what `load` raises.
+    faster than "2d", otherwise by "2d". Raises `BilinearError`: E550 for extents of no chain, E760, E761, and what `load` raises.
     """
     return _plan_for(AskedChain(tuple(extents), distributions, decomposition, machine), dtype, ranks)[0]
 

@@ -15,7 +15,7 @@ from itertools import pairwise
 from bilinear.distributed.decompose import decompose, fewest_levels
 from bilinear.distributed.distributions import Distribution, Pieces, Slab
 from bilinear.distributed.model import Machine, estimate
-from bilinear.distributed.plan import Plan
+from bilinear.distributed.rank_plan import RankPlan
 from bilinear.distributed.spread import Rect, Run, Spread
 from bilinear.ir.scheme import Scheme
 
@@ -36,7 +36,7 @@ class Part:
     spread: Spread
     seconds: float
     operands: tuple[Part, ...] = ()
-    plan: Plan | None = None
+    plan: RankPlan | None = None
 
     @property
     def parts(self) -> Iterator[Part]:

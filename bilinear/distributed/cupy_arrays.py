@@ -58,7 +58,7 @@ def _slabs(module: ModuleType, x: Array, spread: Spread, gpus: list[int]) -> lis
 
 
 def _distributed(module: ModuleType, pieces: list[Array], spread: Spread, gpus: list[int], shape: tuple[int, int]) -> Array:
-    """A distributed array of pieces. It is made of zeros that are stored once, for CuPy has no way to make one of chunks."""
+    """A distributed array of pieces. It is made from broadcast zeros, because CuPy cannot make one from chunks."""
     cupy = cupy_module()
     with cupy.cuda.Device(gpus[0]):
         zeros = cupy.broadcast_to(cupy.zeros((1, 1), pieces[0].dtype), shape)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from math import prod
 
 from bilinear.distributed.distributions import Distribution
-from bilinear.distributed.panels import Held, panel_tasks
-from bilinear.distributed.plan import Extents, Plan
-from bilinear.distributed.shares import Tile, shared_products, tiles
+from bilinear.distributed.rank_plan import Extents, RankPlan
+from bilinear.distributed.shares import Held, Tile, panel_tasks, shared_products, tiles
 from bilinear.distributed.spread import Rect, Spread, joined, length, meet, near_even, run
 from bilinear.distributed.traffic import busiest, traffic
 from bilinear.distributed.workspace import workspace
@@ -18,11 +17,11 @@ from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.scheme import Scheme
 
 PANELS = 4
-"""Equal panels of the classical multiply where memory asks for short ones; each further effort makes four of one."""
+"""Panels of the classical multiply if memory is short; each further attempt splits every panel into four."""
 MOST_UNEVEN = 1.1
-"""The largest part of C over an equal share of it with which a rank may compute just what it is to hold."""
+"""A rank computes exactly the part of C that it holds, unless some part exceeds an equal share by more than this factor."""
 MOST_PRODUCTS = 20_000
-"""Breadth-first products of a plan at most: each is several messages."""
+"""The most breadth-first products of a plan; each takes several messages."""
 
 
 def decompose(
@@ -34,7 +33,7 @@ def decompose(
     memory: int | None = None,
     itemsize: int = 1,
     whole: bool = False,
-) -> Plan:
+) -> RankPlan:
     """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
 
     With a scheme, `levels` of it run breadth first (None: the fewest with a product for each rank). Without, C is computed in a tile a
@@ -69,8 +68,8 @@ def decompose(
     raise fail("E762", f"no decomposition needs at most {memory} bytes a rank", f"allow {least}, or take more ranks")
 
 
-def _is_finest(plan: Plan, panels: int | None) -> bool:
-    """Whether one more depth-first level would cut blocks of one row or column, or panels are that narrow already."""
+def _is_finest(plan: RankPlan, panels: int | None) -> bool:
+    """Whether blocks or panels cannot be cut further: they have one row or column."""
     if not plan.levels:
         return panels is not None and panels >= max(plan.extents)
     last = plan.levels[-1]
@@ -78,18 +77,18 @@ def _is_finest(plan: Plan, panels: int | None) -> bool:
     return any(length(runs) < 2 * max(last.k, last.n) for runs in blocks)
 
 
-def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int | None, whole: bool) -> Plan:
+def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int | None, whole: bool) -> RankPlan:
     """A tile of C a rank: of some ways to lay the tiles, the one by which the busiest rank sends or receives least."""
     m, k, n = extents
     across = tuple((row, column) for column, row in tiles(n, m, ranks))
     ways = [tiles(m, n, ranks), across, *_as_given(given[2], m * n)]
-    plans = [Plan(extents, (), (), given, given, given, panel_tasks(way, k, _held(way, given, k), 1, whole)) for way in ways]
+    plans = [RankPlan(extents, (), (), given, given, given, panel_tasks(way, k, _held(way, given, k), 1, whole)) for way in ways]
     best = min(range(len(ways)), key=lambda at: busiest(traffic(plans[at]), ranks))
     return replace(plans[best], tasks=panel_tasks(ways[best], k, _held(ways[best], given, k), panels, whole))
 
 
 def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) -> list[Held]:
-    """Of which rows, k and columns each rank has what its tile needs of A and of B."""
+    """For each rank the rows, k and columns of A and of B that its tile needs and the rank holds."""
     found = []
     for (rows, columns), left, right in zip(shares, *given[:2], strict=True):
         own = meet(run(*rows), left.rows), meet(left.columns, right.rows), meet(run(*columns), right.columns)
@@ -99,7 +98,7 @@ def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) 
 
 
 def _as_given(spread: Spread, size: int) -> list[tuple[Tile, ...]]:
-    """C in the tiles in which it is to be given back, if each rank's part is one and none is much larger than its share."""
+    """C in the tiles that the ranks hold, if each rank's part is one tile and none is much larger than its share."""
     if not all(len(part.rows) == len(part.columns) == 1 and part.size * len(spread) <= MOST_UNEVEN * size for part in spread):
         return []
     return [tuple((part.rows[0], part.columns[0]) for part in spread)]
@@ -107,7 +106,7 @@ def _as_given(spread: Spread, size: int) -> list[tuple[Tile, ...]]:
 
 def _by_scheme(
     extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], depth: tuple[Scheme, ...], breadth: tuple[Scheme, ...]
-) -> Plan:
+) -> RankPlan:
     """Every rank holds the same rows of every block, so that all sums are computed where the data lies."""
     levels = depth + breadth
     grid = prod(level.m for level in levels), prod(level.k for level in levels), prod(level.n for level in levels)
@@ -115,7 +114,7 @@ def _by_scheme(
     home = _strips(m, k, grid[0], grid[1], ranks), _strips(k, n, grid[1], grid[2], ranks), _strips(m, n, grid[0], grid[2], ranks)
     form = _strips(m, k, 1, 1, ranks), _strips(k, n, 1, 1, ranks), _strips(m, n, 1, 1, ranks)
     tasks = shared_products(prod(level.rank for level in breadth), (m, k, n), ranks)
-    return Plan(extents, depth, breadth, given, home, form, tasks)
+    return RankPlan(extents, depth, breadth, given, home, form, tasks)
 
 
 def _strips(rows: int, columns: int, down: int, across: int, ranks: int) -> Spread:

@@ -111,7 +111,7 @@ class BlockNonCyclic:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Any part a rank, as `Plan.home` gives them: the distributions from which a plan moves nothing before its products."""
+    """Any part a rank, as `RankPlan.home` gives them: the distributions from which a plan moves nothing before its products."""
 
     parts: Spread = field(repr=False)
 

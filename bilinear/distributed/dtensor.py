@@ -15,9 +15,20 @@ from bilinear.distributed.decompose import require_extents
 from bilinear.distributed.distributions import Pieces
 from bilinear.distributed.mesh import Mesh, Placement, Placements, of_product
 from bilinear.distributed.mesh_product import MeshPlan, mesh_steps, plan_over
-from bilinear.distributed.multiply import CLASSICAL, Asked, agreed, check_options, check_pieces, local_multiply, options_of, plan_for, said
-from bilinear.distributed.pieces_here import carrier, require_carrier
-from bilinear.distributed.plan import Extents, Plan
+from bilinear.distributed.multiply import (
+    CLASSICAL,
+    Asked,
+    agreed,
+    carrier,
+    check_options,
+    check_pieces,
+    local_multiply,
+    options_of,
+    plan_for,
+    require_carrier,
+    said,
+)
+from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Spread
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
@@ -81,7 +92,7 @@ def _plan(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], aske
     """The plan, and a digest of it. With a scheme the ranks share its products, wherever the operands lie."""
     digests = ["each what it has"]
 
-    def planned(a: Spread, b: Spread, c: Spread) -> Plan:
+    def planned(a: Spread, b: Spread, c: Spread) -> RankPlan:
         plan, digest = plan_for(replace(asked, shape=extents, distributions=(Pieces(a), Pieces(b), Pieces(c))), dtype, len(mesh.ranks))
         digests[:] = [digest]
         return plan

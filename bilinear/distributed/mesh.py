@@ -81,7 +81,7 @@ def chunk(whole: Run, parts: int, at: int) -> Run:
 def of_product(a: Placements, b: Placements) -> Placements:
     """The placements of A B, dimension by dimension of the mesh (docs/distributed.md has the table).
 
-    They are those that need no messages where there are such, which PyTorch's own multiply gives, too; else C is cut as A or B is.
+    If some placements need no messages, they are these, as for PyTorch's own multiply; otherwise C is cut as A or B is.
     """
     return tuple(map(_of_product, a, b))
 

@@ -1,4 +1,4 @@
-"""A product of matrices over a mesh: on what each rank holds where that is enough, else by a plan over all ranks."""
+"""A product of matrices over a mesh: of what each rank holds if that is enough, otherwise by a plan that moves pieces between ranks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from bilinear.distributed.mesh import Mesh, Placement, Placements, held, shared
 from bilinear.distributed.parts import dense, put, take
-from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import HOME_A, HOME_B, RESULT, Multiply, Post, Steps, Wait, steps_of
+from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Rect, Runs, Spread, joined, meet, run
 from bilinear.ir.matrix import Array
 
@@ -45,10 +45,10 @@ class MeshPlan:
     c: Operand
     part: Spread
     inner: tuple[Runs, ...] | None
-    plan: Plan | None
+    plan: RankPlan | None
 
 
-def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], planned: Callable[..., Plan], stay: bool) -> MeshPlan:
+def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], planned: Callable[..., RankPlan], stay: bool) -> MeshPlan:
     """The plan of a product of matrices with the placements of A, B and C.
 
     `stay` allows products of what each rank has, without messages; else, or where that is not enough, `planned` gives the plan from what
@@ -71,7 +71,7 @@ def _operand(mesh: Mesh, placements: Placements, rows: int, columns: int, by: Pl
 
 
 def _inner(mesh: Mesh, a: Operand, b: Operand, c: Operand, part: Spread, k: int) -> tuple[Runs, ...] | None:
-    """The range of k over which each rank multiplies what it has, if that gives each product of elements once."""
+    """The range of k over which each rank multiplies what it has; None unless that computes each product of two elements exactly once."""
     found = tuple(meet(left.columns, right.rows) for left, right in zip(a.summed, b.summed, strict=True))
     for rank, wanted in enumerate(part):
         ends_meet = joined(sorted(each for other in _beside(mesh, c, rank, SUMMANDS) for each in found[other])) == run(0, k)

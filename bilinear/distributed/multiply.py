@@ -1,8 +1,9 @@
-"""The multiply over the ranks of a communicator: agreed upon, planned, run."""
+"""The multiply over the ranks of a communicator: agreed upon, planned, run; and pieces as arrays, with what carries them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -14,18 +15,17 @@ from bilinear.distributed.agreement import Told
 from bilinear.distributed.connection import Connection
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.distributions import Distribution, Pieces, Slab
-from bilinear.distributed.pieces_here import adopted, carrier, current, free_memory, require_carrier
-from bilinear.distributed.plan import Extents, Plan
 from bilinear.distributed.rank import Multiply, steps_of
+from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Spread
 from bilinear.distributed.workspace import rank_workspace
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.ready import ready
+from bilinear.lowering.proofs import ready
 from bilinear.planner.problem import require_accuracy
-from bilinear.runtime.arrays import Kind, is_on_gpu
+from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.version import __version__
@@ -58,7 +58,7 @@ class Asked:
 class _Taken:
     """What a rank multiplies: its pieces as arrays of a kind, and the plan."""
 
-    plan: Plan
+    plan: RankPlan
     kind: Kind
     a: Array
     b: Array
@@ -82,7 +82,7 @@ def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float
         return taken.kind.give_back(connection.run(steps, taken.kind.on_gpu))
 
 
-def local_multiply(asked: Asked, plan: Plan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
+def local_multiply(asked: Asked, plan: RankPlan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
     """The multiply of what one rank holds: `auto` works in the memory that the plan over the ranks leaves."""
     multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, accuracy=asked.accuracy)
     needed = 0 if plan is None else rank_workspace(plan, rank) * itemsize
@@ -152,7 +152,7 @@ def scheme_named(decomposition: str | Loaded) -> Scheme | None:
     return loaded.scheme
 
 
-def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[Plan, str]:
+def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     """The plan of a call on so many ranks, and a digest of it. Raises `BilinearError`."""
     if len(asked.distributions) != 3:
         raise fail("E761", f"{len(asked.distributions)} distributions", "give those of A, B and C, or one for all")
@@ -186,7 +186,7 @@ def _planned(
     memory: int | None,
     dtype: str,
     whole: bool,
-) -> tuple[Plan, str]:
+) -> tuple[RankPlan, str]:
     if scheme is not None:
         scheme = ready(scheme, np.dtype(dtype))
     plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize, whole)
@@ -199,7 +199,37 @@ def home(
 ) -> tuple[Pieces, Pieces, Pieces]:
     """The distributions of A, B and C from which only factors and products travel: a scheme's sums are computed where the matrices lie.
 
-    Each rank holds some rows of each block of the scheme. The arguments are those of `matmul`. Raises what it raises for them.
+    Each rank holds some rows of each block of the scheme.
+
+    Parameters
+    ----------
+    shape : (int, int, int)
+        m, k, n of the product, m x k by k x n.
+    ranks : int
+        The number of ranks.
+    decomposition : str or Algorithm
+        As in `matmul`.
+    levels : int or "auto"
+        As in `matmul`.
+    dtype : str
+        The type of the matrices.
+
+    Returns
+    -------
+    (Pieces, Pieces, Pieces)
+        Of A, of B and of C, for `distributions=` of `matmul`.
+
+    Raises
+    ------
+    BilinearError
+        As `matmul` does for these arguments.
+
+    Examples
+    --------
+    >>> from bilinear.distributed import home, shape
+    >>> a, b, c = home((64, 32, 48), 7, "winograd")
+    >>> shape(a, 0, (64, 32), 7)
+    (10, 32)
     """
     plan, _ = plan_for(Asked(shape, (Slab.X, Slab.X, Slab.X), decomposition, levels), dtype, ranks)
     return Pieces(plan.home[0]), Pieces(plan.home[1]), Pieces(plan.home[2])
@@ -220,3 +250,50 @@ def check_piece(name: str, piece: Array, shape: tuple[int, int]) -> None:
     if tuple(piece.shape) != shape:
         expected = " x ".join(map(str, shape))
         raise fail("E767", f"its piece of {name} has the shape {tuple(piece.shape)}, by the distribution it is {expected}")
+
+
+MARGIN = 0.05
+"""The part of a GPU's memory that is left alone: kernels and libraries need some, and pools are in fragments."""
+BY_MPI = "MPI"
+
+
+def adopted(*pieces: Array) -> tuple[Kind, list[Array]]:
+    """A rank's pieces as arrays of NumPy or, on one GPU, of CuPy. Raises `BilinearError` (E511, E767)."""
+    kind = kind_of(*pieces)
+    found = [adopt(piece, kind) for piece in pieces]
+    gpus = {int(x.device.id) for x in found} if kind.on_gpu else set()
+    if len(gpus) > 1:
+        raise fail("E767", f"its pieces lie on the GPUs {', '.join(map(str, sorted(gpus)))}", "a rank's pieces lie on one GPU")
+    return kind, found
+
+
+def current(piece: Array, on_gpu: bool) -> AbstractContextManager[object]:
+    """Make the GPU of a piece the current one."""
+    return piece.device if on_gpu else nullcontext()
+
+
+def carrier(on_gpu: bool) -> str:
+    """What carries arrays of GPUs, or of the host, with its version: it must be the same on all ranks."""
+    try:
+        return BY_MPI if not on_gpu else f"NCCL {_nccl()}"
+    except BilinearError:
+        return "no NCCL"
+
+
+def require_carrier(on_gpu: bool, ranks: int) -> None:
+    """Refuse (E768) pieces on GPUs that nothing can carry to other ranks."""
+    if on_gpu and ranks > 1:
+        _nccl()
+
+
+def _nccl() -> str:
+    from bilinear.backends.nccl_rounds import version
+
+    return version()
+
+
+def free_memory() -> int:
+    """Bytes of the current GPU that can be allocated: those that are free, and those that CuPy's pool keeps unused."""
+    cupy = cupy_module()
+    free, whole = cupy.cuda.runtime.memGetInfo()
+    return int(free + cupy.get_default_memory_pool().free_bytes() - MARGIN * whole)

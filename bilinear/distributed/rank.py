@@ -11,7 +11,7 @@ import numpy as np
 from bilinear.backends.array_forms import added_up, blocks_of, evaluate
 from bilinear.backends.array_sums import add, coefficient
 from bilinear.distributed.parts import dense, put, take, window
-from bilinear.distributed.plan import Plan, Task, begins_result, ends_result
+from bilinear.distributed.rank_plan import RankPlan, Task, begins_result, ends_result
 from bilinear.distributed.spread import Rect, Spread
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
@@ -54,7 +54,7 @@ Steps = Generator[Post | Wait, Ticket, Array]
 """A computation of an array that asks for messages on the way."""
 
 
-def steps_of(plan: Plan, rank: int, a: Array, b: Array, multiply: Multiply) -> Steps:
+def steps_of(plan: RankPlan, rank: int, a: Array, b: Array, multiply: Multiply) -> Steps:
     """A rank's piece of C, from its pieces of A and B, which have one element type."""
     return _Rank(plan, rank, multiply, b.dtype).product(a, b)
 
@@ -93,7 +93,7 @@ def numbered_from(first: int, steps: Steps) -> Steps:
 
 @dataclass
 class _Rank:
-    plan: Plan
+    plan: RankPlan
     rank: int
     multiply: Multiply
     dtype: np.dtype

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from math import prod, sqrt
 
-from bilinear.distributed.plan import Extents, Move, Plan, moves_between, operand_moves, product_moves
+from bilinear.distributed.rank_plan import Extents, Move, RankPlan, moves_between, operand_moves, product_moves
 from bilinear.ir.scheme import exponent_of
 
 Pairs = Counter[tuple[int, int]]
 """Elements by source and target."""
 
 
-def traffic(plan: Plan) -> Pairs:
+def traffic(plan: RankPlan) -> Pairs:
     """What every rank sends to every other one."""
     found: Pairs = Counter()
     _count(found, moves_between(plan.given[0], plan.home[0]), 1)
@@ -50,7 +50,7 @@ def classical_bound(extents: Extents, ranks: int) -> float:
     return read - (large * middle + large * small + middle * small) / ranks
 
 
-def recursive_order(plan: Plan, ranks: int) -> float:
+def recursive_order(plan: RankPlan, ranks: int) -> float:
     """The order of what one rank at least sends or receives by the plan's levels, whatever its memory: n^2 / P^(2 / omega).
 
     G. Ballard, J. Demmel, O. Holtz, B. Lipshitz, O. Schwartz, *Strong scaling of matrix multiplication algorithms and memory-independent

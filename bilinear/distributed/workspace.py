@@ -5,23 +5,23 @@ from __future__ import annotations
 from itertools import pairwise
 from math import prod
 
-from bilinear.distributed.plan import Plan, results_of
+from bilinear.distributed.rank_plan import RankPlan, results_of
 from bilinear.distributed.spread import Rect
 
 
-def workspace(plan: Plan) -> int:
+def workspace(plan: RankPlan) -> int:
     """The most elements over all ranks."""
     return max(rank_workspace(plan, rank) for rank in range(plan.ranks))
 
 
-def rank_workspace(plan: Plan, rank: int) -> int:
+def rank_workspace(plan: RankPlan, rank: int) -> int:
     """Elements of one rank: the most that are held while A or B comes home, while C is computed, or while it leaves."""
     a, b, c = (0 if plan.home[i] == plan.given[i] else plan.home[i][rank].size for i in range(3))
     computing = a + b + c + _depth(plan, rank) + _breadth(plan, rank) + _tasks(plan, rank)
     return max(3 * a, a + 3 * b, computing, 3 * c)  # what travels is packed here and arrives there, beside its place
 
 
-def _depth(plan: Plan, rank: int) -> int:
+def _depth(plan: RankPlan, rank: int) -> int:
     """A factor of A, one of B, a product, and what is multiplied by a coefficient, for each depth-first level."""
     a, b, c = (plan.home[i][rank].size for i in range(3))
     total = 0
@@ -31,7 +31,7 @@ def _depth(plan: Plan, rank: int) -> int:
     return total
 
 
-def _breadth(plan: Plan, rank: int) -> int:
+def _breadth(plan: RankPlan, rank: int) -> int:
     """All factors and products, and those of the level above them while they are computed, with named sums of one at a time.
 
     Without levels the factors are A and B themselves, and the product is C.
@@ -45,7 +45,7 @@ def _breadth(plan: Plan, rank: int) -> int:
     return plan.products * (a + b + c) + factors + named
 
 
-def _tasks(plan: Plan, rank: int) -> int:
+def _tasks(plan: RankPlan, rank: int) -> int:
     """What two rounds of operands hold, of which one is multiplied while the next arrives, and results on their way to others."""
     tasks, most = plan.tasks[rank], max(map(len, plan.tasks))
     rounds = [_operands(plan, rank, at) for at in range(most)]
@@ -57,7 +57,7 @@ def _tasks(plan: Plan, rank: int) -> int:
     return operands + 2 * sum(results) + returned + partial
 
 
-def _operands(plan: Plan, rank: int, at: int) -> int:
+def _operands(plan: RankPlan, rank: int, at: int) -> int:
     """Elements of one round: operands that are no views of what the rank has, what arrives beside its place, what is packed to leave."""
     total, packed = 0, set[tuple[int, int, Rect]]()
     for target, tasks in enumerate(plan.tasks):

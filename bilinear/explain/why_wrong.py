@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.explain.confusions import Confusion, find_confusions
-from bilinear.explain.refused import RefusedError
 from bilinear.explain.repair.edits import Edit, Patch, place
 from bilinear.explain.repair.schedule import Search, search_schedule_repairs
 from bilinear.explain.repair.scheme import search_repairs
@@ -270,3 +269,12 @@ def _scaled(coefficient: Coefficient, name: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
+
+
+class RefusedError(BilinearError):
+    """A failed proof as an error; it carries the proof, so that a report need not prove again."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic], proof: SchemeProof | ScheduleProof) -> None:
+        super().__init__(diagnostics)
+        self.proof = proof
+        self.args = (self.diagnostics, proof)

@@ -1,14 +1,208 @@
-"""Write a scheme in another collection's format."""
+"""Write a scheme in the format of a published collection: a table of fast-matmul, JSON, plinopt's matrices, or AlphaTensor's archive."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from fractions import Fraction
+from io import BytesIO
+
+import numpy as np
+from numpy.typing import NDArray
+
 from bilinear.algebra.fold_bases import fold_bases
-from bilinear.errors import fail
-from bilinear.interchange.write_fast_matmul import fast_matmul_files
-from bilinear.interchange.write_json import json_files
-from bilinear.interchange.write_npz import npz_files
-from bilinear.interchange.write_sms import sms_files
+from bilinear.errors import BilinearError, fail
+from bilinear.interchange.from_arrays import exact_number
+from bilinear.ir.linear import Form, LinearMap, substitute, transposed_rows
+from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme
+
+
+def steps_over_inputs(linear: LinearMap) -> tuple[Form, ...]:
+    """The steps, each over the inputs alone."""
+    values: list[Form] = [((i, 1),) for i in range(linear.inputs)]
+    for step in linear.steps:
+        values.append(substitute(step, values))
+    return tuple(values[linear.inputs :])
+
+
+def ring_comment(scheme: Scheme) -> str:
+    """The comment that names the ring, if it is not Q."""
+    return "" if str(scheme.ring) == "Q" else f"# ring: {scheme.ring}\n"
+
+
+def cannot_write(scheme: Scheme, what: str, *hints: str) -> BilinearError:
+    """The error that a format cannot express something (E355)."""
+    return fail("E355", f"{scheme.name} cannot be written so: {what}", *hints)
+
+
+def fast_matmul_files(scheme: Scheme) -> dict[str, bytes]:
+    """The file, named as in the collection: NAMEmkn-rank-nonzeros.
+
+    Steps become substituted temporaries, each over the blocks alone; changes of basis are expanded. Raises `BilinearError` (E355) if a
+    coefficient is not a polynomial in lambda with rational coefficients.
+    """
+    scheme = fold_bases(scheme)
+    u, v, w = scheme.u, scheme.v, scheme.w
+    left = transposed_rows(u.outputs, u.inputs + len(u.steps))
+    right = transposed_rows(v.outputs, v.inputs + len(v.steps))
+    tables = [
+        _text_table(scheme, left, scheme.rank),
+        _text_table(scheme, right, scheme.rank),
+        _text_table(scheme, w.outputs, w.inputs + len(w.steps)),
+    ]
+    text = ring_comment(scheme) * (not scheme.ring.is_approximate) + "#\n".join(tables)
+    if u.steps or v.steps or w.steps:
+        defined = (_text_table(scheme, steps_over_inputs(linear), linear.inputs) for linear in (u, v, w))
+        text += "# Substitution information\n" + "#\n".join(defined)
+    nonzeros = sum(len(row) for table in scheme.tables for row in table)
+    m, k, n = scheme.m, scheme.k, scheme.n
+    extents = f"{m}{k}{n}" if max(m, k, n) < 10 else f"_{m}x{k}x{n}"
+    return {f"{scheme.name}{extents}-{scheme.rank}-{nonzeros}": text.encode()}
+
+
+def _text_table(scheme: Scheme, rows: list[list[tuple[int, Coefficient]]] | tuple[Form, ...], columns: int) -> str:
+    lines = []
+    for row in rows:
+        numbers = dict(row)
+        lines.append(" ".join(_table_number(scheme, numbers.get(i, 0)) for i in range(columns)) + "\n")
+    return "".join(lines)
+
+
+def _table_number(scheme: Scheme, value: Coefficient) -> str:
+    if not isinstance(value, Symbolic):
+        return str(value)
+    if value.generators != {"lambda"}:
+        raise cannot_write(scheme, f"these tables have no sign for {value}", "write .sms, or a .bl file")
+    terms = [_term(sum(e for _, e in monomial), c) for monomial, c in value.terms]
+    return terms[0] if len(terms) == 1 else f"({'+'.join(terms)})"
+
+
+def _term(power: int, c: Fraction) -> str:
+    if power == 0:
+        return str(c)
+    sign = "" if c == 1 else "-" if c == -1 else str(c)
+    exponent = str(abs(power)) if abs(power) > 1 else ""
+    return f"{sign}x{exponent}{'i' if power < 0 else ''}"
+
+
+def json_files(scheme: Scheme) -> dict[str, bytes]:
+    """The file, named as in the collection; steps give the reduced form, and changes of basis are expanded.
+
+    Raises `BilinearError` (E355) if a coefficient is not rational.
+    """
+    scheme = fold_bases(scheme)
+    u, v, w = scheme.u, scheme.v, scheme.w
+    data: dict[str, object] = {"n": [scheme.m, scheme.k, scheme.n], "m": scheme.rank, "z2": scheme.ring.modulus == 2}
+    if str(scheme.ring) not in ("Q", "Z/2"):
+        data["ring"] = str(scheme.ring)
+    outputs = tuple(w.outputs[i * scheme.n + j] for j in range(scheme.n) for i in range(scheme.m))
+    reduced = bool(u.steps or v.steps or w.steps)
+    if reduced:
+        for letter, steps, rows in (("u", u.steps, u.outputs), ("v", v.steps, v.outputs), ("w", w.steps, outputs)):
+            data[f"{letter}_fresh"] = [_sparse(scheme, row) for row in steps]
+            data[letter] = [_sparse(scheme, row) for row in rows]
+    else:
+        columns = transposed_rows(outputs, scheme.rank)
+        for letter, rows, size in (("u", u.outputs, u.inputs), ("v", v.outputs, v.inputs), ("w", columns, len(outputs))):
+            data[letter] = [[_json_number(scheme, dict(row).get(i, 0)) for i in range(size)] for row in rows]
+    name = f"{scheme.m}x{scheme.k}x{scheme.n}_m{scheme.rank}_{scheme.name}{'_reduced' if reduced else ''}.json"
+    lines = ",\n".join(f"    {json.dumps(key)}: {_rows(value)}" for key, value in data.items())
+    return {name: f"{{\n{lines}\n}}\n".encode()}
+
+
+def _rows(value: object) -> str:
+    """A value on one line, or a row a line."""
+    if not isinstance(value, list) or not value or not isinstance(value[0], list):
+        return json.dumps(value)
+    return "[\n" + ",\n".join(f"        {json.dumps(row)}" for row in value) + "\n    ]"
+
+
+def _sparse(scheme: Scheme, row: Form) -> list[dict[str, int | str]]:
+    return [{"index": i, "value": _json_number(scheme, c)} for i, c in row]
+
+
+def _json_number(scheme: Scheme, value: Coefficient) -> int | str:
+    if isinstance(value, Symbolic):
+        raise cannot_write(scheme, f"the JSON files have no sign for {value}", "write .sms, a fast-matmul table, or a .bl file")
+    return value if isinstance(value, int) else str(value)
+
+
+def sms_files(scheme: Scheme) -> dict[str, bytes]:
+    """The files MxKxN_RANK_NAME_L.sms, _R.sms and _P.sms, steps expanded; with changes of basis the -ALT and -CoB files.
+
+    A root is written X, and a comment defines X. Raises `BilinearError` (E355) if a coefficient is neither rational nor a rational times
+    the root; polynomials in lambda are not.
+    """
+    core = f"{scheme.m}x{scheme.k}x{scheme.n}_{scheme.rank}_{scheme.name}"
+    tables = [(scheme.u.matrix, scheme.u.inputs), (scheme.v.matrix, scheme.v.inputs), (scheme.w.matrix, scheme.w.inputs)]
+    if scheme.bases is None:
+        return _sms_three(scheme, core, tables)
+    changes = [(change.matrix, change.inputs) for change in (scheme.bases.a, scheme.bases.b, scheme.bases.c)]
+    return {**_sms_three(scheme, f"{core}-ALT", tables), **_sms_three(scheme, f"{core}-CoB", changes)}
+
+
+def _sms_three(scheme: Scheme, stem: str, tables: list[tuple[tuple[Form, ...], int]]) -> dict[str, bytes]:
+    return {f"{stem}_{letter}.sms": _sms_matrix(scheme, rows, columns) for letter, (rows, columns) in zip("LRP", tables, strict=True)}
+
+
+def _sms_matrix(scheme: Scheme, rows: tuple[Form, ...], columns: int) -> bytes:
+    values = [f"{i + 1} {j + 1} {_sms_value(scheme, c)}\n" for i, row in enumerate(rows) for j, c in row]
+    root = scheme.ring.generator
+    comment = f"# X is a placeholder for {'a square root of -1' if root == 'i' else root}\n" if root else ring_comment(scheme)
+    return f"{comment}{len(rows)} {columns} R\n{''.join(values)}0 0 0\n".encode()
+
+
+def _sms_value(scheme: Scheme, value: Coefficient) -> str:
+    if not isinstance(value, Symbolic):
+        return str(value)
+    if scheme.ring.is_approximate or len(value.terms) != 1:
+        raise cannot_write(scheme, f"these matrices have no sign for {value}", "write a .bl file, or a fast-matmul table")
+    return f"{value.terms[0][1]}*X"
+
+
+def npz_files(scheme: Scheme) -> dict[str, bytes]:
+    """The archive NAME.npz with the entry "m,k,n"; steps and changes of basis are expanded.
+
+    If U, V and W have equally many rows they are one array, else an array of arrays, which NumPy pickles: it needs `allow_pickle=True`. The
+    archive does not state the ring. Raises `BilinearError` (E355) if a float would not be read back as the same number.
+    """
+    u, v, w = scheme.tables
+    m, k, n = scheme.m, scheme.k, scheme.n
+    columns = [transposed_rows(u, m * k), transposed_rows(v, k * n), tuple(w[i * n + j] for j in range(n) for i in range(m))]
+    whole = all(isinstance(c, int) for table in scheme.tables for row in table for _, c in row)
+    tables = [_array(scheme, rows, whole) for rows in columns]
+    held: NDArray[np.generic] = np.stack(tables) if len({table.shape for table in tables}) == 1 else np.empty(3, dtype=object)
+    if held.dtype == object:
+        held[:] = tables
+    file = BytesIO()
+    np.savez_compressed(file, allow_pickle=True, **{f"{m},{k},{n}": held})
+    return {f"{scheme.name}.npz": file.getvalue()}
+
+
+def _array(scheme: Scheme, rows: Sequence[Form], whole: bool) -> NDArray[np.number]:
+    table = np.zeros((len(rows), scheme.rank), dtype=np.int64 if whole else np.float64)
+    for number, row in enumerate(rows):
+        for place, value in row:
+            table[number, place] = _archive_number(scheme, value, whole)
+    return table
+
+
+def _archive_number(scheme: Scheme, value: Coefficient, whole: bool) -> int | float:
+    if isinstance(value, Symbolic):
+        raise cannot_write(scheme, f"an archive holds numbers, not {value}", "write .sms, or a .bl file")
+    if whole and abs(Fraction(value)) < 2**63:
+        return int(value)
+    try:
+        number = value.numerator / value.denominator
+    except OverflowError:
+        number = float("inf")
+    if whole or abs(Fraction(value)) >= 2**53 or exact_number(np.float64(number), scheme.name) != value:
+        raise cannot_write(
+            scheme, f"an archive holds floats, and {str(value)[:40]} is not the simplest fraction that rounds to one", "write .json"
+        )
+    return number
+
 
 WRITERS = {"fast-matmul": fast_matmul_files, "json": json_files, "sms": sms_files, "npz": npz_files}
 

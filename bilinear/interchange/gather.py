@@ -10,8 +10,7 @@ from pathlib import Path
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend.algorithms import schemes_in
 from bilinear.frontend.files import SUFFIX, own, shipped
-from bilinear.interchange.folders import files_below
-from bilinear.interchange.formats import entries_of, format_of
+from bilinear.interchange.formats import entries_of, files_below, format_of
 from bilinear.interchange.importing import Imported, import_file
 from bilinear.interchange.plinopt import partners
 from bilinear.ir.scheme import Scheme

@@ -38,17 +38,21 @@ _SAID = re.compile(r"^# ring: (\S{1,40})\s*$", re.MULTILINE)
 
 def read_text(path: Path, most: int | None = None) -> Source:
     """The text of a file of at most `most` bytes. Raises `BilinearError` (E251) if it is missing, too large, or not text."""
-    most = MOST_BYTES if most is None else most
-    try:
-        data = read_input(path, most)
-    except TooLargeError:
-        raise fail("E251", f"{path} is larger than {most // 2**20} MiB", "is this a file of coefficients?") from None
-    except OSError as error:
-        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
+    data = read_data(path, MOST_BYTES if most is None else most)
     try:
         return Source(str(path), data.decode("utf-8-sig"))  # a byte order mark, as Windows editors write it, is not part of the text
     except UnicodeDecodeError as error:
         raise fail("E251", f"{path} is not UTF-8: byte {error.start} does not decode", "is this a file of coefficients?") from None
+
+
+def read_data(path: Path, most: int) -> bytes:
+    """A file of at most `most` bytes. Raises `BilinearError` (E251) if it is missing or too large."""
+    try:
+        return read_input(path, most)
+    except TooLargeError:
+        raise fail("E251", f"{path} is larger than {most // 2**20} MiB", "is this a file of coefficients?") from None
+    except OSError as error:
+        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
 
 
 def malformed(source: Source, start: int, end: int, message: str, label: str, hint: str = "", code: str = "E252") -> BilinearError:

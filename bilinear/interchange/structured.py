@@ -16,12 +16,11 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.interchange.npy import MOST_MEMBER, Array, read_array
-from bilinear.interchange.reader_parts import MOST_PRODUCTS, Maps, require_one_rank
+from bilinear.interchange.reader_parts import MOST_PRODUCTS, Maps, read_data, require_one_rank
 from bilinear.interchange.targets import Identified
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.structured import KINDS, TRANSPOSED, structured_product
-from bilinear.reading import TooLargeError, read_input
 from bilinear.source import Source
 from bilinear.verify.bilinear_map import prove_map
 
@@ -97,13 +96,7 @@ def read_flat(path: Path) -> Maps:
 
 def _pairs(path: Path) -> Array:
     """The numerators and denominators in a file."""
-    try:
-        data = read_input(path, MOST_MEMBER)
-    except TooLargeError:
-        raise fail("E251", f"{path} is larger than {MOST_MEMBER // 2**20} MiB", "is this a file of coefficients?") from None
-    except OSError as error:
-        raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
-    numbers = read_array(data, str(path)).reshape(-1)
+    numbers = read_array(read_data(path, MOST_MEMBER), str(path)).reshape(-1)
     if numbers.dtype.kind not in "iu" or len(numbers) % 2 or not np.all(numbers[1::2] != 0):
         raise fail("E353", f"{path} is not an array of numerators and denominators", "a number is two integers, the second not 0")
     return numbers.reshape(-1, 2)

@@ -11,8 +11,7 @@ from pathlib import Path
 from bilinear.errors import BilinearError
 from bilinear.frontend import load_shipped
 from bilinear.interchange.fflas import read_fflas
-from bilinear.interchange.folders import files_below
-from bilinear.interchange.formats import FORMATS, entries_of, format_of
+from bilinear.interchange.formats import FORMATS, entries_of, files_below, format_of
 from bilinear.interchange.importing import import_file
 from bilinear.interchange.plinopt import missing_partners, stem_of
 from bilinear.interchange.reader_parts import read_text

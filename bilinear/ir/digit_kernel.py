@@ -1,5 +1,7 @@
 """Kernels that multiply float32 matrices as pairs of float16 digits: largest magnitudes, expansion and cutting, products, recomposition.
 
+Digits lie in memory, or the product kernel cuts numbers when it loads them.
+
 A line is a row of A or a column of B. An operand lies `along` if its neighbours in memory are terms of one sum, that is, elements of one
 line. Digits lie in panels of `PANEL` lines and slices of `SLICE` terms.
 """
@@ -11,7 +13,8 @@ from dataclasses import dataclass, field
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.evaluation import Evaluation, Read, Write
 from bilinear.ir.kernel import Argument
-from bilinear.ir.tile import DigitTile
+from bilinear.ir.residue_tile import ModularTile
+from bilinear.ir.tile import DigitTile, LoadingTile, WarpTile
 
 PANEL, SLICE = 128, 64
 """Lines and terms that are neighbours in memory, with both of their digits."""
@@ -110,8 +113,39 @@ class ExpandKernel:
         return _later([x.value for x in self.evaluation.instructions if isinstance(x, Read)], len(self.sources))
 
 
+class TiledKernel:
+    """The launch of a kernel whose blocks of threads compute one tile after another."""
+
+    tile: DigitTile | ModularTile
+
+    @property
+    def shape(self) -> DigitTile | ModularTile | WarpTile:
+        """The threads of a block, their shared memory, and the blocks of a cluster."""
+        return self.tile
+
+    @property
+    def bounds(self) -> str:
+        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
+        return f"{self.shape.threads}, 1"
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads."""
+        return self.shape.shared_bytes
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Threads of a block along x and y."""
+        return (self.shape.threads, 1)
+
+    @property
+    def cluster(self) -> int:
+        """Blocks of threads that share the operands they read."""
+        return self.shape.cluster
+
+
 @dataclass(frozen=True)
-class DigitProductKernel:
+class DigitProductKernel(TiledKernel):
     """Products of digits. If `direct`, the only one is C without its scales; otherwise products lie in P, scaled, in rows of `pitch`.
 
     For A*A^T (`one_triangle`, direct) only tiles at and below the diagonal are computed, and each result is written to both triangles.
@@ -142,26 +176,6 @@ class DigitProductKernel:
         if self.direct:
             return (*digits, *RESULT, *SCALES, *FACTORS)
         return (*digits, *indices("planes"), Argument("pointer", "P"), *indices("m", "pitch"))
-
-    @property
-    def bounds(self) -> str:
-        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
-        return f"{self.tile.threads}, 1"
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the stages, and padding that aligns them to 1024 bytes."""
-        return self.tile.stages * 4 * (self.tile.m + self.tile.n) * self.tile.k + 1024
-
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Threads of a block along x and y."""
-        return (self.tile.threads, 1)
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of threads that share the elements they read."""
-        return self.tile.cluster
 
 
 @dataclass(frozen=True)
@@ -253,3 +267,33 @@ class ComplexProductKernel:
 
 
 DigitKernel = ComplexProductKernel | ClearKernel | MirrorKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel
+
+
+@dataclass(frozen=True)
+class LoadingKernel(TiledKernel):
+    """C = alpha * A * B + beta * C by digits. A copy takes 4 neighbours, or 1 where lines begin at no multiple of 16 bytes."""
+
+    name: str
+    tile: LoadingTile
+    left_along: bool
+    right_along: bool
+    left_width: int
+    right_width: int
+    element: Element = FLOAT32
+    direct: bool = field(default=True, init=False)
+    """The product is C: there are no levels above it."""
+    one_triangle: bool = field(default=False, init=False)
+    features: str = field(default="a", init=False)
+    """The suffix of the architecture: the kernel uses instructions that only one chip has."""
+    template: str = field(default="digit_load_product.cu.j2", init=False)
+    sums: str = field(default="digit_load_sums.cu.j2", init=False)
+    """The template of the sums of a tile."""
+    arguments: tuple[Argument, ...] = (
+        Argument("pointer", "A"),
+        *indices("A_line", "A_term"),
+        Argument("pointer", "B"),
+        *indices("B_line", "B_term", "terms", "panels_m", "panels_n", "slices"),
+        *RESULT,
+        *SCALES,
+        *FACTORS,
+    )

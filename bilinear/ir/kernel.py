@@ -262,7 +262,10 @@ class ThinKernel:
 
 @dataclass(frozen=True)
 class PartsKernel:
-    """C = alpha * (the sum of `parts` matrices P) + beta * C; P and C have `lines` lines of `line` elements."""
+    """C = alpha * (the sum of `parts` matrices P) + beta * C; P and C have `lines` lines of `line` elements.
+
+    The first of `threads` are elements of a block of threads, the second the threads that share the parts of each.
+    """
 
     name: str
     element: Element

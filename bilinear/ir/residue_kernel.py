@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 
-from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, indices
+from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, TiledKernel, indices
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.evaluation import Evaluation, Read
@@ -166,7 +166,7 @@ def _bytes_modulo(p: int, factor: int, low: int, count: int) -> int:
 
 
 @dataclass(frozen=True)
-class ResidueProductKernel:
+class ResidueProductKernel(TiledKernel):
     """Products of residues, each reduced modulo its p. They lie in P in rows of `pitch` bytes."""
 
     name: str
@@ -193,26 +193,6 @@ class ResidueProductKernel:
     def biases(self) -> tuple[int, ...]:
         """For each p: the number that undoes the addition of 2^31 modulo p, plus the bits that make the result a float."""
         return tuple(FLOAT_INTEGERS + -pow(2, 31, p) % p for p in self.moduli)
-
-    @property
-    def bounds(self) -> str:
-        """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
-        return f"{self.tile.threads}, 1"
-
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block of threads: the stages, the results, and padding that aligns them to 1024 bytes."""
-        return self.tile.stages * (self.tile.m + self.tile.n) * self.tile.k + self.tile.m * self.tile.n + 1024
-
-    @property
-    def threads(self) -> tuple[int, int]:
-        """Threads of a block along x and y."""
-        return (self.tile.threads, 1)
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of threads that share the residues they read."""
-        return self.tile.cluster
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,11 @@ class ModularTile:
         return 128 * (self.consumers + 1)
 
     @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads: the stages, the results, and padding that aligns them to 1024 bytes."""
+        return self.stages * (self.m + self.n) * self.k + self.m * self.n + 1024
+
+    @property
     def slice_bytes(self) -> int:
         """Bytes of a panel's slice, modulo each p."""
         return PANEL * SLICE * self.count

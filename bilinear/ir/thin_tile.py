@@ -82,7 +82,8 @@ class ThinMmaTile:
     k_warps: int
     stages: int
     blocks: int
-    """Blocks of a multiprocessor for doubles; there are up to half as many again for floats."""
+    """Blocks that a multiprocessor holds for doubles. Many small ones are faster than few large ones: they wait at barriers apart."""
+    float_blocks: int
     keeps: bool = False
     staged: bool = True
     instruction: Instruction = MMA_FLOAT64
@@ -114,7 +115,7 @@ class ThinMmaTile:
 
     def resident(self, lanes: int) -> int:
         """Blocks of threads that fit on a multiprocessor with the registers that they need."""
-        return min(self.blocks * 3 // 2, 512 // self.threads) if lanes > 2 else self.blocks
+        return self.float_blocks if lanes > 2 else self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
         """Elements in shared memory: slices of A and of B, whose lines are padded to avoid bank conflicts, and a tile of results."""
@@ -177,29 +178,25 @@ _THIN_FLOAT64 = (
     ThinTile(64, 64, 16, 8, 16, 1, 2, 3),
 )
 _THIN_MMA = (
-    ThinMmaTile(128, 16, 16, 4, 1, 1, 3, 2, keeps=True),
-    ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2, keeps=True),
-    ThinMmaTile(64, 16, 64, 4, 1, 1, 2, 2, keeps=True),
-    ThinMmaTile(64, 32, 16, 2, 2, 1, 3, 3, keeps=True),
-    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2, keeps=True),
-    ThinMmaTile(32, 32, 32, 2, 2, 1, 3, 4, keeps=True),
-    ThinMmaTile(64, 32, 64, 2, 2, 1, 2, 2, keeps=True),
-    ThinMmaTile(64, 64, 16, 2, 2, 1, 4, 2, keeps=True),
-    ThinMmaTile(64, 64, 32, 2, 2, 1, 2, 2, keeps=True),
-    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 3, keeps=True),
-    ThinMmaTile(32, 64, 64, 2, 2, 1, 3, 2, keeps=True),
-    ThinMmaTile(64, 64, 16, 2, 2, 1, 3, 2),
-    ThinMmaTile(128, 64, 16, 4, 2, 1, 3, 1),
-    ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2, staged=False),
-    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2, staged=False),
-    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 2, staged=False),
-    ThinMmaTile(64, 64, 16, 2, 2, 1, 4, 2, staged=False),
-    ThinMmaTile(128, 64, 16, 4, 2, 1, 6, 1, staged=False),
-    ThinMmaTile(64, 64, 32, 2, 2, 2, 5, 1, staged=False),
-    ThinMmaTile(32, 64, 64, 1, 2, 4, 4, 1, staged=False),
-    ThinMmaTile(16, 16, 64, 1, 1, 4, 4, 3, staged=False),
-    ThinMmaTile(32, 32, 64, 1, 1, 4, 3, 2, staged=False),
-    ThinMmaTile(32, 32, 32, 1, 1, 4, 5, 2, staged=False),
+    ThinMmaTile(128, 16, 16, 4, 1, 1, 3, 2, 3, keeps=True),
+    ThinMmaTile(64, 16, 16, 2, 1, 1, 3, 4, 8, keeps=True),
+    ThinMmaTile(64, 16, 64, 4, 1, 1, 2, 2, 3, keeps=True),
+    ThinMmaTile(64, 32, 16, 2, 2, 1, 3, 3, 4, keeps=True),
+    ThinMmaTile(64, 32, 32, 2, 1, 1, 2, 3, 6, keeps=True),
+    ThinMmaTile(64, 32, 64, 2, 2, 1, 2, 2, 3, keeps=True),
+    ThinMmaTile(64, 64, 16, 2, 2, 1, 4, 2, 3, keeps=True),
+    ThinMmaTile(64, 64, 32, 2, 2, 1, 2, 2, 3, keeps=True),
+    ThinMmaTile(32, 64, 64, 2, 2, 1, 3, 2, 3, keeps=True),
+    ThinMmaTile(32, 64, 64, 2, 1, 1, 2, 2, 4, keeps=True),
+    ThinMmaTile(64, 64, 16, 2, 2, 1, 3, 2, 3),
+    ThinMmaTile(64, 64, 16, 2, 1, 1, 3, 2, 4),
+    ThinMmaTile(64, 16, 32, 4, 1, 1, 4, 2, 3, staged=False),
+    ThinMmaTile(64, 32, 32, 2, 2, 1, 3, 2, 3, staged=False),
+    ThinMmaTile(64, 32, 32, 2, 1, 1, 2, 3, 6, staged=False),
+    ThinMmaTile(32, 64, 32, 2, 2, 1, 3, 2, 3, staged=False),
+    ThinMmaTile(32, 16, 64, 2, 1, 1, 3, 3, 6, staged=False),
+    ThinMmaTile(16, 16, 64, 1, 1, 4, 4, 3, 4, staged=False),
+    ThinMmaTile(32, 32, 64, 1, 1, 4, 3, 2, 3, staged=False),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

@@ -121,6 +121,11 @@ class DigitTile:
         return 128 * (self.consumers + self.loaders)
 
     @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads: the stages, and padding that aligns them to 1024 bytes."""
+        return self.stages * 4 * (self.m + self.n) * self.k + 1024
+
+    @property
     def slice_bytes(self) -> int:
         """Bytes of a slice of 128 lines, both digits of them."""
         return 128 * self.k * 4
@@ -144,6 +149,37 @@ class LoadingTile(DigitTile):
         """Bytes of a slice of 128 lines in a workspace: none."""
         return 0
 
+
+@dataclass(frozen=True)
+class WarpTile:
+    """How m_warps x n_warps warps multiply a tile of digits by an instruction, in slices of depth k; `stages` slices are in flight.
+
+    `line_bytes` are the bytes of shared memory of one term of all lines of the tile. The stages fit in 99 KiB, which every chip has.
+    """
+
+    instruction: str
+    k: int
+    line_bytes: int
+    m_warps: int = 2
+    n_warps: int = 4
+    stages: int = 3
+    cluster: int = field(default=1, init=False)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.m_warps * self.n_warps
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads."""
+        return self.stages * self.k * self.line_bytes
+
+
+WARP_PAIRS = WarpTile("mma.m16n8k16.f32.f16.f16.f32", k=32, line_bytes=2 * 2 * (128 + 128))
+"""For float16, two digits of each number. The unit truncates its sums, like that of warpgroups."""
+WARP_RESIDUES = WarpTile("mma.m16n8k32.s32.s8.s8.s32", k=64, line_bytes=128 + 256, stages=4)
+"""For int8."""
 
 _FLOAT32 = (
     SimtTile(USUAL, USUAL, m=64, n=128, k=16, m_warps=2, n_warps=2, stages=3, blocks=3),

@@ -117,9 +117,9 @@ def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> 
 def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0) -> Prepared:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
-    `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Only in the default
-    mode of execution do linear stages of several levels become one pass. With a `modulus` it is to run on integers modulo p, and may be
-    over Z/p. Raises `BilinearError` if a proof fails.
+    `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Linear stages of
+    several levels are fused into one pass only in the default mode of execution. With a `modulus` the schedule runs on integers modulo p,
+    and the scheme may be over Z/p. Raises `BilinearError` if a proof fails.
     """
     return _prepared(scheme, schedule, levels, inputs, CUDA_THREAD if mode == STAGE else NO_ROOM, modulus)
 

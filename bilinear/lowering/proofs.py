@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
+import numpy as np
+
+from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError
 from bilinear.ir.schedule import AnySchedule, Schedule
 from bilinear.ir.scheme import Scheme
+from bilinear.lowering.coefficients import require_elements, require_numbers
 from bilinear.verify.composed import is_large, prove_by_terms, prove_large
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
@@ -28,7 +34,7 @@ def proved_schedule(schedule: AnySchedule, scheme: Scheme, is_proved: bool = Fal
 
 
 def right_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
-    """The proof of a schedule of one level of a proved scheme, by its terms if they decide it, and then without facts.
+    """The proof of a schedule of one level of a proved scheme. If its terms decide, the proof holds no facts for reports.
 
     Raises `BilinearError` as `proved_schedule` does.
     """
@@ -40,3 +46,15 @@ def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: Any
     from bilinear.explain.why_wrong import explained  # only a wrong scheme needs the search
 
     return explained(proof, scheme, schedule)
+
+
+@lru_cache(maxsize=64)
+def ready(scheme: Scheme, dtype: np.dtype[np.generic]) -> Scheme:
+    """The scheme without changes of basis, proved, with coefficients that the type can represent. Raises `BilinearError`."""
+    require_numbers(scheme, proved(scheme))
+    plain = fold_bases(scheme)
+    maps = plain.u, plain.v, plain.w
+    written = (c for linear in maps for form in (*linear.steps, *linear.outputs) for _, c in form)
+    summed = (c for table in plain.tables for form in table for _, c in form)
+    require_elements(plain, (*written, *summed), str(dtype), dtype.kind)
+    return plain

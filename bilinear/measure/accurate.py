@@ -1,4 +1,4 @@
-"""Whether an algorithm, run by name, is as accurate as is asked for."""
+"""Whether an algorithm that is named is as accurate as requested."""
 
 from __future__ import annotations
 

@@ -16,9 +16,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Benchmark, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.measure.bench_check import fill_normal, trust_of, wrong_libraries
-from bilinear.measure.bench_errors import operands
-from bilinear.measure.bench_kept import KeptCall
-from bilinear.measure.bench_launches import launch_times
+from bilinear.measure.bench_details import KeptCall, launch_times, operands
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import Watch, machine
 from bilinear.measure.bench_tasks import Case, Task, choose

@@ -23,7 +23,7 @@ from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.measurement import Shape
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import FLOAT_TILES, SMALL, USUAL, beside
 from bilinear.lowering.prepare import Level, natural_inputs, plain, plain_complex, prepare_complex, prepare_levels
 from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes

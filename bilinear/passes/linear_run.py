@@ -18,10 +18,10 @@ from bilinear.passes.kept_cuts import LONG, digest_of, kept_ends
 
 @dataclass(frozen=True)
 class _Pass:
-    """What is known of several stages as one pass: the elements that it moves, and whether it keeps old values of C.
+    """Several stages as one pass: the elements that it moves, and whether it keeps old values of C.
 
-    `shapes` are those of the blocks that it writes; `tables` tells for each shape of which the last stage changes more whether what the
-    stages share is written out. `parts` are the independent parts of which it is not known yet whether a thread holds their values.
+    `shapes` are the shapes of the blocks that it writes. `tables` has an entry for each shape that the last stage changes, too: whether its
+    map becomes a table, without sums that forms share. `parts` are independent parts that may need more registers than a thread has.
     """
 
     moved: int
@@ -37,8 +37,8 @@ EMPTY = Layer(NOTHING, {})
 class LinearRun:
     """Neighbouring linear stages of a schedule: positions `begin` to `end`, `end` excluded.
 
-    `last_read` is the position of the last stage that reads a block. Passes are weighed by one of each kind of the equal groups that their
-    stages consist of, and only those that are chosen are composed.
+    `last_read` is the position of the last stage that reads a block. Stages consist of groups of maps, many of them equal. To weigh a pass,
+    one group of each kind is composed; the whole is composed only if the pass is chosen.
     """
 
     def __init__(self, schedule: Schedule, begin: int, end: int, thread: Thread, last_read: Mapping[Block, int]) -> None:
@@ -56,7 +56,7 @@ class LinearRun:
         self.finished = cache(self._finished_group)
 
     def kind(self, known: dict[LinearMap, int]) -> tuple[Hashable, tuple[Block, ...]]:
-        """What determines the passes up to the names of blocks, with the numbers of maps that are `known`, and the blocks."""
+        """What determines the passes apart from the names of blocks, and the blocks. Each of the `known` maps stands as its number."""
         names: dict[Block, int] = {}
         stages = []
         for position in range(self.begin, self.end):
@@ -185,7 +185,7 @@ class LinearRun:
         return then(before, last) if self._joins(shape, begin, end) else last if last.targets else before
 
     def _finished_group(self, shape: str, begin: int, members: Members) -> BlockMap:
-        """The maps of a group as one, as a pass runs it that is known to be possible."""
+        """The maps of a group as one, as the pass runs it. The pass must be possible."""
         end = begin + len(members)
         if end == begin + 1:
             return self._layer(begin, shape).together(members[0])
@@ -199,7 +199,7 @@ class LinearRun:
         return before is not None and shape in before.shapes and shape in self.layers(end - 1)
 
     def _fused(self, begin: int, end: int) -> LinearStage:
-        """The stages as one, which is known to fit. A single stage keeps its maps, unless they cross."""
+        """The stages as one; the pass must be possible. A single stage keeps its maps unless one reads what another writes."""
         fused = self._uncrossed(begin)
         for last in range(begin + 2, end + 1):
             second = self._stage(last - 1)
@@ -212,7 +212,10 @@ class LinearRun:
         return fused
 
     def _finished(self, whole: BlockMap, end: int, table: bool | None) -> BlockMap:
-        """A composed map without what nobody reads, as a table if one is asked for; None if it is not composed."""
+        """A map without targets that nobody reads.
+
+        `table` says whether a composed map becomes a table; it is None for a map of one stage.
+        """
         if table and whole.map.steps:
             whole = replace(whole, map=LinearMap(whole.map.inputs, whole.map.matrix))
         if table is not None:
@@ -262,7 +265,7 @@ class LinearRun:
 
 
 def _shorter_as_table(groups: Sequence[tuple[BlockMap, int]]) -> bool:
-    """True if maps, each so many times, take no more additions as tables."""
+    """True if these maps, each occurring `count` times, need no more additions as tables."""
     most = sum(count * whole.map.additions for whole, count in groups)
     for whole, count in groups:
         most -= count * whole.map.additions_of_table(most // count)

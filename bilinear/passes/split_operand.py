@@ -15,7 +15,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, ProductStage, Sch
 def split_operand(schedule: Schedule, operand: str) -> tuple[Schedule, Schedule] | None:
     """The computations from `operand` ("A" or "B") alone, and the rest; None if there are none.
 
-    The workspaces of the first schedule are those that the second one finds filled. Maps between them that nobody else reads are kept too.
+    The first schedule fills the workspaces that the second one reads.
     """
     filled = _filled(schedule, operand)
     if not filled or operand in schedule.written:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPILED, COMPLEX, ELEMENTS, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import FLOAT_TILES
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
@@ -44,9 +44,9 @@ def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
 
 
 def why_far(candidate: Candidate, problem: Problem) -> str:
-    """Why a candidate is less accurate than plans are for which no accuracy was asked; empty if it is accurate enough.
+    """Why a candidate is not accurate enough for a call that requests no accuracy; empty if it is.
 
-    Only block schemes can be: residues keep a class of accuracy, and other digits are weighed for those who ask.
+    Only block schemes can fail this: residues keep a class of accuracy, and other digits are weighed only if an accuracy is requested.
     """
     if problem.accuracy is not None or candidate.is_digits or not candidate.levels:
         return ""
@@ -79,8 +79,9 @@ def _part_error(part: Candidate | Panel, inner: int, dtype: str) -> float:
 
 @lru_cache(maxsize=256)
 def _way_error(way: Way, inner: int, element: Element) -> float:
-    """The bound that always holds for a way: that of the tables where one scheme is expanded, which covers any fusing, else of the schedule
-    as it runs.
+    """The bound that always holds for a way.
+
+    If one scheme is expanded, it is the bound of its tables, which covers any fusing; otherwise that of the schedule as it runs.
     """
     from bilinear.analysis.accuracy import error_bound, run_error_bound
 
@@ -176,7 +177,7 @@ def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex:
 
 
 def _terms(inner: int, is_complex: bool) -> int:
-    """The real products in a sum: residues of complex numbers are exact, so that only their number counts."""
+    """The number of real products in a sum; residues of complex numbers are exact, so only this number matters."""
     return 2 * inner if is_complex else inner
 
 

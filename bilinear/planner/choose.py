@@ -115,7 +115,7 @@ class Weighing:
     device: Device
     explain: bool
     named: bool = False
-    """Whether they are asked for by name: then their errors are not limited unless an accuracy is asked for, too."""
+    """Whether the levels are named by the caller: then errors are limited only if an accuracy is requested."""
     kernels: Kernels | None = None
 
     @property
@@ -124,7 +124,7 @@ class Weighing:
         return self.device.policy
 
     def ways(self) -> Iterator[Way]:
-        """The ways of few enough products that their proofs and kernels are worth the time here."""
+        """The ways with few enough products that proving and building them is worth the time for this problem."""
         found, own = ways(self.problem), self.policy
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)

@@ -65,7 +65,7 @@ def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
 
 
 def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """What is weighed where the device has rates: pairs if an accuracy is asked for, and the fewest residues that keep it."""
+    """The candidates on a device that has rates for them: pairs if an accuracy is requested, and the fewest residues that keep it."""
     part, names = COMPLEX[problem.dtype], list[str]()
     if part is FLOAT32 and problem.accuracy is not None:
         names += DIGIT_TILES

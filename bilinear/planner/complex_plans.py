@@ -103,7 +103,7 @@ class _Weighing:
         return replace(found, why=self.why_too_large(found) or why_inaccurate(found, self.problem.accuracy))
 
     def why_too_large(self, found: Candidate) -> str:
-        """What its workspace needs if that is more than there is, else nothing."""
+        """Why its workspace is too large; empty if it is not."""
         if (found.workspace or 0) <= self.budget:
             return ""
         return f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"

@@ -22,7 +22,7 @@ from bilinear.planner.ways import Way
 from bilinear.resources import implementation_sha256
 
 MEMORY_SHARE = 0.5
-"""Less than a GPU's: a system grants more memory than it has, and then ends the process that writes it."""
+"""Less than on a GPU, because a system grants more memory than it has and then kills the process that writes to it."""
 ADDING = 3
 """The streams of the addition of a product to what a block holds."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import isfinite
@@ -116,6 +116,17 @@ def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, objec
         return found
 
     return column
+
+
+def by_name(names: Collection[str], read: Callable[[Reader, object, str], T]) -> Callable[[Reader, object, str], tuple[tuple[str, T], ...]]:
+    """How an object is read whose fields have some of these names: as pairs of the name and the value, each read the same way."""
+
+    def pairs(reader: Reader, value: object, name: str) -> tuple[tuple[str, T], ...]:
+        if not isinstance(value, dict) or not value.keys() <= set(names):
+            raise reader.wrong(f"{name} has others than {', '.join(names)}")
+        return tuple((key, reader.field(value, key, read)) for key in value)
+
+    return pairs
 
 
 def read_texts(reader: Reader, value: object, name: str) -> tuple[str, ...]:

@@ -14,13 +14,14 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.placement import AGAIN
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
     Fields,
     Reader,
+    by_name,
     column_of,
     read_not_negative,
     read_positive,
@@ -184,26 +185,12 @@ def _rates(reader: Reader, value: object, name: str) -> ElementRates:
     return reader.record(ElementRates, value, {"tiles": partial(_tiles, TILES[name]), **_RATES})
 
 
-def _thin(reader: Reader, value: object, name: str) -> tuple[tuple[str, ThinRates], ...]:
-    if not isinstance(value, dict) or not value.keys() <= THIN_TILES.keys():
-        raise reader.wrong(f"{name} has other types than {', '.join(THIN_TILES)}")
-    return tuple((dtype, reader.record(ThinRates, value[dtype], {**_THIN, "tiles": partial(_thin_tiles, dtype)})) for dtype in value)
-
-
 DIGITS_TIMED = (*FLOAT_TILES, *dict.fromkeys(f"residues of {tile.of}" for tile in RESIDUE_TILES.values()))
 """The digits whose rates a description may have."""
 
 
-def _digits(reader: Reader, value: object, name: str) -> tuple[tuple[str, DigitRates], ...]:
-    if not isinstance(value, dict) or not value.keys() <= set(DIGITS_TIMED):
-        raise reader.wrong(f"{name} has others than {', '.join(DIGITS_TIMED)}")
-    return tuple((digits, reader.record(DigitRates, value[digits], _DIGITS)) for digits in value)
-
-
-def _rounded(reader: Reader, value: object, name: str) -> tuple[tuple[str, Table], ...]:
-    if not isinstance(value, dict) or not value.keys() <= ROUNDINGS.keys():
-        raise reader.wrong(f"{name} has others than {', '.join(ROUNDINGS)}")
-    return tuple((key, reader.field(value, key, read_table)) for key in value)
+def _thin_rates(reader: Reader, value: object, name: str) -> ThinRates:
+    return reader.record(ThinRates, value, {**_THIN, "tiles": partial(_thin_tiles, name)})
 
 
 def _each(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[tuple[str, float], ...]:
@@ -227,22 +214,10 @@ def _library(reader: Reader, value: object, name: str) -> LibraryPoints:
     return points
 
 
-def _cpu_elements(reader: Reader, value: object, name: str) -> tuple[tuple[str, CpuRates], ...]:
-    if not isinstance(value, dict) or not value.keys() <= set(IN_ARRAYS):
-        raise reader.wrong(f"{name} has other types than {', '.join(IN_ARRAYS)}")
-    return tuple((dtype, reader.record(CpuRates, own, {"slack": _slack})) for dtype, own in value.items())
-
-
 def _slack(reader: Reader, value: object, name: str) -> Table:
     table = read_table(reader, value, name)
     reader.check(all(slack >= 1 for _, slack in table), f"{name} is below 1")
     return table
-
-
-def _blocks(reader: Reader, value: object, name: str) -> tuple[tuple[str, Extents], ...]:
-    if not isinstance(value, dict) or not value.keys() <= ELEMENTS.keys():
-        raise reader.wrong(f"{name} has other types than {', '.join(ELEMENTS)}")
-    return tuple((dtype, reader.field(value, dtype, _extents)) for dtype in value)
 
 
 def _extents(reader: Reader, value: object, name: str) -> Extents:
@@ -254,7 +229,7 @@ def _extents(reader: Reader, value: object, name: str) -> Extents:
 
 _POLICY: Fields = {
     **dict.fromkeys(("least_gain", *(f"least_gain_{kind}" for kind in ("plain", "thin", "digits", "complex")), "memory_share"), read_share),
-    "least_plain_block": _blocks,
+    "least_plain_block": by_name(ELEMENTS, _extents),
     "long_ms": read_not_negative,
 }
 _TILE: Fields = {"start": read_not_negative, **dict.fromkeys(("lone", "unaligned", "exposed"), read_share)}
@@ -280,11 +255,15 @@ _DEVICE: Fields = {
     "elements": _elements,
     "policy": _policy,
     "library_rules": partial(_read, LibraryRules, None),
-    "thin": _thin,
-    "digits": _digits,
-    "rounded": _rounded,
+    "thin": by_name(THIN_TILES, _thin_rates),
+    "digits": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
+    "rounded": by_name(ROUNDINGS, read_table),
     "modes": partial(_read, ModeRates, _MODES),
     "estimate": read_source,
 }
 _SHEET: Fields = {"source": read_source}
-_CPU: Fields = {"stage": read_not_negative, "elements": _cpu_elements, "least_gain": read_share}
+_CPU: Fields = {
+    "stage": read_not_negative,
+    "elements": by_name(IN_ARRAYS, partial(_read, CpuRates, {"slack": _slack})),
+    "least_gain": read_share,
+}

@@ -55,10 +55,14 @@ class DigitGeometry:
         return self.rank == 1 and isinstance(self.tile, DigitTile)
 
     @property
+    def planes(self) -> int:
+        """The products, each as often as there are moduli."""
+        return self.rank * (1 if isinstance(self.tile, DigitTile) else self.tile.count)
+
+    @property
     def tiles(self) -> int:
         """Tiles of all products, modulo each p."""
-        planes = self.rank * (1 if isinstance(self.tile, DigitTile) else self.tile.count)
-        return planes * prod(self.panels) * PANEL * PANEL // (self.tile.m * self.tile.n)
+        return self.planes * prod(self.panels) * PANEL * PANEL // (self.tile.m * self.tile.n)
 
     @property
     def digit_bytes(self) -> tuple[int, int]:

@@ -84,10 +84,9 @@ def levels_above(products: str) -> tuple[Levels, ...]:
 
 
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
-    """The product of pairs of digits by these levels in this tile, within a budget of bytes where that can be; without rates its time is
-    not known.
+    """The product of pairs of digits by these levels in this tile, within a budget of bytes if possible.
 
-    Raises `BilinearError` (E543) if numbers of the problem's type are not cut so.
+    Its time is unknown if the device has no rates for it. Raises `BilinearError` (E543) if these digits do not stand for this type.
     """
     if problem.dtype != FLOAT32.name:
         raise fail("E543", f"{tile} stand for {FLOAT32}, not for {problem.dtype}", "plan for float32, or take `residues`")
@@ -95,9 +94,10 @@ def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], t
 
 
 def fitted(problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
-    """The product of digits, as C^T = B^T A^T if C is column-major: of all of C or, where that exceeds the budget, of blocks that fit.
+    """The product of digits, as C^T = B^T A^T if C is column-major.
 
-    Of those it is the fastest one; of a device without rates, the one with the fewest blocks. If none fits, it is of all of C.
+    If all of C at once exceeds the budget, C is computed in blocks: the fastest ones that fit, or the fewest on a device without rates. If
+    no blocks fit, it is of all of C.
     """
     whole = candidate_in_blocks(problem, device, levels, products, (1, 1))
     if (whole.workspace or 0) <= budget:
@@ -136,13 +136,12 @@ def geometry_for(
 def digit_ms(
     problem: Problem, device: Device, g: DigitGeometry, products: str, cut: tuple[int, int] = (1, 1), whole: Problem | None = None
 ) -> float | None:
-    """The milliseconds of a product of digits with this geometry of its blocks; None if the device has no rates for it.
+    """The milliseconds of a product of digits with this geometry of its blocks.
 
-    How long a `whole` product takes, of which the problem is a part, decides at which rate tiles are multiplied.
-
-    They are those of the search for the scales, expansion, products, recomposition, and launches. Passes take the time of their traffic;
-    scales are found once, digits of a block of rows of A are kept for the blocks of C that have them in common, and those of B are made
-    again for every block of rows. A multiprocessor computes one tile of a product after another.
+    None if the device has no rates for it. If the problem is a part of a `whole` one, the size of the whole sets the rate of the products.
+    The time is that of the search for the scales, expansion, products, recomposition, and launches. Passes over memory take the time of
+    their traffic; scales are found once, digits of a block of rows of A are kept for the blocks of C that have them in common, and those of
+    B are made again for every block of rows. A multiprocessor computes one tile of a product after another.
     """
     rates = device.digit_rates(digits_timed(products))
     if rates is None:
@@ -184,10 +183,10 @@ def product_seconds_of_digits(
     loaded_uneven: int = 0,
     tiles: int = 0,
 ) -> float:
-    """The seconds of the products of a block alone, of a multiply of this size: a tile at a time on every multiprocessor, in waves.
+    """The seconds of the products alone, for a multiply of this size: every multiprocessor computes one tile at a time, in waves.
 
-    `is_even`: whether rows of C are multiples of 16 bytes; `loaded_uneven`: of how many operands that the product itself cuts they are not;
-    `tiles`: if not all of them.
+    `is_even` says whether rows of C are multiples of 16 bytes, `loaded_uneven` how many operands that the product itself cuts have other
+    rows. `tiles` is their number if not all are computed.
     """
     tile = 2 * g.tile.m * g.tile.n * g.tile.k * g.slices * device.processors / (at(rates.product, size) * 1e12)
     tile *= 1 + rates.loading * loaded_uneven

@@ -56,7 +56,7 @@ def data_sheet(
 ) -> DataSheet | None:
     """The figures of a GPU as its driver reports them, clocks in MHz, the width of the memory's `bus` in bits.
 
-    None before sm_80, and if the driver does not say one of them.
+    None before sm_80, or if the driver does not report one of them.
     """
     if capability < LEAST_CAPABILITY or not all((processors, memory, shared, clock, memory_clock, bus)):
         return None

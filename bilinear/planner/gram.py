@@ -14,7 +14,7 @@ from bilinear.planner.plan import bytes_text, table_html
 Range = tuple[int, int]
 COLUMNS = "blocks", "shape", "diagonal", "ms", "plan", "workspace"
 LEAST = 512
-"""With times, rows are not cut below this: there the rates of a device say little, and launches count."""
+"""If times are predicted, rows are not cut below this: there launches dominate, and the rates of a device say little."""
 ALIGNMENT = 64
 """Rows are cut at multiples of this, so that blocks begin where bulk copies and matrix units can read."""
 TRIANGLE_TILE = "pairs"
@@ -124,8 +124,8 @@ def _place(step: GramStep) -> Range:
 class Times(NamedTuple):
     """What the blocks of a problem take on a device: `product` of so many rows and columns, `diagonal` of so many rows.
 
-    `mirroring` are the seconds of writing the other triangle, `plain` those of `GramPlan`. Several blocks have to save the part
-    `least_gain` of it.
+    `mirroring` are the seconds of writing the other triangle, `plain` those of `GramPlan`. A plan of several blocks is chosen only if it
+    saves the part `least_gain` of that.
     """
 
     product: Callable[[int, int], Way]

@@ -1,7 +1,7 @@
 """Digits in C itself: rows of C are computed in parts, and the digits of a part lie in the rows that are computed later.
 
-What those do not hold lies in the workspace, if there is one. A and B are never written. The last rows have no later ones: a product that
-fits the workspace computes them, or one that needs none.
+Digits that do not fit there lie in the workspace, if there is one. A and B are never written. The last rows have no later ones: a product
+that fits the workspace computes them, or one that needs none.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Part = tuple[int, Candidate]
 
 
 def lent_candidates(problem: Problem, device: Device, found: Iterable[Candidate], budget: int) -> Iterator[Candidate]:
-    """Of products of digits that a budget of bytes does not hold for all of C, those whose digits lie in C."""
+    """The products whose digits lie in C, for problems of which a budget of bytes does not hold the digits of all of C."""
     for products in dict.fromkeys(x.tile for x in found if x.is_digits and not x.levels and not x.holds_scales_alone):
         if geometry_for(problem, (), products).places[-1] > budget:
             lent = Lending(problem, device, products, levels_above(products), budget).best()

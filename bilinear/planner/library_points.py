@@ -18,14 +18,14 @@ ORDERS = ("NN", "NT", "TN", "TT")
 NEAREST, NEAR = 6, 0.05
 """This many points say which call is faster, each with the weight 1 / (distance + `NEAR`)."""
 FITTED, FLAT = 30, 0.3
-"""To the times of this many, with these weights, a plane is fitted in the logarithms of the extents; `FLAT` keeps its slopes small."""
+"""A plane over logarithms of extents is fitted to the times of this many weighted points; `FLAT` keeps its slopes small."""
 ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 1.0, 0.4, 4.0
 """What is added to the distance for an operand in another order, for lines that are multiples of 16 bytes in one shape only, and for
 another kernel."""
 MOST_APART = 0.4
 """The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
 UNKNOWN = "unknown"
-"""The kernel of a point at which cublasLt was not asked: as near as the same one."""
+"""The kernel of a point for which cublasLt was not asked; in distances it counts as the same one."""
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
 Shape = tuple[int, int, int]
@@ -67,7 +67,8 @@ class LibraryPoints:
     def times(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None = None) -> dict[str, float]:
         """How many times as long as the device's least each call is likely to take; `lanes` are the elements in 16 bytes.
 
-        With the `kernels` that cublasLt proposes the errors are half as large. None is beyond the times of the points that count.
+        With the `kernels` that cublasLt proposes the errors are half as large. No estimate lies outside of the range of the times it is
+        made from.
         """
         import numpy as np
 
@@ -82,7 +83,7 @@ class LibraryPoints:
     def faster(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None) -> str | None:
         """The call that is likely to be faster, of a product for which cublasLt proposes these kernels.
 
-        None if points where nothing is known of the difference, because both times are the same there, have half of the weight.
+        None if half of the weight lies on points with the same time for both calls, which say nothing about the difference.
         """
         near, weights = self._near(order, shape, lanes, kernels, NEAREST)
         cublas, cublaslt = self._columns.logs

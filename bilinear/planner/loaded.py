@@ -27,7 +27,7 @@ def loaded_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
 def loaded_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str) -> Candidate:
     """The product in this tile, as C^T = B^T A^T if C is column-major; its time is None if the device has no rates for it.
 
-    Raises `BilinearError`: E782 for numbers of another type, E781 for levels above it, whose sums nothing would form.
+    Raises `BilinearError`: E782 for numbers of another type, E781 for levels above it, whose sums it cannot form.
     """
     if problem.dtype != FLOAT32.name:
         raise fail("E782", f"{tile} are cut from {FLOAT32}, not from {problem.dtype}", "plan for float32, or take `residues`")

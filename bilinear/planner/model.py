@@ -171,10 +171,7 @@ def product_seconds(
     results_aligned: bool = True,
     tile: str = USUAL,
 ) -> float:
-    """The seconds of products: arithmetic in waves of tiles, then the traffic of the results.
-
-    Or all operand traffic if that takes longer.
-    """
+    """The seconds of products: arithmetic in waves of tiles, then traffic of the results; or all operand traffic if that is longer."""
     rates, itemsize = device.rates(dtype), ELEMENTS[dtype].bytes
     own = rates.tile(tile)
     bm, bk, bn = block

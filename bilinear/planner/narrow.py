@@ -17,8 +17,8 @@ from bilinear.planner.rounded import rounded_candidates
 def candidates_of_digits(problem: Problem, device: Device, budget: int, most_ms: float) -> Iterator[Candidate]:
     """The candidates within a budget of bytes where that can be; residues only if they may take less than `most_ms`.
 
-    Pairs of digits are weighed where an accuracy is asked for, because they hold integers of 11 bits only, and rounded numbers where that
-    is a bound.
+    Pairs of digits are weighed only if an accuracy is requested, because they hold integers of at most 11 bits; rounded numbers only if
+    that accuracy is a bound.
     """
     found = [*residue_candidates(problem, device, budget, most_ms), *rounded_candidates(problem, device)]
     if problem.accuracy is not None:

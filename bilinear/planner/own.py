@@ -103,7 +103,7 @@ def _text(loaded: Loaded) -> str:
 
 
 def _outlines(file: str, name: str) -> dict[str, OutlineEntry]:
-    """The outlines of all ways by an algorithm, proved, by their keys under its name. A single level must be possible."""
+    """The outlines of all ways by an algorithm, proved, by their keys under its name. A single level must be able to run."""
     from bilinear.lowering.prepare import natural_inputs
 
     natural = natural_inputs(algorithm_named(file).schedule)

@@ -1,4 +1,4 @@
-"""Plans of algorithms, or of products of digits, that are asked for by name. The model has no say."""
+"""Plans of algorithms, or of products of digits, that are requested by name. The model decides nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
 from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import Weighing, hashes_of
@@ -28,7 +28,7 @@ from bilinear.resources import implementation_sha256
 
 
 def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
-    """The plan that runs these algorithms, the outermost level first, whatever the model says of it.
+    """The plan that runs these algorithms, the outermost level first, whatever time the model predicts.
 
     A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, the name of a tile of digits, there may be
     no level: products are of digits.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypedDict, TypeVar
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
@@ -54,6 +54,12 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     ------
     BilinearError
         E612 if it cannot be written.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> plan = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
+    >>> bilinear.save_plan(plan, "plan.json")
     """
     write_file(Path(path), plan_json(plan))
 
@@ -74,6 +80,14 @@ def load_plan(path: str | Path) -> Plan:
     ------
     BilinearError
         E545 if it is not a plan, E546 if this version would run something else.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> plan = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
+    >>> bilinear.save_plan(plan, "plan.json")
+    >>> bilinear.load_plan("plan.json") == plan
+    True
     """
     try:
         text = read_bounded(path).decode()

@@ -77,7 +77,7 @@ class Problem:
 
 
 def require_accuracy(accuracy: float | str | None) -> None:
-    """Refuse (E543) what is neither a class of accuracy nor a bound."""
+    """Refuse (E543) an accuracy that is neither a class nor a bound."""
     if accuracy is None or (isinstance(accuracy, str) and accuracy in CLASSES):
         return
     if isinstance(accuracy, int | float) and not isinstance(accuracy, bool) and 0 < accuracy < inf:

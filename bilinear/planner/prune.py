@@ -1,8 +1,8 @@
 """Prune: leave out candidates whose tiles cannot be fast, before they are built and timed.
 
 The three levels are those of the parameter tuning of A. Khan, M. Al-Mouhamed and A. Fatayer ("Optimizing the Matrix Multiply Using Strassen
-and Winograd Algorithms with Limited Recursions on Many Core", section 3.2 and algorithm 1). Theirs is for kernels that only run on
-multiples of a tile; ours mask the rest, so a tile is left out here only if it wastes much more than another one.
+and Winograd Algorithms with Limited Recursions on Many Core", section 3.2 and algorithm 1). Their kernels run only on multiples of a tile.
+Ours mask the rest, so a tile is left out only if it wastes much more than another one.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
+from math import ceil, prod
 
 from bilinear.analysis.traffic import (
     Extents,
@@ -21,15 +21,17 @@ from bilinear.analysis.traffic import (
 )
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.scheme import exponent_of
+from bilinear.ir.thin_tile import THIN_TILES, ThinMmaTile
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.device import Device, at
 from bilinear.planner.model import ProductWork, Work, geometric_mean
 from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
+from bilinear.planner.thin import resident_blocks, view_of
 from bilinear.planner.ways import Way
 
-MEMORY, ARITHMETIC = "memory", "arithmetic"
+LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
 """What bounds the time of a plan."""
 
 
@@ -148,3 +150,68 @@ def _moved(work: Work, block: Extents, side: int) -> int:
         return work.products * operand_reads(block, side, side) + (work.read + work.written) * bm * bn
     elements = {"A": bm * bk, "B": bk * bn, "C": bm * bn}
     return sum(part.places * (part.sources + part.targets) * elements[part.shape] for part in work.parts)
+
+
+ENOUGH = 0.5
+"""With less than this share of the bytes that must be under way, latency is what bounds a kernel."""
+
+
+def threshold(operations_per_second: float, bytes_per_second: float, itemsize: int) -> float:
+    """The columns of B above which arithmetic takes longer than reading A: 2 operations for each column and element of A.
+
+    The paper counts a multiply-add once, against a peak that counts it twice, so its threshold is twice as high.
+    """
+    return operations_per_second / bytes_per_second * itemsize / 2
+
+
+def needed_under_way(bytes_per_second: float, latency: float) -> float:
+    """The bytes that must be under way for this bandwidth, if each takes `latency` seconds (Little's law)."""
+    return bytes_per_second * latency
+
+
+def utilisation(under_way: float, needed: float) -> float:
+    """The share of the bandwidth that so many bytes under way can use."""
+    return min(1.0, under_way / needed)
+
+
+def bound_by(share: float, reading: float, multiplying: float) -> str:
+    """What bounds a kernel with this utilisation, whose traffic and arithmetic take so many seconds at full speed."""
+    if share < ENOUGH:
+        return LATENCY
+    return MEMORY if reading / share >= multiplying else ARITHMETIC
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """A thin product's kernel on a device. Above `threshold` columns, arithmetic takes longer than reading A.
+
+    `blocks` of threads are on a multiprocessor, with `under_way` bytes of slices. Full bandwidth needs `needed` bytes, so they can use
+    the `share` of it. `bound_by` says whether latency, memory or arithmetic sets the time.
+    """
+
+    threshold: float
+    blocks: int
+    under_way: int
+    needed: int
+    share: float
+    bound_by: str
+
+
+def streaming(plan: Plan, device: Device) -> Streaming | None:
+    """The models' answer for a plan that runs the kernel for thin products; None for others."""
+    rates, own, p = device.thin_rates(plan.problem.dtype), plan.chosen, plan.problem
+    if rates is None or not own.is_thin:
+        return None
+    tile, view, element = THIN_TILES[p.dtype][own.tile], view_of(p), ELEMENTS[p.dtype]
+    rate = (rates.units if isinstance(tile, ThinMmaTile) else rates.pipes) * 1e12
+    memory = device.bandwidth * 1e9
+    units = ceil(view.m / tile.m) * ceil(view.n / tile.n) * own.parts_of_sums
+    blocks = min(resident_blocks(tile, view, element, device.shared), ceil(units / device.processors))
+    keeps = isinstance(tile, ThinMmaTile) and tile.keeps
+    lines = min(tile.m, view.m) + (0 if keeps else min(tile.n, view.n))
+    under_way = blocks * (tile.stages - 1) * lines * min(tile.k, view.k) * element.bytes
+    needed = needed_under_way(memory / device.processors, rates.latency * 1e-6)
+    extents = view.m, view.k, view.n
+    share = utilisation(under_way, needed)
+    bound = bound_by(share, least_traffic(extents) * element.bytes / memory, operations(extents) / rate)
+    return Streaming(threshold(rate, memory, element.bytes), blocks, under_way, round(needed), share, bound)

@@ -7,7 +7,7 @@ from math import ceil
 
 from bilinear.errors import fail
 from bilinear.ir.element import FLOAT32
-from bilinear.ir.rounding import ROUNDINGS, Rounding
+from bilinear.ir.rounded import ROUNDINGS, Rounding
 from bilinear.planner.device import Device, at
 from bilinear.planner.digit_geometry import CELL
 from bilinear.planner.plan import ROUNDED, Candidate

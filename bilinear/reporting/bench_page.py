@@ -1,12 +1,187 @@
-"""A benchmark as one HTML page: the pictures, the table, and what was not measured."""
+"""A benchmark as one HTML page: the pictures, whose geometry is computed here, the table, and what was not measured."""
 
 from __future__ import annotations
 
-from bilinear.ir.measurement import Benchmark
-from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
-from bilinear.reporting.bench_table import HEADER, NOTES, bench_row
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from bilinear.ir.measurement import Benchmark, ErrorPoint, Measurement
+from bilinear.reporting.axes import Tick, path_through, round_step
+from bilinear.reporting.bench_table import HEADER, NOTES, asked_name, bench_row, is_square, plans_with_launches, shape_name, size_of
 from bilinear.reporting.pages import environment
 from bilinear.version import __version__
+
+WIDTH, HEIGHT = 440.0, 270.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 16.0, 16.0, 40.0
+BAR_WIDTH = 920.0
+COLOURS, MARKS = 6, 3
+"""The colours of lines, and the marks and dashes that tell lines of one colour apart; further lines repeat both."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point with all its data."""
+
+    x: float
+    y: float
+    title: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points of one colour and mark, and the line through those that belong on one; a bound is drawn dotted."""
+
+    name: str
+    colour: int
+    mark: int
+    path: str
+    points: tuple[Point, ...]
+    is_bound: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart: its title, the frame, the marks of both axes, its series; `level` is the height of ratio 1."""
+
+    title: str
+    unit: str
+    across: tuple[Tick, ...]
+    down: tuple[Tick, ...]
+    series: tuple[Series, ...]
+    level: float | None = None
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    top: float = TOP
+    bottom: float = HEIGHT - BOTTOM
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A launch as a part of a bar."""
+
+    x: float
+    width: float
+    kind: str
+    title: str
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A plan as a bar of its launches, and the table of them."""
+
+    title: str
+    segments: tuple[Segment, ...]
+    table: tuple[tuple[str, ...], ...]
+
+
+def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
+    """One chart for each element type: the ratio to the library by size, with a line through the squares of each request."""
+    found = []
+    for dtype in dict.fromkeys(row.dtype for row in rows):
+        own = [row for row in rows if row.dtype == dtype]
+        sizes = sorted({size_of(row.shape) for row in own})
+        across = _scale([math.log2(size) for size in sizes], LEFT + 16, WIDTH - RIGHT - 16)
+        ratios = [row.ratio for row in own]
+        low, high = min(*ratios, 0.95, 1.0), max(*ratios, 1.05)
+        step = round_step(high - low, 6)
+        low, high = math.floor(low / step) * step, math.ceil(high / step) * step
+        down = _between(low, high)
+        ticks = tuple(Tick(down(low + i * step), f"{low + i * step:.2f}") for i in range(round((high - low) / step) + 1))
+        found.append(Chart(dtype, "N", _sizes(sizes, across), ticks, tuple(_ratios(own, across, down)), down(1.0)))
+    return tuple(found)
+
+
+def _ratios(rows: Sequence[Measurement], across: Callable[[float], float], down: Callable[[float], float]) -> Iterable[Series]:
+    for number, name in enumerate(dict.fromkeys(map(asked_name, rows))):
+        own = sorted((row for row in rows if asked_name(row) == name), key=lambda row: size_of(row.shape))
+        points = tuple(Point(across(math.log2(size_of(row.shape))), down(row.ratio), _title(row)) for row in own)
+        squares = [point for point, row in zip(points, own, strict=True) if is_square(row)]
+        yield Series(name, *_style(number), _path(squares), points)
+
+
+def _style(number: int) -> tuple[int, int]:
+    """The colour and the mark of a line."""
+    return number % COLOURS, number // COLOURS % MARKS
+
+
+def _title(row: Measurement) -> str:
+    return f"{shape_name(row.shape)}: {row.ratio:.3f} ({row.interval.low:.3f} to {row.interval.high:.3f}), {row.plan}, {row.ms:.3f} ms"
+
+
+def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
+    """One chart for each element type: the measured error and its bound by level, on a logarithmic scale."""
+    found = []
+    for dtype in dict.fromkeys(point.dtype for point in points):
+        own = [point for point in points if point.dtype == dtype]
+        decades = [math.log10(value) for point in own for value in (point.error, point.bound) if 0 < value < math.inf]
+        if not decades:
+            continue
+        low, high = math.floor(min(decades)), max(math.ceil(max(decades)), math.floor(min(decades)) + 1)
+        across = _scale([float(point.levels) for point in own], LEFT + 16, WIDTH - RIGHT - 16)
+        down = _between(low, high)
+        ticks = tuple(Tick(down(d), str(d)) for d in range(low, high + 1, max(1, (high - low) // 6)))
+        levels = tuple(Tick(across(level), str(level)) for level in sorted({point.levels for point in own}))
+        series = [s for i, name in enumerate(dict.fromkeys(p.algorithm for p in own)) for s in _errors(own, name, i, across, down)]
+        found.append(Chart(f"{dtype}, N = {own[0].size}", "levels", levels, ticks, tuple(series)))
+    return tuple(found)
+
+
+def _errors(
+    points: Sequence[ErrorPoint], name: str, number: int, across: Callable[[float], float], down: Callable[[float], float]
+) -> Iterable[Series]:
+    own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)
+    for is_bound in (False, True):
+        values = [(point.levels, point.bound if is_bound else point.error) for point in own]
+        marks = tuple(Point(across(level), down(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
+        yield Series(f"{name}, {'bound' if is_bound else 'measured'}", *_style(number), _path(marks), marks, is_bound)
+
+
+def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:
+    """One bar for each plan, on the largest shape of each element type."""
+    return tuple(map(_bar, plans_with_launches(rows)))
+
+
+def _bar(row: Measurement) -> Bar:
+    total = math.fsum(launch.ms for launch in row.launches)
+    segments, table, x = [], [("launch", "kind", "what", "ms", "share", "rate")], 0.0
+    for number, launch in enumerate(row.launches, 1):
+        width = BAR_WIDTH * launch.ms / total
+        cells = (str(number), launch.kind, launch.what, f"{launch.ms:.3f}", f"{launch.ms / total:.1%}", launch.rate)
+        segments.append(Segment(round(x, 2), round(width, 2), launch.kind, ", ".join(cells[1:])))
+        table.append(cells)
+        x += width
+    title = f"{row.plan}, {shape_name(row.shape)}, {row.dtype}: {total:.3f} ms in {len(row.launches)} launches"
+    return Bar(title, tuple(segments), tuple(table))
+
+
+def _scale(values: Sequence[float], start: float, end: float) -> Callable[[float], float]:
+    """Map the values linearly onto an interval; a single value goes to the middle."""
+    low, high = min(values), max(values)
+    if low == high:
+        return lambda value: (start + end) / 2
+    return lambda value: round(start + (end - start) * (value - low) / (high - low), 1)
+
+
+def _between(low: float, high: float) -> Callable[[float], float]:
+    """Map low to the bottom of the frame and high to its top."""
+    return lambda value: round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value - low) / (high - low), 1)
+
+
+def _sizes(sizes: Sequence[float], across: Callable[[float], float]) -> tuple[Tick, ...]:
+    """Marks at the sizes, or at powers of two if there are many."""
+    marks: Sequence[float] = sizes
+    if len(sizes) > 7:
+        first, last = math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1]))
+        marks = [2.0**power for power in range(first, last + 1, max(1, (last - first) // 6))]
+    return tuple(Tick(across(math.log2(size)), f"{size:.0f}") for size in marks)
+
+
+def _path(points: Sequence[Point]) -> str:
+    return path_through([(p.x, p.y) for p in points]) if len(points) > 1 else ""
+
 
 FACTS = (
     ("GPU", "gpu"),

@@ -7,17 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bilinear.analysis.accuracy import LevelAccuracy
+from bilinear.reporting.axes import Tick, path_through
 
 WIDTH, HEIGHT = 440.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 16.0, 36.0
-
-
-@dataclass(frozen=True)
-class Tick:
-    """A mark on an axis: its place and its text."""
-
-    at: float
-    text: str
+SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -70,7 +64,7 @@ def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
     series = []
     for kind, values in lines.items():
         points = tuple((across(f.levels), down(math.log10(v))) for f, v in zip(facts, values, strict=True) if 0 < v < math.inf)
-        series.append(Series(kind, "M" + "L".join(f"{x:g} {y:g}" for x, y in points), points))
+        series.append(Series(kind, path_through(points), points))
     return Chart(
         f"{dtype}, {facts[0].inner} x {facts[0].inner} matrices",
         WIDTH,
@@ -80,9 +74,14 @@ def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
         TOP,
         bottom,
         tuple(Tick(across(f.levels), str(f.levels)) for f in facts),
-        tuple(Tick(down(math.log10(tick)), f"{tick:g}") for tick in ticks),
+        tuple(Tick(down(math.log10(tick)), _multiple(tick)) for tick in ticks),
         tuple(series),
     )
+
+
+def _multiple(value: float) -> str:
+    """A mark's text, which has to fit left of the axis: from 10000 on a power of ten as one."""
+    return f"{value:g}" if value < 10_000 else "10" + str(round(math.log10(value))).translate(SUPERSCRIPT)
 
 
 def _round_values(low: float, high: float) -> list[float]:

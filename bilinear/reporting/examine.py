@@ -8,7 +8,7 @@ from contextlib import suppress
 from bilinear.analysis.accuracy import LevelsKept, accuracy_facts, levels_kept
 from bilinear.codegen.build import Program
 from bilinear.errors import BilinearError
-from bilinear.explain.refused import RefusedError
+from bilinear.explain.why_wrong import RefusedError
 from bilinear.frontend import Loaded
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import MOST_LEVELS

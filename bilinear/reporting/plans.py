@@ -1,13 +1,19 @@
-"""Plans as text: an aligned table of the candidates, and why each alternative lost."""
+"""Plans as text and as JSON: the candidates and why each lost, the bounds of the device, the order of a chain, the blocks of A*A^T."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import pairwise
 
+from bilinear.planner.chains import MULTIPLICATIONS, ChainPlan
+from bilinear.planner.gram import COLUMNS, GramPlan
 from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, pareto_front
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
+from bilinear.planner.roofline import Roofline, Streaming
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
@@ -96,3 +102,103 @@ def _figures(c: Candidate, plan: Plan) -> tuple[str, ...]:
 
 def _short(error: float | None) -> str:
     return "-" if error is None else f"{error:.2g}"
+
+
+CHAIN_FORMAT = "bilinear-chain/1"
+ORDERS = ("", "order", "ms", "multiplications", "memory", "ratio")
+PRODUCTS = ("product", "shape", "ms", "plan", "workspace", "intermediates")
+
+
+def chain_json(plan: ChainPlan) -> str:
+    """The plan of a chain as JSON text; matrices are counted from 0."""
+    return json.dumps({"format": CHAIN_FORMAT, **asdict(plan)}, indent=1) + "\n"
+
+
+def chain_table(plan: ChainPlan) -> str:
+    """The orders with their figures, then the products of the chosen one, in the order in which they run."""
+    usual = ("left to right", plan.left_to_right), ("fewest multiplications", plan.fewest_multiplications)
+    orders = [
+        (name, own.text, _ms(own.seconds), own.multiplications, bytes_text(own.peak), f"{plan.ratio(own):.2f}x")
+        for name, own in (("chosen", plan.chosen), *usual)
+    ]
+    products = [
+        (
+            f"{_name(step.left)} {_name(step.right)}",
+            f"{step.m}x{step.k}x{step.n}",
+            _ms(step.seconds),
+            step.plan,
+            bytes_text(step.workspace),
+            bytes_text(step.held),
+        )
+        for step in plan.chosen.steps
+    ]
+    return visible_lines([_title(plan), "", *aligned(orders, ORDERS), "", *aligned(products, PRODUCTS)])
+
+
+def _title(plan: ChainPlan) -> str:
+    shapes = " ".join(f"{m}x{n}" for m, n in pairwise(plan.extents))
+    where = "multiplications counted: the planner has no times here" if plan.by == MULTIPLICATIONS else f"{plan.device}, predicted"
+    most = "" if plan.workspace is None else f", at most {bytes_text(plan.workspace)}"
+    return f"{shapes}, {plan.dtype} ({where}{most})"
+
+
+def _name(span: tuple[int, int]) -> str:
+    """A part of a chain: `A2`, or `A2..A4`."""
+    first, last = span
+    return f"A{first + 1}" if first == last else f"A{first + 1}..A{last + 1}"
+
+
+def _ms(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e3:.4g}"
+
+
+GRAM_FORMAT = "bilinear-gram/1"
+SUMS = ("", "ms", "ratio", "multiplications", "workspace")
+
+
+def gram_json(plan: GramPlan) -> str:
+    """The plan as JSON text; ranges of rows are half-open."""
+    return json.dumps({"format": GRAM_FORMAT, **asdict(plan)}, indent=1) + "\n"
+
+
+def gram_table(plan: GramPlan) -> str:
+    """The cost of the plan compared with a multiply of two matrices; then its blocks, equal ones together."""
+    seconds, plain = plan.seconds or 0.0, plan.plain or 0.0
+    rows = [
+        ("blocks of a triangle", f"{seconds * 1e3:.4g}", "1.00x", str(plan.multiplications), bytes_text(plan.peak)),
+        ("A by A^T, two matrices", f"{plain * 1e3:.4g}", f"{plain / seconds:.2f}x", str(plan.n**2 * plan.k), ""),
+    ]
+    most = "" if plan.workspace is None else f", at most {bytes_text(plan.workspace)}"
+    title = f"A*A^T, A {plan.n}x{plan.k}, {plan.dtype} ({plan.device}, predicted{most})"
+    return visible_lines([title, "", *aligned(rows, SUMS), "", *aligned(plan.table(), COLUMNS)])
+
+
+def roofline_table(r: Roofline) -> str:
+    """Intensity and balance with their meaning, traffic compared with the least possible, and the resulting tiles."""
+    times = max(r.intensity / r.balance, r.balance / r.intensity)
+    order = "" if r.is_proved else f" in its order (omega {r.omega:.3f})"
+    rows = [
+        ("intensity", f"{r.intensity:.1f} FLOP/byte", f"{r.highest_intensity:.1f} if the classical product moves each element once"),
+        ("balance", f"{r.balance:.1f} FLOP/byte", f"{r.rate * 1e-12:.1f} TFLOP/s, {r.bandwidth * 1e-9:.4g} GB/s"),
+        ("bound by", r.bound_by, f"intensity and balance are {times:.1f} times apart"),
+        ("traffic", bytes_text(r.traffic), f"{r.factor:.2f} times the least{order}, {bytes_text(int(r.least_traffic))}"),
+        ("cache", bytes_text(r.cache), f"holds three square tiles of side {r.fitting_side}; side {r.balancing_side} reaches the balance"),
+    ]
+    return "\n".join(aligned(rows, header=None))
+
+
+def streaming_table(s: Streaming) -> str:
+    """The bytes in flight of the kernel for a thin product, and its bound."""
+    rows = [
+        ("threshold", f"{s.threshold:.0f} columns", "above it arithmetic takes longer than reading A"),
+        ("under way", bytes_text(s.under_way), f"on a multiprocessor ({s.blocks} blocks); full bandwidth needs {bytes_text(s.needed)}"),
+        ("bound by", s.bound_by, f"what is under way can use {s.share:.0%} of the bandwidth (Little's law)"),
+    ]
+    return "\n".join(aligned(rows, header=None))
+
+
+def explained_json(plan: Plan, r: Roofline, s: Streaming | None = None) -> str:
+    """A plan as JSON that can be loaded again, together with these figures."""
+    figures = {**asdict(r), "is_proved": r.is_proved, "factor": r.factor}
+    figures |= {} if s is None else {"streaming": asdict(s)}
+    return json.dumps({**json.loads(plan_json(plan)), "roofline": figures}, indent=1) + "\n"

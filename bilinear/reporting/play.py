@@ -21,7 +21,7 @@ ACROSS = 8
 
 @dataclass(frozen=True)
 class PlayCell:
-    """A block on a board before the first stage: its number among all blocks, and what it holds."""
+    """What a block holds before the first stage, or after one: its number among all blocks, the kind of its state, its value as text."""
 
     number: int
     block: str
@@ -38,16 +38,6 @@ class Board:
 
 
 @dataclass(frozen=True)
-class Change:
-    """The content of a block after a stage: the block's number, the kind of its state, and its value as text."""
-
-    number: int
-    block: str
-    kind: str
-    value: str
-
-
-@dataclass(frozen=True)
 class PlayStep:
     """A step as the language writes it; `meaning` is a product in original blocks, `changes` the results of a sum.
 
@@ -59,7 +49,7 @@ class PlayStep:
     meaning: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    changes: tuple[Change, ...] = ()
+    changes: tuple[PlayCell, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +60,7 @@ class PlayStage:
     title: str
     kind: str
     steps: tuple[PlayStep, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[PlayCell, ...]
 
     @property
     def height(self) -> int:
@@ -146,7 +136,7 @@ def _stages(facts: ScheduleFacts, numbers: Mapping[str, int], before: dict[str, 
         before = {**before, **{block: change.value for block, change in changes.items()}}
 
 
-def _steps(stage: StageLine, numbers: Mapping[str, int], before: Mapping[str, str], changes: Mapping[str, Change]) -> Iterator[PlayStep]:
+def _steps(stage: StageLine, numbers: Mapping[str, int], before: Mapping[str, str], changes: Mapping[str, PlayCell]) -> Iterator[PlayStep]:
     names = [product.name for product in stage.products] or [""] * len(stage.moves)
     for name, move in zip(names, stage.moves, strict=True):
         meaning = f"{name} = {' · '.join(_factor(before[block]) for block in move.reads[:2])}" if name else ""
@@ -159,7 +149,7 @@ def _factor(value: str) -> str:
     return f"({value})" if " " in value or value.startswith("−") else value or "undefined"
 
 
-def _change(number: int, state: BlockState, told: str) -> Change:
+def _change(number: int, state: BlockState, told: str) -> PlayCell:
     """Products appear by name if their names are known, and long sums in full."""
     value = told if state.kind in ("product", "sum") and told else state.value
-    return Change(number, state.block, state.kind, readable(value))
+    return PlayCell(number, state.block, state.kind, readable(value))

@@ -1,14 +1,21 @@
-"""Run the proof assistant on a file of theorems, and believe nothing but its own words."""
+"""The verdict of the proof assistant on a file of theorems: its own words in a run now, or a record of those that it accepted before."""
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import tempfile
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 
+from bilinear.analysis.identity import scheme_hash
 from bilinear.errors import BilinearError, fail
+from bilinear.frontend import Loaded
+from bilinear.reporting.examine import rocq_of
 
 CLOSED = "Closed under the global context"
 """The output of `Print Assumptions` for a theorem without axioms."""
@@ -78,3 +85,53 @@ def _refused(version: str, said: str) -> BilinearError:
 def _notes(said: str) -> tuple[str, ...]:
     words = " ".join(said.split())
     return (words[-TOLD:],) if words else ()
+
+
+RECORD = Path(__file__).with_name("accepted.json")
+"""Written after every one of the files was accepted (tests/reporting/test_rocq_record.py)."""
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A file that a proof assistant accepted: of which algorithm, the hashes of its scheme and of its text, and who accepted what."""
+
+    name: str
+    scheme: str
+    sha256: str
+    by: str
+
+
+@cache
+def record() -> tuple[Accepted, ...]:
+    """All files that were accepted, one for each shipped algorithm that has theorems, at one level."""
+    return tuple(Accepted(**row) for row in json.loads(RECORD.read_text(encoding="utf-8")))
+
+
+def entry(loaded: Loaded, text: str, by: str) -> Accepted:
+    """The entry for a text that was accepted."""
+    return Accepted((loaded.schedule or loaded.scheme).name, scheme_hash(loaded.scheme), _hash(text), by)
+
+
+def as_json(entries: tuple[Accepted, ...]) -> str:
+    """The record as it is stored."""
+    return json.dumps([asdict(each) for each in entries], indent=1) + "\n"
+
+
+def on_record(text: str) -> str:
+    """Who accepted exactly this text, and what of it; empty if nobody is known to have."""
+    mine = _hash(text)
+    return next((f"{each.by} (on record)" for each in record() if each.sha256 == mine), "")
+
+
+def accepted_on_record(loaded: Loaded, inputs: str) -> str:
+    """The same for the theorems about a proved algorithm at one level. The text is generated again, so that any change is noticed."""
+    if scheme_hash(loaded.scheme) not in {each.scheme for each in record()}:
+        return ""
+    try:
+        return on_record(rocq_of(loaded, 1, inputs))
+    except BilinearError:  # a schedule of a shipped scheme may have no theorems
+        return ""
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

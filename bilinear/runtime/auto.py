@@ -60,10 +60,10 @@ def plan(
         comes first.
     inputs : {"preserve", "restore", "consume"}
         What may happen to A and B.
-    workspace : int, str or array, optional
+    workspace : int or str or array, optional
         The most bytes of workspace, a size such as "2GiB", "none" or "unlimited" (the default). For processors an array stands for memory
         that is kept between calls.
-    accuracy : float, "classical" or "twice", optional
+    accuracy : float or "classical" or "twice", optional
         The largest allowed error bound, in units of max|A| * max|B|, or the most that the probable error by norm may be, in units of the
         classical multiply's. With an accuracy, products of digits may be chosen (docs/digits.md).
     explain : bool

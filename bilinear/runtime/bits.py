@@ -8,7 +8,7 @@ from functools import lru_cache
 from math import ceil
 
 from bilinear.backends.bits import BITS, multiply_on_cpu, multiply_on_gpu
-from bilinear.backends.same import Same
+from bilinear.backends.caches import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array

@@ -15,7 +15,7 @@ from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.runtime.arrays import Kind, adopt, kind_of, multiplies_itself
 from bilinear.runtime.checked import Checked
-from bilinear.runtime.projected import Problem, largest_in, residuals_exactly, residuals_of_floats
+from bilinear.runtime.projected import CheckedProduct, largest_in, residuals_exactly, residuals_of_floats
 from bilinear.runtime.projected_rows import residuals_on_gpu
 from bilinear.runtime.thin_products import TINY, UNIT
 from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
@@ -51,8 +51,12 @@ def check(
 
     Parameters
     ----------
-    a, b, c : array of shape (..., m, k), (..., k, n) and (..., m, n)
-        Or vectors as in `numpy.matmul`; NumPy's, CuPy's or PyTorch's arrays, or others that speak DLPack.
+    a : array of shape (..., m, k)
+        Or a vector, as in `numpy.matmul`. An array of NumPy, CuPy, PyTorch, or a library that speaks DLPack.
+    b : array of shape (..., k, n)
+        The same.
+    c : array of shape (..., m, n)
+        The result that is checked.
     alpha, beta : number
         The factors of the call.
     before : array, optional
@@ -115,7 +119,7 @@ def check(
     return replace(checked, confidence=confidence, tolerance=tolerance)
 
 
-def _floats(problem: Problem, c: Array, risk: float) -> Checked:
+def _floats(problem: CheckedProduct, c: Array, risk: float) -> Checked:
     """The bounds of floats. Half of the risk belongs to the norm, the other half to all rows at once."""
     found = residuals_on_gpu(problem) or residuals_of_floats(problem)
     rows, count = max(1, found.rows), problem.count
@@ -135,7 +139,7 @@ def _floats(problem: Problem, c: Array, risk: float) -> Checked:
     return Checked(shape, dtype, 0.0, count, seed, None, bound, found.scale, largest, estimate, certain, rounding / whole, place)
 
 
-def _exact(problem: Problem, c: Array) -> Checked:
+def _exact(problem: CheckedProduct, c: Array) -> Checked:
     """The verdict on integers: rows that are not mapped to 0 are certainly wrong."""
     wrong = residuals_exactly(problem)
     is_wrong = bool(wrong.any())
@@ -145,7 +149,7 @@ def _exact(problem: Problem, c: Array) -> Checked:
     return Checked(shape, dtype, 0.0, problem.count, problem.seed, None, *facts, exact=True)
 
 
-def _place(problem: Problem, row: int) -> tuple[int, ...]:
+def _place(problem: CheckedProduct, row: int) -> tuple[int, ...]:
     """The index of a row of C by its number; none if there are no rows."""
     shape = (*problem.batch, problem.c.shape[-2])
     return tuple(int(i) for i in np.unravel_index(row, shape)) if 0 not in shape else ()
@@ -191,7 +195,7 @@ def _vectors(asked: int | None, risk: float, exact: bool) -> int:
     return int(count)
 
 
-def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype: Dtype, count: int, seed: int) -> Problem:
+def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype: Dtype, count: int, seed: int) -> CheckedProduct:
     """The arrays as batches of matrices, and the factors as numbers of the working type (E702, E528)."""
     a, b, c, before = given
     inner, outer = np.result_type(a.dtype, b.dtype), c.dtype
@@ -210,4 +214,4 @@ def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype:
         raise fail("E702", f"no product has these shapes: {told}", "give A (..., m, k), B (..., k, n) and C (..., m, n)")
     full = (*batch, left.shape[-2], right.shape[-1])
     c, before = (None if x is None else x.reshape(full) for x in (c, before))
-    return Problem(kind.module, kind.on_gpu, left, right, c, before, factors[0], factors[1], dtype, tuple(batch), count, int(seed))
+    return CheckedProduct(kind.module, kind.on_gpu, left, right, c, before, factors[0], factors[1], dtype, tuple(batch), count, int(seed))

@@ -44,7 +44,7 @@ class Checked:
 
     @property
     def passed(self) -> bool | None:
-        """Whether `relative` is within the tolerance; None without one, but for integers, which are right or wrong."""
+        """Whether `relative` is within the tolerance. None without a tolerance, except for integers, which are right or wrong."""
         if self.exact:
             return self.bound == 0
         return None if self.tolerance is None else self.relative <= self.tolerance

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bilinear.backends.newest import keep
-from bilinear.backends.same import Same
+from bilinear.backends.caches import Same, keep
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype, real_type
@@ -125,7 +124,7 @@ def _automatic(options: Options, layouts: Layouts) -> Plan | None:
 
 
 def check_library_accuracy(accuracy: float | str | None, inner: int, dtype: Dtype) -> None:
-    """Refuse (E519) a bound that the library's multiply of this type does not keep, or that is not known."""
+    """Refuse (E519) an accuracy that the library's multiply of this type does not keep, or for which its error is not known."""
     if accuracy is None or isinstance(accuracy, str):
         return
     if dtype.name not in IN_ARRAYS:

@@ -106,7 +106,7 @@ def within_limits(options: Options, direct: Direct, own: OwnMultiply, a: Array, 
 def workspace_address(options: Options, direct: Direct, own: OwnMultiply, a: Array, b: Array, out: Array, aside: int = 0) -> int:
     """The address of the caller's workspace for a product; 0 if it takes memory of the pool, or needs none.
 
-    More than is allowed is refused (E535), with `aside` elements of a result apart from `out`.
+    Refuses (E535) a product that needs more than is allowed, together with a result of `aside` elements that is computed apart from `out`.
     """
     if own.workspace and options.buffer is not None:
         return int(given_workspace(options, own.workspace, out, a, b, alignment=own.alignment).data.ptr)

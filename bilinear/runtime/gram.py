@@ -63,18 +63,20 @@ def gram(
     alpha, beta : number
         As in `matmul`. `out` is taken to be symmetric: only one triangle of it is read, the one named or else the lower one.
     triangle : {"lower", "upper"}, optional
-        Write only this triangle, with the diagonal; the other one of `out` is left as it is, and of a new array is 0. Default: both.
-    algorithm, levels
-        As in `matmul`, for blocks. Those on the diagonal are the library's multiply where an algorithm is named. `auto` chooses the blocks,
-        too, by the description of the GPU or of the processors. Without one, it is NumPy's multiply, which computes one triangle by itself.
-        An algorithm for A*A^T, such as `rxtx`, has products of two matrices, and products of one by its own transpose, which are `levels`
-        deep the same problem again (docs/how-to/gram.md).
+        Write only this triangle, with the diagonal. The other one of `out` is left as it is, and is 0 in a new array. Default: both.
+    algorithm : str or Algorithm
+        As in `matmul`, for the blocks below the diagonal; if you name one, the library multiplies those on the diagonal. `auto` also
+        chooses the blocks, by the description of the GPU or of the processors. Without a description, NumPy's multiply runs, which
+        computes one triangle by itself. An algorithm for A*A^T, such as `rxtx`, multiplies some blocks by their own transposes, which is
+        the same problem again (docs/how-to/gram.md).
+    levels : int or "auto"
+        As in `matmul`; for an algorithm for A*A^T, how often it is applied to these smaller problems.
     products : str or Algorithm
         With an algorithm for A*A^T, what multiplies two matrices: as `algorithm` of `matmul`.
-    workspace : int, str or array, optional
+    workspace : int or str or array, optional
         As in `matmul`, for each block; an algorithm for A*A^T keeps its sums in it, too. A copy of `a` counts; buffers that do not grow
         with the problem do not.
-    accuracy : float, "classical" or "twice", optional
+    accuracy : float or "classical" or "twice", optional
         As in `matmul`, for each block. On processors the library must keep it, too (E519).
     stream : stream, optional
         As in `matmul`.

@@ -11,7 +11,7 @@ from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.arrays import Kind, multiplies_itself
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
-from bilinear.runtime.gram_plans import Asked, described_plan, plan_for_call
+from bilinear.runtime.gram_plans import GramCall, described_plan, plan_for_call
 from bilinear.runtime.gram_products import Products
 from bilinear.runtime.layouts import check_out
 from bilinear.runtime.options import Options
@@ -27,7 +27,7 @@ def gram_arrays(
     """
     xp, shape = kind.module, (*x.shape[:-1], x.shape[-2])
     x = checked_operand(asked, kind, x, out)
-    plan = plan or plan_for_call(Asked(asked, kind, triangle is not None), x)
+    plan = plan or plan_for_call(GramCall(asked, kind, triangle is not None), x)
     if any(step.plan == LIBRARY for step in plan.steps):
         check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None else out
@@ -59,13 +59,13 @@ def checked_operand(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
 
 
 def own_product(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
-    """alpha * x @ x^T for `matmul`, where a plan of blocks is predicted to gain; None, with nothing written, elsewhere."""
+    """alpha * x @ x^T for `matmul`, where a plan of blocks is predicted to gain; Otherwise None, and nothing is written."""
     if multiplies_itself(x) or multiplies_itself(out):
         return None
     if out is not None and (out.dtype != x.dtype or out.shape != (*x.shape[:-1], x.shape[-2]) or shares_memory(out, x)):
         return None
     try:
-        plan = described_plan(Asked(asked, kind, False), x)
+        plan = described_plan(GramCall(asked, kind, False), x)
         if plan is None or not plan.gains or (kind.on_gpu and is_captured()):
             return None
         return gram_arrays(asked, kind, x, out, None, plan)

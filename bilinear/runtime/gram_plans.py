@@ -38,7 +38,7 @@ TOGETHER = 1024
 """With a named algorithm, rows are halved at least once, and until at most so many stay together."""
 
 
-class Asked(NamedTuple):
+class GramCall(NamedTuple):
     """What decides the blocks: the options, the kind of array, and whether only one triangle may be written."""
 
     options: Options
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     one_triangle: bool
 
 
-def plan_for_call(asked: Asked, x: Array) -> GramPlan:
+def plan_for_call(asked: GramCall, x: Array) -> GramPlan:
     """The plan for a matrix of this shape and type."""
     (n, k), dtype = x.shape[-2:], str(x.dtype)
     options, on_gpu, most_together = asked.options, asked.kind.on_gpu, TILE[asked.kind.on_gpu]
@@ -64,7 +64,7 @@ def plan_for_call(asked: Asked, x: Array) -> GramPlan:
     return plan_by_size(n, k, dtype, min(together, most_together) if asked.one_triangle else together, named)
 
 
-def described_plan(asked: Asked, x: Array) -> GramPlan | None:
+def described_plan(asked: GramCall, x: Array) -> GramPlan | None:
     """The plan by the description of the device on which a matrix lies; None without one, and for what it does not describe."""
     (n, k), dtype, options = x.shape[-2:], str(x.dtype), asked.options
     if dtype not in IN_ARRAYS or x.ndim != 2 or not 0 < min(n, k) <= max(n, k) <= MOST_EXTENT:
@@ -88,7 +88,7 @@ def plan_gram(
     workspace: int | str | None = None,
     accuracy: float | str | None = None,
 ) -> GramPlan:
-    """Which blocks `gram` computes for an n x k matrix, by what, and what that takes beside a multiply of two matrices.
+    """The plan of `gram` for an n x k matrix: its blocks, what multiplies each, and the time, compared with a multiply of two matrices.
 
     Parameters
     ----------
@@ -96,7 +96,11 @@ def plan_gram(
         The extents of A; the result is n x n.
     dtype : dtype
         float64 or float32.
-    device, workspace, accuracy
+    device : str or Device, optional
+        As in `plan`, for each block.
+    workspace : int or str, optional
+        As in `plan`, for each block.
+    accuracy : float or "classical" or "twice", optional
         As in `plan`, for each block.
 
     Returns
@@ -137,7 +141,7 @@ def plan_gram(
 
 @lru_cache(maxsize=256)
 def _on_gpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | str | None, device: Device, named: bool) -> GramPlan:
-    """The plan on a GPU, by its own timed plans unless it is `named`."""
+    """The plan on a GPU. Timed plans come first, unless the device is `named`."""
     given = device if named else None
 
     def product(rows: int, columns: int) -> Way:

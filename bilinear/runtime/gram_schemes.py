@@ -28,10 +28,10 @@ from bilinear.runtime.unused import warn_unused
 from bilinear.verify.bilinear_map import prove_map
 
 ROWS = 256
-"""Rows that are added at once: a buffer for coefficients other than 1 and -1, and for what lies beside a diagonal, has so many."""
+"""Rows that are added at once, which is the height of the buffer for scaled values and for triangles."""
 
 WIDE = 1024
-"""Without a number of levels, a further one is taken while its blocks are at least so wide."""
+"""If no number of levels is given, another level is taken as long as its blocks are at least this wide."""
 
 
 class Parts(NamedTuple):

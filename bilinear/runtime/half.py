@@ -45,8 +45,8 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
 
     `out` may be float32: then products are never rounded to 16 bits, and without an algorithm it is one product of the library.
 
-    None, with nothing written, for what the library is to multiply: what `auto` or `levels=0` leaves to it, empty matrices and alpha = 0,
-    and what `auto` cannot build or allocate. Raises `BilinearError` (E775, E776, E777; E535, E536, E544) for an algorithm that is named.
+    Returns None, with nothing written, if the library is to multiply: for `levels=0`, if `auto` chooses it, for empty matrices and alpha =
+    0, and if `auto` cannot build or allocate. Raises `BilinearError` (E775, E776, E777; E535, E536, E544) for an algorithm that is named.
     """
     require_complex(asked.algorithm, a, b, out)
     if not kind.on_gpu:
@@ -78,7 +78,7 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
 
 
 def by_half_itself(asked: Options, kind: Kind, element: Element, a: Array, b: Array, out: Array) -> None:
-    """The same where nobody else multiplies: without an algorithm, and with no levels, by one product of the library."""
+    """The same, for types that nothing else multiplies: without an algorithm or with 0 levels, the library computes one product."""
     if asked.algorithm == "auto" or asked.levels == 0:
         asked = asked._replace(algorithm=algorithm_named("classical"), levels=1)
     if asked.alpha == 0 or a.shape[-1] == 0:  # sums of one zero

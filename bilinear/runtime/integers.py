@@ -9,6 +9,7 @@ import numpy as np
 
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.algebra.tensor import tensor
+from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.backends.integers import (
@@ -18,7 +19,6 @@ from bilinear.backends.integers import (
     largest_magnitudes,
     moduli_for_integers,
 )
-from bilinear.backends.same import Same
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
@@ -42,18 +42,18 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.safety import indices
 
 SMALL = 2
-"""Bytes of types whose numbers are not looked at: their range takes few moduli."""
+"""Integers of this many bytes are not read to bound them: their range takes few moduli."""
 
 log = logging.getLogger("bilinear")
 
 
 def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array, wider: str = "") -> Array | None:
-    """alpha * a @ b + beta * out for integer matrices on a GPU; None, with nothing written, for what CuPy is to multiply.
+    """alpha * a @ b + beta * out for integer matrices on a GPU; None, with nothing written, if CuPy is to multiply.
 
     Without `out` the result is of the type that NumPy promotes to, or of the `wider` one.
 
-    That is what `auto` or `levels=0` leaves to it, what is not a matrix of integers where it lies, and what cannot be built or allocated if
-    the algorithm is `auto`. Raises `BilinearError` for a named algorithm that residues do not hold (E591, E592), and E535, E536.
+    CuPy multiplies for `levels=0`, if `auto` expects no gain, if an operand is no matrix of integers that kernels can read in place, and if
+    `auto` cannot build or allocate. Raises `BilinearError` for a named algorithm that residues do not hold (E591, E592), and E535, E536.
     """
     layouts = layouts_of(a, b, out)
     is_auto = asked.algorithm == "auto"
@@ -111,12 +111,12 @@ def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
 
 
 def _has_units(is_auto: bool) -> bool:
-    """Whether residues are multiplied on the current device; `auto` does where that was measured, which is by warpgroups."""
+    """Whether the current device multiplies residues; `auto` uses only warpgroups, because only they were measured."""
     return has_digit_units() and not (is_auto and multiplies_by_warps())
 
 
 def _largest(a: Array, b: Array) -> tuple[int, int]:
-    """Bounds of the magnitudes: by a look at the integers, or of their types, where looking is not allowed or worth nothing."""
+    """Bounds of the magnitudes: of the integers themselves, or of their types if reading the integers is not allowed or would not help."""
     elements = INTEGERS[str(a.dtype)], INTEGERS[str(b.dtype)]
     if max(x.bytes for x in elements) <= SMALL or is_captured():
         return elements[0].largest, elements[1].largest

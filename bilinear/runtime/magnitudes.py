@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from numbers import Real
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
+from bilinear.backends.caches import Same
 from bilinear.backends.executor import Executor
-from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.matrix import Matrix
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Block, Schedule
 from bilinear.runtime.safety import indices
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = NDArray[np.floating]
 
 
 def check_tolerance_option(tolerance: object, inputs: str) -> None:
@@ -83,7 +83,7 @@ class _Operand:
     limit: float
 
     @classmethod
-    def of(cls, drift: DriftBound, space: str, numbers: np.finfo[Any], calls: int, limit: float) -> _Operand:
+    def of(cls, drift: DriftBound, space: str, numbers: np.finfo[np.floating], calls: int, limit: float) -> _Operand:
         """The bounds after this many calls in an element type."""
         moves = _moves(drift, space, float(numbers.eps) / 2, calls)
         own = [block for block in drift.blocks if block.block.space == space]
@@ -116,7 +116,10 @@ def _drift(schedule: Same[Schedule]) -> DriftBound:
 
 
 def _moves(drift: DriftBound, space: str, unit_roundoff: float, calls: int) -> Array:
-    """F with |moved| <= F * sizes after this many calls, block by block: (I + u*D)**calls - I, without cancellation."""
+    """The matrix F with |moved| <= F * sizes, block by block, after this many calls:
+
+    (I + u*D)**calls - I, computed without cancellation.
+    """
     own = [block for block in drift.blocks if block.block.space == space]
     once = _matrix([block.weights for block in own], [block.block for block in own]) * unit_roundoff
     total = np.zeros_like(once)

@@ -59,13 +59,17 @@ def matmul(
 
     Parameters
     ----------
-    a, b : array of shape (..., m, k) and (..., k, n)
-        From NumPy, CuPy, PyTorch or any library that speaks DLPack; one of them may be what `prepare` gave for it.
+    a : array of shape (..., m, k)
+        From NumPy, CuPy, PyTorch or any library that speaks DLPack. Either `a` or `b` may be what `prepare` returned for it.
+    b : array of shape (..., k, n)
+        The same.
     out : array of shape (..., m, n), optional
         Where the result is written. By default a new array of the same kind on the same device.
-    alpha, beta : number
-        alpha is a number of the product's type, beta of `out`'s. A number beyond the type's range is refused (E528); one that rounds to 0
-        in the type may count as 0. With alpha = 0 the operands are not read, with beta = 0 `out` is not read.
+    alpha : number
+        Of the product's type. One beyond the type's range is refused (E528); one that rounds to 0 may count as 0. With alpha = 0 the
+        operands are not read.
+    beta : number
+        The same, of the type of `out`. With beta = 0 `out` is not read.
     algorithm : str or Algorithm
         `auto`, or the name or path of a scheme or schedule, which is found as by `load` and read again if its files have changed. On a
         GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the performance model
@@ -79,7 +83,7 @@ def matmul(
     inputs : {"preserve", "restore", "consume"}
         What happens to `a` and `b`: they are never written, they may be written and are restored to rounding, or they are left undefined.
         The last two need an in-place schedule.
-    workspace : int, str or array, optional
+    workspace : int or str or array, optional
         The most bytes that the plan may allocate, a size such as "2GiB", "none", or "unlimited" (the default). It may also be a
         one-dimensional array to use instead, because memory that was never touched is slow. A plan that needs more is refused, with the
         bytes that it needs. A result computed aside from `out` is as large as `out` and counts, too; it is never put into a given array.
@@ -91,7 +95,7 @@ def matmul(
         first. If the schedule's drift bound exceeds the tolerance for one of them, or if sums may overflow, the call is refused and
         nothing is written (E533). By default only Inf and NaN are refused (E524): elements far smaller than the blocks that are added to
         theirs may then come back as zeros, and sums that overflow leave Inf and NaN.
-    accuracy : float, "classical" or "twice", optional
+    accuracy : float or "classical" or "twice", optional
         A budget for `auto`. A number limits the bound of max|C - A*B| / (max|A| max|B|), which holds for all data; "classical" and
         "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. With an accuracy,
         `auto` also weighs products of digits, several times as fast in float32 on a GPU that has the instructions; they are exact only on
@@ -186,7 +190,7 @@ def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory
 
 
 def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, stream: AbstractContextManager[object] | None) -> Array:
-    """A product with a prepared operand. What it was prepared for cannot be asked for again (E538)."""
+    """A product with a prepared operand. Options that were given to `prepare` are refused (E538)."""
     kept, other, side = (a, b, "A") if isinstance(a, Kept) else (b, a, "B")
     if kept.side != side or isinstance(other, Kept):
         what = (

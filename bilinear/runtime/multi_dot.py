@@ -63,7 +63,11 @@ def multi_dot(
         The description, as in `plan`, whose times decide the order. The default is that of the GPU on which the arrays are. NumPy's
         arrays without a `device`, types that the description lacks, and other values of `algorithm` and `levels` than `auto`, are ordered
         by the number of multiplications.
-    algorithm, levels, inputs
+    algorithm : str or Algorithm
+        As in `matmul`, for each product.
+    levels : int or "auto"
+        As in `matmul`, for each product.
+    inputs : {"preserve", "restore", "consume"}
         As in `matmul`, for each product.
     workspace : int or str, optional
         The most bytes of intermediates and workspaces together, or "unlimited" (the default).
@@ -116,7 +120,7 @@ def multi_dot(
 
 
 def _run(plan: ChainPlan, matrices: Sequence[Array], dtype: Dtype, target: Array, multiply: Callable[..., Array]) -> Array:
-    """Run the products. A part of the chain is let go when the product that reads it is done."""
+    """Run the products. An intermediate is freed after the product that reads it."""
     parts, steps = {(at, at): matrix for at, matrix in enumerate(matrices)}, plan.chosen.steps
     for step in steps:
         left, right = parts.pop(step.left), parts.pop(step.right)
@@ -160,9 +164,13 @@ def plan_chain(
         The first and the last one may be those of vectors.
     dtype : dtype
         The common type of the matrices.
-    device, inputs, workspace
-        As in `plan`. Without a GPU and a `device`, and for types of which the device's description has no rates, multiplications are
-        counted instead of seconds (`by` is `multiplications`).
+    device : str or Device, optional
+        As in `plan`. Without a GPU and a `device`, and for types for which the device's description has no rates, the order minimises
+        multiplications instead of seconds (`by` is `multiplications`).
+    inputs : {"preserve", "restore", "consume"}
+        As in `plan`.
+    workspace : int or str, optional
+        As in `plan`.
 
     Returns
     -------

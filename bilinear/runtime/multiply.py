@@ -178,7 +178,7 @@ def _scaled(alpha: Array, product: Array) -> Array:
 def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array, given: Matrix | None = None) -> None:
     """Run the decision's placement on every matrix of the batch. Without one, convert the operands to the product's type, and make one.
 
-    `given` is the buffer of what is kept of an operand.
+    `given` is the buffer with everything that was prepared from an operand.
 
     The result is computed aside from `out`, and added to it afterwards, if `out` has another dtype, overlaps an operand or does not suit
     the recipe, or if the schedule cannot add to it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar, overload
 
-from bilinear.backends.newest import keep
+from bilinear.backends.caches import keep
 from bilinear.frontend import Loaded, load
 from bilinear.frontend.files import Looks
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 from typing import NamedTuple
 
-from bilinear.backends.same import Same
+from bilinear.backends.caches import Same
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Factor
 from bilinear.planner.cpu import Cpu

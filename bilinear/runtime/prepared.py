@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
+from bilinear.backends.caches import Same
 from bilinear.backends.capture import not_captured
 from bilinear.backends.executor import in_buffer
-from bilinear.backends.same import Same
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of
@@ -33,7 +33,7 @@ LEFT, RIGHT = "A", "B"
 class Prepared(Kept):
     """An operand with what its plan computes from it alone: the linear forms that are multiplied. `bilinear.prepare` makes it.
 
-    The operand itself is not copied. It must not change: every call looks whether it has, unless `checks` is False.
+    The operand itself is not copied and must not change. Every call checks that it has not, unless `checks` is False.
     """
 
     operand: Array
@@ -163,8 +163,12 @@ def prepare(
     columns : int
         The number of columns of the other operand, if this is the left one, A. Either `rows` or `columns` is given. Calls may have others
         as long as the operand is cut into the same blocks.
-    algorithm, levels, accuracy
+    algorithm : str or Algorithm
         As in `matmul`. Under "auto" the plan is the one for a call with these extents.
+    levels : int or "auto"
+        As in `matmul`.
+    accuracy : float or "classical" or "twice", optional
+        As in `matmul`.
     plan : Plan
         A plan of `bilinear.plan` for a call with these extents, in place of the three above: one that only reads its operands and is no
         call of the library. One of digits or residues keeps the operand's digits and scales.

@@ -1,4 +1,4 @@
-"""The options that others hand on to `matmul`, with their types."""
+"""The options that other functions pass on to `matmul`, with their types."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from bilinear.runtime.thin_products import (
 
 
 @dataclass(frozen=True)
-class Problem:
+class CheckedProduct:
     """What is checked: C (*batch, m, n) against alpha*A*B + beta*C0, in the working type, with `count` vectors from a seed.
 
     The leading axes of A and B broadcast to `batch`; `before` is C0, or None.
@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of the projected rows: how many, the norm of all, a bound of the norm of their errors, and the largest norm with its error.
+    """The projected rows: their number, the norm of all, a bound of the norm of their errors, and the largest norm with its error.
 
     `worst` is the number of the row with the largest norm, in the order of C's rows; `longest` is the 2-norm of X, from above.
     """
@@ -70,14 +70,14 @@ class Residuals:
     longest: float
 
 
-def residuals_of_floats(problem: Problem) -> Residuals:
+def residuals_of_floats(problem: CheckedProduct) -> Residuals:
     """The projections of floats or complex numbers."""
     residual, error, scale, longest = rows_of_floats(problem)
     norm, size = float(np.linalg.norm(residual)), float(np.linalg.norm(error))
     return Residuals(residual.size, norm, size, float((residual + error).max(initial=0.0)), largest_in(residual), scale, longest)
 
 
-def rows_of_floats(problem: Problem) -> tuple[Array, Array, float, float]:
+def rows_of_floats(problem: CheckedProduct) -> tuple[Array, Array, float, float]:
     """The norms of the projected rows and of their errors, in the order of C's rows; the scale; the 2-norm of X, from above."""
     xp, entries = problem.xp, random_entries(problem.c.shape[-1], problem.count, problem.seed)
     x = whole_numbers(xp, entries, problem.dtype)
@@ -94,7 +94,7 @@ def rows_of_floats(problem: Problem) -> tuple[Array, Array, float, float]:
     return residual, error, scale**0.5, longest_of(entries)
 
 
-def residuals_exactly(problem: Problem) -> Array:
+def residuals_exactly(problem: CheckedProduct) -> Array:
     """Which rows of C X, with integers modulo 2^w, are not those of (alpha*A*B + beta*C0) X."""
     xp, dtype, bits = problem.xp, problem.dtype, 8 * problem.dtype.itemsize
     generator = np.random.default_rng(problem.seed)
@@ -112,15 +112,15 @@ def residuals_exactly(problem: Problem) -> Array:
     return np.concatenate(wrong)
 
 
-def _vectors_of_b(problem: Problem, b: Array, x: Vectors) -> tuple[Vectors, Array]:
+def _vectors_of_b(problem: CheckedProduct, b: Array, x: Vectors) -> tuple[Vectors, Array]:
     """B X, cut into pieces, and the norms of the matrices of B."""
     products = [times(problem.xp, rows, x, problem.is_wide) for (rows,) in _panels(problem, b)]
     product = joined(problem.xp, products)
     return cut(problem.xp, product), norms(problem.xp, product.norm)
 
 
-def _projected(problem: Problem, rows: tuple[Array, ...], y: Vectors, x: Vectors) -> tuple[Array, Array, Array, Array]:
-    """Of some rows: the norms of their projections, the errors of these, and the norms of the rows of alpha*A and beta*C0."""
+def _projected(problem: CheckedProduct, rows: tuple[Array, ...], y: Vectors, x: Vectors) -> tuple[Array, Array, Array, Array]:
+    """For some rows: the norms of their projections, the errors of these norms, and the norms of the rows of alpha*A and beta*C0."""
     (a, c, before), xp = rows, problem.xp
     found = times(xp, c, x, problem.is_wide)
     sizes = [found.norm * 0, found.norm * 0]
@@ -132,7 +132,7 @@ def _projected(problem: Problem, rows: tuple[Array, ...], y: Vectors, x: Vectors
     return residual, found.error + 4 * UNIT * (residual + norms(xp, found.low)), sizes[0], sizes[1]
 
 
-def _groups(problem: Problem) -> Iterator[tuple[Array, ...]]:
+def _groups(problem: CheckedProduct) -> Iterator[tuple[Array, ...]]:
     """The matrices of a batch as three-dimensional arrays: as many at once as fit into a panel, at least one."""
     if not problem.batch:
         yield tuple(None if x is None else x[None] for x in (problem.a, problem.b, problem.c, problem.before))
@@ -146,7 +146,7 @@ def _groups(problem: Problem) -> Iterator[tuple[Array, ...]]:
             yield tuple(None if x is None else x[(*index, slice(start, start + step))] for x in full)
 
 
-def _panels(problem: Problem, *matrices: Array) -> Iterator[tuple[Array, ...]]:
+def _panels(problem: CheckedProduct, *matrices: Array) -> Iterator[tuple[Array, ...]]:
     """The same rows of several batches (g, rows, columns) at a time, in the working type; nothing is copied that has it already."""
     first = matrices[0]
     width = max(x.shape[0] * x.shape[-1] for x in matrices if x is not None) * problem.dtype.itemsize

@@ -14,14 +14,14 @@ from bilinear.backends.projections import Projected, Squares, in_fragments, proj
 from bilinear.backends.target_here import has_digit_units
 from bilinear.ir.matrix import Array
 from bilinear.ir.projection_kernel import CHUNK, COLUMNS
-from bilinear.runtime.projected import Problem, Residuals, longest_of, random_entries
+from bilinear.runtime.projected import CheckedProduct, Residuals, longest_of, random_entries
 from bilinear.runtime.thin_products import TINY, UNIT, gamma
 
 MOST_KEPT = 8
-"""So many sets of random vectors stay on GPUs: of a megabyte each for 8192 columns."""
+"""Sets of random vectors that are kept on GPUs, each of a megabyte for 8192 columns."""
 
 
-def residuals_on_gpu(problem: Problem) -> Residuals | None:
+def residuals_on_gpu(problem: CheckedProduct) -> Residuals | None:
     """The projections of real matrices on a GPU, which are read once each; None for what takes the general way."""
     if not _suits(problem):
         return None
@@ -31,7 +31,7 @@ def residuals_on_gpu(problem: Problem) -> Residuals | None:
     return _with_errors(found, problem, (alpha, beta), size_x, longest_x)
 
 
-def _suits(problem: Problem) -> bool:
+def _suits(problem: CheckedProduct) -> bool:
     """Whether these are float32 and float64 matrices without a batch, with the usual number of vectors, on a chip with the units."""
     given = [x for x in problem.arrays if x is not None]
     if not problem.on_gpu or problem.count != COLUMNS or problem.batch or problem.alpha == 0:
@@ -54,8 +54,11 @@ def _random_vectors(length: int, seed: int, device: int) -> tuple[Array, float, 
     return cupy.asarray(in_fragments(entries.astype(np.float64))), float(np.linalg.norm(entries.astype(np.float64))), longest_of(entries)
 
 
-def _with_errors(found: Projected, problem: Problem, factors: tuple[float, float], size_x: float, longest_x: float) -> Residuals:
-    """What was found, with norms from above, and bounds of the errors: of all rows by the sums of their squares, of one by the largest."""
+def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float, float], size_x: float, longest_x: float) -> Residuals:
+    """The result:
+
+    upper bounds of norms, and bounds of errors. Those of all rows follow from sums of squares, those of one row from the largest.
+    """
     alpha, beta = (abs(factor) for factor in factors)
     (m, k), n, wide = problem.a.shape, problem.b.shape[1], problem.is_wide
     of_x = _Vectors(size_x, 0.0, 0.0)
@@ -85,7 +88,7 @@ def _with_errors(found: Projected, problem: Problem, factors: tuple[float, float
 
 
 class _Vectors(NamedTuple):
-    """Of vectors: their Frobenius norm, that of their rest, and by how much they are off."""
+    """Vectors: their Frobenius norm, that of their rest, and a bound of their error."""
 
     norm: float
     rest: float
@@ -93,7 +96,7 @@ class _Vectors(NamedTuple):
 
 
 class _Chain(NamedTuple):
-    """How a projection is added up: for so many rows, of so many terms each, in so many parts."""
+    """How a projection is added up: its rows, the terms of each, and the parts in which they are added."""
 
     rows: int
     terms: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from bilinear.backends.same import Same
+from bilinear.backends.caches import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Dtype, Layout, real_type
@@ -30,9 +30,9 @@ class Recipe:
     """What is to run: the algorithm of each level, the outermost first, and what may happen to A and B (`inputs`).
 
     A single algorithm runs `levels` levels, a number or `auto`. `tile` names the tile of the products on a GPU; with a `device`, the tile
-    that the model predicts to be fastest there is used instead. What is computed from the operand `kept` alone ("A" or "B") is there
-    already. With a `rest`, this recipe computes all but the last `left` rows of C (columns, if C lies `by_columns`), and the rest computes
-    those afterwards. With a `modulus`, numbers are integers modulo it. Complex matrices are multiplied by products of real
+    that the model predicts to be fastest there is used instead. If an operand is `kept` ("A" or "B"), what is computed from it alone was
+    computed before. With a `rest`, this recipe computes all but the last `left` rows of C (columns, if C lies `by_columns`), and the rest
+    computes those afterwards. With a `modulus`, numbers are integers modulo it. Complex matrices are multiplied by products of real
     ones, three unless the algorithm has a `complex_core`, each of which runs by these levels; operands in `conjugated` ("", "A", "B", "AB")
     are conjugated.
     """

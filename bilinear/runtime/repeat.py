@@ -7,11 +7,11 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from bilinear.backends.caches import keep
 from bilinear.backends.capture import is_captured
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
-from bilinear.backends.newest import keep
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat, is_own_transpose
 from bilinear.ir.placement import Placement

@@ -13,7 +13,7 @@ UNIT = 2.0**-53
 TINY = 2.0**-1022
 """What underflow changes in one operation, at most."""
 PIECE_BITS, PIECES = 12, 2
-"""Vectors that are not small integers are cut into so many pieces of so many bits, and a rest."""
+"""Vectors that are not small integers are cut into this many pieces, of this many bits each, and a rest."""
 PANEL_BYTES = {False: 2**20, True: 2**26}
 """How much of a matrix is converted at once, on a CPU (within its cache) and on a GPU."""
 
@@ -54,7 +54,7 @@ def whole_numbers(xp: ModuleType, x: Array, dtype: Dtype) -> Vectors:
 
 
 def cut(xp: ModuleType, product: Product) -> Vectors:
-    """What a product gave, cut into pieces, so that another product with it has an exact high part."""
+    """The result of a product, cut into pieces, so that the high part of another product with it is exact."""
     remains, pieces = product.high, []
     for _ in range(PIECES):
         piece, remains = _split(xp, remains, PIECE_BITS, -2)

@@ -14,8 +14,38 @@ from bilinear.runtime.torch_operators import How, multiply
 def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
     """a @ b for tensors, with the shapes of `torch.matmul`, by the operators: recorded for gradients, traced, cast and vectorised.
 
-    `algorithm` is `auto`, or the name or path of a scheme or schedule; `levels` is as in `bilinear.matmul`. Products of a batch by one
-    matrix are one product of more rows. Raises what `torch.matmul` raises, and `BilinearError`.
+    A batch times one matrix is one product of more rows.
+
+    Parameters
+    ----------
+    a : tensor of shape (..., m, k)
+        Or a vector, as in `torch.matmul`.
+    b : tensor of shape (..., k, n)
+        The same.
+    algorithm : str
+        `auto`, or the name or path of a scheme or schedule. It multiplies the gradients, too.
+    levels : int or "auto"
+        As in `bilinear.matmul`.
+
+    Returns
+    -------
+    tensor of shape (..., m, n)
+
+    Raises
+    ------
+    RuntimeError
+        As `torch.matmul` does.
+    BilinearError
+        E514 for wrong levels, and what `bilinear.matmul` raises.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import bilinear.torch
+    >>> a, b = torch.eye(4, requires_grad=True), torch.ones(4, 4)
+    >>> bilinear.torch.matmul(a, b, algorithm="strassen", levels=1).sum().backward()
+    >>> a.grad[0]
+    tensor([4., 4., 4., 4.])
     """
     return product(a, b, as_how(algorithm, levels))
 

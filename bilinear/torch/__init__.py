@@ -19,3 +19,7 @@ from bilinear.torch.layers import Linear, linear
 from bilinear.torch.mode import using
 
 __all__ = ["Linear", "linear", "matmul", "using"]
+
+
+def __dir__() -> list[str]:
+    return __all__

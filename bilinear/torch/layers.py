@@ -15,9 +15,39 @@ from bilinear.runtime.unused import warn_unused
 
 
 def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
-    """x @ weight.T + bias, as `torch.nn.functional.linear`, for x (..., inputs), weight (outputs, inputs) and bias (outputs,).
+    """x @ weight.T + bias, as `torch.nn.functional.linear`.
 
-    `algorithm` and `levels` are those of `bilinear.torch.matmul`, also of the products that the gradients are.
+    Parameters
+    ----------
+    x : tensor of shape (..., inputs)
+        The inputs.
+    weight : tensor of shape (outputs, inputs)
+        The weights.
+    bias : tensor of shape (outputs,), optional
+        What is added.
+    algorithm : str
+        As in `bilinear.torch.matmul`, also for the gradients.
+    levels : int or "auto"
+        As in `bilinear.matmul`.
+
+    Returns
+    -------
+    tensor of shape (..., outputs)
+
+    Raises
+    ------
+    RuntimeError
+        As `torch.nn.functional.linear` does.
+    BilinearError
+        As `bilinear.torch.matmul` does.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import bilinear.torch
+    >>> bilinear.torch.linear(torch.ones(2, 4), torch.ones(3, 4), torch.ones(3), algorithm="strassen", levels=1)
+    tensor([[5., 5., 5.],
+            [5., 5., 5.]])
     """
     return weighted(x, weight, bias, as_how(algorithm, levels))
 
@@ -68,9 +98,33 @@ def checked_how(algorithm: str, levels: int | str) -> How:
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
-    """`torch.nn.Linear`, whose products forwards and backwards run by an algorithm; parameters and initial values are the same.
+    """`torch.nn.Linear`, whose products forwards and backwards run by an algorithm; weights and initial values are the same.
 
-    `algorithm` and `levels` are those of `bilinear.torch.matmul`. Raises `BilinearError` at once for an algorithm that cannot be found.
+    Parameters
+    ----------
+    in_features, out_features : int
+        The lengths of an input and of an output.
+    bias : bool
+        Whether a bias is added.
+    device : device, optional
+        Where the weights are, as in `torch.nn.Linear`.
+    dtype : dtype, optional
+        The type of the weights, as there.
+    algorithm : str
+        As in `bilinear.torch.matmul`.
+    levels : int or "auto"
+        As in `bilinear.matmul`.
+
+    Raises
+    ------
+    BilinearError
+        At once for an algorithm that cannot be found (E121 and others), and for wrong levels (E514).
+
+    Examples
+    --------
+    >>> import bilinear.torch
+    >>> bilinear.torch.Linear(64, 256, algorithm="winograd", levels=1)
+    Linear(in_features=64, out_features=256, bias=True, algorithm='winograd', levels=1)
     """
 
     def __init__(

@@ -22,14 +22,37 @@ Named = dict[str, Array]
 
 
 class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is called like a function)
-    """A context in which PyTorch's matrix products run by `algorithm` at `levels`, as in `bilinear.torch.matmul`.
+    """A context in which PyTorch's matrix products run by an algorithm.
 
-    These are `mm`, `bmm`, `matmul`, `@`, `addmm`, `baddbmm` and `linear`, also where modules call them, `MultiheadAttention` among them.
-    Their gradients are products by the same algorithm, also if `backward` runs later. A model that is compiled may be called inside, or
-    open the context itself. If an algorithm is named and a product cannot run by it, PyTorch multiplies, and a `UserWarning` says why:
-    types other than float32, float64 and integers, sparse tensors, subclasses, `out=`, and functions such as `einsum` and `addmm_` that
-    multiply inside of PyTorch. Fused functions (attention, convolutions, recurrent layers) are not matrix products, and are left alone.
-    Raises `BilinearError` at once for an algorithm that cannot be found.
+    These are `mm`, `bmm`, `matmul`, `@`, `addmm`, `baddbmm` and `linear`, also if modules such as `MultiheadAttention` call them. The
+    algorithm multiplies their gradients, too, even if `backward` runs later. A compiled model may be called inside, or may open the
+    context itself.
+
+    If you name an algorithm and a product cannot run by it, PyTorch multiplies and a `UserWarning` says why. This happens for types that
+    no schedule runs on, sparse tensors, subclasses, `out=`, and functions such as `einsum` and `addmm_` that multiply inside PyTorch.
+    Fused functions (attention, convolutions, recurrent layers) are not matrix products and stay as they are.
+
+    Parameters
+    ----------
+    algorithm : str
+        As in `bilinear.torch.matmul`.
+    levels : int or "auto"
+        As in `bilinear.matmul`.
+
+    Raises
+    ------
+    BilinearError
+        At once for an algorithm that cannot be found (E121 and others), and for wrong levels (E514).
+
+    Examples
+    --------
+    >>> import torch
+    >>> import bilinear.torch
+    >>> a = torch.ones(2, 2)
+    >>> with bilinear.torch.using("strassen", levels=1):
+    ...     a @ a
+    tensor([[2., 2.],
+            [2., 2.]])
     """
 
     def __init__(self, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> None:

@@ -17,9 +17,9 @@ from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.elements import Number
 from bilinear.verify.elimination import Row, kernel
-from bilinear.verify.execution import Execution, State
 from bilinear.verify.small import Small, constant
 from bilinear.verify.symbols import Symbols, Value, Word, is_product
+from bilinear.verify.untraced import Execution, State
 
 TRIALS = 60
 """Random inputs whose kernel is tried, for each choice of alpha and beta; fewer if a kernel takes long."""

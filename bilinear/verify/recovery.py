@@ -9,15 +9,20 @@ lost if two inputs have the same final state; such inputs are searched for, and 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import lcm
+from typing import TYPE_CHECKING
 
+from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.counterexample import Search
-from bilinear.verify.divisors import needed_divisor
 from bilinear.verify.elements import Number
 from bilinear.verify.elimination import Row, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 from bilinear.verify.untraced import as_updates, untraced_changes
+
+if TYPE_CHECKING:
+    from bilinear.verify.engine import PolyElement
 
 MOST_WORDS = 4000
 """With more products of blocks than this, none is recomputed: only rank and two inputs decide."""
@@ -181,3 +186,30 @@ class _Recovery:
 def _is_plain(word: Word, side: str) -> bool:
     """True if a word is one block of an operand, without alpha and beta."""
     return word[LETTERS[side]] > 0 and sum(word) == word[LETTERS[side]]
+
+
+def needed_divisor(ring: Ring, coefficients: Iterable[Number]) -> str:
+    """The divisor in some coefficients, elements of `domain_of(ring)`, that has no inverse in the ring; empty if there is none.
+
+    The domain is a field that contains the ring: Q for Z; rational functions for Q[lambda], whose elements are Laurent polynomials, so
+    powers of lambda are invertible. The other rings that are asked about are fields.
+    """
+    if ring.name == "Z":
+        divisor = lcm(*(int(c.denominator) for c in coefficients))
+        return str(divisor) if divisor > 1 else ""
+    if not ring.is_approximate:
+        return ""
+    product: PolyElement | None = None
+    for coefficient in coefficients:
+        denominator = coefficient.denom
+        product = denominator if product is None else product.lcm(denominator)
+    return _without_monomial(product) if product is not None else ""
+
+
+def _without_monomial(polynomial: PolyElement) -> str:
+    """A polynomial in lambda without its power of lambda and constant factor; empty if nothing else is left."""
+    lowest = min(power for (power,) in polynomial.monoms())
+    rest = {(power - lowest,): c for (power,), c in polynomial.terms()}
+    if len(rest) == 1:
+        return ""
+    return str(polynomial.ring.from_dict(rest).primitive()[1].as_expr()).replace("**", "^")

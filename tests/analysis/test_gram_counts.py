@@ -7,8 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from gram_counts import by_halving, by_scheme, product
 
-from bilinear.analysis.gram_counts import by_halving, by_scheme, product
 from bilinear.frontend import LoadedGram, load_any
 from bilinear.ir.gram import GramScheme
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from recursion_counts import RecursionCounts, block_additions, published_counts, recursion_counts, temporaries
 
-from bilinear.analysis.recursion_counts import RecursionCounts, block_additions, published_counts, recursion_counts, temporaries
 from bilinear.frontend import load
 from bilinear.ir.schedule import AnySchedule, LinearStage
 from bilinear.lowering.prepare import authored_schedule

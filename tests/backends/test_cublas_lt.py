@@ -461,7 +461,8 @@ def test_the_library_is_told_what_its_multiply_takes(monkeypatch: pytest.MonkeyP
         finding.cache_clear()
         library = finding()
         finding.cache_clear()
-    assert names == ["libcublasLt.so.13"] and library.cublasLtMatmul.argtypes == (*[ctypes.c_void_p] * 14, ctypes.c_size_t, ctypes.c_void_p)
+    assert names == ["libcublasLt.so.13"] and library is not None
+    assert library.cublasLtMatmul.argtypes == (*[ctypes.c_void_p] * 14, ctypes.c_size_t, ctypes.c_void_p)
 
 
 @pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC", "FFF", "CCF", "FFC", "CFF", "FCC"])

@@ -20,10 +20,9 @@ from shell import Shell
 import bilinear
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
-from bilinear.measure import bench, bench_errors, bench_modulo, bench_shapes, bench_tasks
+from bilinear.measure import bench, bench_details, bench_modulo, bench_shapes, bench_tasks
 from bilinear.reporting import bench_plot
-from bilinear.reporting.bench_chart import error_charts, launch_bars, ratio_charts
-from bilinear.reporting.bench_page import bench_html
+from bilinear.reporting.bench_page import bench_html, error_charts, launch_bars, ratio_charts
 from bilinear.reporting.bench_table import bench_table, grid_summary
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
@@ -32,8 +31,8 @@ TRUST = Trust(True, True, 1e-13, 1e-9)
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench_errors, "ERROR_SIZE", 64)
-    monkeypatch.setattr(bench_errors, "MOST_ERROR_LEVELS", 1)
+    monkeypatch.setattr(bench_details, "ERROR_SIZE", 64)
+    monkeypatch.setattr(bench_details, "MOST_ERROR_LEVELS", 1)
     return Shell(monkeypatch, capsys, "bench")
 
 

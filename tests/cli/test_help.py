@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ def test_the_help_groups_the_commands(shell: Shell) -> None:
     _, text, _ = shell("--help")
     for name, _, panel, _ in COMMANDS:
         assert panel in text and re.search(rf"│ {name} ", text)
+
+
+@pytest.mark.parametrize(("name", "command"), [(name, command) for name, command, _, _ in COMMANDS])
+def test_the_paragraphs_of_a_help_are_one_line_each(name: str, command: Callable[..., object]) -> None:
+    """Typer keeps the line breaks of a paragraph, and wraps it in other places as well."""
+    assert command.__doc__ and not [text for text in command.__doc__.strip().split("\n\n") if "\n" in text], name
 
 
 @pytest.mark.parametrize(("name", "example"), [(name, example) for name, _, _, example in COMMANDS])

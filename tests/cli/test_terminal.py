@@ -20,9 +20,8 @@ from shell import Shell
 
 from bilinear.cli import answers, common, completing
 from bilinear.cli.app import COMMANDS
-from bilinear.cli.colour import allows_colour, coloured
 from bilinear.cli.common import waiting
-from bilinear.cli.wrapping import wrapped
+from bilinear.cli.terminal import allows_colour, coloured, wrapped
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
 from bilinear.planner.device_files import shipped_devices

@@ -9,8 +9,7 @@ import pytest
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.lower_digits import OperandOrder
-from bilinear.codegen.lower_loading import lower_loading
+from bilinear.codegen.lower_digits import OperandOrder, lower_loading
 from bilinear.ir.kernel import MOST_SHARED_BYTES
 from bilinear.ir.tile import LOADING_TILES
 

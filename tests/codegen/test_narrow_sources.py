@@ -9,7 +9,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower_digits import OperandOrder, lower_digits
-from bilinear.ir.rounding import RoundKernel
+from bilinear.ir.rounded import RoundKernel
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.planner.digits import scheme_of
 from bilinear.planner.portfolio import portfolio

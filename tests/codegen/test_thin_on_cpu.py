@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from codegen.emulated import c_type
 
+from bilinear.backends.thin import BUSY_THREADS, parts_kernel
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu, guarded, skip_reason
-from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.element import ELEMENTS, FLOAT64, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.thin_tile import AnyThinTile, ThinMmaTile, ThinTile
 
@@ -21,10 +22,10 @@ TILES = (
     ThinTile(32, 8, 8, 8, 2, 1, 3, 1),
     ThinTile(16, 16, 32, 2, 2, 4, 2, 1),
     ThinTile(32, 32, 8, 4, 8, 1, 2, 1),
-    ThinMmaTile(32, 16, 16, 2, 1, 1, 3, 1),
-    ThinMmaTile(16, 16, 32, 1, 1, 2, 2, 1, staged=False),
-    ThinMmaTile(32, 16, 16, 1, 2, 1, 2, 1),
-    ThinMmaTile(32, 32, 64, 2, 1, 1, 2, 1, keeps=True),
+    ThinMmaTile(32, 16, 16, 2, 1, 1, 3, 1, 1),
+    ThinMmaTile(16, 16, 32, 1, 1, 2, 2, 1, 1, staged=False),
+    ThinMmaTile(32, 16, 16, 1, 2, 1, 2, 1, 1),
+    ThinMmaTile(32, 32, 64, 2, 1, 1, 2, 1, 1, keeps=True),
 )
 
 WHOLE = (61, 37, 7, 1, 0), (65, 100, 19, 3, 0)
@@ -85,6 +86,27 @@ def test_every_layout_is_exact(tile: AnyThinTile, dtype: str, orders: int) -> No
                 added = (target, out, *line[0], line[1], line[2], parts, alpha, beta)
                 emulated(summing).launch("sum_parts", (-(-m * n // 32), 1, 1), (32, 32, 1), added)
             assert (out == 2 * (a.astype(object) @ b.astype(object)) + 3 * old).all(), (m, k, n, parts, is_whole)
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize("parts", [2, 5, 40])
+@pytest.mark.parametrize("count", [3, 5_000, BUSY_THREADS])
+def test_parts_of_sums_are_added_by_as_many_threads_as_there_is_work_for(count: int, parts: int, by_rows: bool) -> None:
+    """Few threads share an element where there are many; each element of C is written once, with its old value."""
+    m, n = count, 3
+    kernel = parts_kernel(FLOAT64, m * n, parts)
+    sharers = kernel.threads[1]
+    assert sharers == 1 or sharers // 2 < parts
+    assert (sharers == 1) == (m * n >= BUSY_THREADS)
+    generator = np.random.default_rng(parts)
+    partial = guarded(generator.integers(-9, 10, (parts, m, n) if by_rows else (parts, n, m)).astype("float64"))
+    old = generator.integers(-9, 10, (m, n)).astype("float64")
+    out = laid(old, by_rows, 1)
+    line = (strides(out), m, n) if by_rows else (strides(out)[::-1], n, m)
+    arguments = (partial, out, *line[0], line[1], line[2], parts, 2.0, 3.0)
+    emulated(kernel).launch(kernel.name, (-(-m * n // kernel.threads[0]), 1, 1), (*kernel.threads, 1), arguments)
+    wanted = partial.sum(axis=0) if by_rows else partial.sum(axis=0).T
+    assert (out == 2 * wanted + 3 * old).all()
 
 
 def element_of(dtype: str, value: int) -> Any:

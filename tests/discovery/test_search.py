@@ -17,10 +17,9 @@ from discovery.flips import multiplication
 
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery import compiled_walk, flip_search
-from bilinear.discovery.bounds import fewest_products
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.states import AnyWalker, Best
-from bilinear.discovery.tasks import Task
+from bilinear.discovery.tasks import Task, fewest_products
 from bilinear.discovery.walker import BEST, classical_walker
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source

@@ -25,10 +25,10 @@ from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.prepare import plain
-from bilinear.measure import bench, bench_check, bench_errors, bench_library, bench_machine, bench_tasks
+from bilinear.measure import bench, bench_check, bench_details, bench_library, bench_machine, bench_tasks
 from bilinear.measure.bench import Effort, collect, measure
 from bilinear.measure.bench_check import check, fill_integers, wrong_libraries
-from bilinear.measure.bench_launches import launch_times
+from bilinear.measure.bench_details import launch_times
 from bilinear.measure.bench_shapes import FAMILIES, LARGEST_SIDE, MOST_FLOPS, grid, read_shapes_file, read_sizes
 from bilinear.measure.bench_tasks import AUTO, PLANNED, Case, Task, build_ahead, choose, pinned, tasks_for
 from bilinear.measure.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
@@ -474,12 +474,12 @@ def test_a_launch_is_timed_after_a_run_that_is_not_counted(gpu: Gpu) -> None:
 
 
 def test_errors_by_level_rise_below_their_bounds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_errors, "ERROR_SIZE", 64)
-    monkeypatch.setattr(bench_errors, "MOST_ERROR_LEVELS", 2)
+    monkeypatch.setattr(bench_details, "ERROR_SIZE", 64)
+    monkeypatch.setattr(bench_details, "MOST_ERROR_LEVELS", 2)
     empty = Benchmark("bench", {}, ())
-    assert bench_errors.with_errors(empty, SLOW_LIBRARY).errors == ()
+    assert bench_details.with_errors(empty, SLOW_LIBRARY).errors == ()
     (row,) = rows_of(Task((64, 64, 64), "float32", (Case(),)), effort=Effort(1, 1, launches=False))
-    points = bench_errors.with_errors(replace(empty, rows=(row,)), SLOW_LIBRARY).errors
+    points = bench_details.with_errors(replace(empty, rows=(row,)), SLOW_LIBRARY).errors
     assert [(p.algorithm, p.levels) for p in points] == [(name, level) for name in ("winograd", "msmes") for level in range(3)]
     assert all(0 < p.error < p.bound and p.dtype == "float32" and p.size == 64 for p in points)
     assert [p.bound for p in points[:3]] == sorted(p.bound for p in points[:3])

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import gain
 import pytest
 from measure.bench_gpu import SLOW_LIBRARY, Gpu, pretend
 
-from bilinear.measure import gain
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import devices_here
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from mode_model import Steps, extended_seconds, published
+from pilots import FREE, LARGE_SIZE, SMALL_SIZE, Pilot, PilotPlan, pilot_plans, pilots, placed, rates_of
 
 from bilinear.ir.placement import KERNELS
-from bilinear.measure.pilots import FREE, LARGE_SIZE, SMALL_SIZE, Pilot, PilotPlan, pilot_plans, pilots, placed, rates_of
 from bilinear.planner.device import Device, ModeRates
 from bilinear.planner.device_files import load_device
-from bilinear.planner.modes import Steps, extended_seconds, published
 
 AGAIN = (("S-M-T", 9e3), ("S-T-M", 5e3), ("M-M-M", 6e3))
 TRUE = ModeRates(132, 256, 8, 0.02, 0.125, 0.25, 1.5, AGAIN, (("float64", 12.0), ("float32", 24.0)))

@@ -450,7 +450,7 @@ def test_the_kernels_of_thin_products_are_built(gpu: Gpu) -> None:
     stand = GpuStand((8, 4000, 12), "float32", "preserve", None, load_device("h200"), built.append)
     tile = "16x16x128-2x2x32"
     stand.build([Candidate((), "preserve", THIN, 1.0, 0, tile=tile, parts_of_sums=parts) for parts in (1, 7)])
-    assert {kernel.name for kernel in built[0]} == {"thin_16x16x128_2x2x32_cac_4_4_f32", "sum_parts_f32"}
+    assert {kernel.name for kernel in built[0]} == {"thin_16x16x128_2x2x32_cac_4_4_f32", "sum_parts_8_f32"}
     assert all(isinstance(kernel, ThinKernel | PartsKernel) for kernel in built[0])
 
 

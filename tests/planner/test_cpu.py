@@ -121,7 +121,7 @@ def test_a_description_is_found_for_its_processors_and_library_alone(caplog: pyt
     [
         (("memory",), 0.5, "memory is not a whole number"),
         (("stage",), -1, "stage is not a number"),
-        (("elements",), {"int8": {}}, "elements has other types than"),
+        (("elements",), {"int8": {}}, "elements has others than"),
         (("elements", "float64", "slack"), [[1, 0.5]], "slack is below 1"),
         (("elements", "float64", "library"), [], "library is not a list of pairs"),
         (("least_gain",), 2, "least_gain is above 1"),

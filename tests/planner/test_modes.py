@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from mode_model import Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 
 from bilinear.backends.bound_launches import grid_blocks, launch_values
 from bilinear.codegen.lower import schedule_to_launches
@@ -21,7 +22,6 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import ModeRates
 from bilinear.planner.device_files import device_json, load_device, parse_device
-from bilinear.planner.modes import Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 
 KEPLER = ModeRates(13, 192, 16, 13.0, 0.0, 1.0, 0.0, (), ())
 """The thesis's parameters of a Kepler K20 (section 4.2): 13 multiprocessors, 192 items alike or 16 that are not, L_g = 13, B = 1."""

@@ -21,7 +21,7 @@ from bilinear.planner.plan import LIBRARY, Plan
 from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem
 from bilinear.planner.roofline import ARITHMETIC, MEMORY, Roofline, roofline
-from bilinear.reporting.roofline import explained_json, roofline_table
+from bilinear.reporting.plans import explained_json, roofline_table
 
 H200 = replace(load_device("h200"), digits=())  # the bounds are those of the units of the type
 

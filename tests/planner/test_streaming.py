@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from shell import Shell
 
-from bilinear.analysis.streaming import ARITHMETIC, LATENCY, MEMORY
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem
-from bilinear.planner.streaming import streaming
-from bilinear.reporting.roofline import streaming_table
+from bilinear.planner.roofline import ARITHMETIC, LATENCY, MEMORY, streaming
+from bilinear.reporting.plans import streaming_table
 
 H200 = load_device("h200")
 

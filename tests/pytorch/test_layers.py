@@ -6,6 +6,7 @@ import copy
 import io
 
 import pytest
+from described import check_examples, check_parameters
 from pytorch.conftest import Runs
 from pytorch.needed import integers, torch
 
@@ -53,3 +54,13 @@ def test_a_layer_that_is_compiled_or_cast(runs: Runs) -> None:
     assert len(runs) == 1
     with torch.autocast("cpu", dtype=torch.bfloat16), pytest.warns(UserWarning, match="no schedule runs on bfloat16"):
         assert layer(x).dtype == torch.bfloat16
+
+
+def test_the_public_names_are_listed_and_nothing_else() -> None:
+    assert dir(bilinear.torch) == ["Linear", "linear", "matmul", "using"]
+
+
+@pytest.mark.parametrize("name", bilinear.torch.__all__)
+def test_the_docstrings_describe_all_and_their_examples_run(name: str) -> None:
+    check_parameters(getattr(bilinear.torch, name))
+    check_examples(getattr(bilinear.torch, name))

@@ -231,3 +231,12 @@ def test_charts_show_both_bounds_of_both_types() -> None:
             assert heights == sorted(heights, reverse=True)
             assert all(chart.top <= y <= chart.bottom and chart.left <= x <= chart.right for x, y in series.points)
     assert error_charts(()) == () == error_charts(proved("msmes").accuracy[:1])
+
+
+@pytest.mark.parametrize("name", ["msmes", "accurate_sqrt3", "dps_444"])
+def test_marks_of_errors_fit_beside_the_axis(name: str) -> None:
+    charts = error_charts(proved(name).accuracy)
+    assert charts
+    for chart in charts:
+        texts = [tick.text + "×" for tick in chart.errors]
+        assert len(set(texts)) == len(texts) and all(7.5 * len(text) < chart.left - 8 for text in texts), texts

@@ -19,8 +19,7 @@ from bilinear.planner.choose import make_plan, timed_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
 from bilinear.planner.problem import Problem
-from bilinear.reporting.plan_chart import SLOWEST, PlanChart, plan_chart
-from bilinear.reporting.plan_page import plan_html
+from bilinear.reporting.plan_page import SLOWEST, PlanChart, plan_chart, plan_html
 from bilinear.reporting.plans import plan_table
 
 LARGE = Problem(16384, 16384, 16384, inputs="restore")

@@ -17,7 +17,7 @@ from reporting.reports import proved, refused_schedule
 from bilinear.frontend import load
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.reporting import play as playing
-from bilinear.reporting.play import Change, Play, play
+from bilinear.reporting.play import Play, PlayCell, play
 from bilinear.reporting.report import make_report
 from bilinear.reporting.schedule_facts import ScheduleFacts
 
@@ -51,7 +51,7 @@ def executed(name: str, shown: Play) -> None:
     original: dict[str, Matrix] = {c.block: rng.integers(-9, 9, (SIZE, SIZE)) for c in cells if c.kind == "original"}
     state = {**original, **{block: 0 * matrix for block, matrix in original.items() if block.startswith("C")}}
     products: dict[str, Matrix] = {}
-    told: dict[str, Change] = {}
+    told: dict[str, PlayCell] = {}
     for stage in shown.stages:
         after: dict[str, Matrix] = {}
         for step in stage.steps:

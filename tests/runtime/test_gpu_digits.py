@@ -9,7 +9,7 @@ import pytest
 
 import bilinear
 from bilinear.analysis.rounded_bounds import rounded_bound
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.planner.plan import Digits
 
 pytestmark = pytest.mark.gpu

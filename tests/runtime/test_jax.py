@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from described import check_examples
 
 import bilinear.jax
 from bilinear.errors import BilinearError
@@ -28,7 +29,7 @@ SHAPES = [
 
 @pytest.fixture
 def jax() -> Any:
-    return pytest.importorskip("jax", reason="JAX is not installed (pip install '.[jax]')")
+    return pytest.importorskip("jax", reason="JAX is not installed; scripts/test-torch installs it and runs these tests")
 
 
 def operands(jax: Any, shapes: Any, dtype: str = "float32") -> list[Any]:
@@ -136,8 +137,8 @@ def test_shapes_and_types_are_refused_when_the_function_is_traced(jax: Any) -> N
         jax.jvp(lambda a: bilinear.jax.matmul(a, a.T), (a,), (a,))
 
 
-def test_the_module_lists_what_it_is_for() -> None:
-    assert dir(bilinear.jax) == ["matmul"]
+def test_the_example_of_the_docstring_runs(jax: Any) -> None:
+    check_examples(bilinear.jax.matmul)
 
 
 def test_without_jax_the_import_is_light_and_a_call_says_what_to_install() -> None:

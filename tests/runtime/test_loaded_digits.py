@@ -19,7 +19,7 @@ from bilinear.backends.digits import digit_multiply_of, kernels_of
 from bilinear.codegen.render import render
 from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError, StageError
-from bilinear.ir.loading_kernel import LoadingKernel
+from bilinear.ir.digit_kernel import LoadingKernel
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import LOADING_TILES
 from bilinear.planner.device import Device as Described

@@ -19,7 +19,7 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.backends import cuda_executor
-from bilinear.backends.newest import keep
+from bilinear.backends.caches import keep
 from bilinear.errors import BilinearError
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import layout_of

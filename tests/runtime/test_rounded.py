@@ -16,7 +16,7 @@ import bilinear
 from bilinear.analysis.rounded_bounds import rounded_bound, rounded_probable
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.ir.rounding import ROUNDINGS
+from bilinear.ir.rounded import ROUNDINGS
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan

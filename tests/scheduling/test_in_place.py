@@ -11,6 +11,7 @@ from functools import lru_cache
 import pytest
 from oracle import computes
 from published import needs_folder, published
+from sequential import find_sequential
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
@@ -23,7 +24,6 @@ from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.scheduling.in_place.find import Progress, find_in_place
 from bilinear.scheduling.in_place.schedule import scaling_itself
-from bilinear.scheduling.in_place.sequential import find_sequential
 from bilinear.scheduling.in_place.stages import PRIME, Independence, Side, find_partition
 from bilinear.scheduling.in_place.walks import SumSearch
 from bilinear.source import Source

@@ -52,7 +52,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class WalkedPartition:
     """An ordered partition and its walks; `colours` counts the contention-free parts of its stages.
 
     `lent` lists for each walk the blocks of C that it uses as further temporaries, if the search lends any.
@@ -95,10 +95,10 @@ class StageSearch:
         self.generator = random.Random(seed)
         self.independence = Independence(sides)
         self.fewest = max(-(-self.products // self.largest), *(side.fewest_stages for side in sides))
-        self.weighed: dict[Partition, Candidate] = {}
+        self.weighed: dict[Partition, WalkedPartition] = {}
         self.steps = 0
 
-    def run(self, effort: Effort, progress: Callable[[Progress], None]) -> Candidate:
+    def run(self, effort: Effort, progress: Callable[[Progress], None]) -> WalkedPartition:
         """The best candidate found."""
         best = self._anneal(effort, progress)
         finalists = sorted(self.weighed.values(), key=lambda c: c.cost)[: effort.finalists]
@@ -113,7 +113,7 @@ class StageSearch:
         progress(self._progress(self.steps, effort, best))
         return best
 
-    def _anneal(self, effort: Effort, progress: Callable[[Progress], None]) -> Candidate:
+    def _anneal(self, effort: Effort, progress: Callable[[Progress], None]) -> WalkedPartition:
         starts = dict.fromkeys(self._first_partitions(max(4, effort.candidates // 10), effort))
         current = best = min(map(self._greedy, starts), key=lambda c: c.cost)
         for step in range(effort.candidates):
@@ -129,7 +129,7 @@ class StageSearch:
                 progress(self._progress(self.steps, effort, best))
         return best
 
-    def _progress(self, steps: int, effort: Effort, best: Candidate) -> Progress:
+    def _progress(self, steps: int, effort: Effort, best: WalkedPartition) -> Progress:
         return Progress(steps, effort.candidates, len(best.order), self.fewest, best.additions, best.traffic)
 
     def _first_partitions(self, number: int, effort: Effort) -> list[Partition]:
@@ -178,14 +178,14 @@ class StageSearch:
         """True if every stage can hold the forms of its products."""
         return all(group and len(group) <= self.largest and self.independence.holds(group) for group in order)
 
-    def _greedy(self, order: Partition) -> Candidate:
+    def _greedy(self, order: Partition) -> WalkedPartition:
         if order not in self.weighed:
             self.weighed[order] = self._weigh(order, 1, 0.15)
         return self.weighed[order]
 
-    def _weigh(self, order: Partition, width: int, discount: float) -> Candidate:
+    def _weigh(self, order: Partition, width: int, discount: float) -> WalkedPartition:
         walks = tuple(self._walk(side, order, width, discount) for side in self.sides)
-        return Candidate(order, walks, sum(map(self._colours, order)))
+        return WalkedPartition(order, walks, sum(map(self._colours, order)))
 
     def _walk(self, side: Side, order: Partition, width: int, discount: float, lent: Sequence[int] = ()) -> Walk:
         groups = [[side.forms[p] for p in sorted(group)] for group in order]
@@ -203,7 +203,7 @@ class StageSearch:
         return len(parts)
 
 
-def _mixed(candidates: tuple[Candidate, Candidate]) -> Candidate:
+def _mixed(candidates: tuple[WalkedPartition, WalkedPartition]) -> WalkedPartition:
     """Combine two candidates of one order.
 
     The better walk for each operand, or the better candidate if they lend blocks of C differently.
@@ -212,4 +212,4 @@ def _mixed(candidates: tuple[Candidate, Candidate]) -> Candidate:
     if one.lent != other.lent:
         return min(candidates, key=lambda c: c.cost)
     pairs = zip(one.walks, other.walks, strict=True)
-    return Candidate(one.order, tuple(min(pair, key=lambda w: (w.additions, w.traffic)) for pair in pairs), one.colours, one.lent)
+    return WalkedPartition(one.order, tuple(min(pair, key=lambda w: (w.additions, w.traffic)) for pair in pairs), one.colours, one.lent)

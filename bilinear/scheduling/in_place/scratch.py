@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bilinear.errors import fail
-from bilinear.scheduling.in_place.partitions import Candidate, Effort, StageSearch
+from bilinear.scheduling.in_place.partitions import Effort, StageSearch, WalkedPartition
 from bilinear.scheduling.in_place.stages import Partition, Side
 from bilinear.scheduling.in_place.walks import Walk
 
@@ -64,7 +64,7 @@ class ScratchSearch(StageSearch):
     def _allows(self, order: Partition) -> bool:
         return all(order) and next(self._shares(order), None) is not None
 
-    def _weigh(self, order: Partition, width: int, discount: float) -> Candidate:
+    def _weigh(self, order: Partition, width: int, discount: float) -> WalkedPartition:
         candidates = []
         known: dict[tuple[Side, tuple[int, ...]], Walk] = {}
         for shares in dict.fromkeys(self._shares(order)):
@@ -73,7 +73,7 @@ class ScratchSearch(StageSearch):
                 if (side, capacity) not in known:
                     known[side, capacity] = self._walk(side, order, width, discount, capacity)
             walks = tuple(known[pair] for pair in zip(self.sides, lent, strict=True))
-            candidates.append(Candidate(order, walks, sum(map(self._colours, order)), shares))
+            candidates.append(WalkedPartition(order, walks, sum(map(self._colours, order)), shares))
         return min(candidates, key=lambda c: c.cost)
 
     def _shares(self, order: Partition) -> Iterator[Shares]:

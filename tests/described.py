@@ -1,0 +1,26 @@
+"""What the site shows of a function: its docstring names every parameter, with a type, and its examples run."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import re
+from collections.abc import Callable
+
+HEADING = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+$|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def check_parameters(function: Callable[..., object]) -> None:
+    """Every parameter is described, in order. Those that are described together have a type; else the site would show the first one's."""
+    section = HEADING.search(inspect.getdoc(function) or "")
+    assert section is not None
+    lines = [line for line in section[1].splitlines() if re.match(r"\w", line)]
+    described = [name for line in lines for name in line.split(" : ")[0].split(", ")]
+    assert described == [name for name in inspect.signature(function).parameters if name != "self"]
+    assert not [line for line in lines if "," in line and " : " not in line]
+
+
+def check_examples(function: Callable[..., object]) -> None:
+    """There are examples, and they print what they say. They may write files into the current folder."""
+    (found,) = doctest.DocTestFinder(recurse=False).find(function, function.__name__, globs={})
+    assert found.examples and doctest.DocTestRunner(verbose=False).run(found).failed == 0

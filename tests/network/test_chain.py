@@ -1,0 +1,113 @@
+"""Chains over ranks, run in one process against exact integers, and their plans beside all orders and groups of small cases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+import pytest
+from network.lockstep import pieces, run_all, times
+from network.test_spread import distributions
+
+from bilinear.distributed import Machine, Slab, chain_plan
+from bilinear.distributed.chain import chain_steps
+from bilinear.distributed.chain_plan import ChainPlan
+from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.model import estimate, machines
+from bilinear.errors import BilinearError
+
+H200 = machines()["h200"]
+SLOW_LINKS = Machine("links of a modem", 8, 8, 1e12, 1e11, 1e9, 1e3, 1e3, 1e-3, 1e-3)
+NO_LINKS = Machine("links that take no time", 8, 8, 1e9, 1e18, 1e9, 1e18, 1e18, 0.0, 0.0)
+SLOW_STARTS = Machine("messages that start late", 8, 8, 1e9, 1e18, 1e9, 1e18, 1e18, 1e-3, 1e-3)
+
+
+def check(plan: ChainPlan) -> None:
+    """Run a plan; the product must be exact."""
+    generator = np.random.default_rng(len(plan.extents))
+    matrices = [generator.integers(-4, 5, shape) for shape in pairwise(plan.extents)]
+    held = [pieces(matrix, spread) for matrix, spread in zip(matrices, plan.given, strict=True)]
+    found, _ = run_all([chain_steps(plan, rank, [each[rank] for each in held], times) for rank in range(plan.ranks)])
+    for own, wanted in zip(found, pieces(reduce(np.matmul, matrices), plan.wanted), strict=True):
+        assert own.shape == wanted.shape and (own == wanted).all()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("extents", [(5, 6, 7), (40, 3, 50, 2, 60), (9,) * 8, (1, 30, 1, 30, 1, 30, 2), (300, 20) * 4])
+def test_chains_are_exact_in_all_distributions(extents: tuple[int, ...], ranks: int) -> None:
+    known = distributions(ranks)
+    for at, (machine, name) in enumerate([(H200, "2d"), (SLOW_STARTS, "winograd"), (NO_LINKS, "strassen"), (SLOW_LINKS, "2d")]):
+        given: list[Distribution] = [known[(at + 3 * place) % len(known)] for place in range(len(extents))]
+        check(chain_plan(extents, ranks, distributions=given, decomposition=name, machine=machine, dtype="int64"))
+
+
+def test_independent_products_go_one_to_a_rank() -> None:
+    """The example of the thesis's equation 5.1 on three ranks: products that take as long on one of them as in tiles on all."""
+    plan = chain_plan((20, 20, 500, 20, 500, 20, 500, 20), 3, machine=replace(H200, local=lambda m, k, n: 1.0 if k > 20 else 1e-3))
+    assert sorted(str(part) for part in plan.products if part.group[1] - part.group[0] == 1 and part.seconds == 1.0) == [
+        "A2 A3",
+        "A4 A5",
+        "A6 A7",
+    ]
+    assert 1 < plan.root.seconds < 1.01 and 3 < plan.together < 3.01
+    check(plan)
+
+
+def test_large_products_run_one_after_another_on_all_ranks() -> None:
+    plan = chain_plan((8192,) * 5, 3)
+    assert {part.group for part in plan.products} == {(0, 3)}
+    assert plan.root.seconds == plan.together == pytest.approx(3 * estimate(H200, (8192,) * 3, 3).seconds)
+
+
+@pytest.mark.parametrize("extents", [(30, 35, 15, 5, 10, 20, 25), (10, 100, 5, 50), (7, 1, 7, 1, 7, 1)])
+def test_without_links_and_on_one_rank_the_order_has_the_fewest_multiplications(extents: tuple[int, ...]) -> None:
+    least = min(_all_orders(extents, 0, len(extents) - 2))
+    plan = chain_plan(extents, 1, machine=NO_LINKS)
+    assert plan.root.seconds == pytest.approx(2 * least / NO_LINKS.products)
+    assert sum(prod(part.plan.extents) for part in plan.products if part.plan) == least
+
+
+def _all_orders(extents: tuple[int, ...], first: int, last: int) -> Iterator[int]:
+    """The multiplications of every order, by enumeration."""
+    if first == last:
+        yield 0
+    for split in range(first, last):
+        own = extents[first] * extents[split + 1] * extents[last + 1]
+        for left in _all_orders(extents, first, split):
+            for right in _all_orders(extents, split + 1, last):
+                yield own + left + right
+
+
+def test_a_scheme_is_used_where_the_model_says_that_it_is_faster() -> None:
+    plan = chain_plan((30_000, 30_000, 30_000, 4), 7, decomposition="winograd")
+    assert {part.plan.name for part in plan.products if part.plan} == {"2d"}, "the last matrix is a few columns"
+    plan = chain_plan((30_000,) * 4, 7, decomposition="winograd")
+    assert {part.plan.name for part in plan.products if part.plan} == {"winograd^1"}
+
+
+def test_a_plan_tells_its_order_groups_and_seconds() -> None:
+    text = str(chain_plan((400, 2, 400, 2, 400), 2, machine=SLOW_STARTS))
+    assert text.splitlines()[0].startswith("A1 ((A2 A3) A4): ") or "(A1 A2) (A3 A4): " in text
+    assert " on rank" in text and "one product after another on all ranks" in text
+    assert repr(chain_plan((4, 5, 6), 2)) == "<ChainPlan of 2 matrices on 2 ranks: A1 A2>"
+
+
+@pytest.mark.parametrize(
+    ("extents", "options", "code"),
+    [
+        ((4, 5), {}, "E550"),
+        ((4, 5, 0), {}, "E760"),
+        ((4, 5, 2.5), {}, "E760"),
+        ((4, 5, 6), {"machine": "abacus"}, "E760"),
+        ((4, 5, 6), {"distributions": [Slab.X] * 2}, "E761"),
+        ((4, 5, 6), {"decomposition": "strasen"}, "E121"),
+    ],
+)
+def test_what_is_no_chain_is_refused(extents: tuple[int, ...], options: dict[str, object], code: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        chain_plan(extents, 2, **options)  # type: ignore[arg-type]
+    assert caught.value.diagnostics[0].code == code

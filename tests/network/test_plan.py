@@ -1,0 +1,298 @@
+"""Plans, run in one process against exact integers; their traffic, counted, by formula and beside the bounds; even shares; memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+from network.lockstep import Network, Rank, pieces, run, times
+from network.test_spread import distributions
+
+from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
+from bilinear.distributed.decompose import decompose
+from bilinear.distributed.multiply import Asked, plan_for
+from bilinear.distributed.rank import steps_of
+from bilinear.distributed.rank_plan import Extents, RankPlan
+from bilinear.distributed.shares import shared_products, tiles
+from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
+from bilinear.distributed.workspace import workspace
+from bilinear.errors import BilinearError
+from bilinear.frontend import load
+
+RANKS = 1, 2, 3, 4, 6, 7
+EXTENTS: tuple[Extents, ...] = (1, 1, 1), (16, 16, 16), (13, 17, 11), (5, 30, 2)
+SCHEMES = {name: load(name).scheme for name in ("strassen", "winograd", "laderman", "hopcroft_kerr")}
+
+
+def integers(extents: Extents) -> tuple[np.ndarray, np.ndarray]:
+    m, k, n = extents
+    generator = np.random.default_rng(sum(extents))
+    return generator.integers(-9, 10, (m, k)), generator.integers(-9, 10, (k, n))
+
+
+def check(plan: RankPlan) -> Counter[tuple[int, int]]:
+    """Run a plan; C must be exact, and the traffic that of the plan's messages."""
+    a, b = integers(plan.extents)
+    found, network = run(plan, a, b)
+    for own, wanted in zip(found, pieces(a @ b, plan.given[2]), strict=True):
+        assert own.shape == wanted.shape and (own == wanted).all()
+    assert network.sent == traffic(plan)
+    return network.sent
+
+
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", [None, *SCHEMES])
+def test_plans_are_exact_in_all_distributions(name: str | None, ranks: int) -> None:
+    known = distributions(ranks)
+    for at, extents in enumerate(EXTENTS):
+        for first in range(at % 2, len(known), 3):
+            given = [known[(first + at + step) % len(known)] for step in (0, 3, 5)]
+            check(decompose(extents, ranks, given, SCHEMES.get(name or "")))
+
+
+@pytest.mark.parametrize(("ranks", "levels"), [(1, 2), (2, 2), (3, 2), (7, 2), (5, 3)])
+def test_more_levels_are_exact(ranks: int, levels: int) -> None:
+    check(decompose((19, 16, 21), ranks, [Slab.X, Slab.Y, Slab.X], SCHEMES["winograd"], levels))
+
+
+@pytest.mark.parametrize("name", ["winograd", "laderman"])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_depth_first_levels_save_memory_and_are_exact(name: str, ranks: int) -> None:
+    scheme = SCHEMES[name]
+    free = decompose((64, 60, 72), ranks, [Slab.X] * 3, scheme, 1)
+    budget = workspace(free) * 4 // 5
+    plan = decompose((64, 60, 72), ranks, [Slab.X] * 3, scheme, 1, budget)
+    assert (free.depth, plan.depth, plan.breadth) == ((), (scheme,), (scheme,))
+    assert workspace(plan) <= budget
+    assert plan.rounds == scheme.rank
+    check(plan)
+
+
+def test_panels_save_memory() -> None:
+    free = decompose((32, 2048, 32), 4, [Slab.X] * 3)
+    plan = decompose((32, 2048, 32), 4, [Slab.X] * 3, memory=workspace(free) * 4 // 5)
+    longest, shorter = (max(task.extents[1] for task in each.tasks[0]) for each in (free, plan))
+    assert shorter < longest
+    check(plan)
+
+
+@pytest.mark.parametrize(
+    ("distribution", "ranks", "first"),
+    [
+        (Slab.X, 2, [((0, 600),), ((600, 1200),)]),  # what each rank has, and then the rest
+        (Slab.X, 3, [((0, 400),), ((400, 800),), ((800, 1200),)]),
+        (BlockNonCyclic(ProcessGrid((2, 2))), 4, [((0, 80),), ((600, 680),), ((600, 680),), ((0, 80),)]),  # nobody is asked twice at once
+        (Slab.Y, 2, [((0, 600),), ((600, 1200),)]),
+        ((Slab.X, Slab.Y, Slab.X), 2, [((0, 1200),), ((0, 1200),)]),  # no sum is needed
+    ],
+)
+def test_ranks_begin_with_what_they_have_or_ask_different_ones(distribution: object, ranks: int, first: list[object]) -> None:
+    three = distribution if isinstance(distribution, tuple) else (distribution,) * 3
+    plan = decompose((1200, 1200, 1200), ranks, three)
+    assert [tasks[0].inner for tasks in plan.tasks] == first
+    check(plan)
+    for tasks in plan.tasks:
+        widths = [task.extents[1] if three[1] is three[0] else task.extents[2] for task in tasks]
+        assert sum(widths) == 1200 and all(after < 3 * before for before, after in pairwise(widths))
+
+
+def test_whole_products_begin_with_the_columns_that_a_rank_has() -> None:
+    plan = decompose((1200, 1200, 1200), 3, (Slab.X, Slab.Y, Slab.X), whole=True)
+    assert [tasks[0].columns for tasks in plan.tasks] == [(0, 400), (400, 800), (800, 1200)]
+    assert [[task.columns for task in tasks[1:]] for tasks in plan.tasks] == [
+        [(400, 800), (800, 1200)],
+        [(800, 1200), (0, 400)],
+        [(0, 400), (400, 800)],
+    ]
+    check(plan)
+    plan = decompose((1200, 1200, 1200), 3, (Slab.X, Slab.Y, Slab.Y))
+    assert [tasks[0].rows for tasks in plan.tasks] == [(0, 400), (400, 800), (800, 1200)]
+    check(plan)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("is_tight", [False, True])
+def test_k_is_whole_where_an_accuracy_is_promised(ranks: int, is_tight: bool) -> None:
+    free = decompose((300, 200, 400), ranks, [Slab.X] * 3, whole=True)
+    memory = workspace(free) * 97 // 100 if is_tight else workspace(free)
+    plan = decompose((300, 200, 400), ranks, [Slab.X] * 3, memory=memory, whole=True)
+    assert {task.inner for tasks in plan.tasks for task in tasks} == {((0, 200),)}
+    assert workspace(plan) <= memory
+    assert ranks == 1 or len(plan.tasks[0]) > (len(free.tasks[0]) if is_tight and ranks < 3 else 1)
+    check(plan)
+
+
+def test_an_accuracy_is_refused_where_it_cannot_be_promised() -> None:
+    for options in ({"decomposition": "winograd"}, {"algorithm": "winograd"}):
+        with pytest.raises(BilinearError, match=r"E760.*accuracy="):
+            plan_for(Asked((8, 8, 8), (Slab.X,) * 3, accuracy="twice", **options), "float64", 2)  # type: ignore[arg-type]
+    with pytest.raises(BilinearError, match="E543"):
+        plan_for(Asked((8, 8, 8), (Slab.X,) * 3, accuracy=-1.0), "float64", 2)
+
+
+def test_too_little_memory_is_refused_with_what_is_needed() -> None:
+    with pytest.raises(BilinearError, match=r"E762.*at most 10 bytes a rank\n  hint: allow ([0-9]+)") as caught:
+        decompose((32, 32, 32), 2, [Slab.X] * 3, SCHEMES["winograd"], memory=10)
+    least = int(str(caught.value).split("allow ")[1].split(",")[0])
+    assert workspace(decompose((32, 32, 32), 2, [Slab.X] * 3, SCHEMES["winograd"], memory=least)) == least
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize(("name", "levels"), [(None, None), ("winograd", 1), ("winograd", 2), ("laderman", 1)])
+def test_no_more_memory_is_taken_than_is_told(name: str | None, levels: int | None, ranks: int) -> None:
+    """All ranks run in one process here, and what is under way is in memory, too: that is at most the whole traffic."""
+    plan = decompose((96, 96, 96), ranks, [Slab.X, Slab.Y, Slab.X], SCHEMES.get(name or ""), levels)
+    a = [np.ones(part.shape) for part in plan.given[0]]
+    b = [np.ones(part.shape) for part in plan.given[1]]
+    tracemalloc.start()
+    network = Network()
+    running = [Rank(at, steps_of(plan, at, a[at], b[at], times), network) for at in range(ranks)]
+    while any(rank.advance() for rank in running):
+        pass
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    allowed = ranks * workspace(plan) + 96 * 96 + sum(traffic(plan).values())
+    assert peak <= 8 * allowed + 400_000  # beside arrays there are the plan's own objects
+
+
+def of_whole_products(rounds: int, products: int, block: tuple[int, int, int], ranks: int) -> int:
+    """What all ranks send in `rounds` if each multiplies `products / ranks` whole products of the breadth-first levels.
+
+    A rank holds a strip of rows of each factor, so of a product's factors and of the product all strips but one travel: over all ranks
+    rounds * products / ranks * (ranks - 1) * (m k + k n + m n), for strips of any heights.
+    """
+    m, k, n = block
+    return rounds * products // ranks * (ranks - 1) * (m * k + k * n + m * n)
+
+
+def of_tiles(extents: tuple[int, int, int], grid: tuple[int, int]) -> int:
+    """What all ranks send for the classical multiply on p x q blocks of A, B and C: q - 1 times A, p - 1 times B."""
+    (m, k, n), (p, q) = extents, grid
+    return (q - 1) * m * k + (p - 1) * k * n
+
+
+@pytest.mark.parametrize(("ranks", "levels", "depth"), [(2, 2, 0), (7, 1, 0), (7, 2, 0), (7, 1, 1), (49, 2, 0), (1, 1, 0)])
+def test_traffic_of_whole_products_is_the_formula(ranks: int, levels: int, depth: int) -> None:
+    """From the home distributions nothing else travels; 49 products over two ranks leave one that is cut, and are counted without."""
+    scheme, side = SCHEMES["strassen"], 2 ** (levels + depth) * 7
+    plan = decompose((side, side, side), ranks, [Slab.X] * 3, scheme, levels)
+    if depth:
+        memory = workspace(plan) - 1
+        plan = decompose((side, side, side), ranks, [Slab.X] * 3, scheme, levels, memory)
+    assert len(plan.depth) == depth
+    at_home = decompose((side, side, side), ranks, [Pieces(spread) for spread in plan.home], scheme, levels, None)
+    if depth:
+        at_home = RankPlan(plan.extents, plan.depth, plan.breadth, plan.home, plan.home, plan.form, plan.tasks)
+    whole = [[task for task in tasks if task.extents == (7, 7, 7)] for tasks in at_home.tasks]
+    counted = sum(check(at_home).values())
+    wanted = of_whole_products(at_home.rounds, 7**levels // ranks * ranks, (7, 7, 7), ranks)
+    if 7**levels % ranks == 0:
+        assert counted == wanted
+    else:
+        rest = [task for tasks in at_home.tasks for task in tasks if task.extents != (7, 7, 7)]
+        assert sum(map(len, whole)) + 1 == 7**levels and len(rest) == 2
+        assert wanted < counted < wanted + 4 * 3 * 49
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (1, 2), (2, 2), (3, 2), (2, 4)])
+def test_traffic_of_tiles_is_the_formula(grid: tuple[int, int]) -> None:
+    extents = 24, 24, 48
+    ranks = grid[0] * grid[1]
+    plan = decompose(extents, ranks, [BlockNonCyclic(ProcessGrid(grid))] * 3)
+    assert [x.result for tasks in plan.tasks for x in tasks[:1]] == list(plan.given[2]), "C is computed where it is to lie"
+    assert sum(check(plan).values()) == of_tiles(extents, grid)
+    assert busiest(traffic(plan), ranks) >= classical_bound(extents, ranks) - 1e-9
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7, 8, 64])
+@pytest.mark.parametrize("extents", [(64, 64, 64), (512, 16, 16), (16, 512, 512)])
+def test_no_plan_is_below_the_bound(extents: Extents, ranks: int) -> None:
+    plan = decompose(extents, ranks, [Slab.X] * 3)
+    assert busiest(traffic(plan), ranks) >= classical_bound(extents, ranks) - 1e-9
+
+
+def test_the_bound_is_continuous_and_that_of_cubes() -> None:
+    """Of n^3 over p^3 ranks, each reads two blocks and adds to one: 3 (n / p)^2, less what it holds."""
+    assert classical_bound((60, 60, 60), 27) == pytest.approx(3 * 20 * 20 - 3 * 3600 / 27)
+    for extents, edge in (((1000, 100, 10), 10), ((1000, 100, 10), 1000)):
+        assert classical_bound(extents, edge) == pytest.approx(classical_bound(extents, edge + 1), rel=0.1)
+
+
+def test_the_order_of_a_breadth_first_level_is_reached() -> None:
+    """With 7^L ranks a rank has one product: 3 (n / 2^L)^2 elements travel, three times n^2 / P^(2 / omega), less its own strips."""
+    plan = decompose((196, 196, 196), 49, [Slab.X] * 3, SCHEMES["strassen"], 2)
+    assert recursive_order(plan, 49) == pytest.approx((196 / 4) ** 2)
+    at_home = RankPlan(plan.extents, (), plan.breadth, plan.home, plan.home, plan.form, plan.tasks)
+    each = Counter(traffic(at_home))
+    received = [sum(size for (_, target), size in each.items() if target == rank) for rank in range(49)]
+    assert max(received) <= 3 * recursive_order(plan, 49)
+
+
+@pytest.mark.parametrize("ranks", [*range(1, 12), 30, 49, 50])
+@pytest.mark.parametrize("products", [1, 7, 23, 49])
+def test_products_are_shared_evenly(products: int, ranks: int) -> None:
+    """Every element of every product is computed once, and no rank has more than its share but for a strip of each product it cuts."""
+    block = 12, 5, 10
+    shares = shared_products(products, block, ranks)
+    cells = Counter((task.product, i, j) for tasks in shares for task in tasks for i, j in product(range(*task.rows), range(*task.columns)))
+    assert cells == Counter((p, i, j) for p, i, j in product(range(products), range(12), range(10)))
+    work = [sum((task.rows[1] - task.rows[0]) * (task.columns[1] - task.columns[0]) for task in tasks) for tasks in shares]
+    assert max(work) <= products * 120 / ranks + 2 * 12
+
+
+@pytest.mark.parametrize(("ranks", "columns"), [(1, 1), (4, 2), (7, 3), (9, 3), (64, 8)])
+def test_tiles_cover_in_columns(ranks: int, columns: int) -> None:
+    found = tiles(504, 504, ranks)
+    assert len({column for _, column in found}) == columns
+    assert sum((r[1] - r[0]) * (c[1] - c[0]) for r, c in found) == 504 * 504
+    assert max((r[1] - r[0]) * (c[1] - c[0]) for r, c in found) <= 1.02 * 504 * 504 / ranks
+
+
+def test_a_plan_of_a_scheme_is_proved_first(tmp_path_factory: pytest.TempPathFactory) -> None:
+    wrong = tmp_path_factory.mktemp("wrong") / "wrong.bl"
+    wrong.write_text("scheme wrong <1,1,1;1>\n  M1: 1 | 1 | 2\n")
+    with pytest.raises(BilinearError, match="E301"):
+        plan_for(Asked((8, 8, 8), (Slab.X,) * 3, str(wrong)), "float64", 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code"),
+    [
+        (Asked((8, 8), (Slab.X,) * 3), "E760"),  # type: ignore[arg-type]
+        (Asked((8, 0, 8), (Slab.X,) * 3), "E760"),
+        (Asked((8, 8, 8), (Slab.X,) * 3, "winograd", 0), "E760"),
+        (Asked((8, 8, 8), (Slab.X,) * 3, "winograd", 6), "E760"),
+        (Asked((8, 8, 8), (Slab.X,) * 2), "E761"),  # type: ignore[arg-type]
+        (Asked((8, 8, 8), (BlockNonCyclic(ProcessGrid((2, 2))),) * 3), "E761"),
+        (Asked((8, 8, 8), (Slab.X,) * 3, memory=8), "E762"),
+        (Asked((8, 8, 8), (Slab.X,) * 3, "strasen"), "E121"),
+    ],
+)
+def test_what_cannot_be_planned_is_refused(asked: Asked, code: str) -> None:
+    with pytest.raises(BilinearError, match=code):
+        plan_for(asked, "float64", 2)
+
+
+@pytest.mark.parametrize("name", ["accurate_halves", "accurate_sqrt3"])
+def test_integers_hold_no_fraction(name: str) -> None:
+    with pytest.raises(BilinearError, match="E528"):
+        plan_for(Asked((8, 8, 8), (Slab.X,) * 3, name), "int64", 2)
+
+
+@pytest.mark.parametrize("name", ["accurate_sqrt3", "karstadt_schwartz", "smirnov_333", "alphatensor_424"])
+def test_fractions_roots_and_changes_of_basis(name: str) -> None:
+    extents = 40, 36, 44
+    plan, _ = plan_for(Asked(extents, (Slab.Y,) * 3, name), "float64", 3)
+    a, b = (x.astype("float64") for x in integers(extents))
+    found, _ = run(plan, a, b)
+    for own, wanted in zip(found, pieces(a @ b, plan.given[2]), strict=True):
+        assert np.allclose(own, wanted, rtol=0, atol=1e-9 * 36 * 81)
+
+
+def test_the_same_call_has_the_same_digest_and_another_plan_another_one() -> None:
+    asked = Asked((8, 8, 8), (Slab.X,) * 3, "winograd")
+    assert plan_for(asked, "float64", 2)[1] == plan_for(asked, "float64", 2)[1]
+    assert plan_for(asked, "float64", 2)[1] != plan_for(Asked((8, 8, 8), (Slab.X,) * 3, "strassen"), "float64", 2)[1]
