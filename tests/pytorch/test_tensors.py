@@ -230,3 +230,13 @@ def test_packed_tensors_of_bits_are_multiplied() -> None:
     out = torch.empty(30, 7, dtype=torch.uint8)
     assert bilinear.matmul_bits(x, y, out, algorithm="walk_444_mod2") is out
     assert torch.equal(out, torch.from_numpy(wanted)) and torch.equal(bilinear.matmul_bits(x, y), out)
+
+
+def test_parts_that_are_tensors_of_their_own() -> None:
+    a, ai, b, bi = (integers(20, 20, seed=seed) for seed in range(4))
+    real, imaginary = bilinear.matmul_parts((a, ai), (b.T, bi), levels=1)
+    assert torch.equal(real, a @ b.T - ai @ bi) and torch.equal(imaginary, a @ bi + ai @ b.T)
+    out = torch.empty(20, 20, dtype=a.dtype), torch.empty(20, 20, dtype=a.dtype)
+    assert bilinear.matmul_parts((a, ai), (b.T, bi), out) is out and torch.equal(out[0], real)
+    with pytest.raises(BilinearError, match="E516"):
+        bilinear.matmul_parts((a.requires_grad_(), ai), (b, bi))
