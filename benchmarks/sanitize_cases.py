@@ -136,6 +136,18 @@ def triangle() -> bool:
     return all(exact)
 
 
+def bits() -> bool:
+    """Packed matrices over Z/2: rows that are whole lanes, and others."""
+    import cupy
+
+    exact = []
+    for m, k, n in ((70, 128, 256), UNEVEN):
+        a, b = (np.random.default_rng(2).integers(0, 2, sides, dtype="uint8") for sides in ((m, k), (k, n)))
+        c = bilinear.matmul_bits(*(cupy.asarray(np.packbits(x, axis=1)) for x in (a, b)))
+        exact.append(np.array_equal(np.unpackbits(cupy.asnumpy(c), axis=1, count=n), (a.astype(int) @ b) % 2))
+    return all(exact)
+
+
 def cases() -> Iterator[Case]:
     """Every kernel template at least once, by few kernels; those of types that are stored only run in no call."""
     for dtype in ("float64", "float32"):
@@ -155,6 +167,7 @@ def cases() -> Iterator[Case]:
     yield Case("pairs on load", partial(planned, UNEVEN, "float32", levels=(), products="pairs_on_load"))
     yield Case("A*A^T by pairs", triangle)
     yield Case("int64", integers)
+    yield Case("bits", bits)
     yield Case("bfloat16 for float32", partial(planned, SHAPE, "float32", products="bfloat16"))
     yield Case("float16", halves)  # the last ones: a sanitizer takes long to load the library's kernels
 

@@ -22,6 +22,7 @@ __all__ = [
     "load_plan",
     "matmul",
     "matmul_bits",
+    "matmul_parts",
     "multi_dot",
     "plan",
     "plan_chain",
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from bilinear.runtime.matmul import matmul
     from bilinear.runtime.multi_dot import multi_dot, plan_chain
     from bilinear.runtime.prepared import prepare
+    from bilinear.runtime.split_complex import matmul_parts
 
 _HOMES = {
     "BilinearError": "bilinear.errors",
@@ -60,6 +62,7 @@ _HOMES = {
     "load_plan": "bilinear.planner.plan_files",
     "matmul": "bilinear.runtime.matmul",
     "matmul_bits": "bilinear.runtime.bits",
+    "matmul_parts": "bilinear.runtime.split_complex",
     "multi_dot": "bilinear.runtime.multi_dot",
     "plan": "bilinear.runtime.auto",
     "plan_chain": "bilinear.runtime.multi_dot",

@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from shell import Shell
 
@@ -308,6 +309,25 @@ def test_run_multiplies_modulo_a_number(shell: Shell, monkeypatch: pytest.Monkey
     monkeypatch.setattr(modular_arrays, "scale", lambda x, factor, p: real(x, (factor + 1) % p, p))
     status, _, err = shell("run", "strassen", "--shape", "20", "--modulus", "65521")
     assert status == 1 and "error[E701]: the product modulo 65521 failed its check" in err
+
+
+def test_run_modulo_a_number_runs_on_every_device(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a pretended GPU, whose arrays are NumPy's; what writes its operands runs on the processors alone."""
+    made: list[str] = []
+
+    def module_of(device: str) -> Any:
+        made.append(device)
+        return np
+
+    monkeypatch.setattr("bilinear.measure.check_modulo.module_of", module_of)
+    monkeypatch.setattr("bilinear.measure.check_multiply._wait", lambda device: None)
+    monkeypatch.setattr("bilinear.backends.doctor.why_no_gpu", lambda: None)
+    found = shell.json("run", "strassen", "--shape", "20", "--modulus", "65521")
+    assert [(c["device"], c["passed"]) for c in found] == [("cpu", True), ("gpu", True)] and made == ["cpu", "gpu"]
+    (one,) = shell.json("run", "strassen", "--shape", "20", "--modulus", "65521", "--device", "gpu")
+    assert one["device"] == "gpu"
+    (one,) = shell.json("run", "msmes", "--shape", "20", "--modulus", "65521")
+    assert (one["device"], one["inputs"]) == ("cpu", "restore")
 
 
 def test_doctor_says_what_works_and_how_to_get_the_rest(shell: Shell) -> None:

@@ -63,4 +63,4 @@ def launch(kernel: BitProductKernel, blocks: tuple[int, int, int], values: list[
 
     types = [np.uint64 if argument.kind == "bytes" else np.int64 for argument in kernel.arguments]
     function = built_function(kernel, cupy.cuda.Device().id)
-    function(blocks, (*kernel.threads, 1), tuple(own(value) for own, value in zip(types, values, strict=True)), kernel.shared_bytes)
+    function(blocks, (*kernel.threads, 1), tuple(own(value) for own, value in zip(types, values, strict=True)))

@@ -39,8 +39,6 @@ LARGEST_DIRECT = 256
 """Products modulo a number up to this are products of residues modulo it, without others."""
 LOOKING = 512
 """Blocks of threads that look at a matrix."""
-LARGEST_RECOMPOSED = 2**31
-"""The product of two numbers below this has at most 64 bits."""
 
 
 @lru_cache(maxsize=1024)

@@ -57,7 +57,7 @@ def bench(
             autocompletion=completing.accuracies,
         ),
     ] = "",
-    modulus: Annotated[int | None, problem_option(help="Products of integers modulo this number, at most 2^31, instead.")] = None,
+    modulus: Annotated[int | None, problem_option(help="Products of integers modulo this number, at most 2^62, instead.")] = None,
     rounds: Annotated[int | None, limit_option(min=1, help="The most rounds of calls (default: 7; for the grid 25).")] = None,
     time: Annotated[str, limit_option(help="Start no further shape after this time: seconds, or 90s, 5m.")] = "",
     json_file: Json = None,

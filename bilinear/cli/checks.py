@@ -63,14 +63,17 @@ def check_table(checks: list[Check]) -> str:
     return "\n".join(aligned(rows, header))
 
 
-def modular_table(check: ModularCheck) -> str:
-    """A check modulo p as an aligned table."""
+def modular_table(checks: Sequence[ModularCheck]) -> str:
+    """Checks modulo p as an aligned table."""
     from bilinear.reporting.table import aligned
 
-    shape, trust = "x".join(map(str, check.shape)), ("yes" if check.exact else "NO", "yes" if check.restored else "NO")
-    row = (shape, check.modulus, check.levels, check.inputs, *trust, f"{check.seconds * 1e3:.3f}", f"{check.classical_seconds * 1e3:.3f}")
-    header = ("shape", "modulus", "levels", "inputs", "exact", "inputs as promised", "ms", "classical ms")
-    return "\n".join(aligned([row], header))
+    rows = []
+    for check in checks:
+        what = check.device, "x".join(map(str, check.shape)), check.modulus, check.levels, check.inputs
+        trust = "yes" if check.exact else "NO", "yes" if check.restored else "NO"
+        rows.append((*what, *trust, f"{check.seconds * 1e3:.3f}", f"{check.classical_seconds * 1e3:.3f}"))
+    header = ("device", "shape", "modulus", "levels", "inputs", "exact", "inputs as promised", "ms", "classical ms")
+    return "\n".join(aligned(rows, header))
 
 
 def modular_times(rows: Sequence[ModularTime], left_out: Sequence[LeftOut]) -> str:

@@ -19,6 +19,10 @@ def unrolled(count: int, targets: tuple[tuple[int, int], ...]) -> int:
     return count if len(targets) <= FEW_TARGETS else 1
 
 
+HALF = 31
+"""The lower bits of a number modulo more than 2^31; it has at most as many higher ones."""
+
+
 @dataclass(frozen=True)
 class LargestIntegersKernel:
     """One launch that finds the largest x and -x - 1 of the integers x of A (m x k), and of B (k x n), which may be of another type.
@@ -71,11 +75,20 @@ class IntegerRecomposeKernel:
         return self.modulus or 2**64
 
     @property
-    def product(self) -> int:
-        """M, the product of the moduli, modulo the ring."""
-        return prod(self.moduli) % self.ring
+    def is_wide(self) -> bool:
+        """Whether the modulus is above 2^31, so that products of residues, and sums of weights, need more than 64 bits."""
+        return self.modulus > 1 << HALF
 
     @property
-    def weights(self) -> tuple[int, ...]:
-        """M/p modulo the ring, for each p."""
-        return tuple(prod(self.moduli) // p % self.ring for p in self.moduli)
+    def product(self) -> tuple[int, ...]:
+        """M, the product of the moduli, modulo the ring; of a wide one its higher and its lower bits."""
+        return self._parts(prod(self.moduli))
+
+    @property
+    def weights(self) -> tuple[tuple[int, ...], ...]:
+        """M/p modulo the ring, for each p, in the same parts."""
+        return tuple(self._parts(prod(self.moduli) // p) for p in self.moduli)
+
+    def _parts(self, x: int) -> tuple[int, ...]:
+        own = x % self.ring
+        return divmod(own, 1 << HALF) if self.is_wide else (own,)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from math import ceil, log2
 from typing import Any
@@ -12,7 +10,7 @@ import numpy as np
 
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
-from bilinear.measure.check_multiply import require_memory
+from bilinear.measure.check_multiply import Device, module_of, on_host, require_memory, timed
 from bilinear.runtime.matmul import matmul
 
 DOUBT = 64
@@ -24,6 +22,7 @@ ALPHA, BETA = 2, 3
 class ModularCheck:
     """One checked multiply modulo p: whether C is exact, and A and B are as promised; times are single calls in seconds."""
 
+    device: Device
     shape: tuple[int, int, int]
     modulus: int
     levels: int
@@ -43,8 +42,10 @@ class ModularCheck:
         return {**asdict(self), "passed": self.passed}
 
 
-def check_modulo(loaded: Loaded, shape: tuple[int, int, int], modulus: int, levels: int, inputs: str) -> ModularCheck:
-    """Multiply random m x k by k x n modulo p on the processors, with alpha = 2 and beta = 3, and classically with 1 and 0.
+def check_modulo(
+    loaded: Loaded, shape: tuple[int, int, int], modulus: int, levels: int, inputs: str, device: Device = "cpu"
+) -> ModularCheck:
+    """Multiply random m x k by k x n modulo p, with alpha = 2 and beta = 3, and classically with 1 and 0.
 
     C X is compared with alpha*A (B X) + beta*C0 X, for random vectors X and in Python's integers. A row of C that is wrong passes one
     vector with a probability of at most 1/q, q the least prime factor of p (R. Freivalds, IFIP Congress 1977).
@@ -53,15 +54,18 @@ def check_modulo(loaded: Loaded, shape: tuple[int, int, int], modulus: int, leve
     m, k, n = shape
     generator = np.random.default_rng(20_260)
     a, b, c = (generator.integers(0, modulus, size) for size in ((m, k), (k, n), (m, n)))
-    left, right, out = a.copy(), b.copy(), c.copy()
+    xp = module_of(device)
+    left, right, out = (xp.array(each) for each in (a, b, c))
     options: dict[str, Any] = {"algorithm": loaded, "levels": levels, "inputs": inputs, "modulus": modulus}
-    seconds = _timed(lambda: matmul(left, right, out, alpha=ALPHA, beta=BETA, **options))
+    seconds = timed(device, lambda: matmul(left, right, out, alpha=ALPHA, beta=BETA, **options))
+    left, right, out = map(on_host, (left, right, out))
     x = generator.integers(0, modulus, (n, ceil(DOUBT / log2(modulus))))
     wanted = (ALPHA * _times(a, _times(b, x, modulus), modulus) + BETA * _times(c, x, modulus)) % modulus
     exact = bool((_times(out, x, modulus) == wanted).all() and (out >= 0).all() and (out < modulus).all())
     restored = inputs == "consume" or bool((left == a).all() and (right == b).all())
-    classical = _timed(lambda: matmul(a, b, modulus=modulus))
-    return ModularCheck(shape, modulus, levels, inputs, exact, restored, seconds, classical)
+    x, y = xp.array(a), xp.array(b)
+    classical = timed(device, lambda: matmul(x, y, modulus=modulus))
+    return ModularCheck(device, shape, modulus, levels, inputs, exact, restored, seconds, classical)
 
 
 def is_product_modulo(a: Array, b: Array, c: Array, modulus: int) -> bool:
@@ -75,9 +79,3 @@ def _times(matrix: Array, vectors: Array, modulus: int) -> Array:
     """A product of few columns modulo p: in int64 if it can hold the sums, else in Python's integers."""
     fits = matrix.shape[1] * (modulus - 1) ** 2 < 2**63
     return (matrix @ vectors if fits else matrix.astype(object) @ vectors.astype(object)) % modulus
-
-
-def _timed(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    call()
-    return time.perf_counter() - start

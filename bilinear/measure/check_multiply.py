@@ -89,7 +89,7 @@ def check(
     """
     require_memory(shape)
     m, k, n = shape
-    xp = _module(device)
+    xp = module_of(device)
     generator = np.random.default_rng(20_260)
     options: dict[str, Any] = {"algorithm": loaded, "levels": levels, "inputs": inputs, "tolerance": tolerance}
 
@@ -97,17 +97,17 @@ def check(
     whole = [_drawn(lambda size: generator.integers(-LARGEST, LARGEST + 1, size), number, size) for size in ((m, k), (k, n), (m, n))]
     a, b, c = (xp.array(x, dtype) for x in whole)
     matmul(a, b, c, alpha=ALPHA, beta=BETA, **options)
-    computed = [_host(x) for x in (a, b, c)]
+    computed = [on_host(x) for x in (a, b, c)]
 
     left, right = (_drawn(generator.standard_normal, number, size).astype(dtype) for size in ((m, k), (k, n)))
     a, b, c = xp.array(left), xp.array(right), xp.full((m, n), np.nan, dtype)
-    seconds = _timed(device, lambda: matmul(a, b, c, **options))
+    seconds = timed(device, lambda: matmul(a, b, c, **options))
     scale = float(abs(_parts(left)).max() * abs(_parts(right)).max()) if left.size and right.size else 1.0
-    difference = abs(_parts(_host(c) - _reference(left, right)))
+    difference = abs(_parts(on_host(c) - _reference(left, right)))
     error = float(difference.max()) / scale if difference.size else 0.0
-    drift = max((float(abs(_host(x) - y).max()) / float(abs(y).max()) for x, y in ((a, left), (b, right)) if y.size), default=0.0)
+    drift = max((float(abs(on_host(x) - y).max()) / float(abs(y).max()) for x, y in ((a, left), (b, right)) if y.size), default=0.0)
     xp.matmul(a, b)
-    library_seconds = _timed(device, lambda: xp.matmul(a, b))
+    library_seconds = timed(device, lambda: xp.matmul(a, b))
 
     schedule = lowered_for(loaded, number, levels, inputs)
     itemsize = real_type(number).itemsize
@@ -190,15 +190,18 @@ def _distance(computed: Array, wanted: Array) -> float:
     return worst if worst < inf else inf
 
 
-def _module(device: Device) -> ModuleType:
+def module_of(device: Device) -> ModuleType:
+    """NumPy, or CuPy."""
     return np if device == "cpu" else import_module("cupy")
 
 
-def _host(array: Array) -> Array:
+def on_host(array: Array) -> Array:
+    """The array in the host's memory."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-def _timed(device: Device, call: Callable[[], object]) -> float:
+def timed(device: Device, call: Callable[[], object]) -> float:
+    """The seconds of a single call, from and to an idle device."""
     _wait(device)
     start = time.perf_counter()
     call()

@@ -9,7 +9,7 @@ from typing import Literal
 
 from bilinear.errors import fail
 from bilinear.frontend import Loaded, LoadedGram, load_any
-from bilinear.frontend.algorithms import of_blocks
+from bilinear.frontend.algorithms import AnyLoaded, of_blocks
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of, multiplies_itself
@@ -17,7 +17,16 @@ from bilinear.runtime.gram_blocks import gram_arrays
 from bilinear.runtime.gram_schemes import by_scheme
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
-from bilinear.runtime.torch_tensors import adopt_bits, adopt_tensor, give_tensor, half_of, surroundings, torch_of
+from bilinear.runtime.torch_tensors import (
+    adopt_bits,
+    adopt_tensor,
+    give_tensor,
+    half_of,
+    records_gradients,
+    surroundings,
+    torch_of,
+    unrecorded,
+)
 
 TRIANGLES = "lower", "upper"
 
@@ -45,7 +54,8 @@ def gram(
     Parameters
     ----------
     a : array of shape (..., n, k)
-        Integers or floats from NumPy, CuPy, PyTorch or any library that speaks DLPack. Gradients are not recorded.
+        Integers or floats from NumPy, CuPy, PyTorch or any library that speaks DLPack. Gradients of a tensor are recorded if nothing but
+        `transposed`, `triangle` and algorithms by name are given (E516).
     out : array of shape (..., n, n), optional
         Where the result is written. It may overlap `a`, which is copied then. By default a new array of the same kind.
     transposed : bool
@@ -104,6 +114,17 @@ def gram(
     torch = torch_of(a, out)
     if torch is None:
         return _on_arrays(a, out, transposed, triangle, algorithm, products, asked, stream, None)
+    if records_gradients(torch, a, out):
+        names = (algorithm, products)
+        plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
+        if not plain or not all(isinstance(name, str) for name in names):
+            raise unrecorded("gradients are recorded of A*A^T of a tensor, into a new one, by algorithms that are given by name")
+        from bilinear.runtime.torch_gram import recorded_gram
+
+        is_own = isinstance(_found(algorithm), LoadedGram)
+        how = (str(products), "auto") if is_own else (str(algorithm), levels)
+        forwards = partial(gram, transposed=transposed, triangle=triangle, algorithm=algorithm, levels=levels, products=products)
+        return recorded_gram(forwards, a, transposed, triangle, how)
     element = half_of(torch, a, a, out)
     with surroundings(torch, stream, a, out, workspace):
         adopt_own = adopt_tensor if element is None else adopt_bits
@@ -129,7 +150,7 @@ def _on_arrays(
 ) -> Array:
     """`gram` of arrays; those of integers hold the bits of an `element` of 16 bits if one is named."""
     check_options(asked, out)
-    found = algorithm_as_it_is(algorithm, load_any) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
+    found = _found(algorithm)
     run: Callable[[Options, Kind, Array, Array, str | None], Array] = partial(gram_arrays, element=element)
     if isinstance(found, LoadedGram):
         if element is not None:
@@ -149,6 +170,11 @@ def _on_arrays(
     with stream if stream is not None and kind.on_gpu else nullcontext():
         result = run(asked._replace(algorithm=other), kind, _operand(x, transposed), target, triangle)
     return out if out is not None else kind.give_back(result)
+
+
+def _found(algorithm: str | Loaded | LoadedGram) -> AnyLoaded | str:
+    """The algorithm, loaded; `auto` itself."""
+    return algorithm_as_it_is(algorithm, load_any) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
 
 
 def _products(algorithm: str | Loaded) -> str | Loaded:

@@ -14,7 +14,6 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.backends.integers import (
     LARGEST_DIRECT,
-    LARGEST_RECOMPOSED,
     IntegerMultiply,
     integer_multiply_of,
     largest_magnitudes,
@@ -195,14 +194,13 @@ def _workspace(options: Options, multiply: IntegerMultiply, left: Array, right: 
 def modulo_on_gpu(options: Options, a: Array, b: Array, out: Array, p: int, factors: tuple[int, int], overlaps: bool) -> None:
     """out = alpha * a @ b + beta * out modulo p, by residues modulo p itself, or modulo as many numbers as p needs.
 
-    Raises `BilinearError`: E598 for a modulus above 2^31 and for a GPU without the instructions, and those of `by_residues`.
+    Raises `BilinearError`: E598 for a GPU without the instructions, E567 for more terms than the moduli hold, and those of `by_residues`.
     """
     xp = options.kind.module
     if overlaps and is_captured():
         raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
-    if p > LARGEST_RECOMPOSED or not has_digit_units():
-        what = "products modulo p run on GPUs from sm_80 on, for p up to 2^31"
-        raise fail("E598", what, "give arrays of NumPy")
+    if not has_digit_units():
+        raise fail("E598", "products modulo p run on GPUs from sm_80 on", "give arrays of NumPy")
     if 0 in out.shape:
         return
     scheme = scheme_for(options, layouts_of(a, b, out), p)

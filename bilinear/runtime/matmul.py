@@ -107,7 +107,7 @@ def matmul(
         stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
         from a pool or wait for the GPU is refused (E536).
     modulus : int, optional
-        The product of integers modulo p, from 2 to 2^62 (on a GPU to 2^31): exact, each element from 0 to p - 1, whatever integers the
+        The product of integers modulo p, from 2 to 2^62: exact, each element from 0 to p - 1, whatever integers the
         operands hold. The result is of their common type if that holds p - 1, else of int64; alpha and beta are integers. An algorithm may
         be one over Z, one whose fractions exist modulo p, or one over Z/p itself (docs/how-to/exact.md).
     gpus : int, sequence of int, or "all", optional

@@ -46,9 +46,9 @@ def records_gradients(torch: ModuleType, *arrays: Array) -> bool:
 def check_recorded(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: object) -> None:
     """Refuse (E516) what the operators, which record gradients, do not compute."""
     if not _is_product(torch, a, b, out, asked, stream):
-        raise _unrecorded("operators compute the product of two tensors, into a new one")
+        raise unrecorded("operators compute the product of two tensors, into a new one")
     if not isinstance(asked[2], str):
-        raise _unrecorded("operators take an algorithm by its name or path")
+        raise unrecorded("operators take an algorithm by its name or path")
 
 
 def _is_product(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: object) -> bool:
@@ -213,7 +213,7 @@ def adopt_tensor(torch: ModuleType, array: Array) -> Array:
     if not isinstance(array, torch.Tensor):
         return array
     if array.requires_grad and torch.is_grad_enabled():
-        raise _unrecorded("there is no operator for this multiply")
+        raise unrecorded("there is no operator for this multiply")
     try:
         if array.is_neg():
             raise BufferError("it is a view that negates its memory")
@@ -238,7 +238,7 @@ def give_tensor(torch: ModuleType, result: Array) -> Array:
     return torch.from_dlpack(np.asarray(result) if isinstance(result, np.generic) else result)
 
 
-def _unrecorded(reason: str) -> Exception:
+def unrecorded(reason: str) -> Exception:
     """The refusal of a multiply whose gradient would be lost."""
     hint = "give two tensors and the name of an algorithm, and no other options; or tensor.detach(), or use torch.no_grad()"
     return fail("E516", f"a tensor asks for gradients, which are not recorded: {reason}", hint)

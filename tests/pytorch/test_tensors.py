@@ -75,10 +75,40 @@ def test_a_tensor_is_multiplied_by_its_own_transpose() -> None:
     out = torch.full((7, 7), 3.0)
     assert bilinear.gram(a, out, transposed=True, triangle="upper", beta=2, algorithm="rxtx", products="winograd") is out
     assert torch.equal(out, torch.triu(a.T @ a + 6) + torch.tril(torch.full((7, 7), 3.0), -1))
-    with pytest.raises(BilinearError, match="E516"):
-        bilinear.gram(a.clone().requires_grad_())
     with pytest.raises(BilinearError, match="E792"):
         bilinear.gram(a.to(torch.complex64))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("triangle", [None, "lower", "upper"])
+@pytest.mark.parametrize(
+    "options", [{}, {"algorithm": "winograd", "levels": 1}, {"algorithm": "rxtx", "levels": 1, "products": "strassen"}]
+)
+def test_gradients_of_a_gram_matrix_are_those_of_pytorch(transposed: bool, triangle: Any, options: dict[str, Any]) -> None:
+    """Of two orders; on integers bit for bit."""
+    a, weights = integers(2, 8, 12).requires_grad_(), integers(2, *((12, 12) if transposed else (8, 8)), seed=5)
+    only = {None: lambda x: x, "lower": torch.tril, "upper": torch.triu}[triangle]
+    wanted = only(a.mT @ a if transposed else a @ a.mT)
+    found = bilinear.gram(a, transposed=transposed, triangle=triangle, **options)
+    assert found.requires_grad and torch.equal(found, wanted)
+    first, second = (torch.autograd.grad((x * weights).sum(), a, create_graph=True)[0] for x in (found, wanted))
+    assert torch.equal(first, second)
+    again = [torch.autograd.grad((x * x).sum(), a)[0] for x in (first, second)]
+    assert torch.equal(*again)
+
+
+def test_gradients_of_a_gram_matrix_are_refused_where_they_would_be_lost() -> None:
+    a = integers(6, 6).requires_grad_()
+    for options in (
+        {"out": torch.zeros(6, 6, dtype=a.dtype)},
+        {"alpha": 2},
+        {"workspace": "none"},
+        {"algorithm": bilinear.load("winograd")},
+    ):
+        with pytest.raises(BilinearError, match="E516"):
+            bilinear.gram(a, **options)
+    with torch.no_grad():
+        assert not bilinear.gram(a, alpha=2).requires_grad
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -200,3 +230,13 @@ def test_packed_tensors_of_bits_are_multiplied() -> None:
     out = torch.empty(30, 7, dtype=torch.uint8)
     assert bilinear.matmul_bits(x, y, out, algorithm="walk_444_mod2") is out
     assert torch.equal(out, torch.from_numpy(wanted)) and torch.equal(bilinear.matmul_bits(x, y), out)
+
+
+def test_parts_that_are_tensors_of_their_own() -> None:
+    a, ai, b, bi = (integers(20, 20, seed=seed) for seed in range(4))
+    real, imaginary = bilinear.matmul_parts((a, ai), (b.T, bi), levels=1)
+    assert torch.equal(real, a @ b.T - ai @ bi) and torch.equal(imaginary, a @ bi + ai @ b.T)
+    out = torch.empty(20, 20, dtype=a.dtype), torch.empty(20, 20, dtype=a.dtype)
+    assert bilinear.matmul_parts((a, ai), (b.T, bi), out) is out and torch.equal(out[0], real)
+    with pytest.raises(BilinearError, match="E516"):
+        bilinear.matmul_parts((a.requires_grad_(), ai), (b, bi))

@@ -316,6 +316,16 @@ def test_an_output_folder_runs_without_us(algorithm: str, dtypes: tuple[str, ...
     assert "without" not in done.stderr
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_of_complex_matrices_that_are_matrices_of_their_own(dtype: str) -> None:
+    generator = np.random.default_rng(8)
+    a, ai, b, bi = (generator.integers(-4, 5, (300, 300)) for _ in range(4))
+    x, xi, y, yi = (cupy().asarray(z, dtype, order=order) for z, order in zip((a, ai, b, bi), "CFCF", strict=True))
+    real, imaginary = bilinear.matmul_parts((x, xi), (y, yi), levels=1)
+    np.testing.assert_array_equal(real.get(), a @ b - ai @ bi)
+    np.testing.assert_array_equal(imaginary.get(), a @ bi + ai @ b)
+
+
 @pytest.mark.parametrize(("shape", "even"), [((1100, 2048, 1280), True), ((300, 1001, 777), False)])
 @pytest.mark.parametrize("algorithm", ["classical", "walk_444_mod2"])
 def test_packed_matrices_over_z2(shape: tuple[int, int, int], even: bool, algorithm: str) -> None:
