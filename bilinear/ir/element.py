@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
 from dataclasses import dataclass
 
 
@@ -87,7 +88,7 @@ COMPLEX = {"complex128": FLOAT64, "complex64": FLOAT32}
 """The complex types that a call multiplies, with the type of their parts."""
 MULTIPLIED = IN_ARRAYS | COMPLEX
 """The types that a call multiplies by schedules on every kind of array, each with the real type of its products."""
-COMPILED = ELEMENTS | COMPLEX
+COMPILED = ChainMap(COMPLEX, ELEMENTS)
 """The types that programs of kernels are compiled for, each with the real type of its kernels."""
 
 

@@ -37,7 +37,7 @@ class Policy:
     least_gain: float = 0.04
     least_gain_plain: float = 0.08
     least_gain_thin: float = 0.15
-    least_saved_thin: float = 3.0
+    least_saved_thin: float = 5.0
     least_gain_digits: float = 0.05
     least_gain_complex: float = 0.25
     least_block: int = 512

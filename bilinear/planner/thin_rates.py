@@ -8,6 +8,8 @@ from bilinear.planner.library_points import LibraryPoints, Shape
 
 LONG_SUM = 64
 """Shorter sums are not split; a slice of a tile may hold them whole."""
+LEAST_LAUNCH = 2.0
+"""Microseconds that every product takes at least. It is no rate of a device, because points are multiples of a time that holds it."""
 SHORT = 64
 """A product is thin if one of its extents is at most this."""
 
@@ -62,4 +64,4 @@ class ThinRates:
     def least_us(self, shape: Shape, itemsize: int, bandwidth: float) -> float:
         """The least that a product takes on a device whose memory moves so many GB/s: a launch, and its traffic or its arithmetic."""
         m, n, k = shape
-        return self.launch + max((m * k + k * n + m * n) * itemsize / (bandwidth * 1e3), 2 * m * n * k / (self.pipes * 1e6))
+        return LEAST_LAUNCH + max((m * k + k * n + m * n) * itemsize / (bandwidth * 1e3), 2 * m * n * k / (self.pipes * 1e6))

@@ -31,6 +31,7 @@ from bilinear.planner.library_points import (
 from bilinear.planner.plan import CUBLAS, CUBLASLT, LIBRARY
 from bilinear.planner.problem import Problem
 from bilinear.planner.thin import thin_library
+from bilinear.planner.thin_rates import LEAST_LAUNCH
 
 H200 = load_device("h200")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "thin-auto-h200.json"
@@ -103,12 +104,12 @@ def test_times_are_multiples_of_the_least() -> None:
     assert rates is not None
     one = Measured((8, 10**7, 8), "NN", ("a", "b"), 500.0, 250.0)
     least = rates.least_us(one.shape, 4, H200.bandwidth)
-    assert least == pytest.approx(rates.launch + (2 * 8e7 + 64) * 4 / 4.28e6)
+    assert least == pytest.approx(LEAST_LAUNCH + (2 * 8e7 + 64) * 4 / 4.28e6)
     points = library_points([one], lambda shape: rates.least_us(shape, 4, H200.bandwidth))
     assert points.cublas == (float(f"{500 / least:.3g}"),) and points.kernels == ("a", "b")
     assert points.times("NN", one.shape, 4) == pytest.approx({CUBLAS: 500 / least, CUBLASLT: 250 / least}, rel=0.01)
     by_arithmetic = rates.least_us((4096, 4096, 4096), 4, H200.bandwidth)
-    assert by_arithmetic == pytest.approx(rates.launch + 2 * 4096**3 / (rates.pipes * 1e6))
+    assert by_arithmetic == pytest.approx(LEAST_LAUNCH + 2 * 4096**3 / (rates.pipes * 1e6))
 
 
 def test_nothing_is_known_of_a_difference_where_the_times_are_the_same() -> None:
