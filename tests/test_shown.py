@@ -15,7 +15,7 @@ import bilinear
 from bilinear.frontend import parse_source
 from bilinear.source import Source
 
-CHAIN = bilinear.plan_chain([(16, 1000), (1000, 16384), (16384, 8)], device="h200")
+CHAIN = bilinear.plan_chain([(4096, 4096), (4096, 4096), (4096, 16)], device="h200")
 PLAN = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
 
 
@@ -50,7 +50,7 @@ class Cells(HTMLParser):
         (bilinear.load("strassen"), "<Algorithm strassen <2,2,2;7> over Q>"),
         (bilinear.load("msmes"), "<Algorithm strassen <2,2,2;7> over Q, scheduled by msmes>"),
         (bilinear.load("msmes").verify(), "<Report on msmes: proved; strassen <2,2,2;7> over Q>"),
-        (CHAIN, "<ChainPlan of 3 matrices, float64, NVIDIA H200: (A1 A2) A3 by seconds>"),
+        (CHAIN, "<ChainPlan of 3 matrices, float64, NVIDIA H200: A1 (A2 A3) by seconds>"),
         (bilinear.plan_chain([(2, 3), (3, 4)], "int8"), "<ChainPlan of 2 matrices, int8: A1 A2 by multiplications>"),
         (PLAN, "<Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: residues14>"),
     ],
