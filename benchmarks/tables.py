@@ -164,7 +164,13 @@ def searched(results: list[dict[str, Any]], grids: list[dict[str, Any]]) -> str:
 
 
 def _source(result: dict[str, Any]) -> str:
-    return f"{result['machine']['gpu']}, commit {result['machine']['commit']}"
+    return f"{result['machine']['gpu']}, {commits_of(result)}"
+
+
+def commits_of(result: dict[str, Any]) -> str:
+    """The commits that were measured: a row of another run than the file's has its own."""
+    commits = sorted({row.get("commit", result["machine"]["commit"]) for row in result["rows"]})
+    return f"commit{'s' if len(commits) > 1 else ''} {', '.join(commits)}"
 
 
 def _libraries(result: dict[str, Any]) -> str:
