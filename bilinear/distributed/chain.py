@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bilinear.distributed.chain_plan import ChainPlan, Part, plan_chain
+from bilinear.distributed.chain_plan import Part, RankChainPlan, plan_chain
 from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.distributions import Distribution, Slab
 from bilinear.distributed.model import Machine, machines
@@ -86,7 +86,7 @@ def chain_plan(
     decomposition: str | Loaded = CLASSICAL,
     machine: str | Machine = MACHINE,
     dtype: str = "float64",
-) -> ChainPlan:
+) -> RankChainPlan:
     """The order of a chain on so many ranks, and the ranks that compute each product, by the least time in the model of a machine.
 
     `machine` is the name of one that is described, or a `Machine`. A product runs by the `decomposition` if the model says that it is
@@ -98,7 +98,7 @@ def chain_plan(
 def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, timeout: float) -> Array:
     """`multi_dot` on a connection."""
 
-    def planned() -> tuple[tuple[ChainPlan, Kind, list[Array]], str]:
+    def planned() -> tuple[tuple[RankChainPlan, Kind, list[Array]], str]:
         plan, digest = _plan_for(asked, str(pieces[0].dtype) if pieces else "float64", connection.comm.size)
         _check_pieces(plan, connection.comm.rank, pieces)
         kind, own = adopted(*pieces)
@@ -120,7 +120,7 @@ def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, ti
         return kind.give_back(connection.run(chain_steps(plan, connection.comm.rank, own, multiply), kind.on_gpu))
 
 
-def chain_steps(plan: ChainPlan, rank: int, pieces: list[Array], multiply: Multiply) -> Steps:
+def chain_steps(plan: RankChainPlan, rank: int, pieces: list[Array], multiply: Multiply) -> Steps:
     """A rank's piece of the product of a chain. First every matrix goes to the group that reads it."""
     held: dict[int, Array] = {}
     for part in sorted((part for part in plan.root.parts if not part.operands), key=lambda part: part.span):
@@ -146,7 +146,7 @@ def _product(part: Part, rank: int, held: dict[int, Array], multiply: Multiply) 
     return (yield from numbered_from(first, steps_of(part.plan, rank - first, a, b, multiply)))
 
 
-def _check_pieces(plan: ChainPlan, rank: int, pieces: list[Array]) -> None:
+def _check_pieces(plan: RankChainPlan, rank: int, pieces: list[Array]) -> None:
     """Refuse (E767) pieces that are not what the distributions say."""
     if len(pieces) != len(plan.given):
         raise fail("E767", f"{len(pieces)} pieces for a chain of {len(plan.given)} matrices", "give the rank's piece of each matrix")
@@ -156,7 +156,7 @@ def _check_pieces(plan: ChainPlan, rank: int, pieces: list[Array]) -> None:
         check_piece(f"A{at}", piece, spread[rank].shape)
 
 
-def _plan_for(asked: AskedChain, dtype: str, ranks: int) -> tuple[ChainPlan, str]:
+def _plan_for(asked: AskedChain, dtype: str, ranks: int) -> tuple[RankChainPlan, str]:
     """The plan, and a digest of it."""
     extents, given = asked.extents, asked.distributions
     if not 3 <= len(extents) <= MOST_MATRICES + 1:
@@ -176,7 +176,7 @@ def _plan_for(asked: AskedChain, dtype: str, ranks: int) -> tuple[ChainPlan, str
 @lru_cache(maxsize=16)
 def _planned(
     extents: tuple[int, ...], ranks: int, given: tuple[Distribution, ...], scheme: Scheme | None, machine: Machine, dtype: str
-) -> tuple[ChainPlan, str]:
+) -> tuple[RankChainPlan, str]:
     if not all(isinstance(extent, int) and not isinstance(extent, bool) and extent > 0 for extent in extents):
         raise fail("E760", f"the extents {extents!r} are not all positive integers", "matrix i is extents[i] x extents[i + 1]")
     plan = plan_chain(extents, ranks, given, machine, None if scheme is None else ready(scheme, np.dtype(dtype)))

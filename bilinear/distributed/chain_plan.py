@@ -52,7 +52,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class ChainPlan:
+class RankChainPlan:
     """A chain of matrices extents[i] x extents[i + 1] over ranks.
 
     `given` says how the matrices lie and `wanted` how the result is to lie. `together` are the model's seconds of the best order if all
@@ -76,7 +76,7 @@ class ChainPlan:
         return tuple(part for part in self.root.parts if part.operands)
 
     def __repr__(self) -> str:
-        return f"<ChainPlan of {len(self.given)} matrices on {self.ranks} ranks: {self.root}>"
+        return f"<RankChainPlan of {len(self.given)} matrices on {self.ranks} ranks: {self.root}>"
 
     def __str__(self) -> str:
         lines = [f"{self.root}: {self.root.seconds:.3g} s by the model, {self.together:.3g} s one product after another on all ranks"]
@@ -89,7 +89,7 @@ class ChainPlan:
 
 def plan_chain(
     extents: tuple[int, ...], ranks: int, given: Sequence[Distribution], machine: Machine, scheme: Scheme | None = None
-) -> ChainPlan:
+) -> RankChainPlan:
     """The plan with the least time by the model of a machine, for matrices extents[i] x extents[i + 1].
 
     `given` are the distributions of the matrices and of the result. A product runs by `scheme` where the model says that this is faster
@@ -100,7 +100,7 @@ def plan_chain(
     times = _Times(extents, machine, scheme)
     last = len(extents) - 2
     root = _Tree(times, lie, ranks).part((0, last), (0, ranks))
-    return ChainPlan(extents, lie[:-1], lie[-1], root, times.best(0, last, ranks, False).seconds)
+    return RankChainPlan(extents, lie[:-1], lie[-1], root, times.best(0, last, ranks, False).seconds)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from bilinear.distributed.connection import Connection
 from bilinear.distributed.decompose import require_extents
 from bilinear.distributed.distributions import Pieces
-from bilinear.distributed.mesh import Mesh, Placement, Placements, of_product
+from bilinear.distributed.mesh import Mesh, MeshPlacement, MeshPlacements, of_product
 from bilinear.distributed.mesh_product import MeshPlan, mesh_steps, plan_over
 from bilinear.distributed.multiply import (
     CLASSICAL,
@@ -88,7 +88,7 @@ def multiply_dtensors(
     return module.DTensor.from_local(piece, operands[0].device_mesh, placements, run_check=False, shape=torch.Size((m, n)), stride=(n, 1))
 
 
-def _plan(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], asked: Asked, dtype: str) -> tuple[MeshPlan, str]:
+def _plan(mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], asked: Asked, dtype: str) -> tuple[MeshPlan, str]:
     """The plan, and a digest of it. With a scheme the ranks share its products, wherever the operands lie."""
     digests = ["each what it has"]
 
@@ -146,7 +146,7 @@ def _extents(operands: tuple[Array, Array]) -> Extents:
     return a[0], a[1], b[1]
 
 
-def _all_placements(module: ModuleType, operands: tuple[Array, Array], wanted: Sequence[object] | None) -> tuple[Placements, ...]:
+def _all_placements(module: ModuleType, operands: tuple[Array, Array], wanted: Sequence[object] | None) -> tuple[MeshPlacements, ...]:
     a, b = (tuple(_read(module, placement) for placement in x.placements) for x in operands)
     if wanted is None:
         return a, b, of_product(a, b)
@@ -155,24 +155,24 @@ def _all_placements(module: ModuleType, operands: tuple[Array, Array], wanted: S
     return a, b, tuple(_read(module, placement) for placement in wanted)
 
 
-def _read(module: ModuleType, placement: Array) -> Placement:
+def _read(module: ModuleType, placement: Array) -> MeshPlacement:
     """A placement of PyTorch's; those that are made from others, such as strided shards, are of types of their own, and refused (E796)."""
     if type(placement) is module.Replicate:
-        return Placement.COPIES
+        return MeshPlacement.COPIES
     if type(placement) is module.Partial and placement.reduce_op == "sum":
-        return Placement.SUMMANDS
+        return MeshPlacement.SUMMANDS
     if type(placement) is module.Shard and -2 <= placement.dim < 2:
-        return (Placement.ROWS, Placement.COLUMNS)[placement.dim]
+        return (MeshPlacement.ROWS, MeshPlacement.COLUMNS)[placement.dim]
     hint = "redistribute the matrix to Shard(0), Shard(1), Replicate() or Partial() first"
     raise fail("E796", f"the placement {placement!r} is not one that is multiplied", hint)
 
 
-def _written(module: ModuleType, placement: Placement) -> object:
+def _written(module: ModuleType, placement: MeshPlacement) -> object:
     makers = {
-        Placement.ROWS: lambda: module.Shard(0),
-        Placement.COLUMNS: lambda: module.Shard(1),
-        Placement.COPIES: module.Replicate,
-        Placement.SUMMANDS: module.Partial,
+        MeshPlacement.ROWS: lambda: module.Shard(0),
+        MeshPlacement.COLUMNS: lambda: module.Shard(1),
+        MeshPlacement.COPIES: module.Replicate,
+        MeshPlacement.SUMMANDS: module.Partial,
     }
     return makers[placement]()
 

@@ -11,7 +11,7 @@ from itertools import product
 from bilinear.distributed.spread import Rect, Run, Spread, run
 
 
-class Placement(Enum):
+class MeshPlacement(Enum):
     """How a matrix lies along one dimension of a mesh; the values are what PyTorch prints."""
 
     ROWS = "Shard(0)"
@@ -20,7 +20,7 @@ class Placement(Enum):
     SUMMANDS = "Partial(sum)"
 
 
-Placements = tuple[Placement, ...]
+MeshPlacements = tuple[MeshPlacement, ...]
 """One placement for each dimension of a mesh; the first one cuts the matrix, the next one what that leaves."""
 
 
@@ -47,23 +47,23 @@ def _agree(left: tuple[int, ...], right: tuple[int, ...], but: Collection[int]) 
     return all(x == y for at, (x, y) in enumerate(zip(left, right, strict=True)) if at not in but)
 
 
-def held(mesh: Mesh, placements: Placements, rows: int, columns: int) -> Spread:
+def held(mesh: Mesh, placements: MeshPlacements, rows: int, columns: int) -> Spread:
     """What each rank holds of a matrix: chunks of ceil(length / ranks) rows or columns, the last ones shorter or empty."""
     return tuple(_held(mesh, mesh.places[rank], placements, (0, rows), (0, columns)) for rank in range(len(mesh.ranks)))
 
 
-def _held(mesh: Mesh, place: tuple[int, ...], placements: Placements, rows: Run, columns: Run) -> Rect:
+def _held(mesh: Mesh, place: tuple[int, ...], placements: MeshPlacements, rows: Run, columns: Run) -> Rect:
     for placement, ranks, at in zip(placements, mesh.shape, place, strict=True):
-        if placement is Placement.ROWS:
+        if placement is MeshPlacement.ROWS:
             rows = chunk(rows, ranks, at)
-        elif placement is Placement.COLUMNS:
+        elif placement is MeshPlacement.COLUMNS:
             columns = chunk(columns, ranks, at)
     return Rect(run(*rows), run(*columns))
 
 
-def shared(mesh: Mesh, placements: Placements, spread: Spread, kind: Placement, by: Placement) -> Spread:
+def shared(mesh: Mesh, placements: MeshPlacements, spread: Spread, kind: MeshPlacement, by: MeshPlacement) -> Spread:
     """What each rank has of a spread if those that hold the same part, by placements of this kind, cut it up by rows or columns."""
-    cut = tuple(by if placement is kind else Placement.COPIES for placement in placements)
+    cut = tuple(by if placement is kind else MeshPlacement.COPIES for placement in placements)
     found = []
     for rank, part in enumerate(spread):
         (rows,), (columns,) = part.rows or ((0, 0),), part.columns or ((0, 0),)
@@ -78,7 +78,7 @@ def chunk(whole: Run, parts: int, at: int) -> Run:
     return min(start + at * size, stop), min(start + (at + 1) * size, stop)
 
 
-def of_product(a: Placements, b: Placements) -> Placements:
+def of_product(a: MeshPlacements, b: MeshPlacements) -> MeshPlacements:
     """The placements of A B, dimension by dimension of the mesh (docs/distributed.md has the table).
 
     If some placements need no messages, they are these, as for PyTorch's own multiply; otherwise C is cut as A or B is.
@@ -86,9 +86,9 @@ def of_product(a: Placements, b: Placements) -> Placements:
     return tuple(map(_of_product, a, b))
 
 
-def _of_product(a: Placement, b: Placement) -> Placement:
-    if a in (Placement.ROWS, Placement.SUMMANDS):
-        return Placement.ROWS
-    if b in (Placement.COLUMNS, Placement.SUMMANDS):
-        return Placement.COLUMNS
-    return Placement.COPIES if a is b else Placement.SUMMANDS
+def _of_product(a: MeshPlacement, b: MeshPlacement) -> MeshPlacement:
+    if a in (MeshPlacement.ROWS, MeshPlacement.SUMMANDS):
+        return MeshPlacement.ROWS
+    if b in (MeshPlacement.COLUMNS, MeshPlacement.SUMMANDS):
+        return MeshPlacement.COLUMNS
+    return MeshPlacement.COPIES if a is b else MeshPlacement.SUMMANDS

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilinear.distributed.mesh import Mesh, Placement, Placements, held, shared
+from bilinear.distributed.mesh import Mesh, MeshPlacement, MeshPlacements, held, shared
 from bilinear.distributed.parts import dense, put, take
 from bilinear.distributed.rank import HOME_A, HOME_B, RESULT, Multiply, Post, Steps, Wait, steps_of
 from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Rect, Runs, Spread, joined, meet, run
 from bilinear.ir.matrix import Array
 
-COPIES, SUMMANDS = Placement.COPIES, Placement.SUMMANDS
+COPIES, SUMMANDS = MeshPlacement.COPIES, MeshPlacement.SUMMANDS
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Operand:
     too, are cut up among the ranks that hold them.
     """
 
-    placements: Placements
+    placements: MeshPlacements
     whole: Spread
     summed: Spread
     owned: Spread
@@ -48,23 +48,25 @@ class MeshPlan:
     plan: RankPlan | None
 
 
-def plan_over(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], planned: Callable[..., RankPlan], stay: bool) -> MeshPlan:
+def plan_over(
+    mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], planned: Callable[..., RankPlan], stay: bool
+) -> MeshPlan:
     """The plan of a product of matrices with the placements of A, B and C.
 
     `stay` allows products of what each rank has, without messages; else, or where that is not enough, `planned` gives the plan from what
     the ranks own of A, B and C.
     """
     m, k, n = extents
-    a = _operand(mesh, placements[0], m, k, Placement.ROWS)
-    b = _operand(mesh, placements[1], k, n, Placement.COLUMNS)
-    c = _operand(mesh, placements[2], m, n, Placement.ROWS)
-    part = shared(mesh, c.placements, c.whole, COPIES, Placement.ROWS)
+    a = _operand(mesh, placements[0], m, k, MeshPlacement.ROWS)
+    b = _operand(mesh, placements[1], k, n, MeshPlacement.COLUMNS)
+    c = _operand(mesh, placements[2], m, n, MeshPlacement.ROWS)
+    part = shared(mesh, c.placements, c.whole, COPIES, MeshPlacement.ROWS)
     inner = _inner(mesh, a, b, c, part, k) if stay else None
     plan = planned(a.owned, b.owned, c.owned) if inner is None else None
     return MeshPlan(mesh, a, b, c, part if plan is None else c.owned, inner, plan)
 
 
-def _operand(mesh: Mesh, placements: Placements, rows: int, columns: int, by: Placement) -> Operand:
+def _operand(mesh: Mesh, placements: MeshPlacements, rows: int, columns: int, by: MeshPlacement) -> Operand:
     whole = held(mesh, placements, rows, columns)
     summed = shared(mesh, placements, whole, SUMMANDS, by)
     return Operand(placements, whole, summed, shared(mesh, placements, summed, COPIES, by))
@@ -81,7 +83,7 @@ def _inner(mesh: Mesh, a: Operand, b: Operand, c: Operand, part: Spread, k: int)
     return found
 
 
-def _beside(mesh: Mesh, operand: Operand, rank: int, kind: Placement) -> tuple[int, ...]:
+def _beside(mesh: Mesh, operand: Operand, rank: int, kind: MeshPlacement) -> tuple[int, ...]:
     """The ranks that hold copies, or summands, of what a rank holds, and the rank itself."""
     return mesh.beside(rank, [at for at, placement in enumerate(operand.placements) if placement is kind])
 

@@ -15,7 +15,7 @@ from network.test_spread import distributions
 
 from bilinear.distributed import Machine, Slab, chain_plan
 from bilinear.distributed.chain import chain_steps
-from bilinear.distributed.chain_plan import ChainPlan
+from bilinear.distributed.chain_plan import RankChainPlan
 from bilinear.distributed.distributions import Distribution
 from bilinear.distributed.model import estimate, machines
 from bilinear.errors import BilinearError
@@ -26,7 +26,7 @@ NO_LINKS = Machine("links that take no time", 8, 8, 1e9, 1e18, 1e9, 1e18, 1e18, 
 SLOW_STARTS = Machine("messages that start late", 8, 8, 1e9, 1e18, 1e9, 1e18, 1e18, 1e-3, 1e-3)
 
 
-def check(plan: ChainPlan) -> None:
+def check(plan: RankChainPlan) -> None:
     """Run a plan; the product must be exact."""
     generator = np.random.default_rng(len(plan.extents))
     matrices = [generator.integers(-4, 5, shape) for shape in pairwise(plan.extents)]
@@ -93,7 +93,7 @@ def test_a_plan_tells_its_order_groups_and_seconds() -> None:
     text = str(chain_plan((400, 2, 400, 2, 400), 2, machine=SLOW_STARTS))
     assert text.splitlines()[0].startswith("A1 ((A2 A3) A4): ") or "(A1 A2) (A3 A4): " in text
     assert " on rank" in text and "one product after another on all ranks" in text
-    assert repr(chain_plan((4, 5, 6), 2)) == "<ChainPlan of 2 matrices on 2 ranks: A1 A2>"
+    assert repr(chain_plan((4, 5, 6), 2)) == "<RankChainPlan of 2 matrices on 2 ranks: A1 A2>"
 
 
 @pytest.mark.parametrize(

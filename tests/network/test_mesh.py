@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bilinear.distributed.decompose import decompose
 from bilinear.distributed.distributions import Pieces
-from bilinear.distributed.mesh import Mesh, Placement, Placements, chunk, held, of_product
+from bilinear.distributed.mesh import Mesh, MeshPlacement, MeshPlacements, chunk, held, of_product
 from bilinear.distributed.mesh_product import MeshPlan, mesh_steps, plan_over
 from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Spread
@@ -23,13 +23,13 @@ from bilinear.ir.scheme import Scheme
 
 Matrix = NDArray[np.int64]
 ROOT = Path(__file__).resolve().parents[2]
-ROWS, COLUMNS, COPIES, SUMMANDS = Placement
+ROWS, COLUMNS, COPIES, SUMMANDS = MeshPlacement
 SCHEME = load("strassen").scheme
 ONE = {ranks: Mesh((ranks,), tuple(range(ranks))) for ranks in (1, 2, 3, 4)}
 TWO = Mesh((2, 2), (2, 0, 3, 1)), Mesh((3, 2), (0, 1, 2, 3, 4, 5)), Mesh((1, 2), (1, 0)), Mesh((2, 1, 2), (0, 1, 2, 3))
 
 
-def over(mesh: Mesh, placements: Placements, matrix: Matrix, seed: int = 0) -> list[Matrix]:
+def over(mesh: Mesh, placements: MeshPlacements, matrix: Matrix, seed: int = 0) -> list[Matrix]:
     """What each rank holds: where summands are asked for, random ones, whose sum is the matrix."""
     if SUMMANDS not in placements:
         rows, columns = matrix.shape
@@ -49,14 +49,16 @@ def over(mesh: Mesh, placements: Placements, matrix: Matrix, seed: int = 0) -> l
     return [laid[mesh.places[rank][at]][rank] for rank in range(len(mesh.ranks))]
 
 
-def planned(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], scheme: Scheme | None) -> MeshPlan:
+def planned(mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], scheme: Scheme | None) -> MeshPlan:
     def by_all(a: Spread, b: Spread, c: Spread) -> RankPlan:
         return decompose(extents, len(mesh.ranks), (Pieces(a), Pieces(b), Pieces(c)), scheme)
 
     return plan_over(mesh, extents, placements, by_all, stay=scheme is None)
 
 
-def multiply(mesh: Mesh, extents: Extents, placements: tuple[Placements, ...], scheme: Scheme | None = None) -> tuple[MeshPlan, Network]:
+def multiply(
+    mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], scheme: Scheme | None = None
+) -> tuple[MeshPlan, Network]:
     """Multiply random matrices, and require that C is exact and lies as it should."""
     m, k, n = extents
     generator = np.random.default_rng(m + 3 * k + 7 * n)
@@ -94,20 +96,20 @@ def test_ranks_hold_what_dtensors_hold(mesh: Mesh) -> None:
 @pytest.mark.parametrize("scheme", [None, SCHEME], ids=["2d", "strassen"])
 @pytest.mark.parametrize("ranks", ONE)
 def test_every_pair_of_placements_is_exact_in_every_placement(ranks: int, scheme: Scheme | None) -> None:
-    for a, b in product(Placement, repeat=2):
+    for a, b in product(MeshPlacement, repeat=2):
         for extents in ((6, 8, 4), (5, 7, 3), (1, 2, 1), (2, 1, 5)):
             multiply(ONE[ranks], extents, ((a,), (b,), of_product((a,), (b,))), scheme)
-        for c in Placement:
+        for c in MeshPlacement:
             multiply(ONE[ranks], (7, 5, 6), ((a,), (b,), (c,)), scheme)
 
 
 @pytest.mark.parametrize("mesh", TWO, ids=str)
 def test_meshes_of_more_dimensions_are_exact(mesh: Mesh) -> None:
-    pairs = list(product(product(Placement, repeat=len(mesh.shape)), repeat=2))
+    pairs = list(product(product(MeshPlacement, repeat=len(mesh.shape)), repeat=2))
     others = random.Random(5)
     for at, (a, b) in enumerate(others.sample(pairs, min(256, len(pairs)))):
         own = of_product(a, b)
-        asked = own if at % 2 else tuple(others.choice(tuple(Placement)) for _ in mesh.shape)
+        asked = own if at % 2 else tuple(others.choice(tuple(MeshPlacement)) for _ in mesh.shape)
         multiply(mesh, ((9, 11, 7), (3, 2, 5))[at % 3 // 2], (a, b, asked), SCHEME if at % 5 == 0 else None)
 
 
@@ -158,7 +160,7 @@ def test_dimensions_of_a_mesh_that_need_no_messages_need_none_together() -> None
 def test_products_of_what_each_rank_has_are_all_of_the_product() -> None:
     """In every placement of A, B and C on a mesh: no product of elements is missing, or there twice, where a rank asks no other."""
     mesh, extents, found = TWO[0], (4, 4, 4), 0
-    for placements in product(product(Placement, repeat=2), repeat=3):
+    for placements in product(product(MeshPlacement, repeat=2), repeat=3):
         with suppress(LookupError):
             plan_over(mesh, extents, placements, no_plan, stay=True)
             multiply(mesh, extents, placements)
@@ -171,7 +173,7 @@ def no_plan(*_: Spread) -> RankPlan:
 
 
 @pytest.mark.parametrize("a", [(COPIES, COPIES), (COLUMNS, COPIES)])
-def test_products_that_ranks_have_twice_are_not_added_up(a: Placements) -> None:
+def test_products_that_ranks_have_twice_are_not_added_up(a: MeshPlacements) -> None:
     """With copies, and C asked for as a sum, each rank would have the whole of it; with half of k on two ranks, half of it twice."""
     plan, _ = multiply(TWO[0], (4, 4, 4), (a, (COPIES, COPIES), (ROWS, SUMMANDS)))
     assert plan.plan is not None
