@@ -9,14 +9,13 @@ from typing import TypeAlias, Unpack
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from bilinear.backends.capture import not_captured
+from bilinear.backends.capture import is_captured, not_captured
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, layout_of
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of, multiplies_itself
 from bilinear.runtime.labelled import Labelled, Multiply, diagonal, product, summed, without_ones, written
 from bilinear.runtime.layouts import check_out
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.multiply import make_executor
 from bilinear.runtime.product_options import ProductOptions
 from bilinear.runtime.safety import check_apart, is_writable
 from bilinear.runtime.subscripts import Contraction, Labels, Shape, as_text, extents_of, read_subscripts
@@ -142,7 +141,7 @@ def _contract(contraction: Contraction, given: Sequence[Array], out: Array, opti
         raise fail("E733", f"{own} has a multiply of its own, which einsum does not call", "give plain arrays, such as array.filled(0)")
     plain = [np.asarray(x) if isinstance(x, np.ndarray) else x for x in given]
     kind = kind_of(*plain, out)
-    if kind.on_gpu and make_executor(kind).is_captured():
+    if kind.on_gpu and is_captured():
         hint = "turn and reshape them before the capture, and call matmul with out="
         raise not_captured("operands may have to be copied, in memory from the pool", hint)
     arrays = [adopt(x, kind) for x in plain]

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 import numpy as np
 
 from bilinear.analysis.modular_bounds import LARGEST_MODULUS, way_for
-from bilinear.backends.capture import not_captured
+from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, largest_of, multiply_modulo
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import fail
@@ -22,7 +22,7 @@ from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.direct import NEW
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
-from bilinear.runtime.multiply import check_budget, check_in_place, make_executor, run_all, workspace_of
+from bilinear.runtime.multiply import check_budget, check_in_place, run_all, workspace_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.on_arrays import Asked
 from bilinear.runtime.operands import as_matrices
@@ -82,7 +82,7 @@ def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array
     _check_types(layouts, p)
     shape, dtype = fit(layouts, _result_type(a.dtype, b.dtype, p) if out is None else out.dtype)
     factors = _factor("alpha", options.alpha, p), _factor("beta", options.beta, p)
-    if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
+    if out is None and options.kind.on_gpu and is_captured():
         raise not_captured(*NEW)
     result = options.kind.module.empty(shape, dtype) if out is None else out
     if options.kind.on_gpu:
