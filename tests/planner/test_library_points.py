@@ -64,7 +64,7 @@ def weighted(
 
     def distance(one: Measured) -> float:
         found = sum(log2(a / b) ** 2 for a, b in zip(one.shape, shape, strict=True))
-        found += ANOTHER_ORDER * sum(a != b for a, b in zip(one.order, order, strict=True))
+        found += ANOTHER_ORDER * (one.order != order)
         both = zip(lines(one.shape, one.order), lines(shape, order), strict=True)
         found += ANOTHER_ALIGNMENT * sum((a % lanes == 0) != (b % lanes == 0) for a, b in both)
         return found + (0 if kernels is None else ANOTHER_KERNEL * sum(a != b for a, b in zip(one.kernels, kernels, strict=True)))
@@ -112,12 +112,20 @@ def test_times_are_multiples_of_the_least() -> None:
     assert by_arithmetic == pytest.approx(LEAST_LAUNCH + 2 * 4096**3 / (rates.pipes * 1e6))
 
 
-def test_nothing_is_known_of_a_difference_where_the_times_are_the_same() -> None:
+def test_points_with_one_time_for_both_calls_do_not_choose() -> None:
     same = Measured((8, 1000, 8), "NN", ("a", "b"), 2.0, 2.0)
-    other = same._replace(shape=(8, 1_000_000, 8), cublaslt=1.0)
-    points: LibraryPoints = library_points([same, other], lambda shape: 1.0)
-    assert points.faster("NN", (8, 1000, 8), 4, ("a", "b")) is None
-    assert points.faster("NN", (8, 900_000, 8), 4, ("a", "b")) == CUBLASLT
+    others = [same._replace(shape=(8, 2_000, 8), cublaslt=1.0), same._replace(shape=(8, 1_000_000, 8), cublas=1.0)]
+    assert library_points([same], lambda shape: 1.0).faster("NN", (8, 1000, 8), 4, ("a", "b")) is None
+    points: LibraryPoints = library_points([same, *others], lambda shape: 1.0)
+    assert points.faster("NN", (8, 1000, 8), 4, ("a", "b")) == CUBLASLT
+    assert points.faster("NN", (8, 900_000, 8), 4, ("a", "b")) == CUBLAS
+
+
+def test_the_order_of_both_operands_counts_more_than_an_octave() -> None:
+    """For short float products the slow call changes with the order: cuBLAS at NN and TT, cublasLt at NT."""
+    near, far = Measured((64, 300, 32), "NT", KERNELS[:2], 1.0, 3.0), Measured((32, 300, 40), "NN", KERNELS[:2], 2.0, 1.0)
+    points = library_points([near, far], lambda shape: 1.0)
+    assert points.faster("NN", (64, 300, 32), 4, KERNELS[:2]) == CUBLASLT
 
 
 def test_the_shipped_points_foretell_the_times_of_another_run() -> None:
