@@ -19,13 +19,13 @@ NEAREST, NEAR = 8, 0.05
 """This many points decide which call is faster, each with the weight 1 / (distance + `NEAR`)."""
 FITTED, FLAT = 30, 0.3
 """A plane over logarithms of extents is fitted to the times of this many weighted points; `FLAT` keeps its slopes small."""
-ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 3.0, 0.7, 4.0
+ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL, UNKNOWN_KERNEL = 3.0, 0.7, 4.0, 1.0
 """What is added to the distance if the orders differ in one operand or in both, for lines that are multiples of 16 bytes in one shape only,
-and for another kernel. `benchmarks/fit_library_calls.py` compares these values with others."""
+and for another kernel or an unknown one. `benchmarks/fit_library_points.py` prints what choices by these values lose."""
 MOST_APART = 1.0
 """The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
 UNKNOWN = "unknown"
-"""The kernel of a point for which cublasLt was not asked; in distances it counts as the same one."""
+"""The kernel of a point for which cublasLt was not asked."""
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
 Shape = tuple[int, int, int]
@@ -96,6 +96,8 @@ class LibraryPoints:
         self, order: str, shape: Shape, lanes: int, kernels: Kernels | None, count: int, of: Array | None = None
     ) -> tuple[Array, Array]:
         """The `count` nearest points, `of` those that are True, and their weights, which add up to 1."""
+        import numpy as np
+
         own = self._columns
         distances = sum((column - log2(extent)) ** 2 for column, extent in zip(own.extents, shape, strict=True))
         distances = distances + ANOTHER_ORDER * (own.order != ORDERS.index(order))
@@ -104,7 +106,7 @@ class LibraryPoints:
         unknown = self.kernels.index(UNKNOWN) if UNKNOWN in self.kernels else -1
         for column, kernel in zip(own.proposed, kernels or (), strict=False):
             wanted = self.kernels.index(kernel) if kernel in self.kernels else -2
-            distances = distances + ANOTHER_KERNEL * ((column != wanted) & (column != unknown))
+            distances = distances + np.where(column == unknown, UNKNOWN_KERNEL, ANOTHER_KERNEL * (column != wanted))
         if of is not None:
             distances[~of] = inf
         near = distances.argsort(kind="stable")[: count if of is None else min(count, int(of.sum()))]

@@ -24,6 +24,7 @@ from bilinear.planner.library_points import (
     NEAR,
     NEAREST,
     ORDERS,
+    UNKNOWN,
     Kernels,
     LibraryPoints,
     Measured,
@@ -121,6 +122,14 @@ def test_points_with_one_time_for_both_calls_do_not_choose() -> None:
     points: LibraryPoints = library_points([same, *others], lambda shape: 1.0)
     assert points.faster("NN", (8, 1000, 8), 4, ("a", "b")) == CUBLASLT
     assert points.faster("NN", (8, 900_000, 8), 4, ("a", "b")) == CUBLAS
+
+
+def test_a_point_of_unknown_kernels_is_farther_than_one_of_the_same_kernels_and_nearer_than_one_of_others() -> None:
+    shape, kernels = (64, 300, 32), KERNELS[:2]
+    same, unknown = Measured(shape, "NN", kernels, 2.0, 1.0), Measured(shape, "NN", (UNKNOWN, UNKNOWN), 1.0, 2.0)
+    other = Measured(shape, "NN", (KERNELS[2], KERNELS[2]), 2.0, 1.0)
+    assert library_points([same, unknown], lambda shape: 1.0).faster("NN", shape, 4, kernels) == CUBLASLT
+    assert library_points([other, unknown], lambda shape: 1.0).faster("NN", shape, 4, kernels) == CUBLAS
 
 
 def test_the_order_of_both_operands_counts_more_than_an_octave() -> None:
