@@ -114,13 +114,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=Path, default=POINTS)
     parser.add_argument("--points", type=int, default=5000, help="so many of each type are kept")
-    parser.add_argument("--calls", type=Path, default=CALLS, help="points that are all kept")
+    parser.add_argument("--calls", type=Path, nargs="+", default=[CALLS], help="points that are all kept")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--output", "-o", type=Path)
     options = parser.parse_args()
     device, thin = load_device(options.device), []
     for dtype, rates in device.thin:
-        calls, long = read(options.calls, dtype), [one for one in read(options.input, dtype) if is_long(one)]
+        calls = [one for path in options.calls for one in read(path, dtype)]
+        long = [one for one in read(options.input, dtype) if is_long(one)]
         kept = [*long[: options.points], *calls]
         least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
         points = library_points(kept, least)

@@ -61,8 +61,8 @@ class Case(NamedTuple):
     order: str
 
 
-def drawn(seed: int, most_elements: int = MOST_ELEMENTS) -> Iterator[Case]:
-    """Products with one short side, or with two and a longer one; two of five have lines of even lengths."""
+def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRIEF) -> Iterator[Case]:
+    """Products with one short side, or with two and a longer one; two of five have lines of even lengths. `brief` is as `MOST_BRIEF`."""
     draw = random.Random(seed)
 
     def side(least: float, most: float) -> int:
@@ -82,7 +82,7 @@ def drawn(seed: int, most_elements: int = MOST_ELEMENTS) -> Iterator[Case]:
         draw.shuffle(sides)
         m, n, k = sides
         is_brief = m * k + k * n + m * n < BRIEF and m * n * k < BRIEF_WORK
-        if max(m * k, k * n, m * n) <= most_elements and (not is_brief or draw.random() < MOST_BRIEF):
+        if max(m * k, k * n, m * n) <= most_elements and (not is_brief or draw.random() < brief):
             yield Case((m, n, k), draw.choice(ORDERS))
 
 
@@ -179,10 +179,12 @@ class Stand:
         return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
 
 
-def time_library(dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1) -> list[Measured]:
+def time_library(
+    dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1, brief: float = MOST_BRIEF
+) -> list[Measured]:
     """Times of the library's calls on as many random products as time allows; `tell` is called with the share that has passed."""
     stand, begun, found = Stand(dtype), perf_counter(), list[Measured]()
-    for case in drawn(seed, stand.most_elements):
+    for case in drawn(seed, stand.most_elements, brief):
         over = perf_counter() - begun
         if over > seconds:
             break

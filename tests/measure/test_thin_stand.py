@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,3 +114,11 @@ def test_a_turned_case_reads_the_same_operands(order: str) -> None:
     first, second, result = layouts(turned(case), np.dtype("float32"))
     assert (first, second) == (b.T, a.T) and result.shape == c.T.shape
     assert turned(turned(case)) == case
+
+
+def test_more_short_products_are_drawn_if_asked() -> None:
+    def short(brief: float) -> int:
+        cases = islice(thin_stand.drawn(1, brief=brief), 300)
+        return sum(m * k + k * n + m * n < thin_stand.BRIEF and m * n * k < thin_stand.BRIEF_WORK for (m, n, k), _ in cases)
+
+    assert short(0.0) == 0 < short(thin_stand.MOST_BRIEF) < short(1.0) / 2
