@@ -1,7 +1,8 @@
 """Time tiles of the kernel for thin products on drawn shapes, beside the library: what `fit_thin_points.py` fits rates to.
 
-Results lie by columns. `--turned` also times C^T = B^T A^T by the library and the copy of C^T into C, which CuPy runs instead. Of each shape the tiles that are predicted to be fastest are timed: so many of those on pipes, so many of those on
-matrix units. `--build` only builds the kernels for all of them, on any machine.
+Results lie by columns. Of each shape the tiles that are predicted to be fastest are timed: so many of those on pipes, so many of those on
+matrix units. `--turned` also times C^T = B^T A^T by the library and the copy of C^T into C, which CuPy runs instead. `--build` only builds
+the kernels for all of them, on any machine.
 """
 
 from __future__ import annotations
