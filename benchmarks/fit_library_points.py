@@ -1,16 +1,16 @@
-"""Put the library's times on thin products into a description, and say how well they foretell those that are left out.
+"""Put the library's times on thin products into a description, and print how well they predict those that are left out.
 
-`results/library-points-h200.csv.xz` has what `library_points.py` measured on an H200: m, n, k, order, type, the kernels that cublasLt
-proposes with a small and with a large workspace, and microseconds of cuBLAS and cublasLt. Below `LEAST_US` the time of the host was
-measured, which differs between calls: such points keep the shorter time for both. The named shapes of `thin_auto.py` are
-points, too, of which the kernels are not known.
+`results/library-points-h200.csv.xz` has what an early `library_points.py` measured on an H200: m, n, k, order, type, the kernels that
+cublasLt proposes with a small and with a large workspace, and microseconds of cuBLAS and cublasLt. Its times below `LEAST_US` are the
+host's, so these points are dropped. `results/library-calls-h200.csv.xz` has the device's times in runs of `thin_points.py` and
+`thin_auto.py`, short ones too; their kernels are unknown. All of them are kept. To evaluate, each is left out in turn, with every point of
+the same shape.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import json
 import lzma
 from dataclasses import replace
 from functools import partial
@@ -25,18 +25,19 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
-from bilinear.planner.library_points import UNKNOWN, LibraryPoints, Measured, library_points
+from bilinear.planner.library_points import LibraryPoints, Measured, library_points
 from bilinear.planner.plan import CUBLAS, CUBLASLT
-from bilinear.planner.problem import Problem
-from bilinear.planner.thin import by_columns
 from bilinear.planner.thin_rates import ThinRates
 from bilinear.writing import write_file
 
 POINTS = Path(__file__).parent / "results" / "library-points-h200.csv.xz"
-NAMED = Path(__file__).parent / "results" / "thin-auto-h200.json"
+CALLS = Path(__file__).parent / "results" / "library-calls-h200.csv.xz"
 LEAST_US = 30.0
+COLUMNS = ("m", "n", "k", "order", "small", "large", "cublas", "cublaslt")
 CLEARLY = 35.0
-"""Of the points that are left out those are counted at which both calls take longer."""
+"""Of the long points that are left out those are counted at which both calls take longer."""
+BANDS = ((0.0, 6.0), (6.0, 20.0), (20.0, 1e9))
+"""Microseconds of the faster call, for the table of points that are left out one by one."""
 
 
 def read(path: Path, dtype: str) -> list[Measured]:
@@ -49,28 +50,9 @@ def read(path: Path, dtype: str) -> list[Measured]:
     return found
 
 
-def named(path: Path, dtype: str) -> list[Measured]:
-    """The named shapes of `thin_auto.py`, whose kernels are not known."""
-    found = []
-    for row in json.loads(path.read_text())["rows"]:
-        if not row["name"] or row["dtype"] != dtype or not {CUBLAS, CUBLASLT} <= row["us"].keys():
-            continue
-        m, k, n = row["shape"]
-        by_column = tuple(name for name, order in zip("ABC", row["orders"], strict=True) if order == "F")
-        order, shape = by_columns(Problem(m, k, n, dtype, column_major=by_column))
-        found.append(Measured(shape, order, (UNKNOWN, UNKNOWN), row["us"][CUBLAS], row["us"][CUBLASLT]))
-    return found
-
-
 def is_long(one: Measured) -> bool:
     """Whether no time of the host counts."""
     return min(one.cublas, one.cublaslt) > LEAST_US
-
-
-def told(one: Measured) -> Measured:
-    """What a description says of a point."""
-    shorter = min(one.cublas, one.cublaslt)
-    return one if is_long(one) else one._replace(cublas=shorter, cublaslt=shorter)
 
 
 def gemm(one: Measured) -> Gemm:
@@ -105,24 +87,48 @@ def evaluate(points: LibraryPoints, left_out: list[Measured], rates: ThinRates, 
         print(f"  predicted {name}, times are off by {median(errors):.1%} in the median, 90 % of them by less than {most:.1%}")
 
 
+def one_by_one(kept: list[Measured], calls: list[Measured], device: Device, dtype: str) -> None:
+    """Print, by the time of the faster call, what choosing each way loses for `calls`, each left out of `kept`."""
+    element, losses = ELEMENTS[dtype], dict[str, list[tuple[float, float]]]()
+    everything = library_points(kept, lambda shape: 1.0)
+    shapes = np.array([one.shape for one in kept])
+    for one in calls:
+        others = np.flatnonzero((shapes != one.shape).any(axis=1))
+        columns = {name: tuple(map(getattr(everything, name).__getitem__, others)) for name in COLUMNS}
+        points, us = replace(everything, **columns), {CUBLAS: one.cublas, CUBLASLT: one.cublaslt}
+        ruled = CUBLASLT if suits_lt(gemm(one), np.dtype(dtype), device.library_rules) else CUBLAS
+        times = points.times(one.order, one.shape, element.lanes)
+        picks = {"cuBLAS": CUBLAS, "cublasLt": CUBLASLT, "rules": ruled, "plane": min(times, key=times.__getitem__)}
+        picks["nearest points"] = points.faster(one.order, one.shape, element.lanes, None) or ruled
+        for name, pick in picks.items():
+            losses.setdefault(name, []).append((min(us.values()), log(us[pick] / min(us.values()))))
+    for name, own in losses.items():
+        told = []
+        for least, most in BANDS:
+            lost = [x for us, x in own if least <= us < most]
+            told.append(f"{exp(fmean(lost)) - 1:.1%}, {sum(x > log(1.02) for x in lost) / len(lost):.0%} of {len(lost)}" if lost else "-")
+        print(f"  {name:15s} loses in the mean, by more than 2 % at: {'; '.join(told)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=Path, default=POINTS)
     parser.add_argument("--points", type=int, default=5000, help="so many of each type are kept")
-    parser.add_argument("--short", type=int, default=300, help="and so many that take less than 30 us")
+    parser.add_argument("--calls", type=Path, nargs="+", default=[CALLS], help="points that are all kept")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--output", "-o", type=Path)
     options = parser.parse_args()
     device, thin = load_device(options.device), []
     for dtype, rates in device.thin:
-        measured = read(options.input, dtype)
-        long, short = [one for one in measured if is_long(one)], [one for one in measured if not is_long(one)]
-        kept = [told(one) for one in (*long[: options.points], *short[: options.short], *named(NAMED, dtype))]
+        calls = [one for path in options.calls for one in read(path, dtype)]
+        long = [one for one in read(options.input, dtype) if is_long(one)]
+        kept = [*long[: options.points], *calls]
         least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
         points = library_points(kept, least)
         left_out = [one for one in long[options.points :] if min(one.cublas, one.cublaslt) > CLEARLY]
-        print(f"{dtype}: {len(kept)} points of {len(measured)}, {len(left_out)} left out:")
+        print(f"{dtype}: {len(kept)} points, {len(left_out)} left out:")
         evaluate(points, left_out, rates, device, dtype)
+        one_by_one(kept, calls, device, dtype)
         thin.append((dtype, replace(rates, library=points)))
     if options.output is not None:
         write_file(options.output, device_json(replace(device, thin=tuple(thin))))

@@ -1,9 +1,9 @@
 """Host time of a repeated `bilinear.matmul` on GPU arrays: what a call adds to its launches, and to the library's own multiply.
 
-On a GPU, 200 calls of one problem, with operands that alternate, are made without waiting for the device, small enough that the launch
+On a GPU, `CALLS` calls of one problem, with operands that alternate, are made without waiting for the device, small enough that the launch
 queue never fills up; the same launches, made ready beforehand, are issued as often. A cold call finds nothing of what it needs in the
-caches. With `--pretend` no GPU is needed: CuPy's functions
-are stubs that do nothing, so that what is left is the Python of a call. `--profile CASE` prints where a call spends its time.
+caches. The kernels of all cases are built first, at once. With `--pretend` no GPU is needed: CuPy's functions are stubs that do nothing, so
+that only the Python of a call is measured. `--profile CASE` prints where a call spends its time.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import pstats
 import sys
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from copy import copy
 from functools import partial
@@ -27,9 +28,9 @@ from typing import Any
 
 from common import median, save
 
-CALLS = 200
-ROUNDS = 7
-COLD_CALLS = 41
+CALLS = 100
+ROUNDS = 5
+COLD_CALLS = 9
 PUSHED_OUT = 2**26
 """Bytes that are written between two cold calls, so that none of what a call uses is left in the caches of a core."""
 CASES: dict[str, dict[str, Any]] = {
@@ -68,7 +69,7 @@ def cold_microseconds(call: Callable[[int], object], wait: Callable[[], object])
     """Median of the host time of single calls, with other work and its memory between them."""
     import numpy as np
 
-    other, times = np.zeros(PUSHED_OUT, np.uint8), []
+    other, times = np.ones(PUSHED_OUT, np.uint8), []
     for i in range(COLD_CALLS):
         other += 1
         wait()
@@ -121,6 +122,27 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
             step()
 
     return len(looks) + len(steps), launch
+
+
+def build(names: list[str], size: int, dtype: str) -> None:
+    """Build the kernels of these cases, all at once, but those of strips."""
+    import cupy
+
+    from bilinear.backends.target_here import target_here
+    from bilinear.codegen.build import build_program
+    from bilinear.frontend import load
+    from bilinear.ir.element import ELEMENTS
+    from bilinear.runtime.layouts import layouts_of
+    from bilinear.runtime.recipe import Recipe, placement_for
+
+    target, plans = target_here(), []
+    for name in names:
+        options, m = CASES[name], size + name.endswith("odd")
+        if "algorithm" in options:
+            recipe = Recipe((load(options["algorithm"]),), options["levels"], options.get("inputs", "preserve"))
+            plans.append(placement_for(recipe, layouts_of(*(cupy.empty((m, m), dtype) for _ in range(3)))))
+    with ThreadPoolExecutor(max(1, len(plans))) as pool:
+        list(pool.map(lambda plan: build_program(plan.schedule, ELEMENTS[dtype], [target], plan.tile, mode=plan.mode), plans))
 
 
 def measure(name: str, size: int, dtype: str) -> dict[str, Any]:
@@ -256,7 +278,12 @@ def main() -> None:
         profile.runcall(run)
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
         return
-    rows = [measure(case, options.size, options.dtype) for case in options.cases.split(",")]
+    cases = options.cases.split(",")
+    build(cases, options.size, options.dtype)
+    rows = []
+    for case in cases:  # a line at once: a run that is cut off has told what it measured
+        rows.append(measure(case, options.size, options.dtype))
+        print(f"{case}: {rows[-1]['us']:.1f} us, {rows[-1]['us_added']:.1f} added", flush=True)
     rows += [] if options.pretend else beside_torch(options.size, options.dtype)
     figures = {"us": "call us", "us_fresh_out": "no out", "us_launches": "launches", "us_added": "added"}
     figures |= {"us_cold": "cold", "us_launches_cold": "launches"}

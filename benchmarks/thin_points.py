@@ -1,7 +1,8 @@
 """Time tiles of the kernel for thin products on drawn shapes, beside the library: what `fit_thin_points.py` fits rates to.
 
 Results lie by columns. Of each shape the tiles that are predicted to be fastest are timed: so many of those on pipes, so many of those on
-matrix units. `--build` only builds the kernels for all of them, on any machine.
+matrix units. `--turned` also times C^T = B^T A^T by the library and the copy of C^T into C, which CuPy runs instead. `--build` only builds
+the kernels for all of them, on any machine.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.thin_tile import THIN_TILES, ThinMmaTile
 from bilinear.measure import thin_stand
-from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of
+from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of, turned
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate
 from bilinear.planner.thin import thin_candidates
@@ -53,6 +54,8 @@ def tell(row: dict[str, Any]) -> None:
     us = sorted((us, tile, parts) for tile, parts, us in row["thin"] if us is not None)
     told = ", ".join(f"{tile} {parts} {us:.1f}" for us, tile, parts in us[:4])
     library = f"{min(row['library']):.1f}" if row["library"] else "-"
+    if row.get("turned"):
+        library += f" (turned {min(row['turned']):.1f} + {row['turning']:.1f})"
     print(row["dtype"], *row["shape"], row["order"], library, told, "WRONG " + " ".join(row["wrong"]) if row["wrong"] else "", flush=True)
 
 
@@ -63,6 +66,7 @@ def main() -> None:
     parser.add_argument("--named", action="store_true", help="before them the products that have names")
     parser.add_argument("--pipes", type=int, default=99, help="tiles on multiply-add pipes")
     parser.add_argument("--units", type=int, default=99, help="tiles on matrix units")
+    parser.add_argument("--turned", action="store_true", help="time the library's C^T and its copy, too")
     parser.add_argument("--device", default="h200", help="by whose description they are predicted")
     parser.add_argument("--target", default="sm_90")
     parser.add_argument("--build", action="store_true", help="only build the kernels")
@@ -87,11 +91,13 @@ def main() -> None:
                 break
             library = stand.library(case)
             us = [(own.tile, own.parts_of_sums, stand.thin(case, own)) for own in candidates]
-            wrong = stand.wrong(case, candidates)
-            rows.append(
-                {"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:], "thin": us, "wrong": wrong}
-            )
-            tell(rows[-1])
+            row: dict[str, Any] = {"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:]}
+            row |= {"kernels": library and library.kernels, "thin": us, "wrong": stand.wrong(case, candidates)}
+            if options.turned:
+                other = stand.library(turned(case))
+                row |= {"turned": other and other[-2:], "turned_kernels": other and other.kernels, "turning": stand.turning(case)}
+            rows.append(row)
+            tell(row)
     if rows:
         save("thin_points", rows, options.json)
 

@@ -106,12 +106,16 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
     call, number = (cublas.sgemm, ctypes.c_float) if dtype.char == "f" else (cublas.dgemm, ctypes.c_double)
     pair, size = number * 2, ctypes.sizeof(number)
     plain = pair(1, 0)
+    at_plain = ctypes.addressof(plain)  # `multiply` keeps `plain` alive
     current = cupy.cuda.get_current_stream
     swaps, (first, second), (m, n, k), (lda, ldb, ldc) = gemm.swaps, gemm.operations, gemm.extents, gemm.leading
 
     def multiply(a: int, b: int, c: int, alpha: Factor, beta: Factor) -> None:
-        factors = plain if alpha == 1 and beta == 0 else pair(factor("alpha", alpha, dtype), factor("beta", beta, dtype))
-        address = ctypes.addressof(factors)
+        factors = plain
+        address = at_plain
+        if alpha != 1 or beta != 0:
+            factors = pair(factor("alpha", alpha, dtype), factor("beta", beta, dtype))
+            address = ctypes.addressof(factors)
         handle = _handles.of.get(device) or handle_on(device)  # a function more would cost a repeated call
         if swaps:
             a, b = b, a

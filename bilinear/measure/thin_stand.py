@@ -37,6 +37,7 @@ MOST_ELEMENTS = 2**28
 """Of a matrix, if the device has the memory for it."""
 SHARE_OF_MEMORY = 0.25
 ROUNDS, IN_A_ROW = 3, 4
+TURN = "turn"
 MOST_BRIEF = 0.15
 """The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
 BRIEF, BRIEF_WORK = 6_000_000, 100_000_000
@@ -60,8 +61,8 @@ class Case(NamedTuple):
     order: str
 
 
-def drawn(seed: int, most_elements: int = MOST_ELEMENTS) -> Iterator[Case]:
-    """Products with one short side, or with two and a longer one; two of five have lines of even lengths."""
+def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRIEF) -> Iterator[Case]:
+    """Products with one short side, or with two and a longer one; two of five have lines of even lengths. `brief` is as `MOST_BRIEF`."""
     draw = random.Random(seed)
 
     def side(least: float, most: float) -> int:
@@ -81,8 +82,14 @@ def drawn(seed: int, most_elements: int = MOST_ELEMENTS) -> Iterator[Case]:
         draw.shuffle(sides)
         m, n, k = sides
         is_brief = m * k + k * n + m * n < BRIEF and m * n * k < BRIEF_WORK
-        if max(m * k, k * n, m * n) <= most_elements and (not is_brief or draw.random() < MOST_BRIEF):
+        if max(m * k, k * n, m * n) <= most_elements and (not is_brief or draw.random() < brief):
             yield Case((m, n, k), draw.choice(ORDERS))
+
+
+def turned(case: Case) -> Case:
+    """C^T = B^T A^T, by columns: what CuPy computes, aside, for a C by columns, and then copies."""
+    (m, n, k), (first, second) = case.shape, ("NT"[letter == "N"] for letter in case.order)
+    return Case((n, m, k), second + first)
 
 
 def layouts(case: Case, dtype: Dtype) -> tuple[Layout, Layout, Layout]:
@@ -135,6 +142,14 @@ class Stand:
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
         return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
 
+    def turning(self, case: Case) -> float:
+        """Microseconds of CuPy's copy of C^T, by columns, into C."""
+        import cupy
+
+        m, n, _ = case.shape
+        source, target = self._memory[0][: m * n].reshape(m, n), self._memory[2][: m * n].reshape(n, m).T
+        return self._microseconds({TURN: partial(cupy.copyto, target, source)})[TURN]
+
     def wrong(self, case: Case, found: Iterable[Candidate]) -> list[str]:
         """The tiles whose thin products differ from the library's on small integers; a tile that cannot run counts as right."""
         import cupy
@@ -164,10 +179,12 @@ class Stand:
         return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
 
 
-def time_library(dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1) -> list[Measured]:
+def time_library(
+    dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1, brief: float = MOST_BRIEF
+) -> list[Measured]:
     """Times of the library's calls on as many random products as time allows; `tell` is called with the share that has passed."""
     stand, begun, found = Stand(dtype), perf_counter(), list[Measured]()
-    for case in drawn(seed, stand.most_elements):
+    for case in drawn(seed, stand.most_elements, brief):
         over = perf_counter() - begun
         if over > seconds:
             break

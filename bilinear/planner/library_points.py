@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import log2
+from math import inf, log2
 from typing import TYPE_CHECKING, NamedTuple
 
 from bilinear.planner.plan import CUBLAS, CUBLASLT
@@ -15,17 +15,17 @@ if TYPE_CHECKING:  # which imports NumPy
 
 ORDERS = ("NN", "NT", "TN", "TT")
 """Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
-NEAREST, NEAR = 6, 0.05
-"""This many points say which call is faster, each with the weight 1 / (distance + `NEAR`)."""
+NEAREST, NEAR = 8, 0.05
+"""This many points decide which call is faster, each with the weight 1 / (distance + `NEAR`)."""
 FITTED, FLAT = 30, 0.3
 """A plane over logarithms of extents is fitted to the times of this many weighted points; `FLAT` keeps its slopes small."""
-ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL = 1.0, 0.4, 4.0
-"""What is added to the distance for an operand in another order, for lines that are multiples of 16 bytes in one shape only, and for
-another kernel."""
-MOST_APART = 0.4
+ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL, UNKNOWN_KERNEL = 3.0, 0.7, 4.0, 1.0
+"""What is added to the distance if the orders differ in one operand or in both, for lines that are multiples of 16 bytes in one shape only,
+and for another kernel or an unknown one. `benchmarks/fit_library_points.py` prints what choices by these values lose."""
+MOST_APART = 1.0
 """The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
 UNKNOWN = "unknown"
-"""The kernel of a point for which cublasLt was not asked; in distances it counts as the same one."""
+"""The kernel of a point for which cublasLt was not asked."""
 Kernels = tuple[str, str]
 """The kernels that cublasLt proposes with a small workspace, which its call runs, and with a large one, which cuBLAS mostly runs."""
 Shape = tuple[int, int, int]
@@ -83,28 +83,33 @@ class LibraryPoints:
     def faster(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None) -> str | None:
         """The call that is likely to be faster, of a product for which cublasLt proposes these kernels.
 
-        None if half of the weight lies on points with the same time for both calls, which say nothing about the difference.
+        Points with the same time for both calls do not count: a description gives one time to both where it knows only the shorter. None
+        if no others are known.
         """
-        near, weights = self._near(order, shape, lanes, kernels, NEAREST)
-        cublas, cublaslt = self._columns.logs
-        apart = (cublaslt[near] - cublas[near]).clip(-MOST_APART, MOST_APART)
-        if weights[apart == 0].sum() >= 0.5:
+        apart = self._columns.apart
+        if not apart.any():
             return None
-        return CUBLASLT if weights @ apart < 0 else CUBLAS
+        near, weights = self._near(order, shape, lanes, kernels, NEAREST, apart != 0)
+        return CUBLASLT if weights @ apart[near] < 0 else CUBLAS
 
-    def _near(self, order: str, shape: Shape, lanes: int, kernels: Kernels | None, count: int) -> tuple[Array, Array]:
-        """The `count` nearest points, and their weights, which add up to 1."""
+    def _near(
+        self, order: str, shape: Shape, lanes: int, kernels: Kernels | None, count: int, of: Array | None = None
+    ) -> tuple[Array, Array]:
+        """The `count` nearest points, `of` those that are True, and their weights, which add up to 1."""
+        import numpy as np
+
         own = self._columns
         distances = sum((column - log2(extent)) ** 2 for column, extent in zip(own.extents, shape, strict=True))
-        for is_transposed, letter in zip(own.orders, order, strict=True):
-            distances = distances + ANOTHER_ORDER * (is_transposed != (letter == "T"))
+        distances = distances + ANOTHER_ORDER * (own.order != ORDERS.index(order))
         for column, line in zip(own.lines, _lines(shape, order[0] == "T", order[1] == "T"), strict=True):
             distances = distances + ANOTHER_ALIGNMENT * ((column % lanes == 0) != (line % lanes == 0))
         unknown = self.kernels.index(UNKNOWN) if UNKNOWN in self.kernels else -1
         for column, kernel in zip(own.proposed, kernels or (), strict=False):
             wanted = self.kernels.index(kernel) if kernel in self.kernels else -2
-            distances = distances + ANOTHER_KERNEL * ((column != wanted) & (column != unknown))
-        near = distances.argsort(kind="stable")[:count]
+            distances = distances + np.where(column == unknown, UNKNOWN_KERNEL, ANOTHER_KERNEL * (column != wanted))
+        if of is not None:
+            distances[~of] = inf
+        near = distances.argsort(kind="stable")[: count if of is None else min(count, int(of.sum()))]
         weights = 1 / (distances[near] + NEAR)
         return near, weights / weights.sum()
 
@@ -113,20 +118,23 @@ class LibraryPoints:
         import numpy as np  # imported here: to list what is shipped takes no NumPy
 
         m, n, k, order = (np.array(column) for column in (self.m, self.n, self.k, self.order))
-        orders = np.isin(order, (2, 3)), np.isin(order, (1, 3))
-        lines = np.where(orders[0], k, m), np.where(orders[1], n, k), m
+        lines = np.where(np.isin(order, (2, 3)), k, m), np.where(np.isin(order, (1, 3)), n, k), m
         proposed = np.array(self.small), np.array(self.large)
-        return _Columns((np.log2(m), np.log2(n), np.log2(k)), orders, lines, proposed, (np.log(self.cublas), np.log(self.cublaslt)))
+        logs = np.log(self.cublas), np.log(self.cublaslt)
+        apart = (logs[1] - logs[0]).clip(-MOST_APART, MOST_APART)
+        return _Columns((np.log2(m), np.log2(n), np.log2(k)), order, lines, proposed, logs, apart)
 
 
 class _Columns(NamedTuple):
-    """The points as arrays: logarithms of m, n and k, which operands are transposed, the lengths of the lines of A, B and C."""
+    """The points as arrays: logarithms of m, n and k, numbers of orders, the lengths of the lines of A, B and C, the numbers of the
+    kernels, logarithms of the times, and by how much cublasLt is slower."""
 
     extents: tuple[Array, ...]
-    orders: tuple[Array, ...]
+    order: Array
     lines: tuple[Array, ...]
     proposed: tuple[Array, ...]
     logs: tuple[Array, ...]
+    apart: Array
 
 
 def library_points(measured: Sequence[Measured], least_us: Callable[[Shape], float]) -> LibraryPoints:

@@ -147,7 +147,8 @@ def matmul(
     named = algorithm
     if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm), load_for_arrays)
-    accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
+    if accuracy is not None and isinstance(accuracy, np.generic):
+        accuracy = accuracy.item()
     asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
     if gpus is not None or memory is not None:
         return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)

@@ -185,7 +185,7 @@ def plan_chain(
     Examples
     --------
     >>> import bilinear
-    >>> bilinear.plan_chain([(10, 2000), (2000, 500), (500, 1)], device="h200")
+    >>> bilinear.plan_chain([(1000, 2000), (2000, 1000), (1000, 1)], device="h200")
     <ChainPlan of 3 matrices, float64, NVIDIA H200: A1 (A2 A3) by seconds>
     """
     require_inputs(inputs)

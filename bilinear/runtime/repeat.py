@@ -30,8 +30,8 @@ Operands = tuple[Layout, Layout, Layout]
 MOST_REPEATS = 512
 """The most calls that are kept; the oldest is dropped."""
 _NUMBERS = (int, float)
-_PLAIN = (int, str, type(None))
-_ACCURACIES = (float, *_PLAIN)
+_PLAIN = (type(None), str, int)
+_ACCURACIES = (*_PLAIN, float)
 
 
 class Reaches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
 from bilinear.measure import thin_stand
-from bilinear.measure.thin_stand import NAMED, TIMED_TILES, Case, Stand, time_library, time_tiles
+from bilinear.measure.thin_stand import NAMED, TIMED_TILES, Case, Stand, layouts, time_library, time_tiles, turned
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library_points import Measured
 
@@ -103,3 +104,21 @@ def test_the_fastest_tiles_are_built_and_timed(desk: Desk) -> None:
     assert {point.tile for point in points} <= {kernel.tile.name for kernel in desk.built} and {point.us for point in points} == {30.0}
     assert all(point.parts == 1 for point in points), "the others could not run here"
     assert {point.view.left_along for point in points} == {False, True}
+
+
+@pytest.mark.parametrize("order", ["NN", "NT", "TN", "TT"])
+def test_a_turned_case_reads_the_same_operands(order: str) -> None:
+    """Its first operand is B^T where B lies, its second A^T, and its result is C^T."""
+    case = Case((5, 7, 9), order)
+    a, b, c = layouts(case, np.dtype("float32"))
+    first, second, result = layouts(turned(case), np.dtype("float32"))
+    assert (first, second) == (b.T, a.T) and result.shape == c.T.shape
+    assert turned(turned(case)) == case
+
+
+def test_more_short_products_are_drawn_if_asked() -> None:
+    def short(brief: float) -> int:
+        cases = islice(thin_stand.drawn(1, brief=brief), 300)
+        return sum(m * k + k * n + m * n < thin_stand.BRIEF and m * n * k < thin_stand.BRIEF_WORK for (m, n, k), _ in cases)
+
+    assert short(0.0) == 0 < short(thin_stand.MOST_BRIEF) < short(1.0) / 2
