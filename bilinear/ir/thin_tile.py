@@ -1,4 +1,4 @@
-"""Tiles of the kernels for thin products: on multiply-add pipes, with or without a warp for copies, and on the matrix units for doubles."""
+"""Tiles of the kernels for thin products: on multiply-add pipes, also with a warp for copies, and on the matrix units for doubles."""
 
 from __future__ import annotations
 
@@ -72,11 +72,14 @@ class ThinTile:
 class ThinBulkTile(ThinTile):
     """Such a tile whose slices are fetched by a warp of their own, by bulk copies where addresses are multiples of 16 bytes.
 
-    No barrier holds up a whole block, and rows without gaps are one copy. If the tile `keeps` B, it runs only products whose B is one slice,
-    which each thread reads once. No description has rates of these tiles, so `auto` never chooses one.
+    No barrier holds up a whole block, and rows without gaps are one copy. If the tile `keeps` B, it runs only products whose B is one
+    slice, which each thread reads once. If results are `staged` in shared memory, rows of C are written 16 bytes at a time even if their
+    length is odd.
+    No description has rates of these tiles, so `auto` never chooses one.
     """
 
     keeps: bool = False
+    staged: bool = False
     template: str = field(default="thin_bulk.cu.j2", init=False)
     least_capability: int = field(default=90, init=False)
     barrier_bytes: int = field(default=128, init=False)
@@ -92,7 +95,8 @@ class ThinBulkTile(ThinTile):
     @property
     def name(self) -> str:
         """Its extents, threads and stages, by which it is known."""
-        return f"{'bulk_kept' if self.keeps else 'bulk'}{super().name}-{self.stages}"
+        kind = "bulk_staged" if self.staged else "bulk_kept" if self.keeps else "bulk"
+        return f"{kind}{super().name}-{self.stages}"
 
     def holds(self, k: int, n: int, parts: int) -> bool:
         """Whether it can run a product of these extents with sums in so many parts."""
@@ -103,14 +107,15 @@ class ThinBulkTile(ThinTile):
         return super().admits(lanes, left_along, right_along and not self.keeps)
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
-        """Elements in shared memory: barriers, slices, a kept B, and the sums that half of the threads give away.
+        """Elements in shared memory: barriers, slices, a kept B, the sums that half of the threads give away, and staged results.
 
         Lines are padded only if they come one by one.
         """
         left = self.m * (self.k + (0 if self.keeps else lanes)) if left_along else self.k * self.m
         right = self.n * (self.k + lanes) if right_along and not self.keeps else self.k * self.n
         slices = self.stages * left + right if self.keeps else self.stages * (left + right)
-        return self.barrier_bytes * lanes // 16 + slices + self.k_threads // 2 * self.m * self.n
+        results = self.k_threads // 2 + (1 if self.staged and by_rows else 0)
+        return self.barrier_bytes * lanes // 16 + slices + results * self.m * self.n
 
 
 @dataclass(frozen=True)
@@ -254,6 +259,8 @@ _BULK_FLOAT32 = (
     ThinBulkTile(128, 16, 16, 32, 4, 1, 6, 3, keeps=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True),
     ThinBulkTile(256, 16, 16, 64, 2, 1, 4, 3, keeps=True),
+    ThinBulkTile(256, 8, 8, 64, 2, 1, 4, 4, keeps=True, staged=True),
+    ThinBulkTile(256, 16, 16, 64, 2, 1, 3, 3, keeps=True, staged=True),
     ThinBulkTile(128, 4, 64, 32, 1, 8, 5, 1),
     ThinBulkTile(64, 4, 128, 16, 1, 16, 5, 1),
     ThinBulkTile(128, 4, 32, 32, 1, 8, 5, 2),
@@ -274,6 +281,8 @@ _BULK_FLOAT64 = (
     ThinBulkTile(64, 16, 16, 16, 8, 1, 6, 3, keeps=True),
     ThinBulkTile(64, 16, 16, 16, 8, 1, 3, 3, keeps=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 4, 3, keeps=True),
+    ThinBulkTile(128, 8, 8, 32, 4, 1, 4, 4, keeps=True, staged=True),
+    ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
     ThinBulkTile(64, 16, 32, 16, 4, 4, 4, 2),
     ThinBulkTile(8, 8, 128, 2, 2, 32, 4, 3),
     ThinBulkTile(16, 16, 128, 4, 4, 16, 5, 1),

@@ -17,17 +17,29 @@ from bilinear.ir.thin_tile import ThinBulkTile
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
 KEPT = ThinBulkTile(64, 8, 8, 16, 2, 1, 3, 1, keeps=True)
+STAGED = ThinBulkTile(64, 8, 8, 16, 2, 1, 3, 1, keeps=True, staged=True)
 RING = ThinBulkTile(32, 8, 32, 8, 1, 4, 2, 1)
 SHAPES = {
     KEPT: ((264, 8, 8, 0), (452, 8, 8, 0), (132, 5, 7, 0), (131, 5, 7, 0), (68, 8, 5, 4), (70, 7, 3, 1)),
+    STAGED: ((132, 5, 7, 0), (264, 8, 5, 0), (131, 5, 7, 0), (264, 8, 8, 0), (68, 8, 5, 4)),
     RING: ((96, 128, 8, 0), (100, 100, 8, 0), (35, 67, 5, 1), (64, 36, 7, 4)),
 }
 """m, k, n, and elements between lines: whole tiles, lines that are one, addresses that are and are not multiples of 16 bytes."""
-ORDERS = {"CCC": (True, True, True), "FFF": (False, False, False), "CCF": (True, True, False), "FCC": (False, True, True), "CFC": (True, False, True)}
+ORDERS = {
+    "CCC": (True, True, True),
+    "FFF": (False, False, False),
+    "CCF": (True, True, False),
+    "FCC": (False, True, True),
+    "CFC": (True, False, True),
+}
 MUTANTS = {
     "a slice is filled again too early": (KEPT, "barrier_wait(&empty[s], parity);", ""),
     "a slice is read before it is full": (KEPT, "barrier_wait(&full[s], parity);", ""),
-    "a slice is given back before it is read": (RING, "barrier_wait(&full[s], parity);", "barrier_wait(&full[s], parity); if (lane == 31) barrier_arrive_here(&empty[s]);"),
+    "a slice is given back before it is read": (
+        RING,
+        "barrier_wait(&full[s], parity);",
+        "barrier_wait(&full[s], parity); if (lane == 31) barrier_arrive_here(&empty[s]);",
+    ),
     "no bytes are expected": (KEPT, "a.bytes() + ", ""),
     "A is not copied": (KEPT, "a.copy_body(to, &full[s], lane);", ""),
     "B is not copied": (RING, "if (!KEEPS) b.copy_body(to + SLICE_A, &full[s], lane);", ""),
@@ -35,6 +47,7 @@ MUTANTS = {
     "what is left of B is not copied": (RING, "if (!KEEPS) b.copy_rest(to + SLICE_A, lane);", ""),
     "slices are not given back": (KEPT, "if (lane == 0) barrier_arrive_here(&empty[s]);", ""),
     "sums are added before they are given": (RING, "meet();", ""),
+    "results are written before they are staged": (STAGED, "__syncwarp();\n    for (int piece", "for (int piece"),
     "the terms of the next row are multiplied": (KEPT, "left_over >= TILE_K && pitch_a == PITCH_A", "true"),
 }
 
