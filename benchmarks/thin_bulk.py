@@ -89,8 +89,9 @@ def bulk_tiles(case: Case, device: Device) -> Iterator[Thin]:
     for tile in THIN_TILES[case.dtype].values():
         if not isinstance(tile, ThinBulkTile) or not tile.admits(element.lanes, is_by_rows(a), not is_by_rows(b)):
             continue
-        is_near = n <= tile.n < 2 * max(n, 3) and min(m, 64) <= tile.m < 2 * m and (k <= tile.k < 2 * k if tile.keeps else tile.k <= k)
-        if not is_near or (tile.staged and not is_odd):
+        is_near = n <= tile.n < 2 * max(n, 3) and min(m, 32) <= tile.m < 2 * m and (k <= tile.k < 2 * k if tile.keeps else tile.k <= k)
+        is_short = not tile.keeps and m > tile.m and not is_by_rows(a)  # its lines are too short for bulk copies
+        if not is_near or is_short or (tile.staged and not is_odd):
             continue
         slots = device.processors * kernel_for(element, tile, a, b, c, is_aligned=True).resident_in(device.shared)
         parts = 1 if tile.keeps else parts_of(ceil(m / tile.m) * ceil(n / tile.n), slots, ceil(k / tile.k))

@@ -70,16 +70,17 @@ class ThinTile:
 
 @dataclass(frozen=True)
 class ThinBulkTile(ThinTile):
-    """Such a tile whose slices are fetched by a warp of their own, by bulk copies where addresses are multiples of 16 bytes.
+    """Such a tile whose slices are fetched by warps of their own, by bulk copies where addresses are multiples of 16 bytes.
 
-    No barrier holds up a whole block, and rows without gaps are one copy. If the tile `keeps` B, it runs only products whose B is one
-    slice, which each thread reads once. If results are `staged` in shared memory, rows of C are written 16 bytes at a time even if their
-    length is odd.
-    No description has rates of these tiles, so `auto` never chooses one.
+    A warp starts one copy after the other, so short lines need several `fetchers`. No barrier holds up a whole block, and rows without
+    gaps are one copy. If the tile `keeps` B, it runs only products whose B is one slice, which each thread reads once. If results are
+    `staged` in shared memory, rows of C are written 16 bytes at a time even if their length is odd. No description has rates of these
+    tiles, so `auto` never chooses one.
     """
 
     keeps: bool = False
     staged: bool = False
+    fetchers: int = 1
     template: str = field(default="thin_bulk.cu.j2", init=False)
     least_capability: int = field(default=90, init=False)
     barrier_bytes: int = field(default=128, init=False)
@@ -89,14 +90,14 @@ class ThinBulkTile(ThinTile):
 
     @property
     def threads(self) -> int:
-        """Threads of a block: those that multiply, and the warp that fetches."""
-        return super().threads + 32
+        """Threads of a block: those that multiply, and the warps that fetch."""
+        return super().threads + 32 * self.fetchers
 
     @property
     def name(self) -> str:
-        """Its extents, threads and stages, by which it is known."""
+        """Its extents, threads, stages and fetchers, by which it is known."""
         kind = "bulk_staged" if self.staged else "bulk_kept" if self.keeps else "bulk"
-        return f"{kind}{super().name}-{self.stages}"
+        return f"{kind}{super().name}-{self.stages}x{self.fetchers}"
 
     def holds(self, k: int, n: int, parts: int) -> bool:
         """Whether it can run a product of these extents with sums in so many parts."""
@@ -261,18 +262,16 @@ _BULK_FLOAT32 = (
     ThinBulkTile(256, 16, 16, 64, 2, 1, 4, 3, keeps=True),
     ThinBulkTile(256, 8, 8, 64, 2, 1, 4, 4, keeps=True, staged=True),
     ThinBulkTile(256, 16, 16, 64, 2, 1, 3, 3, keeps=True, staged=True),
-    ThinBulkTile(128, 4, 64, 32, 1, 8, 5, 1),
-    ThinBulkTile(64, 4, 128, 16, 1, 16, 5, 1),
-    ThinBulkTile(128, 4, 32, 32, 1, 8, 5, 2),
-    ThinBulkTile(128, 8, 64, 32, 1, 8, 4, 1),
-    ThinBulkTile(128, 8, 32, 32, 1, 8, 4, 2),
-    ThinBulkTile(128, 16, 64, 16, 2, 8, 4, 1),
-    ThinBulkTile(128, 16, 32, 32, 2, 4, 4, 2),
-    ThinBulkTile(256, 16, 32, 32, 2, 4, 4, 1),
+    ThinBulkTile(64, 4, 256, 16, 1, 16, 3, 1, fetchers=4),
+    ThinBulkTile(32, 4, 256, 8, 1, 32, 5, 1, fetchers=4),
+    ThinBulkTile(64, 8, 128, 16, 1, 16, 5, 1, fetchers=4),
+    ThinBulkTile(64, 8, 128, 16, 1, 16, 2, 2, fetchers=2),
+    ThinBulkTile(64, 16, 128, 8, 2, 16, 4, 1, fetchers=4),
+    ThinBulkTile(64, 16, 128, 16, 2, 8, 4, 1, fetchers=4),
     ThinBulkTile(8, 8, 256, 2, 2, 64, 6, 2),
-    ThinBulkTile(8, 8, 512, 2, 2, 64, 6, 1),
+    ThinBulkTile(8, 8, 512, 2, 2, 64, 6, 1, fetchers=2),
     ThinBulkTile(16, 16, 128, 2, 4, 32, 5, 2),
-    ThinBulkTile(16, 16, 256, 2, 4, 32, 5, 1),
+    ThinBulkTile(16, 16, 256, 2, 4, 32, 5, 1, fetchers=2),
 )
 _BULK_FLOAT64 = (
     ThinBulkTile(128, 8, 8, 32, 4, 1, 6, 4, keeps=True),
@@ -284,7 +283,7 @@ _BULK_FLOAT64 = (
     ThinBulkTile(128, 8, 8, 32, 4, 1, 4, 4, keeps=True, staged=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
     ThinBulkTile(8, 8, 128, 2, 2, 32, 4, 3),
-    ThinBulkTile(16, 16, 128, 4, 4, 16, 5, 1),
+    ThinBulkTile(16, 16, 128, 4, 4, 16, 5, 1, fetchers=2),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

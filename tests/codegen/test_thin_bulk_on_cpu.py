@@ -19,9 +19,11 @@ pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() 
 KEPT = ThinBulkTile(64, 8, 8, 16, 2, 1, 3, 1, keeps=True)
 STAGED = ThinBulkTile(64, 8, 8, 16, 2, 1, 3, 1, keeps=True, staged=True)
 RING = ThinBulkTile(32, 8, 32, 8, 1, 4, 2, 1)
+FETCHED_BY_THREE = ThinBulkTile(32, 8, 32, 8, 1, 8, 2, 1, fetchers=3)
 SHAPES = {
     KEPT: ((264, 8, 8, 0), (452, 8, 8, 0), (132, 5, 7, 0), (131, 5, 7, 0), (68, 8, 5, 4), (70, 7, 3, 1)),
     STAGED: ((132, 5, 7, 0), (264, 8, 5, 0), (131, 5, 7, 0), (264, 8, 8, 0), (68, 8, 5, 4)),
+    FETCHED_BY_THREE: ((96, 128, 8, 0), (35, 67, 5, 1)),
     RING: ((96, 128, 8, 0), (100, 100, 8, 0), (35, 67, 5, 1), (64, 36, 7, 4)),
 }
 """m, k, n, and elements between lines: whole tiles, lines that are one, addresses that are and are not multiples of 16 bytes."""
@@ -40,11 +42,11 @@ MUTANTS = {
         "barrier_wait(&full[s], parity);",
         "barrier_wait(&full[s], parity); if (lane == 31) barrier_arrive_here(&empty[s]);",
     ),
-    "no bytes are expected": (KEPT, "a.bytes() + ", ""),
-    "A is not copied": (KEPT, "a.copy_body(to, &full[s], lane);", ""),
-    "B is not copied": (RING, "if (!KEEPS) b.copy_body(to + SLICE_A, &full[s], lane);", ""),
-    "what is left of A is not copied": (KEPT, "a.copy_rest(to, lane);", ""),
-    "what is left of B is not copied": (RING, "if (!KEEPS) b.copy_rest(to + SLICE_A, lane);", ""),
+    "no bytes are expected": (KEPT, "a.bytes(fetcher) + ", ""),
+    "A is not copied": (KEPT, "a.copy_body(to, &full[s], fetcher);", ""),
+    "B is not copied": (RING, "if (!KEEPS) b.copy_body(to + SLICE_A, &full[s], fetcher);", ""),
+    "what is left of A is not copied": (KEPT, "a.copy_rest(to, fetcher);", ""),
+    "what is left of B is not copied": (RING, "if (!KEEPS) b.copy_rest(to + SLICE_A, fetcher);", ""),
     "slices are not given back": (KEPT, "if (lane == 0) barrier_arrive_here(&empty[s]);", ""),
     "sums are added before they are given": (RING, "meet();", ""),
     "results are written before they are staged": (STAGED, "__syncwarp();\n    for (int piece", "for (int piece"),

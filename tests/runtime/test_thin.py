@@ -276,7 +276,7 @@ def test_no_device_offers_a_tile_by_bulk_copies() -> None:
 def test_a_tile_by_bulk_copies_is_refused_by_an_older_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Device, "compute_capability", "80")
     a, b = integers((300, 8), "float32"), integers((8, 8), "float32")
-    plan = bulk_plan((300, 8, 8), "float32", "bulk_kept256x8x8-64x2x1-6", 1)
+    plan = bulk_plan((300, 8, 8), "float32", "bulk_kept256x8x8-64x2x1-6x1", 1)
     with pytest.raises(BilinearError, match=r"E544.*bulk tile: on a GPU from sm_90"):
         bilinear.matmul(Array(a), Array(b), plan=plan)
 
