@@ -47,6 +47,11 @@ MUTANTS = {
     "B is not copied": (RING, "if (!KEEPS) b.copy_body(to + SLICE_A, &full[s], fetcher);", ""),
     "what is left of A is not copied": (KEPT, "a.copy_rest(to, fetcher);", ""),
     "what is left of B is not copied": (RING, "if (!KEEPS) b.copy_rest(to + SLICE_A, fetcher);", ""),
+    "the rest is not waited for": (
+        RING,
+        "__syncwarp();\n                if (lane == 0) barrier_arrive_here(&full[s]);",
+        "if (lane == 31) barrier_arrive_here(&full[s]);",
+    ),
     "slices are not given back": (KEPT, "if (lane == 0) barrier_arrive_here(&empty[s]);", ""),
     "sums are added before they are given": (RING, "meet();", ""),
     "results are written before they are staged": (STAGED, "__syncwarp();\n    for (int piece", "for (int piece"),
