@@ -280,7 +280,7 @@ _BULK_FLOAT64 = (
     ThinBulkTile(64, 16, 16, 16, 8, 1, 6, 3, keeps=True),
     ThinBulkTile(64, 16, 16, 16, 8, 1, 3, 3, keeps=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 4, 3, keeps=True),
-    ThinBulkTile(128, 8, 8, 32, 4, 1, 4, 4, keeps=True, staged=True),
+    ThinBulkTile(128, 8, 8, 32, 4, 1, 4, 3, keeps=True, staged=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
     ThinBulkTile(8, 8, 128, 2, 2, 32, 4, 3),
     ThinBulkTile(16, 16, 128, 4, 4, 16, 5, 1, fetchers=2),

@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from codegen.test_thin_on_cpu import element_of, emulated, laid, strides
 
+from bilinear.codegen.build import build_kernel
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import LaunchError, Module, Order, compile_on_cpu, skip_reason
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.ir.kernel import ThinKernel
-from bilinear.ir.thin_tile import ThinBulkTile
+from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
+from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
@@ -112,3 +114,19 @@ def test_a_text_without_one_of_its_parts_is_found_out(what: str) -> None:
 def test_a_kept_tile_holds_only_a_b_of_one_slice() -> None:
     assert KEPT.holds(8, 8, 1) and not KEPT.holds(9, 8, 1) and not KEPT.holds(8, 9, 1) and not KEPT.holds(8, 8, 2)
     assert RING.holds(10**6, 100, 7)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("orders", ["CCC", "FFF"])
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, ThinBulkTile)],
+)
+def test_no_tile_keeps_registers_in_memory(dtype: str, name: str, orders: str) -> None:
+    tile = THIN_TILES[dtype][name]
+    assert isinstance(tile, ThinBulkTile)
+    kernel = kernel_of(tile, dtype, orders)
+    built = build_kernel(kernel, CudaTarget("sm_90"))
+    assert built.image != b"" and kernel.resident_in(MOST_SHARED_BYTES) == tile.blocks
+    (used,) = built.resources
+    assert used.spill_stores == used.spill_loads == 0

@@ -257,9 +257,9 @@ def test_a_tile_by_bulk_copies_runs_by_its_name(gpu: Gpu, dtype: str, name: str)
     tile = THIN_TILES[dtype][name]
     m, k, n = 2 * tile.m + 3, tile.k if tile.keeps else 5 * tile.k + 7, tile.n
     for parts in (1,) if tile.keeps else (1, 3):
-        for order in "CF":
-            a, b = (np.asarray(integers(shape, dtype), order=order) for shape in ((m, k), (k, n)))
-            out = Array(np.full((m, n), np.nan, dtype, order=order))
+        for by_columns in (False, True):
+            a, b = (integers(shape, dtype, by_columns) for shape in ((m, k), (k, n)))
+            out = Array(np.full((n, m), np.nan, dtype).T if by_columns else np.full((m, n), np.nan, dtype))
             bilinear.matmul(Array(a), Array(b), out, plan=bulk_plan((m, k, n), dtype, name, parts))
             np.testing.assert_array_equal(out.host, a @ b)
     assert any("bulk" in launch for launch, _ in gpu.launches) and gpu.library == 0
