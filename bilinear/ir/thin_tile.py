@@ -70,7 +70,7 @@ class ThinTile:
 
 @dataclass(frozen=True)
 class ThinBulkTile(ThinTile):
-    """Such a tile whose slices are fetched by warps of their own, by bulk copies where addresses are multiples of 16 bytes.
+    """Such a tile whose slices are fetched by warps of their own, by bulk copies of all 16 bytes with a part of them.
 
     A warp starts one copy after the other, so short lines need several `fetchers`. No barrier holds up a whole block, and rows without
     gaps are one copy. If the tile `keeps` B, it runs only products whose B is one slice, which each thread reads once. If results are
@@ -85,6 +85,8 @@ class ThinBulkTile(ThinTile):
     least_capability: int = field(default=90, init=False)
     barrier_bytes: int = field(default=128, init=False)
     """What the barriers take of shared memory."""
+    long_line: int = field(default=64, init=False)
+    """The least rows of a tile for which a column of A by itself is worth a copy."""
     held_bytes: int = field(default=256, init=False)
     """The most bytes of B that a thread holds in registers."""
 
@@ -110,10 +112,11 @@ class ThinBulkTile(ThinTile):
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
         """Elements in shared memory: barriers, slices, a kept B, the sums that half of the threads give away, and staged results.
 
-        Lines are padded only if they come one by one.
+        A slice, and each line that may come by itself, has room for the 16 bytes in which it begins.
         """
-        left = self.m * (self.k + (0 if self.keeps else lanes)) if left_along else self.k * self.m
-        right = self.n * (self.k + lanes) if right_along and not self.keeps else self.k * self.n
+        has_room = not self.keeps if left_along else self.m >= self.long_line
+        left = (self.m if left_along else self.k) * ((self.k if left_along else self.m) + (lanes if has_room else 0)) + lanes
+        right = self.k * self.n if self.keeps else (self.n * (self.k + lanes) if right_along else self.k * self.n) + lanes
         slices = self.stages * left + right if self.keeps else self.stages * (left + right)
         results = self.k_threads // 2 + (1 if self.staged and by_rows else 0)
         return self.barrier_bytes * lanes // 16 + slices + results * self.m * self.n
