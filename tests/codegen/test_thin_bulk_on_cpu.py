@@ -63,8 +63,8 @@ MUTANTS = {
 def kernel_of(tile: ThinBulkTile, dtype: str, orders: str, left_is_even: bool, right_is_even: bool) -> ThinKernel:
     """The kernel for operands all of whose lines begin at multiples of 16 bytes, or that do not."""
     (a_by_rows, b_by_rows, by_rows), element = ORDERS[orders], ELEMENTS[dtype]
-    widths = (element.lanes if is_even else 1 for is_even in (left_is_even, right_is_even))
-    return ThinKernel("thin", element, tile, a_by_rows, not b_by_rows, by_rows, *widths)
+    left, right = (element.lanes if is_even else 1 for is_even in (left_is_even, right_is_even))
+    return ThinKernel("thin", element, tile, a_by_rows, not b_by_rows, by_rows, left, right)
 
 
 def begins_evenly(x: Any, by_rows: bool) -> bool:
