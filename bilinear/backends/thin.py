@@ -11,6 +11,7 @@ from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
 from bilinear.backends.loaded_kernels import built_function
+from bilinear.backends.target_here import target_here
 from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
@@ -118,7 +119,8 @@ class ThinMultiply:
 def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultiply | None:
     """The thin product of matrices of these layouts on the current device.
 
-    None if they are not three matrices of one type that has kernels, if they lie as the tile cannot read them, or if they are too large.
+    None if they are not three matrices of one type that has kernels, if they lie as the tile cannot read them, if they are too large, or if
+    the device does not have the instructions of the tile.
     """
     if not a.ndim == b.ndim == c.ndim == 2 or not a.dtype == b.dtype == c.dtype or str(a.dtype) not in THIN_TILES:
         return None
@@ -133,12 +135,18 @@ def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultipl
     import cupy
 
     found = _kept(a, b, c, thin, cupy.cuda.runtime.getDevice())
-    return found if found.units <= MOST_UNITS else None
+    return found if found is not None and found.units <= MOST_UNITS else None
 
 
 @lru_cache(MOST_KEPT)
-def _kept(a: Layout, b: Layout, c: Layout, thin: Thin, device: int) -> ThinMultiply:
-    """The thin product, with the launches that it has bound on a device: to bind them takes longer than many products."""
+def _kept(a: Layout, b: Layout, c: Layout, thin: Thin, device: int) -> ThinMultiply | None:
+    """The thin product, with the launches that it has bound on a device: to bind them takes longer than many products.
+
+    None if the device does not have the instructions of the tile.
+    """
+    tile = THIN_TILES[str(c.dtype)][thin.tile]
+    if tile.least_capability > target_here(device).capability:
+        return None
     return ThinMultiply(a, b, c, thin)
 
 

@@ -267,6 +267,7 @@ inline void copy_bulk(void* to, const void* from, int bytes, Barrier* b, unsigne
 {
     cuda_on_cpu::issue_copy(to, from, bytes, b, cuda_on_cpu::worker->rank, line);
 }
+inline void copies_fence() {}
 inline void copy_bulk_to(void* to, const void* from, int bytes, Barrier* b, unsigned short mask, unsigned line = __builtin_LINE())
 {
     if (mask == 0) cuda_on_cpu::misuse(line, "a copy to no block");

@@ -1,4 +1,4 @@
-"""Tiles of the kernels for thin products: on multiply-add pipes, and on the matrix units for doubles."""
+"""Tiles of the kernels for thin products: on multiply-add pipes, also with a warp for copies, and on the matrix units for doubles."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ class ThinTile:
     stages: int
     blocks: int
     template: str = field(default="thin.cu.j2", init=False)
+    keeps: bool = field(default=False, init=False)
+    least_capability: int = field(default=80, init=False)
+    """The least compute capability, times ten, of a device that runs it: `thin.cu.j2` copies asynchronously."""
 
     @property
     def threads(self) -> int:
@@ -66,6 +69,60 @@ class ThinTile:
 
 
 @dataclass(frozen=True)
+class ThinBulkTile(ThinTile):
+    """Such a tile whose slices are fetched by warps of their own, by bulk copies of all 16 bytes with a part of them.
+
+    A warp starts one copy after the other, so short lines need several `fetchers`. No barrier holds up a whole block, and rows without
+    gaps are one copy. If the tile `keeps` B, it runs only products whose B is one slice, which each thread reads once. If results are
+    `staged` in shared memory, rows of C are written 16 bytes at a time even if their length is odd. No description has rates of these
+    tiles, so `auto` never chooses one.
+    """
+
+    keeps: bool = False
+    staged: bool = False
+    fetchers: int = 1
+    template: str = field(default="thin_bulk.cu.j2", init=False)
+    least_capability: int = field(default=90, init=False)
+    barrier_bytes: int = field(default=128, init=False)
+    """What the barriers take of shared memory."""
+    long_line: int = field(default=64, init=False)
+    """The least rows of a tile for which a column of A by itself is worth a copy."""
+    held_bytes: int = field(default=256, init=False)
+    """The most bytes of B that a thread holds in registers."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: those that multiply, and the warps that fetch."""
+        return super().threads + 32 * self.fetchers
+
+    @property
+    def name(self) -> str:
+        """Its extents, threads, stages and fetchers, by which it is known."""
+        kind = "bulk_staged" if self.staged else "bulk_kept" if self.keeps else "bulk"
+        return f"{kind}{super().name}-{self.stages}x{self.fetchers}"
+
+    def holds(self, k: int, n: int, parts: int) -> bool:
+        """Whether it can run a product of these extents with sums in so many parts."""
+        return not self.keeps or (k <= self.k and n <= self.n and parts == 1)
+
+    def admits(self, lanes: int, left_along: bool, right_along: bool) -> bool:
+        """Whether operands that lie so can be read: as by `ThinTile`, but a kept B is in shared memory by rows."""
+        return super().admits(lanes, left_along, right_along and not self.keeps)
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: barriers, slices, a kept B, the sums that half of the threads give away, and staged results.
+
+        A slice, and each line that may come by itself, has room for the 16 bytes in which it begins.
+        """
+        has_room = not self.keeps if left_along else self.m >= self.long_line
+        left = (self.m if left_along else self.k) * ((self.k if left_along else self.m) + (lanes if has_room else 0)) + lanes
+        right = self.k * self.n if self.keeps else (self.n * (self.k + lanes) if right_along else self.k * self.n) + lanes
+        slices = self.stages * left + right if self.keeps else self.stages * (left + right)
+        results = self.k_threads // 2 + (1 if self.staged and by_rows else 0)
+        return self.barrier_bytes * lanes // 16 + slices + results * self.m * self.n
+
+
+@dataclass(frozen=True)
 class ThinMmaTile:
     """An m x n tile of such a result, computed in slices of depth k by m_warps x n_warps warps on the matrix units for doubles.
 
@@ -88,6 +145,7 @@ class ThinMmaTile:
     staged: bool = True
     instruction: Instruction = MMA_FLOAT64
     template: str = field(default="thin_mma.cu.j2", init=False)
+    least_capability: int = field(default=80, init=False)
 
     @property
     def threads(self) -> int:
@@ -198,9 +256,41 @@ _THIN_MMA = (
     ThinMmaTile(16, 16, 64, 1, 1, 4, 4, 3, 4, staged=False),
     ThinMmaTile(32, 32, 64, 1, 1, 4, 3, 2, 3, staged=False),
 )
+_BULK_FLOAT32 = (
+    ThinBulkTile(256, 8, 8, 64, 2, 1, 6, 4, keeps=True),
+    ThinBulkTile(256, 8, 8, 64, 2, 1, 3, 4, keeps=True),
+    ThinBulkTile(512, 8, 8, 128, 2, 1, 6, 2, keeps=True),
+    ThinBulkTile(128, 16, 16, 32, 4, 1, 6, 3, keeps=True),
+    ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True),
+    ThinBulkTile(256, 16, 16, 64, 2, 1, 4, 3, keeps=True),
+    ThinBulkTile(256, 8, 8, 64, 2, 1, 4, 4, keeps=True, staged=True),
+    ThinBulkTile(256, 16, 16, 64, 2, 1, 3, 3, keeps=True, staged=True),
+    ThinBulkTile(64, 4, 256, 16, 1, 16, 3, 1, fetchers=4),
+    ThinBulkTile(32, 4, 256, 8, 1, 32, 5, 1, fetchers=4),
+    ThinBulkTile(64, 8, 128, 16, 1, 16, 5, 1, fetchers=4),
+    ThinBulkTile(64, 8, 128, 16, 1, 16, 2, 2, fetchers=2),
+    ThinBulkTile(64, 16, 128, 8, 2, 16, 4, 1, fetchers=4),
+    ThinBulkTile(64, 16, 128, 16, 2, 8, 4, 1, fetchers=4),
+    ThinBulkTile(8, 8, 256, 2, 2, 64, 6, 2),
+    ThinBulkTile(8, 8, 512, 2, 2, 64, 6, 1, fetchers=2),
+    ThinBulkTile(16, 16, 128, 2, 4, 32, 5, 2),
+    ThinBulkTile(16, 16, 256, 2, 4, 32, 5, 1, fetchers=2),
+)
+_BULK_FLOAT64 = (
+    ThinBulkTile(128, 8, 8, 32, 4, 1, 6, 4, keeps=True),
+    ThinBulkTile(128, 8, 8, 32, 4, 1, 3, 4, keeps=True),
+    ThinBulkTile(256, 8, 8, 64, 4, 1, 6, 2, keeps=True),
+    ThinBulkTile(64, 16, 16, 16, 8, 1, 6, 3, keeps=True),
+    ThinBulkTile(64, 16, 16, 16, 8, 1, 3, 3, keeps=True),
+    ThinBulkTile(128, 16, 16, 32, 4, 1, 4, 3, keeps=True),
+    ThinBulkTile(128, 8, 8, 32, 4, 1, 4, 3, keeps=True, staged=True),
+    ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
+    ThinBulkTile(8, 8, 128, 2, 2, 32, 4, 3),
+    ThinBulkTile(16, 16, 128, 4, 4, 16, 5, 1, fetchers=2),
+)
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
-    FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA)},
-    FLOAT64.name: {tile.name: tile for tile in (*_THIN_FLOAT64, *_THIN_MMA)},
+    FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA, *_BULK_FLOAT32)},
+    FLOAT64.name: {tile.name: tile for tile in (*_THIN_FLOAT64, *_THIN_MMA, *_BULK_FLOAT64)},
 }
 """The tiles of the kernel for thin products, by element type and name."""

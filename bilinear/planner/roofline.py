@@ -207,8 +207,7 @@ def streaming(plan: Plan, device: Device) -> Streaming | None:
     memory = device.bandwidth * 1e9
     units = ceil(view.m / tile.m) * ceil(view.n / tile.n) * own.parts_of_sums
     blocks = min(resident_blocks(tile, view, element, device.shared), ceil(units / device.processors))
-    keeps = isinstance(tile, ThinMmaTile) and tile.keeps
-    lines = min(tile.m, view.m) + (0 if keeps else min(tile.n, view.n))
+    lines = min(tile.m, view.m) + (0 if tile.keeps else min(tile.n, view.n))
     under_way = blocks * (tile.stages - 1) * lines * min(tile.k, view.k) * element.bytes
     needed = needed_under_way(memory / device.processors, rates.latency * 1e-6)
     extents = view.m, view.k, view.n

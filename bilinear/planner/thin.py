@@ -36,11 +36,10 @@ class View:
 
     def copies(self, tile: AnyThinTile, element: Element) -> int:
         """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""
-        keeps = isinstance(tile, ThinMmaTile) and tile.keeps
-        left = element.lanes if (keeps and self.left_along) or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
+        left = element.lanes if (tile.keeps and self.left_along) or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
         m, n = (min(tile.m, self.m), min(tile.n, self.n)) if isinstance(tile, ThinMmaTile) else (tile.m, tile.n)
-        return m * tile.k // left + (0 if keeps else n * tile.k // right)
+        return m * tile.k // left + (0 if tile.keeps else n * tile.k // right)
 
     def tears(self, element: Element) -> bool:
         """Whether a thread writes C element by element: it has no neighbours of C, or lines of C do not begin at multiples of 16 bytes."""
@@ -165,7 +164,7 @@ def thin_seconds(
     torn = rates.torn if not on_units and view.tears(element) else 1
     results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
-    right_again = 0 if isinstance(tile, ThinMmaTile) and tile.keeps else tiles_m - 1
+    right_again = 0 if tile.keeps else tiles_m - 1
     again = (m * k * (tiles_n - 1) + k * n * right_again) * element.bytes
     along, across = (own.along, own.across) if k > LONG_SUM else (own.short_along, own.short_across)
     share = along if view.left_along else across

@@ -13,6 +13,7 @@ import bilinear
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
+from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
@@ -104,3 +105,42 @@ def test_an_out_that_overlaps_an_operand_and_vectors_are_exact() -> None:
         for _ in range(2):
             found = bilinear.matmul(on_gpu(x[0], "float32", "C"), b, plan=row)
             np.testing.assert_array_equal(found.get(), x[0] @ y)
+
+
+BULK = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, ThinBulkTile)]
+
+
+@cache
+def bulk_plan(dtype: str, name: str, orders: str) -> Plan:
+    """A tile by bulk copies on a product of many units that it can run, with sums in three parts if it can split them."""
+    tile = THIN_TILES[dtype][name]
+    assert isinstance(tile, ThinBulkTile)
+    m, k, n = (40_004, tile.k - tile.staged, tile.n - tile.staged) if tile.keeps else (20 * tile.m + 4, 7 * tile.k + 8, tile.n)
+    (plan, *_) = thin_plans(*KINDS["large by tall and skinny"], dtype, orders)
+    parts = 1 if tile.keeps else 3
+    workspace = parts * m * n * np.dtype(dtype).itemsize if parts > 1 else 0
+    chosen = replace(plan.chosen, tile=name, parts_of_sums=parts, workspace=workspace)
+    by_column = tuple(x for x, order in zip("ABC", orders, strict=True) if order == "F")
+    return replace(plan, problem=Problem(m, k, n, dtype, column_major=by_column), candidates=(chosen,))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_by_bulk_copies_are_exact(dtype: str) -> None:
+    """All of them, by rows and by columns: the ring is filled again and again, and no copy is late."""
+    names = [name for own, name in BULK if own == dtype]
+    plans = [(bulk_plan(dtype, name, orders), orders) for name in names for orders in ("CCC", "FFF")]
+    target = target_of(cupy().cuda.Device().compute_capability)
+    if target.capability < THIN_TILES[dtype][names[0]].least_capability:
+        pytest.skip("bulk copies need sm_90")
+    kernels = {kernel for plan, _ in plans for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
+    build_all([(render(kernel), kernel.name, target) for kernel in kernels])
+    for plan, orders in plans:
+        m, k, n = plan.problem.m, plan.problem.k, plan.problem.n
+        x, y, old = (integers(shape, seed) for seed, shape in enumerate(((m, k), (k, n), (m, n))))
+        a, b, c = on_gpu(x, dtype, orders[0]), on_gpu(y, dtype, orders[1]), on_gpu(old, dtype, orders[2])
+        bilinear.matmul(a, b, c, alpha=2, beta=-1, plan=plan)
+        np.testing.assert_array_equal(c.get(), 2 * (x @ y) - old)
+        for _ in range(3):
+            c[...] = np.nan
+            bilinear.matmul(a, b, c, plan=plan)
+            np.testing.assert_array_equal(c.get(), x @ y)

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 
 import bilinear
 from bilinear.backends import bound_launches, loaded_kernels, thin
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
@@ -239,6 +239,46 @@ def test_a_launch_that_the_driver_refuses_is_told_as_of_other_kernels(gpu: Gpu, 
     with gpu.using(before_launch=refuse), pytest.raises(StageError, match=r"a thin product failed: OSError: CUDA_ERROR") as caught:
         bilinear.matmul(Array(a), Array(b), out, plan=plan)
     assert caught.value.undefined == (("C",) if failing else ()) and caught.value.changed == ()
+
+
+BULK = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, ThinBulkTile)]
+
+
+def bulk_plan(shape: tuple[int, int, int], dtype: str, tile: str, parts: int) -> Plan:
+    """A plan for a tile by its name: no description has one, so the planner does not offer it."""
+    plan = thin_plan(shape, dtype, False)
+    workspace = parts * shape[0] * shape[2] * np.dtype(dtype).itemsize if parts > 1 else 0
+    return replace(plan, candidates=(replace(plan.chosen, tile=tile, parts_of_sums=parts, workspace=workspace),))
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize(("dtype", "name"), BULK, ids=lambda value: value)
+def test_a_tile_by_bulk_copies_runs_by_its_name(gpu: Gpu, dtype: str, name: str) -> None:
+    tile = THIN_TILES[dtype][name]
+    m, k, n = 2 * tile.m + 3, tile.k if tile.keeps else 5 * tile.k + 7, tile.n
+    for parts in (1,) if tile.keeps else (1, 3):
+        for by_columns in (False, True):
+            a, b = (integers(shape, dtype, by_columns) for shape in ((m, k), (k, n)))
+            out = Array(np.full((n, m), np.nan, dtype).T if by_columns else np.full((m, n), np.nan, dtype))
+            bilinear.matmul(Array(a), Array(b), out, plan=bulk_plan((m, k, n), dtype, name, parts))
+            np.testing.assert_array_equal(out.host, a @ b)
+    assert any("bulk" in launch for launch, _ in gpu.launches) and gpu.library == 0
+
+
+def test_no_device_offers_a_tile_by_bulk_copies() -> None:
+    assert BULK
+    for file in ("a100", "h100", "h200", "b200", "l40s", "rtx4090", "rtx5090"):
+        for dtype, name in BULK:
+            rates = load_device(file).thin_rates(dtype)
+            assert rates is None or name not in {tile.name for tile in rates.tiles}
+
+
+def test_a_tile_by_bulk_copies_is_refused_by_an_older_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Device, "compute_capability", "80")
+    a, b = integers((300, 8), "float32"), integers((8, 8), "float32")
+    plan = bulk_plan((300, 8, 8), "float32", "bulk_kept256x8x8-64x2x1-6x1", 1)
+    with pytest.raises(BilinearError, match=r"E544.*bulk tile: on a GPU from sm_90"):
+        bilinear.matmul(Array(a), Array(b), plan=plan)
 
 
 def test_every_tile_reads_every_order() -> None:
