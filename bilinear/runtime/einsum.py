@@ -13,10 +13,10 @@ from bilinear.backends.capture import not_captured
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, layout_of
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of, multiplies_itself
+from bilinear.runtime.executors import make_executor
 from bilinear.runtime.labelled import Labelled, Multiply, diagonal, product, summed, without_ones, written
 from bilinear.runtime.layouts import check_out
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.multiply import make_executor
 from bilinear.runtime.product_options import ProductOptions
 from bilinear.runtime.safety import check_apart, is_writable
 from bilinear.runtime.subscripts import Contraction, Labels, Shape, as_text, extents_of, read_subscripts
