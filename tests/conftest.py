@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable
+from contextlib import suppress
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,8 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from shell import Shell
+
+PACKAGE = Path(__file__).parents[1] / "bilinear"
 
 settings.register_profile("bilinear", deadline=None, derandomize=True)
 settings.load_profile("bilinear")
@@ -102,6 +106,19 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
 @pytest.fixture
 def update_golden(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _all_modules() -> None:
+    """Import every module before the first test: one that is imported while a test has replaced a name would keep what took its place.
+
+    Not those that import PyTorch, JAX, Dask or MPI, which take long, or begin something, when they are imported.
+    """
+    for file in sorted(PACKAGE.rglob("*.py")):
+        room, *names = file.relative_to(PACKAGE).with_suffix("").parts
+        if room not in ("torch", "jax", "dask", "distributed") and names and names[-1] != "__main__":
+            with suppress(ModuleNotFoundError):  # CuPy is not everywhere
+                import_module(".".join(("bilinear", room, *names)).removesuffix(".__init__"))
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from bilinear.backends.target_here import multiplies_by_warps
 from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers
 from bilinear.codegen.names import stem
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.digits import MOST_MODULI, largest_moduli
 from bilinear.ir.integer_kernel import LargestIntegersKernel
 from bilinear.ir.integers import INTEGERS
@@ -119,20 +119,32 @@ def _signed(value: Factor, ring: int) -> int:
     return x - 2**64 if x >= 2**63 else x
 
 
-def _require_integers(scheme: Scheme, types: IntegerTypes) -> Scheme:
-    """The scheme with integers as coefficients; refused (E591, E592) if there are none, or if sums of blocks are too large.
+def moduli_modulo(p: int, inner: int) -> tuple[int, ...]:
+    """The moduli for sums of `inner` products modulo p: p itself, or as many numbers as the sums need."""
+    return (p,) if p <= LARGEST_DIRECT else moduli_for_integers(inner, p // 2, p // 2)
+
+
+def obstacles(scheme: Scheme, moduli: tuple[int, ...], modulus: int) -> tuple[BilinearError, ...]:
+    """Why residues do not hold a scheme: its coefficients are not integers (E591), or its sums of blocks are too large (E592).
 
     Modulo a number that is the only modulus, fractions are residues, and the scheme may be over that ring alone.
     """
-    if types.moduli == (types.modulus,):
-        scheme = _of_residues(Same(scheme), types.modulus)
+    if moduli == (modulus,):
+        scheme = _of_residues(Same(scheme), modulus)
     elif scheme.ring.modulus or not _is_whole(scheme):
-        raise fail("E591", f"{scheme.name} has coefficients that are not integers, and residues need integers", "take a scheme over Z")
+        return (fail("E591", f"{scheme.name} has coefficients that are not integers, and residues need integers", "take a scheme over Z"),)
     most = max(map(_growth, (scheme.u, scheme.v, scheme.w)))
-    if scheme.m * scheme.n > MOST_TARGETS or most > MOST_HEADROOM:
-        what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
-        raise fail("E592", what, f"residues take {MOST_HEADROOM} bits and {MOST_TARGETS} blocks: name fewer levels")
-    return scheme
+    if scheme.m * scheme.n <= MOST_TARGETS and most <= MOST_HEADROOM:
+        return ()
+    what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
+    return (fail("E592", what, f"residues take {MOST_HEADROOM} bits and {MOST_TARGETS} blocks: name fewer levels"),)
+
+
+def _require_integers(scheme: Scheme, types: IntegerTypes) -> Scheme:
+    """The scheme with integers as coefficients; refused (E591, E592) if residues do not hold it."""
+    for obstacle in obstacles(scheme, types.moduli, types.modulus):
+        raise obstacle
+    return _of_residues(Same(scheme), types.modulus) if types.moduli == (types.modulus,) else scheme
 
 
 def _is_whole(scheme: Scheme) -> bool:

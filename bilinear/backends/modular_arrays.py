@@ -9,7 +9,7 @@ import numpy as np
 from bilinear.analysis.modular_bounds import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
 from bilinear.backends.array_sums import Arithmetic
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Array, Dtype, Factor
+from bilinear.ir.matrix import Array, Dtype, Factor, matrix_of
 from bilinear.ir.number import Coefficient, residue
 
 TILE = 1024
@@ -95,10 +95,15 @@ def scale(x: Array, factor: int, p: int) -> None:
 
 def canonical(x: Array, p: int) -> Array:
     """Integers of any type as numbers from 0 to p - 1 in int64: the array itself if they are, else a new one."""
-    if x.dtype == INT64 and x.flags.aligned and largest_of(x, p)[1]:
+    if x.dtype == INT64 and is_aligned(x) and largest_of(x, p)[1]:
         return x
     wide = np.uint64 if x.dtype.kind == "u" else np.int64
-    return np.remainder(x.astype(wide), wide(p)).astype(np.int64, copy=False)
+    return (x.astype(wide) % wide(p)).astype(np.int64, copy=False)
+
+
+def is_aligned(x: Array) -> bool:
+    """Whether every element begins at a multiple of its bytes."""
+    return all(distance % x.dtype.itemsize == 0 for distance in (matrix_of(x).address, *x.strides))
 
 
 def largest_of(x: Array, p: int) -> tuple[int, bool]:

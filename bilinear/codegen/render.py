@@ -7,11 +7,11 @@ from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
-from bilinear.ir.element import Element
+from bilinear.ir.element import Element, ModularElement
 from bilinear.ir.kernel import Argument, Port
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel
 from bilinear.ir.linear import Form
-from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, to_float
+from bilinear.ir.number import HELD, Coefficient, Symbolic, is_negative, nearest, residue, to_float
 from bilinear.resources import templates_folder
 from bilinear.visible import visible
 
@@ -77,8 +77,11 @@ def _constant(value: Coefficient, element: Element) -> str:
     """An exact number as a constant of the type in which elements are computed, rounded once.
 
     A fraction of small integers is a division in the type. For other rationals the text has the nearest number of the type, and the
-    rational itself beside it, for other element types.
+    rational itself beside it, for other element types. Modulo p it is a residue.
     """
+    if isinstance(element, ModularElement):
+        own = residue(value, element.modulus)
+        return f"Coefficient{{ {own}ull, {(own << 64) // element.modulus}ull }}"
     if isinstance(value, Symbolic):
         return f"Real({to_float(value)!r})"
     fraction = Fraction(value)
@@ -106,7 +109,8 @@ def _combination(form: Form, lane: int, element: Element) -> str:
         return "Real(0)"
     text = ""
     for index, coefficient in form:
-        sign = "-" if is_negative(coefficient) else "+"
+        is_residue = isinstance(element, ModularElement) and coefficient != -1  # one has no sign
+        sign = "-" if is_negative(coefficient) and not is_residue else "+"
         size: Coefficient = -coefficient if sign == "-" else coefficient
         value = f"v{index}.lane[{lane}]"
         term = value if size == 1 else f"{_constant(size, element)} * {value}"

@@ -31,6 +31,7 @@ SCALARS: dict[str, Any] = {
     "long long": ctypes.c_longlong,
     "unsigned long long": ctypes.c_ulonglong,
     "cuda_on_cpu::Field": ctypes.c_uint64,
+    "Residue": ctypes.c_uint64,  # of templates/modular.cu.j2
 }
 
 

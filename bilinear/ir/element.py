@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,19 @@ class Element:
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class ModularElement(Element):
+    """Integers modulo `modulus`, as numbers from 0 to p - 1 in 64 bits. Sums and products are exact; nothing is rounded."""
+
+    modulus: int = field(kw_only=True)
+
+
+def modular(p: int) -> ModularElement:
+    """The integers modulo p, from 2 to 2^62."""
+    own = f"int64 modulo {p}", 8, 63, 0, 63, "Residue", f"mod{p}", "q", 0
+    return ModularElement(*own, definition="modular.cu.j2", modulus=p)
 
 
 FLOAT32 = Element("float32", 4, 24, -149, 128, "float", "f32", "f", 0)

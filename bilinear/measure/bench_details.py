@@ -23,6 +23,7 @@ from bilinear.planner.plan import Plan
 from bilinear.runtime import multiply
 from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.complex_parts import Turns
+from bilinear.runtime.executors import make_executor
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.prepared import prepare
@@ -36,7 +37,7 @@ def launch_times(plan: Plan, a: Array, b: Array, c: Array) -> tuple[LaunchTime, 
     recipe = chosen_recipe(plan)
     if recipe is None:
         return ()
-    placement, executor = placement_for(recipe, layouts_of(a, b, c)), multiply.make_executor(kind_of(a, b, c))
+    placement, executor = placement_for(recipe, layouts_of(a, b, c)), make_executor(kind_of(a, b, c))
     buffer = allocate_workspace(executor, placement, real_type(c.dtype))
     whole = Turns.of(1.0, 0.0).call_of(a, b, c, 0.0, buffer)
     found: list[LaunchTime] = []

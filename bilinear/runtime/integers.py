@@ -13,11 +13,12 @@ from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.backends.integers import (
-    LARGEST_DIRECT,
     IntegerMultiply,
     integer_multiply_of,
     largest_magnitudes,
     moduli_for_integers,
+    moduli_modulo,
+    obstacles,
 )
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
@@ -136,10 +137,32 @@ def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
     """The scheme of all levels, proved; that of one product for `auto`. Raises `BilinearError` (E501) for too many blocks."""
     if options.algorithm in ("auto", None) or options.levels == 0 or uses_library():
         return plain().scheme
+    loaded, levels = _named_levels(options, layouts)
+    if (blocks := _blocks(loaded.scheme, levels)) > MOST_BLOCKS:
+        message = f"{levels} levels of {loaded.scheme.name} cut an operand into {blocks} blocks"
+        raise fail("E501", message, f"at most {MOST_BLOCKS} blocks of a matrix are read at once: name fewer levels")
+    return _levels_of(Same(loaded), levels, modulus)
+
+
+def scheme_modulo(options: Options, layouts: Layouts, p: int) -> Scheme | None:
+    """The scheme of all levels of a named algorithm, proved; None if residues do not hold its coefficients or its sums of blocks."""
+    loaded, levels = _named_levels(options, layouts)
+    if _blocks(loaded.scheme, levels) > MOST_BLOCKS:
+        return None
+    scheme = _levels_of(Same(loaded), levels, p)
+    return scheme if not obstacles(scheme, moduli_modulo(p, layouts.extents[1]), p) else None
+
+
+def _named_levels(options: Options, layouts: Layouts) -> tuple[Loaded, int]:
+    """The algorithm that is named, and how many levels of it."""
     loaded = options.algorithm if isinstance(options.algorithm, Loaded) else algorithm_as_it_is(str(options.algorithm))
     automatic = isinstance(options.levels, str)
-    levels = max(1, choose_levels(loaded.scheme, *layouts.extents)) if automatic else int(options.levels)
-    return _levels_of(Same(loaded), levels, modulus)
+    return loaded, max(1, choose_levels(loaded.scheme, *layouts.extents)) if automatic else int(options.levels)
+
+
+def _blocks(scheme: Scheme, levels: int) -> int:
+    """The most blocks into which levels cut an operand or C."""
+    return max(int(x**levels) for x in (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n))
 
 
 @lru_cache(maxsize=64)
@@ -148,10 +171,6 @@ def _levels_of(loaded: Same[Loaded], levels: int, modulus: int) -> Scheme:
     require_numbers(scheme, proved(scheme), modulus)
     if modulus:
         require_residues(scheme, (c for table in scheme.tables for row in table for _, c in row), modulus)
-    blocks = max(x**levels for x in (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n))
-    if blocks > MOST_BLOCKS:
-        message = f"{levels} levels of {scheme.name} cut an operand into {blocks} blocks"
-        raise fail("E501", message, f"at most {MOST_BLOCKS} blocks of a matrix are read at once: name fewer levels")
     return reduce(tensor, [fold_bases(scheme)] * levels)
 
 
@@ -191,24 +210,28 @@ def _workspace(options: Options, multiply: IntegerMultiply, left: Array, right: 
     return options.kind.module.empty(multiply.workspace, target.dtype)
 
 
-def modulo_on_gpu(options: Options, a: Array, b: Array, out: Array, p: int, factors: tuple[int, int], overlaps: bool) -> None:
+def require_residue_units() -> None:
+    """Refuse (E598) a GPU without the instructions that multiply residues."""
+    if not has_digit_units():
+        raise fail("E598", "products modulo p run on GPUs from sm_80 on", "give arrays of NumPy")
+
+
+def modulo_on_gpu(
+    options: Options, scheme: Scheme, a: Array, b: Array, out: Array, p: int, factors: tuple[int, int], overlaps: bool
+) -> None:
     """out = alpha * a @ b + beta * out modulo p, by residues modulo p itself, or modulo as many numbers as p needs.
 
-    Raises `BilinearError`: E598 for a GPU without the instructions, E567 for more terms than the moduli hold, and those of `by_residues`.
+    Raises `BilinearError`: E567 for more terms than the moduli hold, and those of `by_residues`.
     """
     xp = options.kind.module
     if overlaps and is_captured():
         raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
-    if not has_digit_units():
-        raise fail("E598", "products modulo p run on GPUs from sm_80 on", "give arrays of NumPy")
     if 0 in out.shape:
         return
-    scheme = scheme_for(options, layouts_of(a, b, out), p)
     left, right, target = as_matrices(a, b, out)
     if left.shape[-1] == 0:  # sums of one zero
         left, right = xp.zeros((*left.shape[:-1], 1), left.dtype), xp.zeros((*right.shape[:-2], 1, right.shape[-1]), right.dtype)
-    moduli = (p,) if p <= LARGEST_DIRECT else moduli_for_integers(left.shape[-1], p // 2, p // 2)
     result = xp.array(target) if overlaps else target
-    run(options, scheme, moduli, p, (left, right, result), factors)
+    run(options, scheme, moduli_modulo(p, left.shape[-1]), p, (left, right, result), factors)
     if overlaps:
         target[...] = result

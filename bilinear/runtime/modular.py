@@ -5,17 +5,25 @@ from __future__ import annotations
 import logging
 import operator
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from bilinear.analysis.modular_bounds import LARGEST_MODULUS, way_for
 from bilinear.backends.capture import is_captured, not_captured
-from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, largest_of, multiply_modulo
+from bilinear.backends.executor import Executor
+from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, is_aligned, largest_of, multiply_modulo
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
+from bilinear.ir.element import modular
 from bilinear.ir.integers import INTEGERS
-from bilinear.ir.matrix import Array, Dtype, call_of
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.matrix import Array, Dtype, call_of, matrix_of
+from bilinear.ir.placement import Placement
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
+from bilinear.lowering.prepare import plain
 from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
@@ -85,26 +93,35 @@ def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array
     if out is None and options.kind.on_gpu and is_captured():
         raise not_captured(*NEW)
     result = options.kind.module.empty(shape, dtype) if out is None else out
-    if options.kind.on_gpu:
-        _on_gpu(options, a, b, result, p, factors, layouts.overlaps)
-        return result
     recipe = _recipe(options, p)
+    if factors[0] == 0 or result.size == 0 or a.shape[-1] == 0:
+        recipe = None
+    if options.kind.on_gpu and _by_residues(options, recipe, a, b, result, p, factors, layouts.overlaps):
+        return result
     left, right, target = as_matrices(a, b, result)
-    if recipe is None or factors[0] == 0 or target.size == 0:
+    if recipe is None:
         _classical(options, factors, left, right, target, p, layouts.overlaps)
     else:
         _by_schedule(options, factors, recipe, left, right, target, layouts.overlaps)
     return result
 
 
-def _on_gpu(options: Options, a: Array, b: Array, result: Array, p: int, factors: Factors, overlaps: bool) -> None:
-    from bilinear.runtime.integers import modulo_on_gpu  # processors need none of it
+def _by_residues(
+    options: Options, recipe: Recipe | None, a: Array, b: Array, result: Array, p: int, factors: Factors, overlaps: bool
+) -> bool:
+    """Multiply on a GPU by residues of the sums of blocks; False, with nothing written, if a schedule must run."""
+    from bilinear.runtime.integers import modulo_on_gpu, require_residue_units, scheme_modulo  # processors need none of it
 
-    if options.inputs != "preserve":
-        raise fail("E598", f"inputs={options.inputs!r} with a modulus computes on processors alone", "use inputs='preserve'")
     if any(str(x.dtype) not in INTEGERS for x in (a, b, result)):
         raise fail("E598", "on a GPU products modulo p are of integers in native byte order, bool is none", "convert to int64")
-    modulo_on_gpu(options, a, b, result, p, factors, overlaps)
+    require_residue_units()
+    if recipe is not None and recipe.inputs != "preserve":
+        return False
+    scheme = plain().scheme if recipe is None else scheme_modulo(options, layouts_of(a, b, result), p)
+    if scheme is None:
+        return False
+    modulo_on_gpu(options, scheme, a, b, result, p, factors, overlaps)
+    return True
 
 
 def _recipe(options: Options, p: int) -> Recipe | None:
@@ -138,33 +155,61 @@ def _by_schedule(
 
     The result is computed aside from `out` where that is of another type, overlaps an operand, or holds what an algorithm overwrites.
     """
-    p, arithmetic = recipe.modulus, ModularArithmetic(recipe.modulus)
-    executor = NumpyExecutor(arithmetic=arithmetic)
+    p, executor = recipe.modulus, _executor(options, recipe.modulus)
     if recipe.promise != "preserve":
         check_in_place(options, executor, recipe, left, right, target)
         _check_residues(recipe, left, right)
     left, right = canonical(left, p), canonical(right, p)
-    aside = overlaps or target.dtype != INT64 or not target.flags.aligned
+    aside = overlaps or target.dtype != INT64 or not is_aligned(target)
     alpha, beta = factors
     placement = placement_for(recipe, layouts_of(left, right, None if aside else target))
     if placement.overwrites and beta != 0 and not aside:
         aside, placement = True, placement_for(recipe, layouts_of(left, right, None))
     check_budget(options, placement, INT64.itemsize, target.size * INT64.itemsize if aside else 0)
-    result = np.empty(target.shape, INT64) if aside else target
+    result = options.kind.module.empty(target.shape, INT64) if aside else target
     if beta != 0 and not aside:
-        np.remainder(target, p, out=target)
+        target %= p
     workspace = workspace_of(options, executor, placement, result, left, right, target)
     run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace))
     if aside:
-        if beta != 0:
-            arithmetic.add(result, canonical(target, p), np.empty_like(result), beta, 1)
-        target[...] = result
+        target[...] = result if beta == 0 else _sum(executor, result, canonical(target, p).copy(), beta)
+
+
+def _executor(options: Options, p: int) -> Executor:
+    """What computes modulo p on arrays of this kind; refused (E536) while the stream is captured."""
+    if not options.kind.on_gpu:
+        return NumpyExecutor(arithmetic=ModularArithmetic(p))
+    if is_captured():
+        raise not_captured("a schedule modulo p looks at A and B, and needs memory from the pool", "take algorithm='classical'")
+    from bilinear.backends.modular import ModularExecutor  # processors need none of it
+
+    return ModularExecutor(modular(p))
+
+
+def _sum(executor: Executor, values: Array, old: Array, beta: int) -> Array:
+    """The values + beta * old, in `old`."""
+    spaces = {"A": matrix_of(values), "C": matrix_of(old)}
+    m, n = values.shape[-2:]
+    placement = Placement(_adding(), m, n, n, (m, n, n), (), (), 0)
+    for index in indices(values.shape[:-2]):
+        own = {name: x.at(index) for name, x in spaces.items()}
+        for step in executor.steps(placement, placement.schedule.stages, own, 1, beta):
+            step()
+    return old
+
+
+@cache
+def _adding() -> Schedule:
+    """A schedule that adds A to beta * C."""
+    identity = LinearMap(1, (((0, 1),),))
+    stage = LinearStage((BlockMap((Block("A", 0, 0),), (Block("C", 0, 0),), identity, (BETA,)),))
+    return replace(plain().schedule, name="sum", stages=(stage,))
 
 
 def _check_residues(recipe: Recipe, left: Array, right: Array) -> None:
     """Refuse (E599) operands that sums modulo p would not give back as they were."""
     for name, x in (("a", left), ("b", right)):
-        if x.dtype != INT64 or not x.flags.aligned or not largest_of(x, recipe.modulus)[1]:
+        if x.dtype != INT64 or not is_aligned(x) or not largest_of(x, recipe.modulus)[1]:
             message = (
                 f"inputs={recipe.inputs!r} computes modulo {recipe.modulus} in {name}, which is not an array of smaller numbers in int64"
             )

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from functools import cache
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,6 +23,7 @@ from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.direct import NEW, POOLED, direct_multiply, library_of, own_of, run_direct_plan
+from bilinear.runtime.executors import gpu_executor, make_executor
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.magnitudes import check_tolerance
 from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace
@@ -32,9 +31,6 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
 from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
 from bilinear.runtime.safety import check_writable_inputs, indices
-
-if TYPE_CHECKING:  # imported with the first call on a GPU
-    from bilinear.backends.cuda_executor import CudaExecutor
 
 log = logging.getLogger("bilinear")
 
@@ -115,7 +111,7 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
     elif placement is None or placement.schedule.is_complex:
         return
     elif a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):
-        repeat = PlacementRepeat(kind.module, _cuda_executor(), decision, placement, decision.recipe.promise, layouts)
+        repeat = PlacementRepeat(kind.module, gpu_executor(), decision, placement, decision.recipe.promise, layouts)
         keep_repeat(key, asked, repeat)
 
 
@@ -278,19 +274,3 @@ def check_in_place(options: Options, executor: Executor, recipe: Recipe, left: A
     calls = products // max(1, prod(left.shape[:-2])), products // max(1, prod(right.shape[:-2]))
     for placement, operands in operands_of(placement_for(recipe, layouts_of(left, right, target)), matrix_of(left), matrix_of(right)):
         check_tolerance(executor, placement, operands, calls, float(options.tolerance))
-
-
-def make_executor(kind: Kind) -> Executor:
-    """The backend for a kind of array."""
-    if kind.on_gpu:
-        return _cuda_executor()
-    from bilinear.backends.numpy_executor import NumpyExecutor
-
-    return NumpyExecutor()
-
-
-@cache
-def _cuda_executor() -> CudaExecutor:
-    from bilinear.backends.cuda_executor import CudaExecutor
-
-    return CudaExecutor()

@@ -17,9 +17,10 @@ from bilinear.planner.plan import Digits, Plan, bytes_text
 from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
 from bilinear.runtime.environment import uses_library
+from bilinear.runtime.executors import make_executor
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.multiply import by_schedule, make_executor
+from bilinear.runtime.multiply import by_schedule
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options, check_plan_options
 from bilinear.runtime.prepared_digits import KEPT_BY_AUTO, KeptDigits, digits_to_keep, kept_digits

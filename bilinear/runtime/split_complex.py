@@ -15,8 +15,8 @@ from bilinear.ir.matrix import Array, Call, Factor, layout_of, matrix_of
 from bilinear.lowering.prepare import require_levels
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.executors import make_executor
 from bilinear.runtime.layouts import layouts_of
-from bilinear.runtime.multiply import make_executor
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import check_levels

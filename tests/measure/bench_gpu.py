@@ -122,7 +122,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     arrays: Any = SimpleNamespace(matmul=gpu.matmul, empty=np.empty, ndarray=np.ndarray, asarray=np.asarray)
     monkeypatch.setitem(sys.modules, "cupy", gpu)
     monkeypatch.setattr(on_arrays, "kind_of", lambda *operands: Kind(arrays, True, lambda result: result))
-    monkeypatch.setattr(multiply, "make_executor", lambda kind: Timed(gpu))
+    for user in (multiply, bench_details):
+        monkeypatch.setattr(user, "make_executor", lambda kind: Timed(gpu))
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.setattr(bench, "why_no_gpu", lambda: None)
     told = {"clocks.sm": "1755 MHz", "power.draw": "612.30 W", "temperature.gpu": "64"}

@@ -68,6 +68,13 @@ class Array:
         self.host += other.host
         return self
 
+    def __mod__(self, modulus: Any) -> Array:
+        return Array(self.host % modulus)
+
+    def __imod__(self, modulus: Any) -> Array:
+        self.host %= modulus
+        return self
+
     def __ne__(self, other: Any) -> Any:
         return Array(self.host != other)
 

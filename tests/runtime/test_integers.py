@@ -134,8 +134,8 @@ def test_schemes_over_one_modulus_and_fractions(gpu: Gpu) -> None:
     for p, algorithm in ((2, "walk_444_mod2"), (5, "accurate_halves")):
         found = bilinear.matmul(Array(a), Array(b), modulus=p, algorithm=algorithm, levels=1)
         np.testing.assert_array_equal(found.host, (a.astype(np.int64) @ b) % p)
-    for p, algorithm, code in ((3, "walk_444_mod2", "E594"), (2, "accurate_halves", "E594"), (65521, "accurate_halves", "E591")):
-        with pytest.raises(BilinearError, match=code):
+    for p, algorithm in ((3, "walk_444_mod2"), (2, "accurate_halves"), (7, "accurate_sqrt3")):
+        with pytest.raises(BilinearError, match="E594"):
             bilinear.matmul(Array(a), Array(b), modulus=p, algorithm=algorithm, levels=1)
 
 
@@ -217,7 +217,6 @@ def test_auto_takes_residues_where_they_gain(gpu: Gpu, monkeypatch: pytest.Monke
         ({"algorithm": "winograd", "levels": 3}, "E592"),
         ({"algorithm": "winograd", "levels": 1, "workspace": 10}, "E535"),
         ({"algorithm": "winograd", "levels": 1, "alpha": 0.5}, "E528"),
-        ({"modulus": 7, "inputs": "restore", "algorithm": "msmes"}, "E598"),
     ],
 )
 def test_what_residues_of_integers_cannot_hold_is_refused(gpu: Gpu, options: dict[str, Any], code: str) -> None:

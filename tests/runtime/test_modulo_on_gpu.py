@@ -1,0 +1,218 @@
+"""Schedules modulo p on a pretended GPU: in place, and schemes whose sums residues do not hold. The oracle is Python's integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runtime import pretended_gpu
+from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
+
+import bilinear
+from bilinear.backends import modular
+from bilinear.codegen.render import render
+from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError, StageError
+from bilinear.ir.element import modular as modular_element
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.matrix import Matrix, layout_of
+from bilinear.ir.number import residue
+from bilinear.ir.placement import Placement
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    with undescribed(monkeypatch) as found:
+        yield found
+
+
+def exact(a: Any, b: Any, p: int, alpha: int = 1, beta: int = 0, old: Any = 0) -> Any:
+    """The product in Python's integers."""
+    return (alpha * (a.astype(object) @ b.astype(object)) + beta * (old.astype(object) if beta else 0)) % p
+
+
+def residues(seed: int, shape: tuple[int, ...], p: int) -> Any:
+    """Numbers from 0 to p - 1, a sixth of them the largest, by rows."""
+    generator = np.random.default_rng(seed)
+    x = generator.integers(0, p, shape)
+    x[generator.random(shape) < 1 / 6] = p - 1
+    return x
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("p", [2, 101, 257, 65521, 2**31 - 1, 2**61 - 1, 2**62])
+@pytest.mark.parametrize(
+    ("algorithm", "inputs", "levels"), [("msmes", "restore", 1), ("msmes", "restore", 2), ("winograd_in_place", "consume", 1)]
+)
+def test_in_place(gpu: Gpu, algorithm: str, inputs: Any, levels: int, p: int) -> None:
+    a, b, old = residues(1, (37, 34), p), residues(2, (34, 41), p), residues(3, (37, 41), p)
+    for order, (alpha, beta) in (("C", (1, 0)), ("F", (3, -2))):
+        left, right, out = (Array(np.array(x, order=order)) for x in (a, b, old))  # type: ignore[call-overload]  # "C" or "F"
+        options: dict[str, Any] = {"algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": "none"}
+        assert bilinear.matmul(left, right, out, modulus=p, alpha=alpha, beta=beta, **options) is out
+        np.testing.assert_array_equal(out.host.astype(object), exact(a, b, p, alpha, beta, old))
+        if inputs == "restore":
+            np.testing.assert_array_equal(left.host, a)
+            np.testing.assert_array_equal(right.host, b)
+    assert gpu.library == 0 and any(name.endswith(f"mod{p}") for name, _ in gpu.launches)
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("p", [257, 65521, 2**31 - 1, 2**61 - 1])
+@pytest.mark.parametrize("out_dtype", [None, "int64", "uint64"])
+def test_fractions_where_residues_hold_none(gpu: Gpu, p: int, out_dtype: str | None) -> None:
+    generator = np.random.default_rng(4)
+    a, b = (generator.integers(-(2**63), 2**63 - 1, shape) for shape in ((33, 38), (38, 35)))
+    old = residues(5, (33, 35), p)
+    out = None if out_dtype is None else Array(old.astype(out_dtype))
+    beta = 0 if out is None else 7
+    found = bilinear.matmul(Array(a), Array(b), out, modulus=p, algorithm="accurate_halves", levels=2, alpha=5, beta=beta)
+    np.testing.assert_array_equal(found.host.astype(object), exact(a, b, p, 5, beta, old))
+
+
+@pytest.mark.slow
+def test_sums_and_blocks_that_residues_do_not_hold(gpu: Gpu) -> None:
+    a, b = residues(6, (70, 71), 65521), residues(7, (71, 66), 65521)
+    for algorithm, levels in (("winograd", 3), ("laderman", 3)):  # E592 and E501 without a modulus
+        found = bilinear.matmul(Array(a), Array(b), modulus=65521, algorithm=algorithm, levels=levels)
+        np.testing.assert_array_equal(found.host.astype(object), exact(a, b, 65521))
+
+
+def over(p: int, factor: int) -> str:
+    """Strassen's scheme, its first product multiplied by a factor whose inverse is one modulo p alone."""
+    inverse = pow(factor, -1, p)
+    return f"""scheme only_modulo <2,2,2;7> over Z/{p}
+  M1: {factor} 0 0 {factor} | 1 0 0 1 | {inverse} 0 0 {inverse}
+  M2: 0 0 1 1 | 1 0 0 0 | 0 0 1 -1
+  M3: 1 0 0 0 | 0 1 0 -1 | 0 1 0 1
+  M4: 0 0 0 1 | -1 0 1 0 | 1 0 1 0
+  M5: 1 1 0 0 | 0 0 0 1 | -1 1 0 0
+  M6: -1 0 1 0 | 1 1 0 0 | 0 0 0 1
+  M7: 0 1 0 -1 | 0 0 1 1 | 1 0 0 0
+"""
+
+
+@pytest.mark.parametrize(("p", "factor"), [(65521, 12345), (2**31 - 1, 2**30 + 7)])
+def test_schemes_over_a_large_modulus_run_for_it_and_for_no_other(gpu: Gpu, tmp_path: Path, p: int, factor: int) -> None:
+    (tmp_path / "only_modulo.bl").write_text(over(p, factor))
+    a, b = residues(8, (36, 33), p), residues(9, (33, 39), p)
+    named = bilinear.load(tmp_path / "only_modulo.bl")
+    for levels in (1, 2):
+        found = bilinear.matmul(Array(a), Array(b), modulus=p, algorithm=named, levels=levels)
+        np.testing.assert_array_equal(found.host.astype(object), exact(a, b, p))
+    with pytest.raises(BilinearError, match="E594"):
+        bilinear.matmul(Array(a), Array(b), modulus=p - 2, algorithm=named, levels=1)
+
+
+def test_large_products_are_multiplied_in_parts(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    p = 2**31 - 1
+    a, b, old = residues(10, (42, 66), p), residues(11, (66, 50), p), residues(12, (42, 50), p)
+    counts = []
+    for most in (modular.MOST_RESIDUES, 4096):
+        monkeypatch.setattr(modular, "MOST_RESIDUES", most)
+        left, right, out = Array(a.copy()), Array(b.copy()), Array(old.copy())
+        del gpu.launches[:]
+        bilinear.matmul(left, right, out, modulus=p, algorithm="msmes", levels=1, inputs="restore", alpha=2, beta=3)
+        np.testing.assert_array_equal(out.host.astype(object), exact(a, b, p, 2, 3, old))
+        np.testing.assert_array_equal(left.host, a)
+        counts.append(sum("residue_product" in name for name, _ in gpu.launches))
+    assert counts[0] == 7 and counts[1] > 28
+
+
+def test_batches_overlaps_and_narrow_results(gpu: Gpu) -> None:
+    p = 257
+    a, b = residues(13, (2, 20, 22), p), residues(14, (2, 22, 20), p)
+    found = bilinear.matmul(Array(a), Array(b), modulus=p, algorithm="accurate_halves", levels=1)
+    np.testing.assert_array_equal(found.host.astype(object), exact(a, b, p))
+    x, y = residues(15, (24, 24), p), residues(16, (24, 24), p)
+    for dtype in ("int16", "int64"):
+        left = Array(x.astype(dtype))
+        bilinear.matmul(left, Array(y), left, modulus=p, algorithm="accurate_halves", levels=1, alpha=2, beta=3)
+        np.testing.assert_array_equal(left.host.astype(object), exact(x, y, p, 2, 3, x))
+
+
+def test_what_a_schedule_modulo_p_refuses(gpu: Gpu) -> None:
+    p = 101
+    a, b, out = (residues(seed, (24, 24), p) for seed in (17, 18, 19))
+
+    def restored(x: Any, **options: Any) -> None:
+        bilinear.matmul(Array(x), Array(b), Array(out), modulus=p, algorithm="msmes", levels=1, inputs="restore", **options)
+
+    with pytest.raises(BilinearError, match=r"E599.* in a, which is not an array of smaller numbers"):
+        restored(a - 1)
+    with pytest.raises(BilinearError, match="E526"):
+        restored(a.astype(np.int32))
+    with pytest.raises(BilinearError, match="E535"):
+        bilinear.matmul(Array(a), Array(b), modulus=257, algorithm="accurate_halves", levels=1, workspace="none")
+    with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*a schedule modulo p looks at A and B"):
+        restored(a)
+    assert not gpu.launches
+
+
+def test_a_failing_launch_restores_the_operands(gpu: Gpu) -> None:
+    p = 65521
+    a, b = residues(20, (32, 32), p), residues(21, (32, 32), p)
+    left, right, out = Array(a.copy()), Array(b.copy()), Array(np.zeros_like(a))
+
+    failures = iter((RuntimeError("a launch failed"),))
+
+    def fail_late(number: int) -> None:
+        for error in failures if number == 11 else ():
+            raise error
+
+    with gpu.using(before_launch=fail_late), pytest.raises(StageError, match="A and B are restored"):
+        bilinear.matmul(left, right, out, modulus=p, algorithm="msmes", levels=1, inputs="restore")
+    np.testing.assert_array_equal(left.host, a)
+    np.testing.assert_array_equal(right.host, b)
+
+
+@pytest.mark.parametrize("p", [2, 7, 2**31 - 1, 2**62 - 57])
+def test_the_emitted_arithmetic(gpu: Gpu, p: int) -> None:
+    """Sums with coefficients of every kind: 1, -1, fractions, large ones, at the ends of the range."""
+    inverse = [Fraction(2, 3), Fraction(-5, 7)] if p > 7 else [3, -5]
+    forms = (((0, 1), (1, -1)), ((0, -1), (1, inverse[0])), ((0, p - 1), (1, 1 - p)), ((0, inverse[1]), (1, p // 2 + 1)))
+    sources = Block("A", 0, 0), Block("A", 0, 1)
+    targets = tuple(Block("C", 0, j) for j in range(4))
+    stage = LinearStage((BlockMap(sources, targets, LinearMap(2, forms), (0, 1, BETA, BETA)),))
+    schedule = Schedule("emitted", "emitted", 1, 2, 4, (stage,))
+    ends = np.array(sorted({0, 1, p // 2, p - 2, p - 1}))
+    x, y = (grid.reshape(1, -1) for grid in np.meshgrid(ends, ends))
+    old, beta = np.tile(x[:, ::-1], 4), p - 3 if p > 3 else 1
+    a, c, width = np.concatenate([x, y], 1), old.copy(), x.shape[1]
+    spaces = {name: Matrix(Array(own).data.ptr, layout_of(own)) for name, own in (("A", a), ("C", c))}
+    placement = Placement(schedule, 1, 2 * width, 4 * width, (1, 2 * width, 4 * width), (), (), 0)
+    for step in modular.ModularExecutor(modular_element(p)).steps(placement, schedule.stages, spaces, 1, beta):
+        step()
+    for number, (form, kept) in enumerate(zip(forms, (0, 1, beta, beta), strict=True)):
+        wanted = sum(residue(factor, p) * value.astype(object) for (_, factor), value in zip(form, (x, y), strict=True))
+        own = slice(number * width, (number + 1) * width)
+        np.testing.assert_array_equal(c[:, own].astype(object), (wanted + kept * old[:, own].astype(object)) % p)
+
+
+MUTANTS = {
+    "a sum is not reduced": ("value + x.value < P ? value + x.value : value + x.value - P", "value + x.value"),
+    "a difference is not reduced": ("value < x.value ? value + P - x.value : value - x.value", "value + P - x.value"),
+    "a negative 0 is p": ("value == 0 ? 0 : P - value", "P - value"),
+    "a product is not reduced": ("rest < P ? rest : rest - P", "rest"),
+    "beta has a bit less": (" bit >= 0;", " bit > 0;"),
+}
+
+
+@pytest.mark.parametrize("change", MUTANTS.values(), ids=MUTANTS)
+def test_these_tests_find_mistakes(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]) -> None:
+    def changed(kernel: Any) -> Any:
+        text = render(kernel)
+        assert change[0] in text
+        return text.replace(*change)
+
+    monkeypatch.setattr(pretended_gpu, "render", changed)
+    compiled.cache_clear() if hasattr(compiled, "cache_clear") else None
+    with pytest.raises(AssertionError):
+        test_the_emitted_arithmetic(gpu, 2**31 - 1)
