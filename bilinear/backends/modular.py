@@ -51,8 +51,7 @@ class ModularExecutor(SummingExecutor):
         p = self.element.modulus
         left, right = (block_of(schedule, spaces, x) for x in (product.left, product.right))
         targets = [
-            (block_of(schedule, spaces, t.block), alpha * residue(t.coefficient, p) % p, kept_factor(t.kept, beta))
-            for t in product.targets
+            (block_of(schedule, spaces, t.block), alpha * residue(t.coefficient, p) % p, kept_factor(t.kept, beta)) for t in product.targets
         ]
         pieces = [
             self._piece(left.part(rows, inner), right.part(inner, columns), targets, rows, columns, inner[0] == 0)

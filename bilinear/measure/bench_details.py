@@ -20,7 +20,6 @@ from bilinear.measure.bench_tasks import Case, Task, bound_of, choose, pinned
 from bilinear.measure.timing import Call, each_milliseconds
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
-from bilinear.runtime import multiply
 from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.complex_parts import Turns
 from bilinear.runtime.executors import make_executor

@@ -13,7 +13,6 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, layout_of
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of, multiplies_itself
-from bilinear.runtime.executors import make_executor
 from bilinear.runtime.labelled import Labelled, Multiply, diagonal, product, summed, without_ones, written
 from bilinear.runtime.layouts import check_out
 from bilinear.runtime.matmul import matmul

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bilinear.backends.numpy_executor import NumpyExecutor
-from bilinear.measure import bench, bench_machine, bench_tasks
+from bilinear.measure import bench, bench_details, bench_machine, bench_tasks
 from bilinear.measure import timing as bench_timing
 from bilinear.planner import choose
 from bilinear.planner.choose import make_plan
