@@ -95,6 +95,19 @@ def integers() -> bool:
     return multiplied(SHAPE, "int64", algorithm="winograd", levels=1)
 
 
+def modulo() -> bool:
+    """A schedule modulo p in place: sums of blocks modulo p, and products by residues."""
+    import cupy
+
+    p = 65521
+    hosts = [x % p for x in operands(SHAPE, "int64")]
+    a, b, c = (cupy.asarray(x.copy()) for x in hosts)
+    bilinear.matmul(a, b, c, modulus=p, alpha=2, beta=-1, algorithm="msmes", levels=1, inputs="restore")
+    a, b, c = map(cupy.asnumpy, (a, b, c))
+    wanted = (2 * (hosts[0] @ hosts[1]) - hosts[2]) % p
+    return bool(np.array_equal(c, wanted) and np.array_equal(a, hosts[0]) and np.array_equal(b, hosts[1]))
+
+
 def prepared(products: str) -> bool:
     """An operand that is kept, and looked at for changes."""
     import cupy
@@ -167,6 +180,7 @@ def cases() -> Iterator[Case]:
     yield Case("pairs on load", partial(planned, UNEVEN, "float32", levels=(), products="pairs_on_load"))
     yield Case("A*A^T by pairs", triangle)
     yield Case("int64", integers)
+    yield Case("modulo p, in place", modulo)
     yield Case("bits", bits)
     yield Case("bfloat16 for float32", partial(planned, SHAPE, "float32", products="bfloat16"))
     yield Case("float16", halves)  # the last ones: a sanitizer takes long to load the library's kernels

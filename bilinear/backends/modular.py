@@ -14,13 +14,17 @@ from bilinear.backends.integers import IntegerMultiply, integer_multiply_of, mod
 from bilinear.backends.numpy_sums import kept_factor
 from bilinear.backends.summed_blocks import SummingExecutor, block_of
 from bilinear.ir.element import ModularElement
-from bilinear.ir.matrix import Array, Factor, Matrix, Range
+from bilinear.ir.matrix import Array, Factor, Layout, Matrix, Range
 from bilinear.ir.number import residue
 from bilinear.ir.schedule import Product, Schedule
 from bilinear.lowering.prepare import plain
 
 MOST_RESIDUES = 1 << 28
 """The bytes that residues of a product may take; larger products are multiplied in parts, so that this does not grow with the problem."""
+
+
+Sum = tuple[Matrix, Factor, Factor]
+"""A block to which a product is added, the factor of the product, and that of what the block holds."""
 
 
 class Piece(NamedTuple):
@@ -54,15 +58,14 @@ class ModularExecutor(SummingExecutor):
             (block_of(schedule, spaces, t.block), alpha * residue(t.coefficient, p) % p, kept_factor(t.kept, beta)) for t in product.targets
         ]
         pieces = [
-            self._piece(left.part(rows, inner), right.part(inner, columns), targets, rows, columns, inner[0] == 0)
+            self._piece(left.part(rows, inner), right.part(inner, columns), own, rows, columns, inner[0] == 0)
+            for own in _of_one_layout(targets)
             for rows, columns, inner in _parts(left.layout.shape[0], right.layout.shape[1], left.layout.shape[1], p)
         ]
         self._hold(max((piece.multiply.workspace for piece in pieces), default=0))
         return partial(self._run, pieces)
 
-    def _piece(
-        self, left: Matrix, right: Matrix, targets: list[tuple[Matrix, Factor, Factor]], rows: Range, columns: Range, begins: bool
-    ) -> Piece:
+    def _piece(self, left: Matrix, right: Matrix, targets: list[Sum], rows: Range, columns: Range, begins: bool) -> Piece:
         p, own = self.element.modulus, [(c.part(rows, columns), factor, kept if begins else 1) for c, factor, kept in targets]
         moduli = moduli_modulo(p, left.layout.shape[1])
         multiply = integer_multiply_of(left.layout, right.layout, own[0][0].layout, plain().scheme, moduli, p)
@@ -81,6 +84,14 @@ class ModularExecutor(SummingExecutor):
             multiply(left, right, *first, space)
             for other in others:
                 multiply.again(*other, space)
+
+
+def _of_one_layout(targets: list[Sum]) -> list[list[Sum]]:
+    """The targets by their layouts: a product is put together again only for targets that lie alike."""
+    found: dict[Layout, list[Sum]] = {}
+    for target in targets:
+        found.setdefault(target[0].layout, []).append(target)
+    return list(found.values())
 
 
 def _parts(m: int, n: int, k: int, p: int) -> Iterator[tuple[Range, Range, Range]]:

@@ -167,9 +167,9 @@ def _by_schedule(
         aside, placement = True, placement_for(recipe, layouts_of(left, right, None))
     check_budget(options, placement, INT64.itemsize, target.size * INT64.itemsize if aside else 0)
     result = options.kind.module.empty(target.shape, INT64) if aside else target
+    workspace = workspace_of(options, executor, placement, result, left, right, target)
     if beta != 0 and not aside:
         target %= p
-    workspace = workspace_of(options, executor, placement, result, left, right, target)
     run_all(executor, placement, call_of(left, right, result, alpha, 0 if aside else beta, workspace))
     if aside:
         target[...] = result if beta == 0 else _sum(executor, result, canonical(target, p).copy(), beta)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -288,8 +288,8 @@ class Gpu:
         gemm_ex(*arguments)
 
 
-@cache
 def compiled(kernel: Any) -> tuple[Module, list[str]]:
+    """A kernel for the CPU, and the types of its parameters. `compile_on_cpu` keeps what it compiled, by the text."""
     if isinstance(kernel, MagnitudeKernel):
         types = [f"{kernel.element.bits} *", *["long long"] * 5, f"{kernel.element.bits} *"]
     else:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runtime import pretended_gpu
-from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
+from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.backends import modular
@@ -18,11 +18,11 @@ from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
 from bilinear.ir.element import modular as modular_element
-from bilinear.ir.linear import LinearMap
+from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.matrix import Matrix, layout_of
-from bilinear.ir.number import residue
+from bilinear.ir.number import Coefficient, residue
 from bilinear.ir.placement import Placement
-from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
@@ -173,27 +173,69 @@ def test_a_failing_launch_restores_the_operands(gpu: Gpu) -> None:
     np.testing.assert_array_equal(right.host, b)
 
 
-@pytest.mark.parametrize("p", [2, 7, 2**31 - 1, 2**62 - 57])
+def test_a_product_is_added_to_blocks_that_lie_differently(gpu: Gpu) -> None:
+    p = 65521
+    a, b, old = residues(22, (24, 20), p), residues(23, (20, 26), p), residues(24, (24, 26), p)
+    targets = (Target(Block("C", 0, 0), 3, BETA), Target(Block("X", 0, 0), Fraction(-2, 3), 0), Target(Block("Y", 0, 0), -1))
+    product = Product(Block("A", 0, 0), Block("B", 0, 0), targets)
+    own = tuple(Space(name, "C", 1, 1) for name in "XY")
+    schedule = Schedule("targets", "targets", 1, 1, 1, (ProductStage((product,)),), own)
+    arrays = {"A": a, "B": b, "C": old.copy(), "X": np.zeros((30, 24), np.int64).T[:, :26], "Y": np.pad(old, (0, 8))[:24, :26]}
+    run_stages(schedule, arrays, (24, 20, 26), p, 5, 7)
+    for name, factor, kept in (("C", 3, 7), ("X", residue(Fraction(-2, 3), p), 0), ("Y", -1, 1)):
+        np.testing.assert_array_equal(arrays[name].astype(object), exact(a, b, p, 5 * factor, kept, old))
+
+
+@pytest.mark.parametrize("on", [Array, np.array])
+def test_a_workspace_that_is_too_small_leaves_out_as_it_is(gpu: Gpu, on: Any) -> None:
+    a, b, old = residues(25, (24, 24), 65521), residues(26, (24, 24), 65521), np.full((24, 24), -1)
+    out, space = on(old.copy()), on(np.zeros(3, np.int64))
+    with pytest.raises(BilinearError, match="E529"):
+        bilinear.matmul(on(a), on(b), out, modulus=65521, algorithm="accurate_halves", levels=1, beta=1, workspace=space)
+    np.testing.assert_array_equal(out.host if on is Array else out, old)
+
+
+def run_stages(schedule: Schedule, arrays: dict[str, Any], extents: tuple[int, int, int], p: int, alpha: int, beta: int) -> None:
+    spaces = {name: Matrix(Array(x).data.ptr, layout_of(x)) for name, x in arrays.items()}
+    placement = Placement(schedule, *extents, extents, (), (), 0)
+    for step in modular.ModularExecutor(modular_element(p)).steps(placement, schedule.stages, spaces, alpha, beta):
+        step()
+
+
+def left_unreduced(factor: int, p: int) -> int:
+    """A number from 0 to p - 1 whose product with the factor the estimated quotient leaves at p or more; 0 if none is found."""
+    generator, quotient = np.random.default_rng(27), (factor << 64) // p
+    drawn = (int(x) for x in generator.integers(0, p, 1000))
+    return next((x for x in drawn if factor * x - (quotient * x >> 64) * p >= p), 0)
+
+
+@pytest.mark.parametrize("p", [2, 6, 2**31 - 1, 2**62 - 57, 2**62])
 def test_the_emitted_arithmetic(gpu: Gpu, p: int) -> None:
     """Sums with coefficients of every kind: 1, -1, fractions, large ones, at the ends of the range."""
-    inverse = [Fraction(2, 3), Fraction(-5, 7)] if p > 7 else [3, -5]
-    forms = (((0, 1), (1, -1)), ((0, -1), (1, inverse[0])), ((0, p - 1), (1, 1 - p)), ((0, inverse[1]), (1, p // 2 + 1)))
-    sources = Block("A", 0, 0), Block("A", 0, 1)
-    targets = tuple(Block("C", 0, j) for j in range(4))
-    stage = LinearStage((BlockMap(sources, targets, LinearMap(2, forms), (0, 1, BETA, BETA)),))
-    schedule = Schedule("emitted", "emitted", 1, 2, 4, (stage,))
-    ends = np.array(sorted({0, 1, p // 2, p - 2, p - 1}))
+    inverse: list[Coefficient] = [Fraction(2, 3), Fraction(-5, 7)] if p > 7 else [3, -5]
+    forms: tuple[Form, ...] = (
+        ((0, 1), (1, -1)),
+        ((0, -1), (1, inverse[0])),
+        ((0, p - 1), (1, 1 - p)),
+        ((0, inverse[1]), (1, p // 2 + 1)),
+        ((1, -1),),
+        ((1, inverse[1]),),
+    )
+    kept: tuple[Coefficient, ...] = (0, 1, BETA, BETA, 0, 0)
+    factors = {residue(factor, p) for form in forms for _, factor in form}
+    ends = np.array(sorted({0, 1, p // 2, p - 2, p - 1} | {left_unreduced(factor, p) for factor in factors}))
+    assert len(ends) > 6 or p < 2**32 or 2**64 % p == 0
     x, y = (grid.reshape(1, -1) for grid in np.meshgrid(ends, ends))
-    old, beta = np.tile(x[:, ::-1], 4), p - 3 if p > 3 else 1
+    old, beta = np.tile(x[:, ::-1], len(forms)), p - 2 | 1  # odd
+    targets = tuple(Block("C", 0, j) for j in range(len(forms)))
+    stage = LinearStage((BlockMap((Block("A", 0, 0), Block("A", 0, 1)), targets, LinearMap(2, forms), kept),))
+    schedule = Schedule("emitted", "emitted", 1, 2, len(forms), (stage,))
     a, c, width = np.concatenate([x, y], 1), old.copy(), x.shape[1]
-    spaces = {name: Matrix(Array(own).data.ptr, layout_of(own)) for name, own in (("A", a), ("C", c))}
-    placement = Placement(schedule, 1, 2 * width, 4 * width, (1, 2 * width, 4 * width), (), (), 0)
-    for step in modular.ModularExecutor(modular_element(p)).steps(placement, schedule.stages, spaces, 1, beta):
-        step()
-    for number, (form, kept) in enumerate(zip(forms, (0, 1, beta, beta), strict=True)):
-        wanted = sum(residue(factor, p) * value.astype(object) for (_, factor), value in zip(form, (x, y), strict=True))
+    run_stages(schedule, {"A": a, "C": c}, (1, 2 * width, len(forms) * width), p, 1, beta)
+    for number, (form, keep) in enumerate(zip(forms, (0, 1, beta, beta, 0, 0), strict=True)):
+        wanted = sum(residue(factor, p) * (x, y)[index].astype(object) for index, factor in form)
         own = slice(number * width, (number + 1) * width)
-        np.testing.assert_array_equal(c[:, own].astype(object), (wanted + kept * old[:, own].astype(object)) % p)
+        np.testing.assert_array_equal(c[:, own].astype(object), (wanted + keep * old[:, own].astype(object)) % p)
 
 
 MUTANTS = {
@@ -201,7 +243,8 @@ MUTANTS = {
     "a difference is not reduced": ("value < x.value ? value + P - x.value : value - x.value", "value + P - x.value"),
     "a negative 0 is p": ("value == 0 ? 0 : P - value", "P - value"),
     "a product is not reduced": ("rest < P ? rest : rest - P", "rest"),
-    "beta has a bit less": (" bit >= 0;", " bit > 0;"),
+    "beta has no lowest bit": (" bit >= 0;", " bit > 0;"),
+    "beta has no highest bit": ("int bit = 61;", "int bit = 60;"),
 }
 
 
@@ -213,6 +256,5 @@ def test_these_tests_find_mistakes(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, ch
         return text.replace(*change)
 
     monkeypatch.setattr(pretended_gpu, "render", changed)
-    compiled.cache_clear() if hasattr(compiled, "cache_clear") else None
-    with pytest.raises(AssertionError):
-        test_the_emitted_arithmetic(gpu, 2**31 - 1)
+    with pytest.raises(AssertionError, match="not equal"):
+        test_the_emitted_arithmetic(gpu, 2**62 - 57)
