@@ -78,11 +78,13 @@ def test_fractions_where_residues_hold_none(gpu: Gpu, p: int, out_dtype: str | N
 
 
 @pytest.mark.slow
-def test_sums_and_blocks_that_residues_do_not_hold(gpu: Gpu) -> None:
-    a, b = residues(6, (70, 71), 65521), residues(7, (71, 66), 65521)
-    for algorithm, levels in (("winograd", 3), ("laderman", 3)):  # E592 and E501 without a modulus
-        found = bilinear.matmul(Array(a), Array(b), modulus=65521, algorithm=algorithm, levels=levels)
-        np.testing.assert_array_equal(found.host.astype(object), exact(a, b, 65521))
+@pytest.mark.parametrize(("algorithm", "levels", "code"), [("winograd", 3, "E592"), ("laderman", 2, "E501")])
+def test_sums_and_blocks_that_residues_do_not_hold(gpu: Gpu, algorithm: str, levels: int, code: str) -> None:
+    a, b = residues(6, (19, 18), 65521), residues(7, (18, 20), 65521)
+    with pytest.raises(BilinearError, match=code):
+        bilinear.matmul(Array(a), Array(b), algorithm=algorithm, levels=levels)
+    found = bilinear.matmul(Array(a), Array(b), modulus=65521, algorithm=algorithm, levels=levels)
+    np.testing.assert_array_equal(found.host.astype(object), exact(a, b, 65521))
 
 
 def over(p: int, factor: int) -> str:
