@@ -47,7 +47,7 @@ def residues(seed: int, shape: tuple[int, ...], p: int) -> Any:
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("p", [2, 101, 257, 65521, 2**31 - 1, 2**61 - 1, 2**62])
+@pytest.mark.parametrize("p", [2, 101, 2**62, 65521, 2**31 - 1, 257, 2**61 - 1])
 @pytest.mark.parametrize(
     ("algorithm", "inputs", "levels"), [("msmes", "restore", 1), ("msmes", "restore", 2), ("winograd_in_place", "consume", 1)]
 )
@@ -64,7 +64,7 @@ def test_in_place(gpu: Gpu, algorithm: str, inputs: Any, levels: int, p: int) ->
     assert gpu.library == 0 and any(name.endswith(f"mod{p}") for name, _ in gpu.launches)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("p", [257, 65521, 2**31 - 1, 2**61 - 1])
 @pytest.mark.parametrize("out_dtype", [None, "int64", "uint64"])
 def test_fractions_where_residues_hold_none(gpu: Gpu, p: int, out_dtype: str | None) -> None:
@@ -101,6 +101,7 @@ def over(p: int, factor: int) -> str:
 """
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("p", "factor"), [(65521, 12345), (2**31 - 1, 2**30 + 7)])
 def test_schemes_over_a_large_modulus_run_for_it_and_for_no_other(gpu: Gpu, tmp_path: Path, p: int, factor: int) -> None:
     (tmp_path / "only_modulo.bl").write_text(over(p, factor))
@@ -114,10 +115,10 @@ def test_schemes_over_a_large_modulus_run_for_it_and_for_no_other(gpu: Gpu, tmp_
 
 
 def test_large_products_are_multiplied_in_parts(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    p = 2**31 - 1
+    p = 65521
     a, b, old = residues(10, (42, 66), p), residues(11, (66, 50), p), residues(12, (42, 50), p)
     counts = []
-    for most in (modular.MOST_RESIDUES, 4096):
+    for most in (modular.MOST_RESIDUES, 2048):
         monkeypatch.setattr(modular, "MOST_RESIDUES", most)
         left, right, out = Array(a.copy()), Array(b.copy()), Array(old.copy())
         del gpu.launches[:]
