@@ -112,8 +112,9 @@ def _by_residues(
     """Multiply on a GPU by residues of the sums of blocks; False, with nothing written, if a schedule must run."""
     from bilinear.runtime.integers import modulo_on_gpu, require_residue_units, scheme_modulo  # processors need none of it
 
-    if any(str(x.dtype) not in INTEGERS for x in (a, b, result)):
-        raise fail("E598", "on a GPU products modulo p are of integers in native byte order, bool is none", "convert to int64")
+    if any(str(x.dtype) not in INTEGERS or not is_aligned(x) for x in (a, b, result)):
+        what = "on a GPU products modulo p are of integers in native byte order, at multiples of their bytes; bool is none"
+        raise fail("E598", what, "convert to int64")
     require_residue_units()
     if recipe is not None and recipe.inputs != "preserve":
         return False

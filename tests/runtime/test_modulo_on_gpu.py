@@ -154,6 +154,10 @@ def test_what_a_schedule_modulo_p_refuses(gpu: Gpu) -> None:
         restored(a.astype(np.int32))
     with pytest.raises(BilinearError, match="E535"):
         bilinear.matmul(Array(a), Array(b), modulus=257, algorithm="accurate_halves", levels=1, workspace="none")
+    raw = np.zeros(a.nbytes + 1, np.uint8)[1:].view(np.int64).reshape(a.shape)
+    for algorithm in ("classical", "accurate_halves"):
+        with pytest.raises(BilinearError, match=r"E598.*at multiples of their bytes"):
+            bilinear.matmul(Array(raw), Array(b), modulus=257, algorithm=algorithm, levels=1)
     with gpu.using(is_capturing=True), pytest.raises(BilinearError, match=r"E536.*a schedule modulo p looks at A and B"):
         restored(a)
     assert not gpu.launches
