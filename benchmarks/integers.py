@@ -27,6 +27,11 @@ PROCESSES = min(16, os.cpu_count() or 1)
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 ALGORITHMS = (("classical", 1), ("winograd", 1), ("winograd", 2))
 MODULI = (2, 65521, 2**31 - 1)
+IN_STAGES = {
+    "accurate_halves 1": {"algorithm": "accurate_halves", "levels": 1},
+    "msmes 1, in place": {"algorithm": "msmes", "levels": 1, "inputs": "restore", "workspace": "none"},
+}
+"""What runs stage by stage modulo an odd p above 256."""
 Row = dict[str, Any]
 
 
@@ -91,12 +96,15 @@ def modular(n: int, p: int) -> Row:
     high, low = a[rows] >> 16, a[rows] & 0xFFFF
     wanted = (cupy.matmul(high, b) % p * 65536 + cupy.matmul(low, b)) % p
     calls: dict[str, Call] = {}
-    for name, levels in (*ALGORITHMS, *((("walk_444_mod2", 1),) if p == 2 else ())):
-        call = partial(bilinear.matmul, a, b, c, modulus=p, algorithm=name, levels=levels)
+    by_residues = (*ALGORITHMS, *((("walk_444_mod2", 1),) if p == 2 else ()))
+    ways: dict[str, dict[str, Any]] = {f"{name} {levels}": {"algorithm": name, "levels": levels} for name, levels in by_residues}
+    before = a.sum(), b.sum()
+    for name, options in (ways | ({} if p == 2 else IN_STAGES)).items():
+        calls[name] = call = partial(bilinear.matmul, a, b, c, modulus=p, **options)
         c[...] = -1
         call()
-        np.testing.assert_array_equal(c[rows].get(), wanted.get(), err_msg=f"{name}, {levels}")
-        calls[f"{name} {levels}"] = call
+        np.testing.assert_array_equal(c[rows].get(), wanted.get(), err_msg=name)
+        assert (a.sum(), b.sum()) == before, name
     x, y, z = a.astype(float), b.astype(float), cupy.empty((n, n))
     products = len(way_for(p, p // 2, p // 2, n).pairs)
     ms = timed(calls | {"dgemm": partial(cupy.matmul, x, y, out=z)})
@@ -108,7 +116,8 @@ def modular(n: int, p: int) -> Row:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", type=int, nargs="+", default=[2048, 4096, 8192])
-    parser.add_argument("--types", nargs="+", default=["int64", "int32", "int8"])
+    parser.add_argument("--types", nargs="*", default=["int64", "int32", "int8"])
+    parser.add_argument("--moduli", type=int, nargs="*", default=MODULI)
     parser.add_argument("--problems", type=int, default=1000)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
@@ -116,7 +125,7 @@ def main() -> None:
     random_problems(asked.problems)
     rows = []
     for n in asked.sizes:
-        for row in (*(wrapping(n, dtype) for dtype in asked.types), *(modular(n, p) for p in MODULI)):
+        for row in (*(wrapping(n, dtype) for dtype in asked.types), *(modular(n, p) for p in asked.moduli)):
             rows.append(row)
             print(*(f"{key} {value}" for key, value in row.items()), sep="  ", flush=True)
             cupy.get_default_memory_pool().free_all_blocks()

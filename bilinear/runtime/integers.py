@@ -204,7 +204,9 @@ def _workspace(options: Options, multiply: IntegerMultiply, left: Array, right: 
     if options.buffer is not None:
         return given_workspace(options, multiply.workspace, target, left, right, alignment=multiply.alignment)
     if options.budget is not None and needed > options.budget:
-        raise over_budget("a product of residues", needed, options.budget, "allow that many bytes, or, without a modulus, use algorithm='auto'")
+        raise over_budget(
+            "a product of residues", needed, options.budget, "allow that many bytes, or, without a modulus, use algorithm='auto'"
+        )
     if is_captured():
         raise not_captured(*POOLED)
     return options.kind.module.empty(multiply.workspace, target.dtype)

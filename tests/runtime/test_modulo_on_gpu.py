@@ -129,12 +129,16 @@ def test_large_products_are_multiplied_in_parts(gpu: Gpu, monkeypatch: pytest.Mo
     assert counts[0] == 7 and counts[1] > 28
 
 
-def test_batches_overlaps_and_narrow_results(gpu: Gpu) -> None:
-    p = 257
+def test_batches_overlaps_and_other_types(gpu: Gpu) -> None:
+    p, generator = 257, np.random.default_rng(12)
     a, b = residues(13, (2, 20, 22), p), residues(14, (2, 22, 20), p)
     found = bilinear.matmul(Array(a), Array(b), modulus=p, algorithm="accurate_halves", levels=1)
     np.testing.assert_array_equal(found.host.astype(object), exact(a, b, p))
     x, y = residues(15, (24, 24), p), residues(16, (24, 24), p)
+    u, v = (generator.integers(2**63, 2**64, shape, "uint64") for shape in ((20,), (20, 22)))
+    found = bilinear.matmul(Array(u), Array(v), modulus=p, algorithm="accurate_halves", levels=1)
+    assert found.shape == (22,) and found.dtype == np.uint64
+    np.testing.assert_array_equal(found.host.astype(object), exact(u, v, p))
     for dtype in ("int16", "int64"):
         left = Array(x.astype(dtype))
         bilinear.matmul(left, Array(y), left, modulus=p, algorithm="accurate_halves", levels=1, alpha=2, beta=3)
