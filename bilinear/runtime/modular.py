@@ -94,7 +94,8 @@ def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array
         raise not_captured(*NEW)
     result = options.kind.module.empty(shape, dtype) if out is None else out
     recipe = _recipe(options, p)
-    if factors[0] == 0 or result.size == 0 or a.shape[-1] == 0:
+    is_zero = factors[0] == 0 and not options.kind.on_gpu  # there the classical product needs more memory than a schedule in place
+    if is_zero or result.size == 0 or a.shape[-1] == 0:
         recipe = None
     if options.kind.on_gpu and _by_residues(options, recipe, a, b, result, p, factors, layouts.overlaps):
         return result

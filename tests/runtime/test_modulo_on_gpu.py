@@ -145,6 +145,15 @@ def test_batches_overlaps_and_other_types(gpu: Gpu) -> None:
         np.testing.assert_array_equal(left.host.astype(object), exact(x, y, p, 2, 3, x))
 
 
+def test_alpha_0_in_place_needs_no_workspace(gpu: Gpu) -> None:
+    p = 257
+    a, b, old = residues(28, (24, 24), p), residues(29, (24, 24), p), residues(30, (24, 24), p)
+    left, out = Array(a.copy()), Array(old.copy())
+    bilinear.matmul(left, Array(b), out, modulus=p, alpha=p, beta=3, algorithm="msmes", levels=1, inputs="restore", workspace="none")
+    np.testing.assert_array_equal(out.host, 3 * old % p)
+    np.testing.assert_array_equal(left.host, a)
+
+
 def test_what_a_schedule_modulo_p_refuses(gpu: Gpu) -> None:
     p = 101
     a, b, out = (residues(seed, (24, 24), p) for seed in (17, 18, 19))

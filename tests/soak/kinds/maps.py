@@ -66,7 +66,7 @@ def _modular(generator: np.random.Generator) -> str:
     algorithm, levels = MODULAR[int(generator.integers(len(MODULAR)))]
     out = whole[2].copy()
     options: dict[str, Any] = {"modulus": p, "algorithm": algorithm, "levels": levels, "alpha": alpha, "beta": beta}
-    if alpha and generator.random() < 0.25:
+    if generator.random() < 0.25:
         options |= {"algorithm": "msmes", "levels": 1, "inputs": "restore", "workspace": "none"}
     what = f"{a.shape} {a.strides} by {b.shape} {b.strides}, {options}, {'GPU' if on_gpu else 'NumPy'}"
     exact = (alpha * (a.astype(object) @ b.astype(object)) + beta * out.astype(object)) % p
