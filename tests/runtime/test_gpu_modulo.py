@@ -1,0 +1,86 @@
+"""Schedules modulo p on a real GPU, compared with Python's integers. Skipped without one; `--require-gpu` makes that a failure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bilinear
+
+pytestmark = pytest.mark.gpu
+
+MODULI = (2, 257, 65521, 2**31 - 1, 2**61 - 1, 2**62 - 57)
+
+
+def cupy() -> Any:
+    return pytest.importorskip("cupy")
+
+
+def residues(seed: int, shape: tuple[int, ...], p: int) -> Any:
+    """Numbers from 0 to p - 1, a sixth of them the largest."""
+    generator = np.random.default_rng(seed)
+    x = generator.integers(0, p, shape)
+    x[generator.random(shape) < 1 / 6] = p - 1
+    return x
+
+
+def exact(a: Any, b: Any, p: int) -> Any:
+    """The product in Python's integers."""
+    return a.astype(object) @ b.astype(object) % p
+
+
+@pytest.mark.parametrize("p", MODULI)
+@pytest.mark.parametrize(("algorithm", "inputs", "levels"), [("msmes", "restore", 2), ("winograd_in_place", "consume", 1)])
+def test_in_place(algorithm: str, inputs: Any, levels: int, p: int) -> None:
+    a, b, old = residues(1, (137, 94), p), residues(2, (94, 121), p), residues(3, (137, 121), p)
+    for order in "CF":
+        left, right, out = (cupy().array(x, order=order) for x in (a, b, old))
+        options: dict[str, Any] = {"algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": "none"}
+        bilinear.matmul(left, right, out, modulus=p, alpha=3, beta=-2, **options)
+        np.testing.assert_array_equal(out.get().astype(object), (3 * exact(a, b, p) - 2 * old.astype(object)) % p)
+        if inputs == "restore":
+            np.testing.assert_array_equal(left.get(), a)
+            np.testing.assert_array_equal(right.get(), b)
+
+
+@pytest.mark.parametrize("p", MODULI[1:])
+def test_fractions_and_deep_levels(p: int) -> None:
+    a, b = residues(4, (203, 150), p), residues(5, (150, 170), p)
+    for algorithm, levels in (("accurate_halves", 2), ("winograd", 3), ("laderman", 3)):
+        found = bilinear.matmul(cupy().asarray(a), cupy().asarray(b), modulus=p, algorithm=algorithm, levels=levels)
+        np.testing.assert_array_equal(found.get().astype(object), exact(a, b, p))
+
+
+@pytest.mark.parametrize("p", [65521, 2**31 - 1])
+def test_schemes_that_hold_for_one_modulus(p: int, tmp_path: Path) -> None:
+    factor = 12345
+    inverse = pow(factor, -1, p)
+    (tmp_path / "one_modulus.bl").write_text(f"""scheme one_modulus <2,2,2;7> over Z/{p}
+  M1: {factor} 0 0 {factor} | 1 0 0 1 | {inverse} 0 0 {inverse}
+  M2: 0 0 1 1 | 1 0 0 0 | 0 0 1 -1
+  M3: 1 0 0 0 | 0 1 0 -1 | 0 1 0 1
+  M4: 0 0 0 1 | -1 0 1 0 | 1 0 1 0
+  M5: 1 1 0 0 | 0 0 0 1 | -1 1 0 0
+  M6: -1 0 1 0 | 1 1 0 0 | 0 0 0 1
+  M7: 0 1 0 -1 | 0 0 1 1 | 1 0 0 0
+""")
+    a, b = residues(6, (151, 133), p), residues(7, (133, 142), p)
+    for levels in (1, 2):
+        named = bilinear.load(tmp_path / "one_modulus.bl")
+        found = bilinear.matmul(cupy().asarray(a), cupy().asarray(b), modulus=p, algorithm=named, levels=levels)
+        np.testing.assert_array_equal(found.get().astype(object), exact(a, b, p))
+
+
+def test_products_in_several_parts() -> None:
+    """Large enough that the residues of a product of blocks exceed the buffer; checked by Freivalds' vectors in Python's integers."""
+    p, n = 2**62 - 57, 4600
+    a, b = residues(8, (n, n), p), residues(9, (n, n), p)
+    left, right, out = cupy().asarray(a), cupy().asarray(b), cupy().empty((n, n), "int64")
+    bilinear.matmul(left, right, out, modulus=p, algorithm="msmes", levels=1, inputs="restore", workspace="none")
+    x = np.random.default_rng(10).integers(0, 2, (n, 2)).astype(object)
+    np.testing.assert_array_equal(exact(out.get(), x, p), exact(a, exact(b, x, p), p))
+    np.testing.assert_array_equal(left.get(), a)
+    np.testing.assert_array_equal(right.get(), b)
