@@ -61,10 +61,13 @@ OURS: dict[str, Configuration] = {
     "winograd x own, home": {"decomposition": "winograd", "own": True, "home": True},
     "winograd x own": {"decomposition": "winograd", "own": True},
     "winograd x auto, home": {"decomposition": "winograd", "home": True},
+    "winograd deep x own, home": {"decomposition": "winograd", "levels": 1, "own": True, "home": True, "matrices": 4},
+    "winograd deep x auto, home": {"decomposition": "winograd", "levels": 1, "home": True, "matrices": 4},
     "2d x twice, B by columns": {"accuracy": "twice", "by_columns": True},
 }
-"""`own`: the best plan on the element type's own units, without digits. `auto` may take digits."""
-SHORT = "2d x own, B by columns", "winograd x own, home", "2d x auto, B by columns", "winograd x auto, home"
+"""`own`: the best plan on the element type's own units, without digits. `auto` may take digits. `matrices`: the memory that a rank may
+hold beside its pieces, in multiples of one matrix's bytes; with 4 a level stands above the breadth-first one and runs depth first."""
+SHORT = "2d x own, B by columns", "winograd deep x own, home", "2d x auto, B by columns", "winograd deep x auto, home"
 """The configurations that are timed where all would take too long."""
 LONG = 40_000
 LIBRARIES = "cupy", "cublas", "torch", "cublaslt"
@@ -157,17 +160,13 @@ class Run:
 
     def ours(self, configuration: Configuration) -> tuple[Call, Lie]:
         """A configuration, and how its A, B and C lie: the elements are random, so a slab of rows serves as any other piece of its size."""
-        options, extents = dict(configuration), (self.n,) * 3
-        is_home, is_own, by_columns = (options.pop(name, False) for name in ("home", "own", "by_columns"))
-        lie: tuple[Distribution, ...] = (Slab.X, Slab.Y if by_columns else Slab.X, Slab.X)
-        if is_home:
-            lie = home(extents, COMM.size, str(options["decomposition"]), dtype=self.dtype)
+        options, lie, extents = self._options(configuration), self._lie(configuration), (self.n,) * 3
         spreads = tuple(distribution.spread(self.n, self.n, COMM.size) for distribution in lie)
         b = self.b.reshape(spreads[1][COMM.rank].shape)
         assert spreads[0][COMM.rank].shape == self.a.shape, "pieces at home are as large as slabs where the ranks divide the blocks"
-        if not is_own:
+        if "own" not in configuration:
             return partial(matmul, self.a, b, shape=extents, distributions=lie, timeout=TIMEOUT, **options), spreads
-        asked = Asked(extents, lie, **options)  # type: ignore[arg-type]
+        asked = Asked(extents, lie, **options)
 
         def call() -> Array:
             plan, _ = plan_for(asked, self.dtype, COMM.size)
@@ -177,14 +176,26 @@ class Run:
 
         return call, spreads
 
+    def _options(self, configuration: Configuration) -> Configuration:
+        """The options of the call."""
+        options = {name: value for name, value in configuration.items() if name not in ("home", "own", "by_columns", "matrices")}
+        whole = self.n * self.n * np.dtype(self.dtype).itemsize
+        return options | ({"memory": configuration["matrices"] * whole} if "matrices" in configuration else {})
+
+    def _lie(self, configuration: Configuration) -> tuple[Distribution, Distribution, Distribution]:
+        """The distributions of A, B and C: at home a rank has rows of the blocks of all levels, the depth-first one's too."""
+        if "home" not in configuration:
+            return Slab.X, Slab.Y if "by_columns" in configuration else Slab.X, Slab.X
+        lies = partial(home, (self.n,) * 3, COMM.size, str(configuration["decomposition"]), dtype=self.dtype)
+        return lies(levels=2) if "matrices" in configuration else lies()
+
     def described(self, configuration: Configuration) -> str:
         """The plan over the ranks, what the busiest of them sends or receives, and what each multiplies."""
-        options = {name: value for name, value in configuration.items() if name not in ("home", "own", "by_columns")}
-        lie = Slab.X, Slab.Y if "by_columns" in configuration else Slab.X, Slab.X
-        plan, _ = plan_for(Asked((self.n,) * 3, lie, **options), self.dtype, COMM.size)
+        asked = Asked((self.n,) * 3, self._lie(configuration), **self._options(configuration))
+        plan, _ = plan_for(asked, self.dtype, COMM.size)
         moved = busiest(traffic(plan), COMM.size) * np.dtype(self.dtype).itemsize
         tasks = ", ".join("x".join(map(str, task.extents)) for task in plan.tasks[0])
-        return f"{plan.name}: {moved / 2**30:.2f} GiB from slabs; tasks of rank 0 {tasks}; {self._local(configuration, plan)}"
+        return f"{plan.name}: {moved / 2**30:.2f} GiB moved; tasks of rank 0 {tasks}; {self._local(configuration, plan)}"
 
     def _local(self, configuration: Configuration, over: RankPlan) -> str:
         """The plan of the first task on a rank, where one is chosen."""

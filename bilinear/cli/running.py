@@ -84,13 +84,12 @@ def run(
 def _run_modulo(
     loaded: Loaded, size: tuple[int, int, int], dtype: str, levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
 ) -> None:
-    """`run` with a modulus: integers in int64. A GPU runs what leaves its operands alone."""
+    """`run` with a modulus: integers in int64."""
     from bilinear.measure.check_modulo import check_modulo
 
     if dtype != "float64":
         raise fail("E557", "--dtype has no meaning with --modulus: integers are multiplied in int64", "leave it out")
-    on = devices(device if device != "all" or inputs == "preserve" else "cpu")
-    checks = [check_modulo(loaded, size, modulus, levels, inputs, each) for each in on]
+    checks = [check_modulo(loaded, size, modulus, levels, inputs, each) for each in devices(device)]
     answer(json_file, lambda: json.dumps([check.to_json() for check in checks], indent=1), lambda: modular_table(checks))
     for check in checks:
         require_exact(check)
