@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -23,6 +24,8 @@ from bilinear.ir.matrix import Matrix, layout_of
 from bilinear.ir.number import Coefficient, residue
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
+from bilinear.measure.check_modulo import check_modulo
+from bilinear.runtime.named import algorithm_as_it_is
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
@@ -152,6 +155,12 @@ def test_alpha_0_in_place_needs_no_workspace(gpu: Gpu) -> None:
     bilinear.matmul(left, Array(b), out, modulus=p, alpha=p, beta=3, algorithm="msmes", levels=1, inputs="restore", workspace="none")
     np.testing.assert_array_equal(out.host, 3 * old % p)
     np.testing.assert_array_equal(left.host, a)
+
+
+def test_run_checks_a_schedule_in_place(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["cupy"], "array", lambda x: Array(np.array(x)))
+    check = check_modulo(algorithm_as_it_is("msmes"), (24, 22, 20), 65521, 1, "restore", "gpu")
+    assert check.passed and gpu.launches
 
 
 def test_what_a_schedule_modulo_p_refuses(gpu: Gpu) -> None:
