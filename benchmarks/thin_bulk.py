@@ -1,7 +1,7 @@
-"""Tiles whose slices a warp fetches by bulk copies, beside the tiles that `auto` knows, on named and on uneven thin products.
+"""Tiles whose slices a warp fetches by bulk copies, beside the other tiles, on named and on uneven thin products.
 
 Every call is checked on integers first. Times are on the device alone, of whole products: sums in parts are added up. The bandwidth counts
-each operand once, as a share of a device copy's. Of the tiles that `auto` knows those predicted to be fastest are timed. `--build` only
+each operand once, as a share of a device copy's. Of the others those predicted to be fastest are timed. `--build` only
 builds the kernels, on any machine.
 """
 
@@ -104,6 +104,8 @@ def known_tiles(case: Case, device: Device, count: int) -> list[Thin]:
     """The tiles of the device's description that are predicted to be fastest, each with its best number of parts."""
     best: dict[str, Thin] = {}
     for own in sorted(thin_candidates(problem_of(*case[1:]), device), key=lambda one: one.ms or 0.0):
+        if isinstance(THIN_TILES[case.dtype][own.tile], ThinBulkTile):
+            continue
         best.setdefault(own.tile, Thin(own.tile, own.parts_of_sums, case.shape[2] > case.shape[0]))
     return list(best.values())[:count]
 

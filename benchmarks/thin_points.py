@@ -29,10 +29,11 @@ from bilinear.planner.plan import Candidate
 from bilinear.planner.thin import thin_candidates
 
 
-def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int) -> Iterator[Candidate]:
-    """The tiles of either kind that are predicted to be fastest, each with the best number of parts."""
+def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int, names: str) -> Iterator[Candidate]:
+    """The tiles of either kind that are predicted to be fastest, each with the best number of parts, of those whose names begin so."""
     best: dict[str, Candidate] = {}
-    for own in sorted(thin_candidates(problem_of(case, dtype), load_device(device)), key=lambda one: one.ms or 0.0):
+    able = (own for own in thin_candidates(problem_of(case, dtype), load_device(device)) if own.tile.startswith(names))
+    for own in sorted(able, key=lambda one: one.ms or 0.0):
         best.setdefault(own.tile, own)
     on = {isinstance(THIN_TILES[dtype][name], ThinMmaTile): list[Candidate]() for name in THIN_TILES[dtype]}
     for own in best.values():
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--named", action="store_true", help="before them the products that have names")
     parser.add_argument("--pipes", type=int, default=99, help="tiles on multiply-add pipes")
     parser.add_argument("--units", type=int, default=99, help="tiles on matrix units")
+    parser.add_argument("--names", default="", help="how names of the timed tiles begin; products without one are left out")
     parser.add_argument("--turned", action="store_true", help="time the library's C^T and its copy, too")
     parser.add_argument("--device", default="h200", help="by whose description they are predicted")
     parser.add_argument("--target", default="sm_90")
@@ -78,7 +80,8 @@ def main() -> None:
     rows = list[dict[str, Any]]()
     for dtype in THIN_TILES:
         cases = list(chain(named() if options.named else (), islice(drawn(options.seed), options.shapes)))
-        found = [(case, list(fastest(case, dtype, options.device, options.pipes, options.units))) for case in cases]
+        found = [(case, list(fastest(case, dtype, options.device, options.pipes, options.units, options.names))) for case in cases]
+        found = [(case, candidates) for case, candidates in found if candidates or not options.names]
         kernels = {kernel_of(case, dtype, own.tile) for case, candidates in found for own in candidates}
         print(f"{dtype}: {len(kernels)} kernels", flush=True)
         with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -14,7 +14,7 @@ namespace cuda_on_cpu {
 
 // ---------------------------------------------------------------------------------------------------------------- what is under way
 
-constexpr unsigned MOST_COPIES = 1024;
+constexpr unsigned MOST_COPIES = 8192;
 
 struct Copy {
     unsigned char *to, *barrier;               // homes

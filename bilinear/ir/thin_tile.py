@@ -74,8 +74,7 @@ class ThinBulkTile(ThinTile):
 
     A warp starts one copy after the other, so short lines need several `fetchers`. No barrier holds up a whole block, and rows without
     gaps are one copy. If the tile `keeps` B, it runs only products whose B is one slice, which each thread reads once. If results are
-    `staged` in shared memory, rows of C are written 16 bytes at a time even if their length is odd. No description has rates of these
-    tiles, so `auto` never chooses one.
+    `staged` in shared memory, rows of C are written 16 bytes at a time even if their length is odd.
     """
 
     keeps: bool = False
@@ -257,36 +256,19 @@ _THIN_MMA = (
     ThinMmaTile(32, 32, 64, 1, 1, 4, 3, 2, 3, staged=False),
 )
 _BULK_FLOAT32 = (
-    ThinBulkTile(256, 8, 8, 64, 2, 1, 6, 4, keeps=True),
     ThinBulkTile(256, 8, 8, 64, 2, 1, 3, 4, keeps=True),
-    ThinBulkTile(512, 8, 8, 128, 2, 1, 6, 2, keeps=True),
-    ThinBulkTile(128, 16, 16, 32, 4, 1, 6, 3, keeps=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True),
     ThinBulkTile(256, 16, 16, 64, 2, 1, 4, 3, keeps=True),
-    ThinBulkTile(256, 8, 8, 64, 2, 1, 4, 4, keeps=True, staged=True),
     ThinBulkTile(256, 16, 16, 64, 2, 1, 3, 3, keeps=True, staged=True),
     ThinBulkTile(64, 4, 256, 16, 1, 16, 3, 1, fetchers=4),
-    ThinBulkTile(32, 4, 256, 8, 1, 32, 5, 1, fetchers=4),
-    ThinBulkTile(64, 8, 128, 16, 1, 16, 5, 1, fetchers=4),
-    ThinBulkTile(64, 8, 128, 16, 1, 16, 2, 2, fetchers=2),
-    ThinBulkTile(64, 16, 128, 8, 2, 16, 4, 1, fetchers=4),
-    ThinBulkTile(64, 16, 128, 16, 2, 8, 4, 1, fetchers=4),
-    ThinBulkTile(8, 8, 256, 2, 2, 64, 6, 2),
     ThinBulkTile(8, 8, 512, 2, 2, 64, 6, 1, fetchers=2),
-    ThinBulkTile(16, 16, 128, 2, 4, 32, 5, 2),
     ThinBulkTile(16, 16, 256, 2, 4, 32, 5, 1, fetchers=2),
 )
 _BULK_FLOAT64 = (
-    ThinBulkTile(128, 8, 8, 32, 4, 1, 6, 4, keeps=True),
     ThinBulkTile(128, 8, 8, 32, 4, 1, 3, 4, keeps=True),
-    ThinBulkTile(256, 8, 8, 64, 4, 1, 6, 2, keeps=True),
-    ThinBulkTile(64, 16, 16, 16, 8, 1, 6, 3, keeps=True),
     ThinBulkTile(64, 16, 16, 16, 8, 1, 3, 3, keeps=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 4, 3, keeps=True),
-    ThinBulkTile(128, 8, 8, 32, 4, 1, 4, 3, keeps=True, staged=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
-    ThinBulkTile(8, 8, 128, 2, 2, 32, 4, 3),
-    ThinBulkTile(16, 16, 128, 4, 4, 16, 5, 1, fetchers=2),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

@@ -33,6 +33,8 @@ class Facts:
     l2: int
     shared: int = MOST_SHARED_BYTES
     """The shared memory that a block of threads can have."""
+    capability: int = 90
+    """The compute capability, times ten."""
 
 
 class Bench(Protocol):
@@ -82,9 +84,10 @@ class GpuBench:
         """What the driver reports."""
         import cupy
 
-        p = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
-        shared = int(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
-        return Facts(p["name"].decode(), int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"]), shared)
+        device = cupy.cuda.Device()
+        p, shared = cupy.cuda.runtime.getDeviceProperties(device.id), int(device.attributes["MaxSharedMemoryPerBlockOptin"])
+        counts = int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"])
+        return Facts(p["name"].decode(), *counts, shared, int(device.compute_capability))
 
     def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
         """The plain product kernel."""

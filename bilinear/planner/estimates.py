@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import SHARED_BESIDE
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import MMA_FLOAT64, TILES, ProductTile
 from bilinear.planner.device import Device, ElementRates, Table
 from bilinear.planner.policy import Policy
@@ -68,8 +69,9 @@ def data_sheet(
 def estimate(sheet: DataSheet, measured: Device) -> Device:
     """A description by the rates of the measured GPU, scaled by the peaks, the bandwidth and the clock of both data sheets.
 
-    Rates of products grow with the peak of their unit, those of memory with the bandwidth. Tiles that do not fit into shared memory are
-    left out. What a launch costs and how long memory takes to answer are taken to be the same.
+    Rates of products grow with the peak of their unit, those of memory with the bandwidth. Tiles that do not fit into shared memory, and
+    thin tiles that need more than `LEAST_CAPABILITY`, are left out. What a launch costs and how long memory takes to answer are taken to
+    be the same.
     """
     own = {"float32": sheet.float32 / MEASURED.float32, "float64": sheet.float64_units / MEASURED.float64_units}
     thin = {"float32": own["float32"], "float64": sheet.float64 / MEASURED.float64}
@@ -84,7 +86,7 @@ def estimate(sheet: DataSheet, measured: Device) -> Device:
         estimate=sheet.source,
     )
     scaled = ((dtype, rates) for dtype, rates in measured.thin if dtype in thin)
-    return replace(described, thin=tuple((dtype, _thin(rates, thin[dtype], own["float64"], clock)) for dtype, rates in scaled))
+    return replace(described, thin=tuple((dtype, _thin(rates, dtype, thin[dtype], own["float64"], clock)) for dtype, rates in scaled))
 
 
 def _rates(rates: ElementRates, dtype: str, peaks: dict[str, float], memory: float, shared: int) -> ElementRates:
@@ -106,8 +108,9 @@ def tile_bytes(tile: ProductTile, dtype: str) -> int:
     return tile.stages * tile.slice_elements(ELEMENTS[dtype].lanes) * ELEMENTS[dtype].bytes
 
 
-def _thin(rates: ThinRates, peak: float, units: float, clock: float) -> ThinRates:
-    return replace(rates, pipes=rates.pipes * peak, units=rates.units * units, copies=rates.copies * clock)
+def _thin(rates: ThinRates, dtype: str, peak: float, units: float, clock: float) -> ThinRates:
+    able = tuple(own for own in rates.tiles if THIN_TILES[dtype][own.name].least_capability <= LEAST_CAPABILITY)
+    return replace(rates, pipes=rates.pipes * peak, units=rates.units * units, copies=rates.copies * clock, tiles=able)
 
 
 def _scaled(table: Table, factor: float) -> Table:
