@@ -76,6 +76,16 @@ def thin(split: bool) -> bool:
     return multiplied(shape, "float64", plan=replace(plan, candidates=(own,)))
 
 
+def thin_by_bulk_copies(shape: Sequence[int], tile: str, parts: int = 1) -> bool:
+    """A thin product in this tile, with its sums in so many parts: a plan must name the tile, because `auto` never chooses it."""
+    m, k, n = shape
+    plan = bilinear.plan(m, k, n, "float32", device="h200", explain=True)
+    own = next(c for c in plan.candidates if c.is_thin)
+    workspace = 4 * parts * m * n if parts > 1 else 0
+    chosen = replace(own, tile=tile, parts_of_sums=parts, workspace=workspace)
+    return multiplied(shape, "float32", plan=replace(plan, candidates=(chosen,)))
+
+
 def restored() -> bool:
     """Inputs that are looked at for Inf, NaN and, because of the tolerance, for their largest entries."""
     return multiplied(SHAPE, "float32", "restore", algorithm="msmes", levels=1, tolerance=1e3)
@@ -170,6 +180,10 @@ def cases() -> Iterator[Case]:
     yield Case("msmes, restored", restored)
     yield Case("thin", partial(thin, False))
     yield Case("thin, split sums", partial(thin, True))
+    yield Case("thin by bulk copies, kept B", partial(thin_by_bulk_copies, (516, 8, 8), "bulk_kept256x8x8-64x2x1-3x1"))
+    yield Case("thin by bulk copies, staged results", partial(thin_by_bulk_copies, (515, 7, 5), "bulk_staged256x8x8-64x2x1-4x1"))
+    in_parts = partial(thin_by_bulk_copies, (131, 901, 7), "bulk64x8x128-16x1x16-2x2", 2)  # four slices a part, in a ring of two
+    yield Case("thin by bulk copies, split sums", in_parts)
     yield Case("prepared sums", partial(prepared, "sums"))
     for products in ("pairs", "residues7"):
         yield Case(f"{products} below winograd", partial(planned, UNEVEN, "float32", levels=("winograd",), products=products))
