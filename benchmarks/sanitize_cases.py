@@ -181,8 +181,8 @@ def cases() -> Iterator[Case]:
     yield Case("thin", partial(thin, False))
     yield Case("thin, split sums", partial(thin, True))
     yield Case("thin by bulk copies, kept B", partial(thin_by_bulk_copies, (516, 8, 8), "bulk_kept256x8x8-64x2x1-3x1"))
-    yield Case("thin by bulk copies, staged results", partial(thin_by_bulk_copies, (515, 7, 5), "bulk_staged256x8x8-64x2x1-4x1"))
-    in_parts = partial(thin_by_bulk_copies, (131, 901, 7), "bulk64x8x128-16x1x16-2x2", 2)  # four slices a part, in a ring of two
+    yield Case("thin by bulk copies, staged results", partial(thin_by_bulk_copies, (515, 7, 5), "bulk_staged256x16x16-64x2x1-3x1"))
+    in_parts = partial(thin_by_bulk_copies, (131, 2301, 3), "bulk64x4x256-16x1x16-3x4", 2)  # five slices a part, in a ring of three
     yield Case("thin by bulk copies, split sums", in_parts)
     yield Case("prepared sums", partial(prepared, "sums"))
     for products in ("pairs", "residues7"):
