@@ -26,6 +26,9 @@ LEAST_RATIO = 0.98
 LEAST_US = 20.0
 BYTES = {"float32": 4, "float64": 8}
 
+LIBRARY = "library", "cublas", "cublaslt"
+"""The names of plans that are one call of the library."""
+
 
 def best(result: dict[str, Any]) -> str:
     """The best plans by size: the ratio to the library, and what ran."""
@@ -107,7 +110,7 @@ def shapes(result: dict[str, Any], kind: str = "") -> str:
         "| chosen | shapes | lowest ratio | median | highest | exact, restored, within the bound |",
         "|---|--:|--:|--:|--:|---|",
     ]
-    chosen = ("the library", [r for r in rows if not r["levels"]]), ("a plan", [r for r in rows if r["levels"]])
+    chosen = ("the library", [r for r in rows if r["plan"] in LIBRARY]), ("a plan", [r for r in rows if r["plan"] not in LIBRARY])
     for name, own in ((name, own) for name, own in chosen if own):
         ratios = [row["ratio"] for row in own]
         lines.append(f"| {name} | {len(own)} | {min(ratios):.2f} | {statistics.median(ratios):.2f} | {max(ratios):.2f} | {_held(own)} |")
