@@ -3,7 +3,7 @@
 The time of a short call is that on the device, of others that between events, host time included; a shape fails where the confidence
 interval of its ratio lies below 0.98. Every result is checked in the same run. The rows are saved every few seconds, for a run can be cut.
 `--part 2/4` measures the second quarter of the shapes, every fourth one; `--fresh` others, so that rules are not judged by the shapes they
-were made on; `--large SEED` 100 shapes whose sides are log-uniform in 512 to 16384.
+were made on; `--large SEED` 100 shapes whose sides are log-uniform in 512 to 16384, `--any SEED` 150 in 1 to 20000.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bilinear.measure.bench import GRID, collect, described, effort, measure
 from bilinear.measure.bench_tasks import AUTO, Task, build_ahead, choose
 from bilinear.reporting.bench_table import grid_summary
 
-LARGE, LEAST, MOST = 100, 512, 16384
+LARGE, ANY = (100, 512, 16384), (150, 1, 20000)
 
 
-def large(seed: int) -> list[Shape]:
-    """Shapes (m, k, n) with sides that are log-uniform from `LEAST` to `MOST`."""
+def drawn(seed: int, count: int, least: int, most: int) -> list[Shape]:
+    """Shapes (m, k, n) with sides that are log-uniform between two extents."""
     draw = random.Random(seed)
-    m, k, n = ([round(LEAST * (MOST / LEAST) ** draw.random()) for _ in range(LARGE)] for _ in "mkn")
+    m, k, n = ([round(least * (most / least) ** draw.random()) for _ in range(count)] for _ in "mkn")
     return list(zip(m, k, n, strict=True))
 
 
@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", help="which part of the shapes, as 2/4")
     parser.add_argument("--fresh", action="store_true", help="other shapes")
     parser.add_argument("--large", type=int, metavar="SEED", help="large shapes only, in all types")
+    parser.add_argument("--any", type=int, metavar="SEED", help="shapes of all kinds, in all types")
     parser.add_argument("--rounds", type=int, help="the most rounds of a shape")
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path, help="where the results go")
@@ -49,8 +50,9 @@ def main() -> None:
     part, parts = map(int, options.part.split("/"))
     dtypes = options.dtypes.split(",")
     shapes = bench_shapes.grid(options.fresh)
-    if options.large is not None:
-        shapes = tuple((shape, dtype) for dtype in dtypes for shape in large(options.large))
+    for seed, how in ((options.large, LARGE), (options.any, ANY)):
+        if seed is not None:
+            shapes = tuple((shape, dtype) for shape in drawn(seed, *how) for dtype in dtypes)
     case = replace(AUTO, accuracy=read_accuracy(options.accuracy or ""))
     tasks = tuple(Task(shape, dtype, (case,)) for shape, dtype in shapes if dtype in dtypes)[part - 1 :: parts]
     need_gpu()
