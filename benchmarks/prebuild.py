@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 from error_speed import plans as ways
-from grid import large
+from grid import LARGE, drawn
 
 import bilinear
 from bilinear.backends.triangle_digits import TriangleMultiply
@@ -53,7 +53,7 @@ def blocks(options: argparse.Namespace, dtype: str, accuracy: float | str | None
                 (top, bottom), (left, right) = step.rows, step.columns
                 yield (bottom - top, k, right - left), True
     if options.large is not None:
-        yield from ((shape, False) for shape in large(options.large))
+        yield from ((shape, False) for shape in drawn(options.large, *LARGE))
     if options.grid:
         yield from ((shape, False) for shape, own in bench_shapes.grid(options.grid == "fresh") if own == dtype)
 
