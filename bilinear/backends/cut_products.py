@@ -151,12 +151,6 @@ class CutMultiply(ABC):
         with bound.ready(bases, *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
             run_launches(steps, "a product of digits", self.writing)
 
-    def again(self, c: int, alpha: Factor, beta: Factor, workspace: int) -> None:
-        """Put the products of the last call in this workspace together once more, for another C of the same layout at this address."""
-        bound = self.bound(c % ALIGNMENT == 0)
-        with bound.ready((0, 0, c, workspace, 0), *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
-            run_launches(steps[-1:], "a product of digits", 1)
-
     @property
     def swaps(self) -> bool:
         """Whether C^T = B^T A^T is computed, because C lies by columns."""

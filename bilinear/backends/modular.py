@@ -9,10 +9,12 @@ from itertools import product as pairs
 from math import ceil
 from typing import NamedTuple
 
-from bilinear.backends.cuda_executor import Step
+from bilinear.backends.bound_launches import run_launches
+from bilinear.backends.cuda_executor import CudaExecutor, Step
 from bilinear.backends.integers import IntegerMultiply, integer_multiply_of, moduli_modulo
 from bilinear.backends.numpy_sums import kept_factor
 from bilinear.backends.summed_blocks import SummingExecutor, block_of
+from bilinear.backends.thin import ALIGNMENT
 from bilinear.ir.element import ModularElement
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, Range
 from bilinear.ir.number import residue
@@ -83,7 +85,7 @@ class ModularExecutor(SummingExecutor):
         for multiply, left, right, (first, *others) in pieces:
             multiply(left, right, *first, space)
             for other in others:
-                multiply.again(*other, space)
+                _put_together(multiply, *other, space)
 
 
 def _of_one_layout(targets: list[Sum]) -> list[list[Sum]]:
@@ -92,6 +94,13 @@ def _of_one_layout(targets: list[Sum]) -> list[list[Sum]]:
     for target in targets:
         found.setdefault(target[0].layout, []).append(target)
     return list(found.values())
+
+
+def _put_together(multiply: IntegerMultiply, c: int, alpha: Factor, beta: Factor, workspace: int) -> None:
+    """Put the products of the last call in this workspace together once more, for another C of the same layout at this address."""
+    bound = multiply.bound(c % ALIGNMENT == 0)
+    with bound.ready((0, 0, c, workspace, 0), *multiply.factors(alpha, beta), CudaExecutor().stream()) as steps:
+        run_launches(steps[-1:], "a product of digits", 1)
 
 
 def _parts(m: int, n: int, k: int, p: int) -> Iterator[tuple[Range, Range, Range]]:
