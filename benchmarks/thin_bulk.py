@@ -155,7 +155,7 @@ def tell(row: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--known", type=int, default=2, help="tiles that `auto` knows, for each product")
+    parser.add_argument("--known", type=int, default=2, help="other tiles, for each product")
     parser.add_argument("--device", default="h200", help="by whose description they are predicted")
     parser.add_argument("--target", default="sm_90")
     parser.add_argument("--build", action="store_true", help="only build the kernels")

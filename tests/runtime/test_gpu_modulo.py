@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runtime.one_modulus import over
 
 import bilinear
 
@@ -56,20 +57,10 @@ def test_fractions_and_deep_levels(p: int) -> None:
 
 @pytest.mark.parametrize("p", [65521, 2**31 - 1])
 def test_schemes_that_hold_for_one_modulus(p: int, tmp_path: Path) -> None:
-    factor = 12345
-    inverse = pow(factor, -1, p)
-    (tmp_path / "one_modulus.bl").write_text(f"""scheme one_modulus <2,2,2;7> over Z/{p}
-  M1: {factor} 0 0 {factor} | 1 0 0 1 | {inverse} 0 0 {inverse}
-  M2: 0 0 1 1 | 1 0 0 0 | 0 0 1 -1
-  M3: 1 0 0 0 | 0 1 0 -1 | 0 1 0 1
-  M4: 0 0 0 1 | -1 0 1 0 | 1 0 1 0
-  M5: 1 1 0 0 | 0 0 0 1 | -1 1 0 0
-  M6: -1 0 1 0 | 1 1 0 0 | 0 0 0 1
-  M7: 0 1 0 -1 | 0 0 1 1 | 1 0 0 0
-""")
+    (tmp_path / "only_modulo.bl").write_text(over(p, 12345))
     a, b = residues(6, (151, 133), p), residues(7, (133, 142), p)
     for levels in (1, 2):
-        named = bilinear.load(tmp_path / "one_modulus.bl")
+        named = bilinear.load(tmp_path / "only_modulo.bl")
         found = bilinear.matmul(cupy().asarray(a), cupy().asarray(b), modulus=p, algorithm=named, levels=levels)
         np.testing.assert_array_equal(found.get().astype(object), exact(a, b, p))
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runtime import pretended_gpu
+from runtime.one_modulus import over
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
@@ -88,20 +89,6 @@ def test_sums_and_blocks_that_residues_do_not_hold(gpu: Gpu, algorithm: str, lev
         bilinear.matmul(Array(a), Array(b), algorithm=algorithm, levels=levels)
     found = bilinear.matmul(Array(a), Array(b), modulus=65521, algorithm=algorithm, levels=levels)
     np.testing.assert_array_equal(found.host.astype(object), exact(a, b, 65521))
-
-
-def over(p: int, factor: int) -> str:
-    """Strassen's scheme, its first product multiplied by a factor whose inverse is one modulo p alone."""
-    inverse = pow(factor, -1, p)
-    return f"""scheme only_modulo <2,2,2;7> over Z/{p}
-  M1: {factor} 0 0 {factor} | 1 0 0 1 | {inverse} 0 0 {inverse}
-  M2: 0 0 1 1 | 1 0 0 0 | 0 0 1 -1
-  M3: 1 0 0 0 | 0 1 0 -1 | 0 1 0 1
-  M4: 0 0 0 1 | -1 0 1 0 | 1 0 1 0
-  M5: 1 1 0 0 | 0 0 0 1 | -1 1 0 0
-  M6: -1 0 1 0 | 1 1 0 0 | 0 0 0 1
-  M7: 0 1 0 -1 | 0 0 1 1 | 1 0 0 0
-"""
 
 
 @pytest.mark.sample(1)
