@@ -1,11 +1,11 @@
-"""Tiles of the kernels for thin products: on multiply-add pipes, also with a warp for copies, and on the matrix units for doubles."""
+"""Tiles of the kernels for thin products: on multiply-add pipes, also with a warp for copies, and on matrix units."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, FLOAT64
-from bilinear.ir.tile import MMA_FLOAT64, Instruction
+from bilinear.ir.tile import MMA_BFLOAT16, MMA_FLOAT64, Instruction
 
 
 @dataclass(frozen=True)
@@ -183,6 +183,56 @@ class ThinMmaTile:
         return self.stages * left + (1 if self.keeps else self.stages) * right + (staged if self.staged else 0)
 
 
+@dataclass(frozen=True)
+class ThinTriplesTile(ThinMmaTile):
+    """Such a tile of float32 on the matrix units for bfloat16, whose slices `fetchers` warps fetch by bulk copies.
+
+    Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). A warp has rows of all columns.
+    The digits of a B that the tile `keeps` are cut once by each block of threads.
+    """
+
+    n_warps: int = field(default=1, init=False)
+    float_blocks: int = field(default=0, init=False)
+    staged: bool = field(default=True, init=False)
+    fetchers: int = 1
+    group: int = 4
+    """Columns of matrix instructions whose digits of B a warp holds at once."""
+    instruction: Instruction = MMA_BFLOAT16
+    template: str = field(default="thin_triples.cu.j2", init=False)
+    least_capability: int = field(default=90, init=False)
+    barrier_bytes: int = field(default=128, init=False)
+    """What the barriers take of shared memory."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: those that multiply, and the warps that fetch."""
+        return super().threads + 32 * self.fetchers
+
+    @property
+    def name(self) -> str:
+        """Its extents, warps, stages and fetchers, by which it is known."""
+        kind = "triples_kept" if self.keeps else "triples"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.m_warps}x{self.k_warps}-{self.stages}x{self.fetchers}"
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return self.blocks
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: barriers, slices, the digits of a kept B, the sums that half of the warps give away, and results.
+
+        Each line of a slice has room for the 16 bytes in which it begins, and so much that a fragment's elements lie in different banks.
+        """
+        left, right = (
+            (lines * (self.k + 4) if along else self.k * (lines + 8)) + lanes
+            for lines, along in ((self.m, left_along), (self.n, right_along))
+        )
+        slices = self.stages * (left if self.keeps else left + right)
+        digits = 3 * self.k * self.n // 2 if self.keeps else 0
+        results = self.m_warps * (16 * (self.n + 8) if by_rows else 20 * self.n)
+        return self.barrier_bytes // 4 + slices + digits + self.k_warps // 2 * self.m * self.n + results
+
+
 _THIN_FLOAT32 = (
     ThinTile(64, 4, 64, 16, 1, 16, 4, 2),
     ThinTile(128, 4, 64, 32, 1, 8, 3, 2),
@@ -270,9 +320,30 @@ _BULK_FLOAT64 = (
     ThinBulkTile(128, 16, 16, 32, 4, 1, 4, 3, keeps=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
 )
+_TRIPLES = (
+    ThinTriplesTile(64, 16, 128, 4, 2, 4, 1, fetchers=4),
+    ThinTriplesTile(128, 16, 64, 8, 1, 4, 1, fetchers=4),
+    ThinTriplesTile(64, 32, 128, 4, 2, 3, 1, fetchers=4),
+    ThinTriplesTile(128, 32, 64, 4, 2, 4, 1, fetchers=4),
+    ThinTriplesTile(128, 32, 64, 8, 1, 4, 1, fetchers=4),
+    ThinTriplesTile(128, 64, 64, 8, 1, 3, 1, fetchers=4),
+    ThinTriplesTile(64, 64, 64, 4, 2, 4, 1, fetchers=4),
+    ThinTriplesTile(64, 32, 64, 4, 1, 3, 2, fetchers=2),
+    ThinTriplesTile(64, 64, 32, 4, 1, 3, 2, fetchers=2),
+    ThinTriplesTile(128, 64, 32, 8, 1, 4, 1, fetchers=4),
+    ThinTriplesTile(32, 32, 128, 2, 4, 4, 1, fetchers=4),
+    ThinTriplesTile(16, 16, 256, 1, 8, 3, 1, fetchers=4),
+    ThinTriplesTile(64, 64, 64, 4, 1, 3, 2, keeps=True),
+    ThinTriplesTile(128, 64, 32, 4, 1, 3, 2, keeps=True),
+    ThinTriplesTile(128, 32, 32, 4, 1, 3, 3, keeps=True),
+    ThinTriplesTile(128, 32, 64, 4, 1, 2, 2, keeps=True),
+    ThinTriplesTile(64, 32, 64, 4, 1, 3, 3, keeps=True),
+    ThinTriplesTile(128, 16, 32, 4, 1, 3, 3, keeps=True),
+    ThinTriplesTile(128, 64, 16, 4, 1, 4, 2, keeps=True),
+)
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
-    FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA, *_BULK_FLOAT32)},
+    FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA, *_BULK_FLOAT32, *_TRIPLES)},
     FLOAT64.name: {tile.name: tile for tile in (*_THIN_FLOAT64, *_THIN_MMA, *_BULK_FLOAT64)},
 }
 """The tiles of the kernel for thin products, by element type and name."""
