@@ -198,6 +198,12 @@ inline void multiply_bfloat16(float (&sum)[4], const unsigned (&a)[4], const uns
     multiply_in_warp<float, float, 16, 2>(sum, left, right, line, add_halves);
 }
 
+inline void first_bfloat16(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2], unsigned line = __builtin_LINE())
+{
+    for (float& one : sum) one = 0;
+    multiply_bfloat16(sum, a, b, line);
+}
+
 inline void multiply_add(int (&sum)[4], const unsigned (&a)[4], unsigned b_first, unsigned b_second, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;

@@ -188,7 +188,8 @@ class ThinTriplesTile(ThinMmaTile):
     """Such a tile of float32 on the matrix units for bfloat16, whose slices `fetchers` warps fetch by bulk copies.
 
     Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). A warp has rows of all columns.
-    The digits of a B that the tile `keeps` are cut once by each block of threads.
+    The digits of a slice of B are cut once by
+    each block of threads.
     """
 
     n_warps: int = field(default=1, init=False)
@@ -228,7 +229,7 @@ class ThinTriplesTile(ThinMmaTile):
             for lines, along in ((self.m, left_along), (self.n, right_along))
         )
         slices = self.stages * (left if self.keeps else left + right)
-        digits = 3 * self.k * self.n // 2 if self.keeps else 0
+        digits = 3 * self.k * self.n // 2 * (1 if self.keeps else 2)
         results = self.m_warps * (16 * (self.n + 8) if by_rows else 20 * self.n)
         return self.barrier_bytes // 4 + slices + digits + self.k_warps // 2 * self.m * self.n + results
 
@@ -321,24 +322,25 @@ _BULK_FLOAT64 = (
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
 )
 _TRIPLES = (
-    ThinTriplesTile(64, 16, 128, 4, 2, 4, 1, fetchers=4),
     ThinTriplesTile(128, 16, 64, 8, 1, 4, 1, fetchers=4),
     ThinTriplesTile(64, 32, 128, 4, 2, 3, 1, fetchers=4),
-    ThinTriplesTile(128, 32, 64, 4, 2, 4, 1, fetchers=4),
-    ThinTriplesTile(128, 32, 64, 8, 1, 4, 1, fetchers=4),
-    ThinTriplesTile(128, 64, 64, 8, 1, 3, 1, fetchers=4),
-    ThinTriplesTile(64, 64, 64, 4, 2, 4, 1, fetchers=4),
-    ThinTriplesTile(64, 32, 64, 4, 1, 3, 2, fetchers=2),
+    ThinTriplesTile(128, 32, 64, 8, 1, 3, 1, fetchers=4),
+    ThinTriplesTile(256, 32, 32, 8, 1, 4, 1, fetchers=4),
+    ThinTriplesTile(128, 64, 64, 8, 1, 2, 1, fetchers=4),
+    ThinTriplesTile(128, 64, 48, 8, 1, 3, 1, fetchers=4),
+    ThinTriplesTile(256, 64, 32, 8, 1, 3, 1, fetchers=4, group=2),
+    ThinTriplesTile(64, 64, 64, 4, 2, 3, 1, fetchers=4),
     ThinTriplesTile(64, 64, 32, 4, 1, 3, 2, fetchers=2),
-    ThinTriplesTile(128, 64, 32, 8, 1, 4, 1, fetchers=4),
+    ThinTriplesTile(64, 32, 32, 4, 1, 4, 2, fetchers=2),
     ThinTriplesTile(32, 32, 128, 2, 4, 4, 1, fetchers=4),
     ThinTriplesTile(16, 16, 256, 1, 8, 3, 1, fetchers=4),
     ThinTriplesTile(64, 64, 64, 4, 1, 3, 2, keeps=True),
+    ThinTriplesTile(128, 64, 64, 8, 1, 3, 1, keeps=True),
     ThinTriplesTile(128, 64, 32, 4, 1, 3, 2, keeps=True),
     ThinTriplesTile(128, 32, 32, 4, 1, 3, 3, keeps=True),
-    ThinTriplesTile(128, 32, 64, 4, 1, 2, 2, keeps=True),
-    ThinTriplesTile(64, 32, 64, 4, 1, 3, 3, keeps=True),
-    ThinTriplesTile(128, 16, 32, 4, 1, 3, 3, keeps=True),
+    ThinTriplesTile(128, 32, 32, 8, 1, 3, 2, keeps=True),
+    ThinTriplesTile(64, 32, 64, 4, 1, 2, 3, keeps=True),
+    ThinTriplesTile(128, 16, 32, 8, 1, 3, 2, keeps=True),
     ThinTriplesTile(128, 64, 16, 4, 1, 4, 2, keeps=True),
 )
 AnyThinTile = ThinTile | ThinMmaTile
