@@ -185,7 +185,7 @@ class ThinMmaTile:
 
 @dataclass(frozen=True)
 class ThinTriplesTile(ThinMmaTile):
-    """Such a tile of float32 on the matrix units for bfloat16, whose slices `fetchers` warps fetch by bulk copies.
+    """Such a tile of float32 on the matrix units for bfloat16, whose slices `fetchers` warps fetch.
 
     Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). A warp has rows of all columns.
     The digits of a slice of B are cut once by
@@ -230,7 +230,8 @@ class ThinTriplesTile(ThinMmaTile):
         )
         slices = self.stages * (left if self.keeps else left + right)
         digits = 3 * self.k * self.n // 2 * (1 if self.keeps else 2)
-        results = self.m_warps * (16 * (self.n + 8) if by_rows else 20 * self.n)
+        wide = min(self.n, 32)
+        results = self.m_warps * (16 * (wide + 8) if by_rows else 20 * wide)
         return self.barrier_bytes // 4 + slices + digits + self.k_warps // 2 * self.m * self.n + results
 
 
@@ -323,25 +324,28 @@ _BULK_FLOAT64 = (
 )
 _TRIPLES = (
     ThinTriplesTile(128, 16, 64, 8, 1, 4, 1, fetchers=4),
-    ThinTriplesTile(64, 32, 128, 4, 2, 3, 1, fetchers=4),
+    ThinTriplesTile(128, 16, 64, 8, 2, 4, 1, fetchers=2),
+    ThinTriplesTile(64, 16, 128, 4, 4, 4, 1, fetchers=2),
     ThinTriplesTile(128, 32, 64, 8, 1, 3, 1, fetchers=4),
-    ThinTriplesTile(256, 32, 32, 8, 1, 4, 1, fetchers=4),
+    ThinTriplesTile(128, 32, 64, 8, 2, 3, 1, fetchers=2),
+    ThinTriplesTile(256, 32, 32, 16, 1, 3, 1, fetchers=2),
+    ThinTriplesTile(64, 32, 64, 4, 1, 2, 2, fetchers=2),
     ThinTriplesTile(128, 64, 64, 8, 1, 2, 1, fetchers=4),
-    ThinTriplesTile(128, 64, 48, 8, 1, 3, 1, fetchers=4),
+    ThinTriplesTile(128, 64, 32, 8, 1, 4, 1, fetchers=4),
+    ThinTriplesTile(192, 64, 32, 12, 1, 3, 1, fetchers=4, group=2),
     ThinTriplesTile(256, 64, 32, 8, 1, 3, 1, fetchers=4, group=2),
     ThinTriplesTile(64, 64, 64, 4, 2, 3, 1, fetchers=4),
     ThinTriplesTile(64, 64, 32, 4, 1, 3, 2, fetchers=2),
-    ThinTriplesTile(64, 32, 32, 4, 1, 4, 2, fetchers=2),
     ThinTriplesTile(32, 32, 128, 2, 4, 4, 1, fetchers=4),
     ThinTriplesTile(16, 16, 256, 1, 8, 3, 1, fetchers=4),
     ThinTriplesTile(64, 64, 64, 4, 1, 3, 2, keeps=True),
-    ThinTriplesTile(128, 64, 64, 8, 1, 3, 1, keeps=True),
-    ThinTriplesTile(128, 64, 32, 4, 1, 3, 2, keeps=True),
-    ThinTriplesTile(128, 32, 32, 4, 1, 3, 3, keeps=True),
+    ThinTriplesTile(192, 64, 64, 12, 1, 2, 1, keeps=True, fetchers=2, group=2),
+    ThinTriplesTile(192, 64, 32, 12, 1, 4, 1, keeps=True, fetchers=2),
     ThinTriplesTile(128, 32, 32, 8, 1, 3, 2, keeps=True),
     ThinTriplesTile(64, 32, 64, 4, 1, 2, 3, keeps=True),
+    ThinTriplesTile(256, 32, 32, 16, 1, 4, 1, keeps=True, fetchers=2),
     ThinTriplesTile(128, 16, 32, 8, 1, 3, 2, keeps=True),
-    ThinTriplesTile(128, 64, 16, 4, 1, 4, 2, keeps=True),
+    ThinTriplesTile(192, 64, 16, 12, 1, 4, 1, keeps=True, fetchers=2),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
