@@ -324,28 +324,21 @@ _BULK_FLOAT64 = (
 )
 _TRIPLES = (
     ThinTriplesTile(128, 16, 64, 8, 1, 4, 1, fetchers=4),
-    ThinTriplesTile(128, 16, 64, 8, 2, 4, 1, fetchers=2),
-    ThinTriplesTile(64, 16, 128, 4, 4, 4, 1, fetchers=2),
     ThinTriplesTile(128, 32, 64, 8, 1, 3, 1, fetchers=4),
-    ThinTriplesTile(128, 32, 64, 8, 2, 3, 1, fetchers=2),
-    ThinTriplesTile(256, 32, 32, 16, 1, 3, 1, fetchers=2),
+    ThinTriplesTile(192, 32, 64, 12, 1, 3, 1, fetchers=4),
     ThinTriplesTile(64, 32, 64, 4, 1, 2, 2, fetchers=2),
     ThinTriplesTile(128, 64, 64, 8, 1, 2, 1, fetchers=4),
-    ThinTriplesTile(128, 64, 32, 8, 1, 4, 1, fetchers=4),
     ThinTriplesTile(192, 64, 32, 12, 1, 3, 1, fetchers=4, group=2),
     ThinTriplesTile(256, 64, 32, 8, 1, 3, 1, fetchers=4, group=2),
     ThinTriplesTile(64, 64, 64, 4, 2, 3, 1, fetchers=4),
     ThinTriplesTile(64, 64, 32, 4, 1, 3, 2, fetchers=2),
     ThinTriplesTile(32, 32, 128, 2, 4, 4, 1, fetchers=4),
-    ThinTriplesTile(16, 16, 256, 1, 8, 3, 1, fetchers=4),
     ThinTriplesTile(64, 64, 64, 4, 1, 3, 2, keeps=True),
     ThinTriplesTile(192, 64, 64, 12, 1, 2, 1, keeps=True, fetchers=2, group=2),
-    ThinTriplesTile(192, 64, 32, 12, 1, 4, 1, keeps=True, fetchers=2),
+    ThinTriplesTile(192, 64, 16, 12, 1, 4, 1, keeps=True, fetchers=2, group=2),
     ThinTriplesTile(128, 32, 32, 8, 1, 3, 2, keeps=True),
     ThinTriplesTile(64, 32, 64, 4, 1, 2, 3, keeps=True),
-    ThinTriplesTile(256, 32, 32, 16, 1, 4, 1, keeps=True, fetchers=2),
     ThinTriplesTile(128, 16, 32, 8, 1, 3, 2, keeps=True),
-    ThinTriplesTile(192, 64, 16, 12, 1, 4, 1, keeps=True, fetchers=2),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
