@@ -24,7 +24,7 @@ HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 HOPPER = tuple(HEADER.with_name(name) for name in ("hopper_on_cpu.h", "units_on_cpu.h", "warpgroup_on_cpu.h"))
 USES_HOPPER = re.compile(r"\b(?:CLUSTER|Barrier|half_bits|half_value|group_multiply)\b")
 WARP = HEADER.with_name("warp_on_cpu.h")
-USES_WARP = re.compile(r"\b(?:copy_16|load_matrices|multiply_bfloat16)\b")
+USES_WARP = re.compile(r"\b(?:copy_16|load_matrices)\b")
 CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
 STRICTER = {"g++": ",bounds-strict"}  # also checks the bounds of an array at the end of a structure
 FLAGS = (

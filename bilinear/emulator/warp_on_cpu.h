@@ -105,9 +105,8 @@ __attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_i
     }
 }
 
-// The model of units_on_cpu.h, for float16 and bfloat16: the products and the old sum are added up exactly, as far as 53 bits hold them, and the
-// bits below float's 24 are dropped.
-__attribute__((optimize("O3"))) inline float add_halves(float old, const float (&a)[16], const float (&b)[16])
+// The model of units_on_cpu.h: the products and the old sum are added up exactly, and the bits below float's 24 are dropped.
+__attribute__((optimize("O3"))) inline float add_float16(float old, const float (&a)[16], const float (&b)[16])
 {
     constexpr uint64_t CUT = (uint64_t(1) << 29) - 1;
     double total = old;
@@ -177,31 +176,7 @@ inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b_fir
     float left[8], right[4];
     for (unsigned i = 0; i < 8; ++i) left[i] = value_of_half(uint16_t(half_of(a[i / 2], i % 2)));
     for (unsigned i = 0; i < 4; ++i) right[i] = value_of_half(uint16_t(half_of(i / 2 ? b_second : b_first, i % 2)));
-    multiply_in_warp<float, float, 16, 2>(sum, left, right, line, add_halves);
-}
-
-inline unsigned bfloat16_pair(float first, float second)
-{
-    const auto upper = [](float x) {    // rounded to nearest, ties to even
-        const unsigned bits = __float_as_uint(x);
-        return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
-    };
-    return upper(first) | upper(second) << 16;
-}
-
-inline void multiply_bfloat16(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2], unsigned line = __builtin_LINE())
-{
-    using namespace cuda_on_cpu;
-    float left[8], right[4];
-    for (unsigned i = 0; i < 8; ++i) left[i] = __uint_as_float(half_of(a[i / 2], i % 2) << 16);
-    for (unsigned i = 0; i < 4; ++i) right[i] = __uint_as_float(half_of(b[i / 2], i % 2) << 16);
-    multiply_in_warp<float, float, 16, 2>(sum, left, right, line, add_halves);
-}
-
-inline void first_bfloat16(float (&sum)[4], const unsigned (&a)[4], const unsigned (&b)[2], unsigned line = __builtin_LINE())
-{
-    for (float& one : sum) one = 0;
-    multiply_bfloat16(sum, a, b, line);
+    multiply_in_warp<float, float, 16, 2>(sum, left, right, line, add_float16);
 }
 
 inline void multiply_add(int (&sum)[4], const unsigned (&a)[4], unsigned b_first, unsigned b_second, unsigned line = __builtin_LINE())

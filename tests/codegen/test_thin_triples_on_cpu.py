@@ -19,17 +19,17 @@ from bilinear.ir.thin_tile import THIN_TILES, ThinTriplesTile
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
-KEPT = ThinTriplesTile(32, 16, 32, 2, 1, 2, 1, keeps=True)
-KEPT_TALL = ThinTriplesTile(64, 40, 16, 2, 1, 3, 1, keeps=True, fetchers=2)
-RING = ThinTriplesTile(32, 16, 32, 1, 2, 2, 1, fetchers=3)
-WIDE = ThinTriplesTile(32, 48, 32, 2, 1, 3, 1)
-DEEP = ThinTriplesTile(16, 8, 64, 1, 4, 3, 1)
+KEPT = ThinTriplesTile(64, 16, 32, 2, 1, keeps=True, fetchers=1)
+KEPT_WIDE = ThinTriplesTile(64, 40, 64, 3, 1, keeps=True, fetchers=2)
+RING = ThinTriplesTile(64, 16, 64, 2, 1, fetchers=3)
+TALL = ThinTriplesTile(128, 48, 32, 3, 1)
+DEEP = ThinTriplesTile(64, 8, 128, 2, 1, k_groups=2)
 SHAPES = {
-    KEPT: ((96, 32, 16, 0), (70, 29, 13, 0), (67, 17, 9, 1), (33, 8, 4, 4)),
-    KEPT_TALL: ((128, 16, 40, 0), (131, 13, 37, 0), (65, 9, 33, 2)),
-    RING: ((64, 128, 16, 0), (35, 67, 5, 1), (97, 131, 16, 0), (16, 70, 11, 0)),
-    WIDE: ((64, 64, 96, 0), (35, 33, 61, 3), (50, 100, 44, 0)),
-    DEEP: ((16, 300, 8, 0), (7, 301, 5, 0), (15, 203, 8, 3)),
+    KEPT: ((192, 32, 16, 0), (70, 29, 13, 0), (67, 17, 9, 1), (65, 8, 4, 4)),
+    KEPT_WIDE: ((128, 64, 40, 0), (131, 53, 37, 0), (65, 9, 33, 2)),
+    RING: ((128, 128, 16, 0), (35, 67, 5, 1), (97, 131, 16, 0), (16, 70, 11, 0)),
+    TALL: ((256, 64, 96, 0), (135, 33, 61, 3), (150, 100, 44, 0)),
+    DEEP: ((64, 512, 8, 0), (7, 301, 5, 0), (65, 203, 8, 3)),
 }
 """m, k, n, and elements between lines: whole tiles, lines that are one, lines that begin at multiples of 16 bytes and elsewhere."""
 MUTANTS = {
@@ -40,11 +40,15 @@ MUTANTS = {
     "lines begin anywhere": (RING, "return EVEN ? 0 : ", "return 0 * "),
     "slices are not given back": (KEPT, "if (lane == 0) barrier_arrive_here(&empty[s]);", ""),
     "digits of B are read before they are cut": (KEPT, "            meet();\n        }\n        int s = 0", "        }\n        int s = 0"),
+    "digits of the slice before are cut over": (RING, "half ^= 1;", ""),
+    "registers are written while the unit reads them": (RING, "group_wait<1>();", ""),
     "sums are added before they are given": (RING, "meet();", ""),
-    "results are written before they are staged": (KEPT, "__syncwarp();\n                write(c", "write(c"),
-    "terms of A behind the last one are multiplied": (DEEP, "if (!whole && term >= deep) found[x] = 0;", ""),
-    "rows behind the last one are written": (WIDE, "int(m - found.row)", "TILE_M"),
-    "the last products of digits are left out": (KEPT, "PRODUCTS = 6", "PRODUCTS = 5"),
+    "results are written before they are staged": (KEPT, "__syncwarp();\n                if (beta == 0)", "if (beta == 0)"),
+    "terms of A behind the last one are multiplied": (DEEP, "WHOLE || term < deep ?", "true ?"),
+    "terms of B behind the last one are multiplied": (DEEP, "found[x] = term < deep ?", "found[x] = true ?"),
+    "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
+    "the products of high digits are left out": (KEPT, "sum[0][e] += high[e];", ""),
+    "the other products are left out": (KEPT, "sum[0][e] += others[e];", ""),
 }
 
 
@@ -97,7 +101,7 @@ def test_numbers_of_any_size_are_within_the_bound(tile: ThinTriplesTile, by_rows
     exact, sizes = a.astype("float64") @ b.astype("float64"), abs(a).astype("float64") @ abs(b).astype("float64")
     found = product(tile, a, b, by_rows)
     assert (abs(found - exact) <= 40 * 2.0**-24 * sizes).all()
-    without = product(tile, a, b, by_rows, "left[i][2], right[j][0]", "left[i][2], right[j][2]")
+    without = product(tile, a, b, by_rows, "now[2], at, begun", "now[2], at + 2 * after, begun")
     assert not (abs(without - exact) <= 40 * 2.0**-24 * sizes).all()
 
 
