@@ -331,20 +331,20 @@ _BULK_FLOAT64 = (
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
 )
 _TRIPLES = (
-    ThinTriplesTile(128, 16, 64, 4, 1),
     ThinTriplesTile(64, 16, 64, 4, 2, fetchers=2),
-    ThinTriplesTile(128, 32, 64, 3, 1),
+    ThinTriplesTile(192, 16, 64, 3, 1),
     ThinTriplesTile(64, 32, 64, 2, 2, fetchers=2),
+    ThinTriplesTile(128, 32, 64, 3, 1),
+    ThinTriplesTile(192, 32, 64, 2, 1),
     ThinTriplesTile(64, 32, 128, 3, 1, k_groups=2),
     ThinTriplesTile(128, 48, 64, 3, 1),
+    ThinTriplesTile(192, 48, 64, 2, 1),
     ThinTriplesTile(128, 64, 64, 2, 1),
-    ThinTriplesTile(64, 64, 32, 3, 2, fetchers=2),
-    ThinTriplesTile(64, 32, 32, 3, 3, keeps=True, fetchers=1),
     ThinTriplesTile(64, 16, 64, 3, 3, keeps=True, fetchers=1),
-    ThinTriplesTile(128, 64, 64, 3, 1, keeps=True, fetchers=1),
-    ThinTriplesTile(64, 64, 64, 3, 2, keeps=True, fetchers=1),
-    ThinTriplesTile(64, 64, 32, 3, 2, keeps=True, fetchers=1),
+    ThinTriplesTile(64, 32, 32, 3, 3, keeps=True, fetchers=1),
     ThinTriplesTile(64, 32, 64, 2, 3, keeps=True, fetchers=1),
+    ThinTriplesTile(64, 64, 32, 3, 2, keeps=True, fetchers=1),
+    ThinTriplesTile(128, 64, 64, 3, 1, keeps=True, fetchers=1),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
