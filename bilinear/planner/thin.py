@@ -111,6 +111,8 @@ def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SH
     """Whether a tile can run a problem on a device with so much shared memory, and is not far too large or too small for it."""
     if not tile.admits(element.lanes, view.left_along, view.right_along):
         return False
+    if isinstance(tile, ThinTriplesTile) and not tile.keeps and view.k <= SHORT:
+        return False
     if isinstance(tile, ThinMmaTile):
         return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() 
 KEPT = ThinTriplesTile(64, 16, 32, 2, 1, keeps=True, fetchers=1)
 KEPT_WIDE = ThinTriplesTile(64, 40, 64, 3, 1, keeps=True, fetchers=2)
 RING = ThinTriplesTile(64, 16, 64, 2, 1, fetchers=3)
-TALL = ThinTriplesTile(128, 48, 32, 3, 1)
-DEEP = ThinTriplesTile(64, 8, 128, 2, 1, k_groups=2)
+TALL = ThinTriplesTile(128, 48, 32, 3, 1, fetchers=4)
+DEEP = ThinTriplesTile(64, 8, 128, 2, 1, k_groups=2, fetchers=1)
 SHAPES = {
     KEPT: ((192, 32, 16, 0), (70, 29, 13, 0), (67, 17, 9, 1), (65, 8, 4, 4)),
     KEPT_WIDE: ((128, 64, 40, 0), (131, 53, 37, 0), (65, 9, 33, 2)),
