@@ -225,6 +225,11 @@ class ThinTriplesTile(ThinMmaTile):
         return {384: 216, 512: 144}[self.threads] if self.fetchers == 4 else 0
 
     @property
+    def given_registers(self) -> int:
+        """Registers that a thread that fetches keeps, if it gives others away."""
+        return 72
+
+    @property
     def gathers(self) -> bool:
         """Whether warpgroups share sums, and gather them when a unit ends."""
         return self.k_groups > 1
@@ -342,16 +347,11 @@ _TRIPLES = (
     ThinTriplesTile(128, 32, 64, 3, 1),
     ThinTriplesTile(192, 32, 64, 2, 1),
     ThinTriplesTile(128, 48, 64, 3, 1),
-    ThinTriplesTile(192, 48, 64, 2, 1),
-    ThinTriplesTile(128, 64, 64, 2, 1),
-    ThinTriplesTile(64, 32, 128, 3, 1, k_groups=2),
+    ThinTriplesTile(128, 64, 64, 3, 1),
     ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2),
     ThinTriplesTile(64, 64, 64, 3, 1, k_groups=2),
     ThinTriplesTile(64, 16, 64, 3, 3, keeps=True, fetchers=1),
-    ThinTriplesTile(64, 32, 32, 3, 3, keeps=True, fetchers=1),
-    ThinTriplesTile(64, 32, 64, 2, 3, keeps=True, fetchers=1),
     ThinTriplesTile(192, 32, 64, 3, 1, keeps=True),
-    ThinTriplesTile(64, 64, 32, 3, 2, keeps=True, fetchers=1),
     ThinTriplesTile(128, 64, 64, 3, 1, keeps=True),
 )
 AnyThinTile = ThinTile | ThinMmaTile
