@@ -226,8 +226,8 @@ class ThinTriplesTile(ThinMmaTile):
 
     @property
     def given_registers(self) -> int:
-        """Registers that a thread that fetches keeps, if it gives others away."""
-        return 72
+        """Registers that a thread that fetches keeps, if it gives others away; else 0."""
+        return 72 if self.registers else 0
 
     @property
     def gathers(self) -> bool:
@@ -347,7 +347,7 @@ _TRIPLES = (
     ThinTriplesTile(128, 32, 64, 3, 1),
     ThinTriplesTile(192, 32, 64, 2, 1),
     ThinTriplesTile(128, 48, 64, 3, 1),
-    ThinTriplesTile(128, 64, 64, 3, 1),
+    ThinTriplesTile(128, 64, 64, 2, 1),
     ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2),
     ThinTriplesTile(64, 64, 64, 3, 1, k_groups=2),
     ThinTriplesTile(64, 16, 64, 3, 3, keeps=True, fetchers=1),
