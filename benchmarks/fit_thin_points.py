@@ -41,7 +41,8 @@ def main() -> None:
     for dtype, rates in device.thin:
         known = [p for rows in read for p in points(rows, dtype)]
         found = fit(device, rates, known, dtype, () if options.own else SHARED)
-        print(f"{dtype}: {len(known)} points, median |log(predicted / measured)| {median(off(device, found, known, dtype)):.3f}")
+        if known:
+            print(f"{dtype}: {len(known)} points, median |log(predicted / measured)| {median(off(device, found, known, dtype)):.3f}")
         thin.append((dtype, found))
     write_file(options.output, device_json(replace(device, thin=tuple(thin))))
 

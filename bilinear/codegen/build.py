@@ -16,6 +16,7 @@ from bilinear.codegen.render import render
 from bilinear.errors import fail
 from bilinear.ir.digit_kernel import DigitProductKernel, LoadingKernel
 from bilinear.ir.element import COMPILED, COMPLEX, FLOAT32, Element
+from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
 from bilinear.ir.placement import STAGE
 from bilinear.ir.residue_kernel import ResidueProductKernel
@@ -128,6 +129,6 @@ def require_floats(floats: str) -> None:
 
 def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
     """The image of one kernel; a kernel that needs the features of one chip is built for that chip alone."""
-    of_one_chip = DigitProductKernel | LoadingKernel | ResidueProductKernel
+    of_one_chip = DigitProductKernel | LoadingKernel | ResidueProductKernel | ThinKernel
     own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, of_one_chip) else target
     return build(render(kernel), kernel.name, own)

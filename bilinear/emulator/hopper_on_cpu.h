@@ -267,6 +267,18 @@ inline void copy_bulk(void* to, const void* from, int bytes, Barrier* b, unsigne
 {
     cuda_on_cpu::issue_copy(to, from, bytes, b, cuda_on_cpu::worker->rank, line);
 }
+
+// 16 bytes whose arrival barrier_arrive_after adds to this thread's: here the barrier expects them from now on.
+inline void copy_ahead(void* to, const void* from, Barrier* b, unsigned line = __builtin_LINE())
+{
+    using namespace cuda_on_cpu;
+    unsigned char* const home = home_of(b, sizeof *b, sizeof *b, worker->rank, line);
+    State state = state_at(home, line);
+    state.bytes += 16;
+    memcpy(memory_at(home), &state, sizeof state);
+    issue_copy(to, from, 16, b, worker->rank, line);
+}
+inline void barrier_arrive_after(Barrier* b, unsigned line = __builtin_LINE()) { cuda_on_cpu::arrive(b, cuda_on_cpu::worker->rank, 0, line); }
 inline void copies_fence() {}
 inline void copy_bulk_to(void* to, const void* from, int bytes, Barrier* b, unsigned short mask, unsigned line = __builtin_LINE())
 {

@@ -88,17 +88,20 @@ struct Unit {
 
 inline int value_of_byte(int8_t byte) { return byte; }
 
-// A model of the unit for float16, which cuts its sums: the sixteen products and the old sum are added up exactly, as far as 53 bits hold
-// them, and the bits below float's 24 are dropped.
-__attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_float16(const Work& work, uint32_t (&sum)[ROWS][MOST_COLUMNS])
+inline float value_of_bfloat16(uint16_t bits) { return std::bit_cast<float>(unsigned(bits) << 16); }
+
+// A model of the units for float16 and bfloat16, which cut their sums: the sixteen products and the old sum are added up exactly, as far as 53
+// bits hold them, and the bits below float's 24 are dropped.
+template <unsigned COLUMNS, float (&value_of)(uint16_t)>
+__attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_halves(const Work& work, uint32_t (&sum)[ROWS][MOST_COLUMNS])
 {
-    constexpr unsigned COLUMNS = 128, DEPTH = 16;
+    constexpr unsigned DEPTH = 16;
     constexpr uint64_t CUT = (uint64_t(1) << 29) - 1;
     float a[ROWS][DEPTH], b[COLUMNS][DEPTH];
-    if (work.held == nullptr) work.load(work.a, work.a_along, a, value_of_half);
+    if (work.held == nullptr) work.load(work.a, work.a_along, a, value_of);
     for (unsigned i = 0; i < ROWS && work.held != nullptr; ++i)
-        for (unsigned k = 0; k < DEPTH; ++k) a[i][k] = value_of_half(work.held[i][k]);
-    work.load(work.b, work.b_along, b, value_of_half);
+        for (unsigned k = 0; k < DEPTH; ++k) a[i][k] = value_of(work.held[i][k]);
+    work.load(work.b, work.b_along, b, value_of);
     double across[DEPTH][COLUMNS], total[COLUMNS];
     for (unsigned j = 0; j < COLUMNS; ++j)
         for (unsigned k = 0; k < DEPTH; ++k) across[k][j] = b[j][k];
@@ -128,6 +131,7 @@ __attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_i
     }
 }
 
-inline constexpr Unit FLOAT16 = {128, 2, multiply_float16}, INT8 = {256, 1, multiply_int8};
+template <unsigned COLUMNS> inline constexpr Unit BFLOAT16 = {COLUMNS, 2, multiply_halves<COLUMNS, value_of_bfloat16>};
+inline constexpr Unit FLOAT16 = {128, 2, multiply_halves<128, value_of_half>}, INT8 = {256, 1, multiply_int8};
 
 }  // namespace cuda_on_cpu

@@ -263,10 +263,24 @@ inline void group_multiply(float (&d)[64], const unsigned (&a)[4], unsigned long
 {
     cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::FLOAT16, 0, b, true, keep, true, ALONG_B != 0, 0, line, 0}, a);
 }
+template <unsigned SUMS>
+inline void group_bfloat16(float (&d)[SUMS], const unsigned (&a)[4], unsigned long long b, bool keep, unsigned line = __builtin_LINE())
+{
+    cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::BFLOAT16<2 * SUMS>, 0, b, true, keep, true, true, 0, line, 0}, a);
+}
 inline void group_multiply(int (&d)[128], unsigned long long a, unsigned long long b, bool keep, unsigned line = __builtin_LINE())
 {
     cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::INT8, a, b, false, keep, true, true, 0, line, 0});
 }
 
+// Two bfloat16 in a word, rounded to nearest, ties to even.
+inline unsigned bfloat16_pair(float first, float second)
+{
+    const auto upper = [](float x) {
+        const unsigned bits = std::bit_cast<unsigned>(x);
+        return (bits & 0x7fffffffu) > 0x7f800000u ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16;
+    };
+    return upper(first) | upper(second) << 16;
+}
 inline unsigned short half_bits(float x) { return static_cast<unsigned short>(cuda_on_cpu::half_of_value(x)); }
 inline float half_value(unsigned short bits) { return cuda_on_cpu::value_of_half(bits); }

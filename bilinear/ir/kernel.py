@@ -236,6 +236,11 @@ class ThinKernel:
         return self.tile.template
 
     @property
+    def features(self) -> str:
+        """The suffix of the only architecture that has its instructions; empty if later ones have them, too."""
+        return self.tile.features
+
+    @property
     def bounds(self) -> str:
         """The launch bounds for the compiler: threads of a block, and blocks of a multiprocessor."""
         return f"{self.tile.threads}, {self.tile.resident(self.element.lanes)}"

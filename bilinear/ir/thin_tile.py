@@ -1,11 +1,11 @@
-"""Tiles of the kernels for thin products: on multiply-add pipes, also with a warp for copies, and on the matrix units for doubles."""
+"""Tiles of the kernels for thin products: on multiply-add pipes, also with a warp for copies, and on matrix units."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, FLOAT64
-from bilinear.ir.tile import MMA_FLOAT64, Instruction
+from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class ThinTile:
     keeps: bool = field(default=False, init=False)
     least_capability: int = field(default=80, init=False)
     """The least compute capability, times ten, of a device that runs it: `thin.cu.j2` copies asynchronously."""
+    features: str = field(default="", init=False)
+    """The suffix of the only architecture that runs it; empty if later ones do, too."""
 
     @property
     def threads(self) -> int:
@@ -145,6 +147,7 @@ class ThinMmaTile:
     instruction: Instruction = MMA_FLOAT64
     template: str = field(default="thin_mma.cu.j2", init=False)
     least_capability: int = field(default=80, init=False)
+    features: str = field(default="", init=False)
 
     @property
     def threads(self) -> int:
@@ -181,6 +184,68 @@ class ThinMmaTile:
         )
         staged = self.m * (self.n + 8) if by_rows else self.n * (self.m + lanes)
         return self.stages * left + (1 if self.keeps else self.stages) * right + (staged if self.staged else 0)
+
+
+@dataclass(frozen=True)
+class ThinTriplesTile(ThinMmaTile):
+    """Such a tile of float32 on the matrix units for bfloat16, by warpgroups of 64 rows each, whose slices `fetchers` warps fetch.
+
+    Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). Digits of A are cut in registers;
+    those of a slice of B are cut once by each block of threads. `k_groups` warpgroups share the depth of a slice.
+    """
+
+    m_warps: int = field(default=4, init=False)
+    n_warps: int = field(default=1, init=False)
+    k_warps: int = field(default=1, init=False)
+    float_blocks: int = field(default=0, init=False)
+    staged: bool = field(default=True, init=False)
+    k_groups: int = 1
+    fetchers: int = 4
+    instruction: Instruction = WGMMA_BFLOAT16
+    template: str = field(default="thin_triples.cu.j2", init=False)
+    least_capability: int = field(default=90, init=False)
+    features: str = field(default="a", init=False)
+    barrier_bytes: int = field(default=128, init=False)
+    """What the barriers take of shared memory."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: those that multiply, and the warps that fetch."""
+        return 2 * self.m * self.k_groups + 32 * self.fetchers
+
+    @property
+    def name(self) -> str:
+        """Its extents, the warpgroups along k, stages and fetchers, by which it is known."""
+        kind = "triples_kept" if self.keeps else "triples"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.k_groups}-{self.stages}x{self.fetchers}"
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0."""
+        return {384: 216, 512: 144}[self.threads] if self.fetchers == 4 else 0
+
+    @property
+    def gathers(self) -> bool:
+        """Whether warpgroups share sums, and gather them when a unit ends."""
+        return self.k_groups > 1
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return self.blocks
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: digits of B, barriers, slices, the sums that half of the warpgroups give away, and results.
+
+        Each line of a slice has room for the 16 bytes in which it begins, and so much that a fragment's elements lie in different banks.
+        """
+        left, right = (
+            (lines * (self.k + 4) if along else self.k * (lines + 8)) + lanes
+            for lines, along in ((self.m, left_along), (self.n, right_along))
+        )
+        slices = self.stages * (left if self.keeps else left + right)
+        digits, wide = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2), min(self.n, 32)
+        results = self.m // 16 * (16 * (wide + 8) if by_rows else 20 * wide)
+        return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n + results
 
 
 _THIN_FLOAT32 = (
@@ -270,9 +335,28 @@ _BULK_FLOAT64 = (
     ThinBulkTile(128, 16, 16, 32, 4, 1, 4, 3, keeps=True),
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
 )
+_TRIPLES = (
+    ThinTriplesTile(64, 16, 64, 4, 2, fetchers=2),
+    ThinTriplesTile(192, 16, 64, 3, 1),
+    ThinTriplesTile(64, 32, 64, 2, 2, fetchers=2),
+    ThinTriplesTile(128, 32, 64, 3, 1),
+    ThinTriplesTile(192, 32, 64, 2, 1),
+    ThinTriplesTile(128, 48, 64, 3, 1),
+    ThinTriplesTile(192, 48, 64, 2, 1),
+    ThinTriplesTile(128, 64, 64, 2, 1),
+    ThinTriplesTile(64, 32, 128, 3, 1, k_groups=2),
+    ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2),
+    ThinTriplesTile(64, 64, 64, 3, 1, k_groups=2),
+    ThinTriplesTile(64, 16, 64, 3, 3, keeps=True, fetchers=1),
+    ThinTriplesTile(64, 32, 32, 3, 3, keeps=True, fetchers=1),
+    ThinTriplesTile(64, 32, 64, 2, 3, keeps=True, fetchers=1),
+    ThinTriplesTile(192, 32, 64, 3, 1, keeps=True),
+    ThinTriplesTile(64, 64, 32, 3, 2, keeps=True, fetchers=1),
+    ThinTriplesTile(128, 64, 64, 3, 1, keeps=True),
+)
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
-    FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA, *_BULK_FLOAT32)},
+    FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA, *_BULK_FLOAT32, *_TRIPLES)},
     FLOAT64.name: {tile.name: tile for tile in (*_THIN_FLOAT64, *_THIN_MMA, *_BULK_FLOAT64)},
 }
 """The tiles of the kernel for thin products, by element type and name."""

@@ -39,6 +39,8 @@ FMA_FLOAT32 = Instruction("fma.rn.f32", "float32 pipes", FLOAT32, FLOAT32, (1, 1
 FMA_FLOAT64 = Instruction("fma.rn.f64", "float64 pipes", FLOAT64, FLOAT64, (1, 1, 1), 1, 0)
 MMA_FLOAT64 = Instruction("mma.m16n8k8.f64", "float64 matrix units", FLOAT64, FLOAT64, (16, 8, 8), 32, 90)
 """Before sm_90, the kernel text uses four `mma.m8n8k4.f64` instead, which sm_80 has."""
+WGMMA_BFLOAT16 = Instruction("wgmma.m64nNk16.f32.bf16.bf16", "bfloat16 matrix units", BFLOAT16, FLOAT32, (64, 8, 16), 128, 90)
+"""For any number of columns that is a multiple of eight. It truncates sums, and only chips of compute capability 9.0 have it."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinMmaTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinMmaTile, ThinTriplesTile
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Kernels, Shape
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
@@ -17,6 +17,8 @@ from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRate
 
 LEAST_DEPTH, LEAST_COLUMNS = 16, 16
 """The least depth and columns of a tile on matrix units."""
+COPIES_OF_LINE = 32
+"""A bulk copy of a line takes as long as so many copies of 16 bytes."""
 WAVES = (1, 2, 4)
 """Sums are split so that the units, each a tile and a part, fill the device this many times."""
 
@@ -39,6 +41,9 @@ class View:
         left = element.lanes if (tile.keeps and self.left_along) or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
         m, n = (min(tile.m, self.m), min(tile.n, self.n)) if isinstance(tile, ThinMmaTile) else (tile.m, tile.n)
+        if isinstance(tile, ThinTriplesTile):
+            left, right = ((lines if along else tile.k) for lines, along in ((m, self.left_along), (n, self.right_along)))
+            return COPIES_OF_LINE * (left + (0 if tile.keeps else right))
         return m * tile.k // left + (0 if tile.keeps else n * tile.k // right)
 
     def tears(self, element: Element) -> bool:
@@ -105,6 +110,8 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
 def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SHARED_BYTES) -> bool:
     """Whether a tile can run a problem on a device with so much shared memory, and is not far too large or too small for it."""
     if not tile.admits(element.lanes, view.left_along, view.right_along):
+        return False
+    if isinstance(tile, ThinTriplesTile) and not tile.keeps and view.k <= SHORT:
         return False
     if isinstance(tile, ThinMmaTile):
         return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
@@ -184,7 +191,8 @@ def thin_seconds(
 
 
 def _operations(tile: AnyThinTile, view: View) -> int:
-    """Operations of a slice; matrix units multiply 16 rows, 8 columns and 8 terms at a time, and those outside are left out."""
+    """Operations of a slice; matrix units multiply blocks of rows, columns and terms, and those outside are left out."""
     if not isinstance(tile, ThinMmaTile):
         return 2 * tile.m * tile.n * tile.k
-    return 2 * min(tile.m, ceil(view.m / 16) * 16) * min(tile.n, ceil(view.n / 8) * 8) * min(tile.k, ceil(view.k / 8) * 8)
+    m, n, k = tile.instruction.shape
+    return 2 * min(tile.m, ceil(view.m / m) * m) * min(tile.n, ceil(view.n / n) * n) * min(tile.k, ceil(view.k / k) * k)

@@ -1,0 +1,139 @@
+"""Thin products of bfloat16 digits, emulated: exact however copies land, within their bound, and not finite where the classical product is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from codegen.emulated import c_type
+from codegen.test_thin_bulk_on_cpu import ORDERS, RUNS, begins_evenly, is_exact, kernel_of
+from codegen.test_thin_on_cpu import element_of, laid, strides
+
+from bilinear.codegen.build import build_kernel
+from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.render import render
+from bilinear.emulator import LaunchError, compile_on_cpu, skip_reason
+from bilinear.ir.kernel import MOST_SHARED_BYTES
+from bilinear.ir.thin_tile import THIN_TILES, ThinTriplesTile
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+
+KEPT = ThinTriplesTile(64, 16, 32, 2, 1, keeps=True, fetchers=1)
+KEPT_WIDE = ThinTriplesTile(64, 40, 64, 3, 1, keeps=True, fetchers=2)
+RING = ThinTriplesTile(64, 16, 64, 2, 1, fetchers=3)
+TALL = ThinTriplesTile(128, 48, 32, 3, 1, fetchers=4)
+DEEP = ThinTriplesTile(64, 8, 128, 2, 1, k_groups=2, fetchers=1)
+SHAPES = {
+    KEPT: ((192, 32, 16, 0), (70, 29, 13, 0), (67, 17, 9, 1), (65, 8, 4, 4)),
+    KEPT_WIDE: ((128, 64, 40, 0), (131, 53, 37, 0), (65, 9, 33, 2)),
+    RING: ((128, 128, 16, 0), (35, 67, 5, 1), (97, 131, 16, 0), (16, 70, 11, 0)),
+    TALL: ((256, 64, 96, 0), (135, 33, 61, 3), (150, 100, 44, 0)),
+    DEEP: ((64, 512, 8, 0), (7, 301, 5, 0), (65, 203, 8, 3)),
+}
+"""m, k, n, and elements between lines: whole tiles, lines that are one, lines that begin at multiples of 16 bytes and elsewhere."""
+MUTANTS = {
+    "a slice is filled again too early": (KEPT, "barrier_wait(&empty[s], parity);", ""),
+    "a slice is read before it is full": (KEPT, "barrier_wait(&full[s], parity);", ""),
+    "A is not copied": (KEPT, "a.copy(to, &full[s], fetcher);", ""),
+    "B is not copied": (RING, "if (!KEEPS) b.copy(to + SLICE_A, &full[s], fetcher);", ""),
+    "lines begin anywhere": (RING, "return EVEN ? 0 : ", "return 0 * "),
+    "slices are not given back": (KEPT, "if (lane == 0) barrier_arrive_here(&empty[s]);", ""),
+    "digits of B are read before they are cut": (KEPT, "            meet();\n        }\n        int s = 0", "        }\n        int s = 0"),
+    "digits of the slice before are cut over": (RING, "half ^= 1;", ""),
+    "registers are written while the unit reads them": (RING, "group_wait<1>();", ""),
+    "sums are added before they are given": (RING, "meet();", ""),
+    "results are written before they are staged": (KEPT, "__syncwarp();\n                if (beta == 0)", "if (beta == 0)"),
+    "terms of A behind the last one are multiplied": (DEEP, "WHOLE || term < deep ?", "true ?"),
+    "terms of B behind the last one are multiplied": (DEEP, "found[x] = term < deep ?", "found[x] = true ?"),
+    "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
+    "the products of high digits are left out": (KEPT, "sum[0][e] += high[e];", ""),
+    "the other products are left out": (KEPT, "sum[0][e] += others[e];", ""),
+}
+
+
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("tile", SHAPES, ids=lambda tile: tile.name)
+@pytest.mark.parametrize("orders", ORDERS)
+def test_products_are_exact_in_every_order_of_copies_and_threads(tile: ThinTriplesTile, orders: str) -> None:
+    for shape in SHAPES[tile]:
+        for order in RUNS:
+            assert is_exact(tile, "float32", orders, shape, order), (shape, order)
+
+
+@pytest.mark.parametrize("what", MUTANTS)
+def test_a_text_without_one_of_its_parts_is_found_out(what: str) -> None:
+    tile, part, instead = MUTANTS[what]
+    for orders in ("CCC", "FFF"):
+        for shape in SHAPES[tile]:
+            for order in RUNS:
+                try:
+                    if not is_exact(tile, "float32", orders, shape, order, part, instead):
+                        return
+                except LaunchError:
+                    return
+    raise AssertionError(f"nothing notices that {what}")
+
+
+def product(tile: ThinTriplesTile, a: Any, b: Any, by_rows: bool, part: str = "", instead: str = "") -> Any:
+    """A B by the emulated kernel, C by rows or by columns."""
+    (m, k), n, orders = a.shape, b.shape[1], "CCC" if by_rows else "FFF"
+    (a_by_rows, b_by_rows, _) = ORDERS[orders]
+    left, right, out = laid(a, a_by_rows, 0), laid(b, b_by_rows, 0), laid(np.full((m, n), 7, "float32"), by_rows, 0)
+    kernel = kernel_of(tile, "float32", orders, begins_evenly(left, a_by_rows), begins_evenly(right, b_by_rows))
+    text = render(kernel)
+    assert part in text
+    types = [c_type(one, kernel.element) for one in kernel.arguments]
+    module = compile_on_cpu(text.replace(part, instead) if part else text, {"thin": types})
+    depth = -(-k // tile.k) * tile.k
+    factors = element_of("float32", 1), element_of("float32", 0)
+    arguments: tuple[Any, ...] = (left, *strides(left), right, *strides(right), out, *strides(out), m, k, n, 1, depth, 0, *factors)
+    module.launch("thin", (2, 1, 1), (tile.threads, 1, 1), arguments, shared_bytes=kernel.shared_bytes, seconds=20)
+    return out
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize("tile", [KEPT, RING])
+def test_numbers_of_any_size_are_within_the_bound(tile: ThinTriplesTile, by_rows: bool) -> None:
+    generator = np.random.default_rng(3)
+    a, b = (generator.standard_normal(shape) * 10.0 ** generator.uniform(-6, 6, shape) for shape in ((40, 31), (31, 15)))
+    a, b = a.astype("float32"), b.astype("float32")
+    exact, sizes = a.astype("float64") @ b.astype("float64"), abs(a).astype("float64") @ abs(b).astype("float64")
+    found = product(tile, a, b, by_rows)
+    assert (abs(found - exact) <= 40 * 2.0**-24 * sizes).all()
+    without = product(tile, a, b, by_rows, "now[2], at, begun", "now[2], at + 2 * after, begun")
+    assert not (abs(without - exact) <= 40 * 2.0**-24 * sizes).all()
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize("tile", [KEPT, RING])
+def test_what_is_not_finite_is_what_the_classical_product_has(tile: ThinTriplesTile, by_rows: bool) -> None:
+    a, b = np.ones((40, 31), "float32"), np.ones((31, 15), "float32")
+    a[3, 5], a[4, 30], a[6, 0], b[2, 7], a[9, 2], b[2, 8] = np.inf, -np.inf, np.nan, np.inf, 0, np.float32(3.4e38)
+    a[11], b[:, 3] = np.finfo("float32").max, 2.0**-10
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = np.zeros((40, 15), "float32")
+        for term in range(31):
+            expected += np.outer(a[:, term], b[term])
+    found = product(tile, a, b, by_rows)
+    assert np.isnan(expected).any() and np.isinf(expected).any() and np.isfinite(expected[11, 3])
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_kept_tile_holds_only_a_b_of_one_slice() -> None:
+    assert KEPT.holds(32, 16, 1) and not KEPT.holds(33, 16, 1) and not KEPT.holds(32, 17, 1) and not KEPT.holds(32, 16, 2)
+    assert RING.holds(10**6, 100, 7)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("is_even", [True, False])
+@pytest.mark.parametrize("orders", ["CCC", "FFF"])
+@pytest.mark.parametrize("name", [name for name, tile in THIN_TILES["float32"].items() if isinstance(tile, ThinTriplesTile)])
+def test_registers_suffice_but_for_two_words(name: str, orders: str, is_even: bool) -> None:
+    tile = THIN_TILES["float32"][name]
+    assert isinstance(tile, ThinTriplesTile)
+    kernel = kernel_of(tile, "float32", orders, is_even, is_even)
+    built = build_kernel(kernel, CudaTarget("sm_90"))
+    assert built.image != b"" and kernel.resident_in(MOST_SHARED_BYTES) == tile.blocks
+    (used,) = built.resources
+    assert max(used.spill_stores, used.spill_loads) <= 8
