@@ -2,9 +2,9 @@
 
 `results/library-points-h200.csv.xz` has what an early `library_points.py` measured on an H200: m, n, k, order, type, the kernels that
 cublasLt proposes with a small and with a large workspace, and microseconds of cuBLAS and cublasLt. Its times below `LEAST_US` are the
-host's, so these points are dropped. `results/library-calls-h200.csv.xz` has the device's times in runs of `thin_points.py` and
-`thin_auto.py`, short ones too; their kernels are unknown. All of them are kept. To evaluate, each is left out in turn, with every point of
-the same shape.
+host's, so these points are dropped. `results/library-calls-h200.csv.xz` has the device's times in runs of `thin_points.py`,
+`thin_auto.py` and `grid.py --any`, short ones too; their kernels are unknown. `results/library-short-h200.csv.xz` has what a later
+`library_points.py` measured. All of both are kept. To evaluate, each is left out in turn, with every point of the same shape.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bilinear.planner.thin_rates import ThinRates
 from bilinear.writing import write_file
 
 POINTS = Path(__file__).parent / "results" / "library-points-h200.csv.xz"
-CALLS = Path(__file__).parent / "results" / "library-calls-h200.csv.xz"
+CALLS = [Path(__file__).parent / "results" / f"library-{name}-h200.csv.xz" for name in ("calls", "short")]
 LEAST_US = 30.0
 COLUMNS = ("m", "n", "k", "order", "small", "large", "cublas", "cublaslt")
 CLEARLY = 35.0
@@ -114,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--input", type=Path, default=POINTS)
     parser.add_argument("--points", type=int, default=5000, help="so many of each type are kept")
-    parser.add_argument("--calls", type=Path, nargs="+", default=[CALLS], help="points that are all kept")
+    parser.add_argument("--calls", type=Path, nargs="+", default=CALLS, help="points that are all kept")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--output", "-o", type=Path)
     options = parser.parse_args()

@@ -62,7 +62,10 @@ class Case(NamedTuple):
 
 
 def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRIEF) -> Iterator[Case]:
-    """Products with one short side, or with two and a longer one; two of five have lines of even lengths. `brief` is as `MOST_BRIEF`."""
+    """Products with one short side, or with two and a longer one; of one in ten every side may be short, and 2 is as likely as 32.
+
+    Two of five have lines of even lengths. `brief` is as `MOST_BRIEF`.
+    """
     draw = random.Random(seed)
 
     def side(least: float, most: float) -> int:
@@ -75,6 +78,8 @@ def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRI
             sides = [draw.randint(1, SHORT), draw.randint(1, SHORT), side(2_000 if kind > 0.93 else 20_000, 1.2e7)]
         elif kind > 0.5:
             sides = [draw.randint(1, SHORT), side(64, 3_000), side(20_000, 1e6)]
+        elif kind < 0.1:
+            sides = [side(1, SHORT), side(1, 20_000), side(1, 20_000)]
         if even > 0.9:
             sides = [2 ** round(log(x, 2)) for x in sides]
         elif even > 0.6:

@@ -211,9 +211,7 @@ class Weighing:
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
         found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best()
-        if found is None:
-            return None
-        return self.judged(found)
+        return None if found is None else self.judged(found)
 
     def least_gain(self, candidate: Candidate) -> float:
         """What levels have to gain over the library's multiply to be chosen."""
@@ -265,6 +263,8 @@ class Weighing:
         if found.workspace is not None and found.workspace > self.budget and not (p.workspace == 0 and found.holds_scales_alone):
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
             return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
+        if found.is_thin and min(p.m, p.n) == 1:
+            return "the library multiplies by a vector at the speed of memory"
         return why_inaccurate(found, p.accuracy) or ("" if self.named else why_far(found, p))
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf, log2
+from math import inf, log2, prod
 from typing import TYPE_CHECKING, NamedTuple
 
 from bilinear.planner.plan import CUBLAS, CUBLASLT
@@ -22,6 +22,8 @@ FITTED, FLAT = 30, 0.3
 ANOTHER_ORDER, ANOTHER_ALIGNMENT, ANOTHER_KERNEL, UNKNOWN_KERNEL = 3.0, 0.7, 4.0, 1.0
 """What is added to the distance if the orders differ in one operand or in both, for lines that are multiples of 16 bytes in one shape only,
 and for another kernel or an unknown one. `benchmarks/fit_library_points.py` prints what choices by these values lose."""
+BRIEF, ANOTHER_ORDER_IF_BRIEF = 2**22, 8.0
+"""A product of fewer multiply-adds is brief. The order decides more about it than its extents do."""
 MOST_APART = 1.0
 """The most that a call counts as slower than the other, as a logarithm: otherwise one point would outweigh the others."""
 UNKNOWN = "unknown"
@@ -100,7 +102,8 @@ class LibraryPoints:
 
         own = self._columns
         distances = sum((column - log2(extent)) ** 2 for column, extent in zip(own.extents, shape, strict=True))
-        distances = distances + ANOTHER_ORDER * (own.order != ORDERS.index(order))
+        another = ANOTHER_ORDER_IF_BRIEF if prod(shape) < BRIEF else ANOTHER_ORDER
+        distances = distances + another * (own.order != ORDERS.index(order))
         for column, line in zip(own.lines, _lines(shape, order[0] == "T", order[1] == "T"), strict=True):
             distances = distances + ANOTHER_ALIGNMENT * ((column % lanes == 0) != (line % lanes == 0))
         unknown = self.kernels.index(UNKNOWN) if UNKNOWN in self.kernels else -1

@@ -17,7 +17,8 @@ from bilinear.ir.matrix import Layout
 from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import NAMED, TIMED_TILES, Case, Stand, layouts, time_library, time_tiles, turned
 from bilinear.planner.device_files import load_device
-from bilinear.planner.library_points import Measured
+from bilinear.planner.library_points import ORDERS, Measured
+from bilinear.planner.thin_rates import SHORT
 
 H200 = load_device("h200")
 US = {"cublas": 50.0, "cublaslt": 40.0, "thin": 30.0}
@@ -122,3 +123,10 @@ def test_more_short_products_are_drawn_if_asked() -> None:
         return sum(m * k + k * n + m * n < thin_stand.BRIEF and m * n * k < thin_stand.BRIEF_WORK for (m, n, k), _ in cases)
 
     assert short(0.0) == 0 < short(thin_stand.MOST_BRIEF) < short(1.0) / 2
+
+
+def test_products_of_short_sides_alone_are_drawn() -> None:
+    """`auto` runs the library on them, so its description must know them, with every order."""
+    tiny = [case for case in islice(thin_stand.drawn(1, brief=1.0), 2_000) if max(case.shape) <= SHORT]
+    assert len(tiny) > 10 and {case.order for case in tiny} == set(ORDERS)
+    assert min(min(case.shape) for case in tiny) == 1

@@ -60,6 +60,20 @@ def test_thin_problems_on_which_the_library_is_slow_take_the_thin_kernel(shape: 
     assert plan.direct == Thin(plan.chosen.tile, plan.chosen.parts_of_sums, shape[2] > shape[0])
 
 
+@pytest.mark.parametrize("shape", [(1, 5296, 3113), (4081, 364, 1), (1, 178914, 18), (17625, 1718, 1), (314239, 39, 1)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_product_with_a_vector_is_the_librarys(shape: tuple[int, int, int], dtype: str) -> None:
+    """At every one of these the kernel for thin products was slower, or saved less than 10 %."""
+    plan = make_plan(Problem(*shape, dtype), H200, explain=True)
+    assert plan.is_library
+    assert {c.why for c in plan.candidates if c.is_thin} == {"the library multiplies by a vector at the speed of memory"}
+
+
+def test_sums_of_one_term_may_take_the_thin_kernel() -> None:
+    plan = make_plan(Problem(4_000_000, 1, 32, "float32", column_major=("A", "B", "C")), H200)
+    assert plan.chosen.is_thin
+
+
 def test_sums_are_not_split_without_a_workspace() -> None:
     split, whole = (make_plan(Problem(256, 12288, 8, "float32", workspace=bytes_), H200).chosen for bytes_ in (None, 0))
     assert split.parts_of_sums > 1
@@ -69,6 +83,29 @@ def test_sums_are_not_split_without_a_workspace() -> None:
 
 def test_a_device_without_rates_of_thin_products_leaves_them_to_the_library() -> None:
     assert make_plan(Problem(10**7, 8, 8, "float32"), replace(H200, thin=())).is_library
+
+
+@pytest.mark.parametrize("shape", [(1744, 1937, 506), (381, 4646, 2717)])
+def test_residues_that_lost_on_uneven_rows_are_left_out(shape: tuple[int, int, int]) -> None:
+    """The library takes 95 and 225 us, residues 108 and 248."""
+    assert make_plan(Problem(*shape, "float32"), DESCRIBED).is_library
+
+
+@pytest.mark.parametrize("shape", [(1435, 1435, 1435), (700, 568, 6250), (2957, 13913, 373), (7311, 529, 1643), (741, 5099, 3089)])
+def test_residues_that_won_on_uneven_rows_stay(shape: tuple[int, int, int]) -> None:
+    assert make_plan(Problem(*shape, "float32"), DESCRIBED).chosen.tile == USUAL_RESIDUES["float32"]
+
+
+@pytest.mark.parametrize(("dtype", "slower"), [("float32", (True, True, False)), ("float64", (False, True, False))])
+def test_rows_that_are_not_multiples_of_16_bytes_cost_residues_time(dtype: str, slower: tuple[bool, ...]) -> None:
+    """Rows of A by rows have k elements. The lines of C's rows do not count here: all are even."""
+
+    def ms(k: int) -> float:
+        plan = make_plan(Problem(2048, k, 2048, dtype), DESCRIBED, explain=True)
+        return next(c.ms for c in plan.candidates if c.tile == USUAL_RESIDUES[dtype] and not c.levels) or 0.0
+
+    found = [ms(k) - ms(2048) > 0.008 for k in (2046, 2047, 2044)]
+    assert found == list(slower)
 
 
 @pytest.mark.parametrize("problem", [LARGE, Problem(8192, 8192, 8192, "float32", "restore"), Problem(1024, 1024, 1024)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import fields, replace
-from math import exp, log, log2
+from math import exp, log, log2, prod
 from pathlib import Path
 from statistics import median
 
@@ -18,6 +18,8 @@ from bilinear.planner.library_points import (
     ANOTHER_ALIGNMENT,
     ANOTHER_KERNEL,
     ANOTHER_ORDER,
+    ANOTHER_ORDER_IF_BRIEF,
+    BRIEF,
     FITTED,
     FLAT,
     MOST_APART,
@@ -67,7 +69,7 @@ def weighted(
 
     def distance(one: Measured) -> float:
         found = sum(log2(a / b) ** 2 for a, b in zip(one.shape, shape, strict=True))
-        found += ANOTHER_ORDER * (one.order != order)
+        found += (ANOTHER_ORDER_IF_BRIEF if prod(shape) < BRIEF else ANOTHER_ORDER) * (one.order != order)
         both = zip(lines(one.shape, one.order), lines(shape, order), strict=True)
         found += ANOTHER_ALIGNMENT * sum((a % lanes == 0) != (b % lanes == 0) for a, b in both)
         return found + (0 if kernels is None else ANOTHER_KERNEL * sum(a != b for a, b in zip(one.kernels, kernels, strict=True)))
