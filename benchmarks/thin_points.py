@@ -21,7 +21,8 @@ from thin_auto import NAMED
 
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.ir.thin_tile import THIN_TILES, ThinMmaTile
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.thin_unit_tile import ThinMmaTile
 from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of, turned
 from bilinear.planner.device_files import load_device

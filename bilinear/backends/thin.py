@@ -145,9 +145,7 @@ def _kept(a: Layout, b: Layout, c: Layout, thin: Thin, device: int) -> ThinMulti
     None if the device does not have the instructions of the tile.
     """
     tile = THIN_TILES[str(c.dtype)][thin.tile]
-    if tile.least_capability > target_here(device).capability:
-        return None
-    return ThinMultiply(a, b, c, thin)
+    return ThinMultiply(a, b, c, thin) if tile.runs_on(target_here(device).capability) else None
 
 
 def kernels_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> tuple[ThinKernel | PartsKernel, ...]:

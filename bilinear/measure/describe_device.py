@@ -74,7 +74,7 @@ def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: t
     done, of = place
     progress(f"thin products of {dtype}", done, of)
     peak = at(device.rates(dtype).product, 4096) / at(known.rates(dtype).product, 4096)
-    able = tuple(own for own in start.tiles if THIN_TILES[dtype][own.name].least_capability <= bench.facts().capability)
+    able = tuple(own for own in start.tiles if THIN_TILES[dtype][own.name].runs_on(bench.facts().capability))
     start = replace(start, pipes=start.pipes * peak, tiles=able)
     rates = fit(device, start, bench.thin_tiles(dtype, replace(device, thin=((dtype, start),))), dtype)
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from math import ceil, hypot
 from typing import TYPE_CHECKING
 
-from bilinear.ir.element import COMPILED, COMPLEX, ELEMENTS, Element
+from bilinear.ir.element import COMPILED, COMPLEX, ELEMENTS, FLOAT32, Element
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.rounded import ROUNDINGS
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.thin_unit_tile import ThinTriplesTile
 from bilinear.ir.tile import FLOAT_TILES
 from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.digits import scheme_of
@@ -64,6 +67,8 @@ def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
         from bilinear.analysis.rounded_bounds import rounded_bound
 
         return rounded_bound(ROUNDINGS[candidate.tile], inner)
+    if (chunk := _thin_chunk(candidate, dtype)) is not None:
+        return max(_triples_error(inner, candidate.parts_of_sums, chunk), _classical_error(inner, COMPILED[dtype]))
     if not candidate.levels and not candidate.is_digits:
         return _classical_error(_terms(inner, dtype in COMPLEX), COMPILED[dtype])
     return max(_part_error(part, inner, dtype) for part in candidate.parts)
@@ -116,6 +121,8 @@ def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
         from bilinear.analysis.rounded_bounds import rounded_probable
 
         return rounded_probable(ROUNDINGS[candidate.tile], inner) / _probable_classical(inner, dtype)
+    if (chunk := _thin_chunk(candidate, dtype)) is not None:
+        return max(1.0, _probable_triples(inner, candidate.parts_of_sums, chunk) / _probable_classical(inner, dtype))
     return max(_relative_part(part, inner, dtype) for part in candidate.parts)
 
 
@@ -174,6 +181,36 @@ def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex:
     scheme = load_digits(own.scheme)
     found = probable_digits(scheme if block is None else tensor_digits(block, scheme), inner, Summation(own.chunk))
     return found * PROBABLE if is_complex else found
+
+
+def _thin_chunk(candidate: Candidate, dtype: str) -> int | None:
+    """The terms that a thin plan by bfloat16 digits sums in the unit; None for any other plan."""
+    tile = THIN_TILES[dtype].get(candidate.tile) if candidate.is_thin else None
+    return tile.k if isinstance(tile, ThinTriplesTile) else None
+
+
+@lru_cache(maxsize=256)
+def _triples_error(inner: int, parts: int, chunk: int) -> float:
+    """The certain bound of sums in parts, which are added up in float32, in units of the largest elements of both operands."""
+    from bilinear.analysis.digit_bounds import Summation, digit_bound
+    from bilinear.analysis.rounding import gamma
+    from bilinear.frontend.algorithms import load_digits
+
+    part, adding = (
+        digit_bound(load_digits("triples"), ceil(inner / parts), Summation(chunk)).of_largest,
+        gamma(parts, FLOAT32.unit_roundoff),
+    )
+    return (part + adding + part * adding) * inner
+
+
+@lru_cache(maxsize=256)
+def _probable_triples(inner: int, parts: int, chunk: int) -> float:
+    """The probable error by norm. That of independent parts is the same in each, and their sum is rounded as a classical one."""
+    from bilinear.analysis.digit_bounds import Summation, probable_classical, probable_digits
+    from bilinear.frontend.algorithms import load_digits
+
+    part = probable_digits(load_digits("triples"), ceil(inner / parts), Summation(chunk))
+    return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)
 
 
 def _terms(inner: int, is_complex: bool) -> int:

@@ -109,7 +109,7 @@ def tile_bytes(tile: ProductTile, dtype: str) -> int:
 
 
 def _thin(rates: ThinRates, dtype: str, peak: float, units: float, clock: float) -> ThinRates:
-    able = tuple(own for own in rates.tiles if THIN_TILES[dtype][own.name].least_capability <= LEAST_CAPABILITY)
+    able = tuple(own for own in rates.tiles if THIN_TILES[dtype][own.name].runs_on(LEAST_CAPABILITY))
     return replace(rates, pipes=rates.pipes * peak, units=rates.units * units, copies=rates.copies * clock, tiles=able)
 
 

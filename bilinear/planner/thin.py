@@ -8,7 +8,8 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinMmaTile, ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
+from bilinear.ir.thin_unit_tile import ThinMmaTile, ThinTriplesTile
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Kernels, Shape
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
@@ -178,7 +179,8 @@ def thin_seconds(
     beside = ceil(units / device.processors)
     idle = max(0.0, beside * device.processors / units - 1) if units >= device.processors else 0.0
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3) * (1 + rates.tail * idle)
-    speed = (rates.units if on_units else rates.pipes) * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a us
+    peak = rates.units * tile.times_doubles if isinstance(tile, ThinMmaTile) else rates.pipes
+    speed = peak * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a us
     slice_us = _operations(tile, view) / speed + view.copies(tile, element) / rates.copies
     waves = ceil(units / slots)
     busy = waves * slots / units if units > slots else max(1.0, device.processors / units)

@@ -15,7 +15,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import LaunchError, Order, compile_on_cpu, skip_reason
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinBulkTile
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
@@ -60,7 +60,7 @@ MUTANTS = {
 }
 
 
-def kernel_of(tile: ThinBulkTile, dtype: str, orders: str, left_is_even: bool, right_is_even: bool) -> ThinKernel:
+def kernel_of(tile: AnyThinTile, dtype: str, orders: str, left_is_even: bool, right_is_even: bool) -> ThinKernel:
     """The kernel for operands all of whose lines begin at multiples of 16 bytes, or that do not."""
     (a_by_rows, b_by_rows, by_rows), element = ORDERS[orders], ELEMENTS[dtype]
     left, right = (element.lanes if is_even else 1 for is_even in (left_is_even, right_is_even))
@@ -73,7 +73,7 @@ def begins_evenly(x: Any, by_rows: bool) -> bool:
 
 
 def is_exact(
-    tile: ThinBulkTile, dtype: str, orders: str, shape: tuple[int, int, int, int], order: Order, part: str = "", instead: str = ""
+    tile: AnyThinTile, dtype: str, orders: str, shape: tuple[int, int, int, int], order: Order, part: str = "", instead: str = ""
 ) -> bool:
     """Whether 2 A B + 3 C is exact, by two blocks of threads with many units, also with a part of the text replaced."""
     (m, k, n, gap), (a_by_rows, b_by_rows, by_rows), generator = shape, ORDERS[orders], np.random.default_rng(sum(shape))

@@ -1,4 +1,4 @@
-"""Thin products of bfloat16 digits, emulated: exact however copies land, within their bound, and not finite where the classical product is not."""
+"""Thin products of bfloat16 digits, emulated: exact however copies land, within their bound; Inf and NaN as in the classical product."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import LaunchError, compile_on_cpu, skip_reason
 from bilinear.ir.kernel import MOST_SHARED_BYTES
-from bilinear.ir.thin_tile import THIN_TILES, ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.thin_unit_tile import ThinTriplesTile
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 

@@ -59,7 +59,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_measured_gpu_scaled_to_itself_is_itself_but_for_the_margins() -> None:
     """But for these, what is not estimated, and the thin tiles that not every estimated GPU can run."""
     found, known = estimate(MEASURED, H200), replace(H200, modes=None)
-    able = {dtype: {name for name, t in tiles.items() if t.least_capability <= LEAST_CAPABILITY} for dtype, tiles in THIN_TILES.items()}
+    able = {dtype: {name for name, t in tiles.items() if t.runs_on(LEAST_CAPABILITY)} for dtype, tiles in THIN_TILES.items()}
     thin = tuple((dtype, replace(r, tiles=tuple(own for own in r.tiles if own.name in able[dtype]))) for dtype, r in known.thin)
     same = replace(found, policy=H200.policy, estimate="", memory=H200.memory, digits=H200.digits, rounded=H200.rounded)
     assert same == replace(known, thin=thin)

@@ -10,10 +10,13 @@ import pytest
 from runtime.test_gpu import cupy, integers, on_gpu
 
 import bilinear
+from bilinear.analysis.digit_bounds import Summation, digit_bound, probable_classical
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
+from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
+from bilinear.ir.thin_unit_tile import ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
@@ -107,15 +110,20 @@ def test_an_out_that_overlaps_an_operand_and_vectors_are_exact() -> None:
             np.testing.assert_array_equal(found.get(), x[0] @ y)
 
 
-BULK = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, ThinBulkTile)]
+FETCHED = [
+    (dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, ThinBulkTile | ThinTriplesTile)
+]
 
 
 @cache
-def bulk_plan(dtype: str, name: str, orders: str) -> Plan:
-    """A tile by bulk copies on a product of many units that it can run, with sums in three parts if it can split them."""
+def fetched_plan(dtype: str, name: str, orders: str) -> Plan:
+    """A tile whose slices warps fetch on a product of many units that it can run, with sums in three parts if it can split them."""
     tile = THIN_TILES[dtype][name]
-    assert isinstance(tile, ThinBulkTile)
-    m, k, n = (40_004, tile.k - tile.staged, tile.n - tile.staged) if tile.keeps else (20 * tile.m + 4, 7 * tile.k + 8, tile.n)
+    assert isinstance(tile, ThinBulkTile | ThinTriplesTile)
+    odd = int(isinstance(tile, ThinTriplesTile) and orders == "CCC")  # lines begin anywhere
+    m, k, n = 20 * tile.m + 4 - odd, 7 * tile.k + 8 - odd, tile.n - odd
+    if tile.keeps:
+        m, k, n = 40_004, tile.k - tile.staged, tile.n - tile.staged
     (plan, *_) = thin_plans(*KINDS["large by tall and skinny"], dtype, orders)
     parts = 1 if tile.keeps else 3
     workspace = parts * m * n * np.dtype(dtype).itemsize if parts > 1 else 0
@@ -125,12 +133,12 @@ def bulk_plan(dtype: str, name: str, orders: str) -> Plan:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_tiles_by_bulk_copies_are_exact(dtype: str) -> None:
+def test_tiles_whose_slices_warps_fetch_are_exact(dtype: str) -> None:
     """All of them, by rows and by columns: the ring is filled again and again, and no copy is late."""
-    names = [name for own, name in BULK if own == dtype]
-    plans = [(bulk_plan(dtype, name, orders), orders) for name in names for orders in ("CCC", "FFF")]
     target = target_of(cupy().cuda.Device().compute_capability)
-    if target.capability < THIN_TILES[dtype][names[0]].least_capability:
+    names = [name for own, name in FETCHED if own == dtype and THIN_TILES[dtype][name].runs_on(target.capability)]
+    plans = [(fetched_plan(dtype, name, orders), orders) for name in names for orders in ("CCC", "FFF")]
+    if not plans:
         pytest.skip("bulk copies need sm_90")
     kernels = {kernel for plan, _ in plans for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
     build_all([(render(kernel), kernel.name, target) for kernel in kernels])
@@ -144,3 +152,46 @@ def test_tiles_by_bulk_copies_are_exact(dtype: str) -> None:
             c[...] = np.nan
             bilinear.matmul(a, b, c, plan=plan)
             np.testing.assert_array_equal(c.get(), x @ y)
+
+
+TRIPLES = ("triples128x64x64-1-2x4", "triples64x48x64-2-3x4", "triples_kept128x64x64-1-3x4")
+
+
+def triples_plan(shape: tuple[int, int, int], name: str) -> Plan:
+    """A tile by bfloat16 digits on a product of matrices by rows."""
+    if not THIN_TILES["float32"][name].runs_on(target_of(cupy().cuda.Device().compute_capability).capability):
+        pytest.skip("digits on load need sm_90")
+    (plan, *_) = thin_plans(*KINDS["large by tall and skinny"], "float32", "CCC")
+    return replace(plan, problem=Problem(*shape, "float32"), candidates=(replace(plan.chosen, tile=name, parts_of_sums=1, workspace=0),))
+
+
+@pytest.mark.parametrize("name", TRIPLES)
+def test_products_of_digits_are_as_accurate_as_classical_ones(name: str) -> None:
+    """Numbers over twelve decades: within the certain bound of every element, and by norm below the classical product's probable error."""
+    m, k, n = (1000, 61, 39) if THIN_TILES["float32"][name].keeps else (1000, 3001, 39)
+    plan, draw = triples_plan((m, k, n), name), np.random.default_rng(7)
+    wide = [(draw.standard_normal(shape) * 10.0 ** draw.uniform(-6, 6, shape)).astype("float32") for shape in ((m, k), (k, n))]
+    usual = [draw.standard_normal(shape).astype("float32") for shape in ((m, k), (k, n))]
+    bound = digit_bound(load_digits("triples"), k, Summation(THIN_TILES["float32"][name].k)).relative
+    for x, y in (wide, usual):
+        found = bilinear.matmul(on_gpu(x, "float32", "C"), on_gpu(y, "float32", "C"), plan=plan).get()
+        exact = x.astype("float64") @ y.astype("float64")
+        assert (abs(found - exact) <= bound * (abs(x).astype("float64") @ abs(y).astype("float64"))).all()
+    assert np.linalg.norm(found - exact) <= 1.2 * probable_classical(k, 2.0**-24) * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("name", TRIPLES)
+def test_products_of_digits_are_infinite_and_nan_where_classical_ones_are(name: str) -> None:
+    """Also where digits of the largest floats would be infinite, and the product is not."""
+    m, k, n = 300, 61, 39
+    x, y = np.ones((m, k), "float32"), np.ones((k, n), "float32")
+    x[3, 5], x[200, 60], x[6, 0], y[2, 7], x[9, 2], y[3, 8] = np.inf, -np.inf, np.nan, np.inf, 0, np.float32(3.4e38)
+    x[11], y[:, 3] = np.finfo("float32").max, 2.0**-10
+    found = bilinear.matmul(on_gpu(x, "float32", "C"), on_gpu(y, "float32", "C"), plan=triples_plan((m, k, n), name)).get()
+    with np.errstate(invalid="ignore", over="ignore"):
+        expected = np.zeros((m, n), "float32")
+        for term in range(k):
+            expected += np.outer(x[:, term], y[term])
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(expected))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert np.isfinite(expected[11, 3]) and np.isinf(expected[3, 0]) and np.isnan(expected[6, 0])

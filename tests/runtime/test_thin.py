@@ -19,6 +19,7 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
+from bilinear.ir.thin_unit_tile import ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
@@ -241,7 +242,8 @@ def test_a_launch_that_the_driver_refuses_is_told_as_of_other_kernels(gpu: Gpu, 
     assert caught.value.undefined == (("C",) if failing else ()) and caught.value.changed == ()
 
 
-BULK = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, ThinBulkTile)]
+FETCHED = ThinBulkTile | ThinTriplesTile
+BULK = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, FETCHED)]
 
 
 def bulk_plan(shape: tuple[int, int, int], dtype: str, tile: str, parts: int) -> Plan:
@@ -262,12 +264,27 @@ def test_a_tile_by_bulk_copies_runs_by_its_name(gpu: Gpu, dtype: str, name: str)
             out = Array(np.full((n, m), np.nan, dtype).T if by_columns else np.full((m, n), np.nan, dtype))
             bilinear.matmul(Array(a), Array(b), out, plan=bulk_plan((m, k, n), dtype, name, parts))
             np.testing.assert_array_equal(out.host, a @ b)
-    assert any("bulk" in launch for launch, _ in gpu.launches) and gpu.library == 0
+    assert any("bulk" in launch or "triples" in launch for launch, _ in gpu.launches) and gpu.library == 0
 
 
-def test_only_a_measured_device_offers_tiles_by_bulk_copies() -> None:
+@pytest.mark.parametrize("kind", ["bulk", "triples"])
+def test_only_a_measured_device_offers_tiles_whose_slices_warps_fetch(kind: str) -> None:
     offered = {file: load_device(file).thin_rates("float32") for file in ("a100", "h100", "h200", "b200", "l40s", "rtx4090", "rtx5090")}
-    assert [file for file, rates in offered.items() if rates and any("bulk" in tile.name for tile in rates.tiles)] == ["h200"]
+    assert [file for file, rates in offered.items() if rates and any(kind in tile.name for tile in rates.tiles)] == ["h200"]
+
+
+def test_triples_run_on_one_architecture_alone() -> None:
+    tile = THIN_TILES["float32"]["triples128x64x64-1-2x4"]
+    assert [capability for capability in (80, 89, 90, 100, 120) if tile.runs_on(capability)] == [90]
+
+
+@pytest.mark.parametrize("capability", ["89", "100"])
+def test_triples_are_refused_by_other_devices(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capability: str) -> None:
+    monkeypatch.setattr(Device, "compute_capability", capability)
+    a, b = integers((300, 70), "float32"), integers((70, 30), "float32")
+    plan = bulk_plan((300, 70, 30), "float32", "triples128x32x64-1-3x4", 1)
+    with pytest.raises(BilinearError, match=r"E544.*by triples: of sm_90"):
+        bilinear.matmul(Array(a), Array(b), plan=plan)
 
 
 def test_a_tile_by_bulk_copies_is_refused_by_an_older_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,149 @@
+"""Tiles of the kernels for thin products on matrix units: those for doubles, and those for bfloat16."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
+
+LEAST_TERMS = 16
+"""Shorter sums of products of digits are less accurate than those of products of numbers, because the unit truncates."""
+
+
+@dataclass(frozen=True)
+class ThinMmaTile:
+    """An m x n tile of such a result, computed in slices of depth k by m_warps x n_warps warps on the matrix units for doubles.
+
+    Each of these places has `k_warps` warps, which share the depth of a slice. `stages` slices are in flight. If the tile `keeps` B, it
+    runs only products whose B is one slice, which is copied once by each block of threads. If results are `staged` in shared memory, they
+    are written in the order in which C lies; if sums are long, what is written does not matter.
+    """
+
+    m: int
+    n: int
+    k: int
+    m_warps: int
+    n_warps: int
+    k_warps: int
+    stages: int
+    blocks: int
+    """Blocks that a multiprocessor holds for doubles. Many small ones are faster than few large ones: they wait at barriers apart."""
+    float_blocks: int
+    keeps: bool = False
+    staged: bool = True
+    instruction: Instruction = MMA_FLOAT64
+    template: str = field(default="thin_mma.cu.j2", init=False)
+    least_capability: int = field(default=80, init=False)
+    features: str = field(default="", init=False)
+    times_doubles: float = field(default=1.0, init=False)
+    """How many products its unit does while the unit for doubles does one, by data sheets."""
+
+    def runs_on(self, capability: int) -> bool:
+        """Whether a device of this compute capability, times ten, has its instructions."""
+        return capability == self.least_capability if self.features else capability >= self.least_capability
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.m_warps * self.n_warps * self.k_warps
+
+    @property
+    def name(self) -> str:
+        """Its extents and warps, by which it is known."""
+        kind = "kept" if self.keeps else "staged" if self.staged else "mma"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.m_warps}x{self.n_warps}x{self.k_warps}"
+
+    @property
+    def gathers(self) -> bool:
+        """Whether warps share sums, and gather them when a unit ends."""
+        return self.k_warps > 1
+
+    def holds(self, k: int, n: int, parts: int) -> bool:
+        """Whether it can run a product of these extents with sums in so many parts."""
+        return not self.keeps or (k <= self.k and n <= self.n and parts == 1)
+
+    def admits(self, lanes: int, left_along: bool, right_along: bool) -> bool:
+        """Whether operands that lie so can be read: fragments are read element by element, however they lie."""
+        return True
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return self.float_blocks if lanes > 2 else self.blocks
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: slices of A and of B, whose lines are padded to avoid bank conflicts, and a tile of results."""
+        left, right = (
+            lines * (self.k + 8) if along else self.k * (lines + lanes) for lines, along in ((self.m, left_along), (self.n, right_along))
+        )
+        staged = self.m * (self.n + 8) if by_rows else self.n * (self.m + lanes)
+        return self.stages * left + (1 if self.keeps else self.stages) * right + (staged if self.staged else 0)
+
+
+@dataclass(frozen=True)
+class ThinTriplesTile(ThinMmaTile):
+    """Such a tile of float32 on the matrix units for bfloat16, by warpgroups of 64 rows each, whose slices `fetchers` warps fetch.
+
+    Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). Digits of A are cut in
+    registers; those of a slice of B are cut once by each block of threads. `k_groups` warpgroups share the depth of a slice.
+    """
+
+    m_warps: int = field(default=4, init=False)
+    n_warps: int = field(default=1, init=False)
+    k_warps: int = field(default=1, init=False)
+    float_blocks: int = field(default=0, init=False)
+    staged: bool = field(default=True, init=False)
+    k_groups: int = 1
+    fetchers: int = 4
+    instruction: Instruction = WGMMA_BFLOAT16
+    template: str = field(default="thin_triples.cu.j2", init=False)
+    least_capability: int = field(default=90, init=False)
+    features: str = field(default="a", init=False)
+    times_doubles: float = field(default=2.5, init=False)
+    barrier_bytes: int = field(default=128, init=False)
+    """What the barriers take of shared memory."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: those that multiply, and the warps that fetch."""
+        return 2 * self.m * self.k_groups + 32 * self.fetchers
+
+    @property
+    def name(self) -> str:
+        """Its extents, the warpgroups along k, stages and fetchers, by which it is known."""
+        kind = "triples_kept" if self.keeps else "triples"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.k_groups}-{self.stages}x{self.fetchers}"
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0."""
+        return {384: 216, 512: 144}[self.threads] if self.fetchers == 4 else 0
+
+    @property
+    def given_registers(self) -> int:
+        """Registers that a thread that fetches keeps, if it gives others away; else 0."""
+        return 72 if self.registers else 0
+
+    def holds(self, k: int, n: int, parts: int) -> bool:
+        """Whether it can run a product of these extents with sums in so many parts, as accurately as the classical multiply."""
+        return k >= LEAST_TERMS and super().holds(k, n, parts)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether warpgroups share sums, and gather them when a unit ends."""
+        return self.k_groups > 1
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return self.blocks
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: digits of B, barriers, slices, the sums that half of the warpgroups give away, and results.
+
+        Each line of a slice has room for the 16 bytes in which it begins, and so much that a fragment's elements lie in different banks.
+        """
+        both = (self.m, left_along), (self.n, right_along)
+        left, right = ((lines * (self.k + 4) if along else self.k * (lines + 8)) + lanes for lines, along in both)
+        slices = self.stages * (left if self.keeps else left + right)
+        digits, wide = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2), min(self.n, 32)
+        results = self.m // 16 * (16 * (wide + 8) if by_rows else 20 * wide)
+        return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n + results
