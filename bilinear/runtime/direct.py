@@ -34,7 +34,7 @@ POOLED = (
 NEW = "a new result would have to live as long as the graph", "give out=, an array that does"
 """Messages and hints of refusals during capture."""
 NEEDS: dict[type[Direct], str] = {
-    Thin: "multiplies two matrices or vectors of one type (in a bulk tile: on a GPU from sm_90 on; by triples: of sm_90), and needs an out of that type",
+    Thin: "multiplies two arrays of one type (in a bulk tile: on a GPU from sm_90 on; by triples: of sm_90), and needs an out of that type",
     Rounded: "multiplies two matrices or vectors of float32 whose rows or columns lie side by side, and needs such an out",
     Digits: "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type",
 }

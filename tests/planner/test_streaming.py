@@ -10,7 +10,8 @@ import pytest
 from shell import Shell
 
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.ir.thin_tile import THIN_TILES, ThinTile
+from bilinear.ir.thin_unit_tile import ThinTriplesTile
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan_files import plan_from_json
@@ -37,9 +38,13 @@ def test_long_matrices_keep_memory_busy_and_short_ones_wait_for_it() -> None:
 
 def test_many_columns_are_bound_by_arithmetic() -> None:
     explained = make_plan(Problem(100_000, 4_096, 64, "float32"), H200, True)
-    wide = next(c for c in explained.candidates if c.is_thin and THIN_TILES["float32"][c.tile].n >= 64)
-    found = streaming(_with(explained, wide), H200)
+    wide = [c for c in explained.candidates if c.is_thin and THIN_TILES["float32"][c.tile].n >= 64]
+    on_pipes = next(c for c in wide if isinstance(THIN_TILES["float32"][c.tile], ThinTile))
+    found = streaming(_with(explained, on_pipes), H200)
     assert found is not None and found.bound_by == ARITHMETIC and 20 < found.threshold < 64
+    by_digits = next(c for c in wide if isinstance(THIN_TILES["float32"][c.tile], ThinTriplesTile))
+    faster = streaming(_with(explained, by_digits), H200)
+    assert faster is not None and faster.threshold > 64
 
 
 def test_other_plans_have_no_such_figures() -> None:
