@@ -193,8 +193,8 @@ def thin_seconds(
 
 
 def _operations(tile: AnyThinTile, view: View) -> int:
-    """Operations of a slice; matrix units multiply blocks of rows, columns and terms, and those outside are left out."""
-    if not isinstance(tile, ThinMmaTile):
+    """Operations of a slice; the units for doubles multiply blocks of rows, columns and terms, and those outside are left out."""
+    if not isinstance(tile, ThinMmaTile) or isinstance(tile, ThinTriplesTile):
         return 2 * tile.m * tile.n * tile.k
     m, n, k = tile.instruction.shape
     return 2 * min(tile.m, ceil(view.m / m) * m) * min(tile.n, ceil(view.n / n) * n) * min(tile.k, ceil(view.k / k) * k)
