@@ -128,7 +128,11 @@ def require_floats(floats: str) -> None:
 
 
 def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
-    """The image of one kernel; a kernel that needs the features of one chip is built for that chip alone."""
+    """The image of one kernel."""
+    return build(render(kernel), kernel.name, own_target(kernel, target))
+
+
+def own_target(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> CudaTarget:
+    """For what a kernel is built: one that needs the features of one chip, for that chip alone."""
     of_one_chip = DigitProductKernel | LoadingKernel | ResidueProductKernel | ThinKernel
-    own = CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, of_one_chip) else target
-    return build(render(kernel), kernel.name, own)
+    return CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, of_one_chip) else target

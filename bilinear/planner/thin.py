@@ -8,7 +8,7 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinBulkTile
 from bilinear.ir.thin_unit_tile import ThinMmaTile, ThinTriplesTile
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Kernels, Shape
@@ -114,6 +114,8 @@ def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SH
         return False
     if isinstance(tile, ThinTriplesTile) and not tile.keeps and view.k <= SHORT:
         return False
+    if isinstance(tile, ThinBulkTile) and not view.left_along and tile.m < min(tile.long_line, view.m):
+        return False  # a few threads would copy A element by element
     if isinstance(tile, ThinMmaTile):
         return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:

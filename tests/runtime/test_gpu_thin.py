@@ -11,6 +11,7 @@ from runtime.test_gpu import cupy, integers, on_gpu
 
 import bilinear
 from bilinear.analysis.digit_bounds import Summation, digit_bound, probable_classical
+from bilinear.codegen.build import own_target
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
@@ -51,7 +52,7 @@ def build_ahead() -> None:
     cases = [(*shape, dtype, orders) for shape in KINDS.values() for dtype in ("float32", "float64") for orders in ORDERS]
     kernels = {kernel for case in cases for plan in thin_plans(*case) for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
     target = target_of(cupy().cuda.Device().compute_capability)
-    build_all([(render(kernel), kernel.name, target) for kernel in kernels])
+    build_all([(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -141,7 +142,7 @@ def test_tiles_whose_slices_warps_fetch_are_exact(dtype: str) -> None:
     if not plans:
         pytest.skip("bulk copies need sm_90")
     kernels = {kernel for plan, _ in plans for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
-    build_all([(render(kernel), kernel.name, target) for kernel in kernels])
+    build_all([(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels])
     for plan, orders in plans:
         m, k, n = plan.problem.m, plan.problem.k, plan.problem.n
         x, y, old = (integers(shape, seed) for seed, shape in enumerate(((m, k), (k, n), (m, n))))
