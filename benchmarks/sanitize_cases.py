@@ -76,8 +76,8 @@ def thin(split: bool) -> bool:
     return multiplied(shape, "float64", plan=replace(plan, candidates=(own,)))
 
 
-def thin_by_bulk_copies(shape: Sequence[int], tile: str, parts: int = 1) -> bool:
-    """A thin product in this tile, with its sums in so many parts: a plan must name the tile, because `auto` never chooses it."""
+def thin_in(shape: Sequence[int], tile: str, parts: int = 1) -> bool:
+    """A thin product in this tile, by bulk copies or digits, with its sums in so many parts: small, where `auto` chooses another."""
     m, k, n = shape
     plan = bilinear.plan(m, k, n, "float32", device="h200", explain=True)
     own = next(c for c in plan.candidates if c.is_thin)
@@ -180,10 +180,12 @@ def cases() -> Iterator[Case]:
     yield Case("msmes, restored", restored)
     yield Case("thin", partial(thin, False))
     yield Case("thin, split sums", partial(thin, True))
-    yield Case("thin by bulk copies, kept B", partial(thin_by_bulk_copies, (516, 8, 8), "bulk_kept256x8x8-64x2x1-3x1"))
-    yield Case("thin by bulk copies, staged results", partial(thin_by_bulk_copies, (515, 7, 5), "bulk_staged256x16x16-64x2x1-3x1"))
-    in_parts = partial(thin_by_bulk_copies, (131, 2301, 3), "bulk64x4x256-16x1x16-3x4", 2)  # five slices a part, in a ring of three
+    yield Case("thin by bulk copies, kept B", partial(thin_in, (516, 8, 8), "bulk_kept256x8x8-64x2x1-3x1"))
+    yield Case("thin by bulk copies, staged results", partial(thin_in, (515, 7, 5), "bulk_staged256x16x16-64x2x1-3x1"))
+    in_parts = partial(thin_in, (131, 2301, 3), "bulk64x4x256-16x1x16-3x4", 2)  # five slices a part, in a ring of three
     yield Case("thin by bulk copies, split sums", in_parts)
+    yield Case("thin by digits, kept B", partial(thin_in, (131, 63, 61), "triples_kept128x64x64-1-3x4"))
+    yield Case("thin by digits, split sums", partial(thin_in, (131, 517, 45), "triples64x48x64-2-3x4", 2))
     yield Case("prepared sums", partial(prepared, "sums"))
     for products in ("pairs", "residues7"):
         yield Case(f"{products} below winograd", partial(planned, UNEVEN, "float32", levels=("winograd",), products=products))

@@ -56,7 +56,7 @@ constexpr size_t STACK = 2 * PAGE;
 constexpr size_t DYNAMIC_SHARED = 4 * PAGE;    // more than the 227 KiB of any current device
 constexpr size_t SIGNAL_STACK = 2 * PAGE;
 constexpr size_t PARKED = PAGE;                // static shared memory of a block while another of its cluster runs
-constexpr size_t EXTENSION = 112 * PAGE;       // what further headers keep for a block
+constexpr size_t EXTENSION = 128 * PAGE;       // what further headers keep for a block
 constexpr unsigned MOST_BLOCKS = 8;            // in a cluster
 
 enum Order : int { ASCENDING, DESCENDING, RANDOM };

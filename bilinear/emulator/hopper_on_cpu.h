@@ -14,7 +14,7 @@ namespace cuda_on_cpu {
 
 // ---------------------------------------------------------------------------------------------------------------- what is under way
 
-constexpr unsigned MOST_COPIES = 8192;
+constexpr unsigned MOST_COPIES = 16384;         // the shared memory of a block holds 14,528 of the shortest, 16 bytes
 
 struct Copy {
     unsigned char *to, *barrier;               // homes
