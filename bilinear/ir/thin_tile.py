@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, FLOAT64
+from bilinear.ir.thin_tile_facts import ThinTileFacts
 from bilinear.ir.thin_unit_tile import ThinMmaTile, ThinTriplesTile
 
 
 @dataclass(frozen=True)
-class ThinTile:
+class ThinTile(ThinTileFacts):
     """An m x n tile of a result with a short extent, computed in slices of depth k by m_threads x n_threads threads.
 
     Each of these places has `k_threads` threads, which share the depth of a slice. `stages` slices are in flight. Registers are limited so
@@ -26,14 +27,6 @@ class ThinTile:
     blocks: int
     template: str = field(default="thin.cu.j2", init=False)
     keeps: bool = field(default=False, init=False)
-    least_capability: int = field(default=80, init=False)
-    """The least compute capability, times ten, of a device that runs it: `thin.cu.j2` copies asynchronously."""
-    features: str = field(default="", init=False)
-    """The suffix of the architecture if no later one runs it."""
-
-    def runs_on(self, capability: int) -> bool:
-        """Whether a device of this compute capability, times ten, has its instructions."""
-        return capability >= self.least_capability
 
     @property
     def threads(self) -> int:
@@ -91,7 +84,6 @@ class ThinBulkTile(ThinTile):
     barrier_bytes: int = field(default=128, init=False)
     """What the barriers take of shared memory."""
     long_line: int = field(default=64, init=False)
-    """The least rows of a tile for which a column of A by itself is worth a copy."""
     held_bytes: int = field(default=256, init=False)
     """The most bytes of B that a thread holds in registers."""
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from bilinear.ir.thin_tile_facts import ThinTileFacts
 from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
 
-LEAST_TERMS = 16
-"""Shorter sums of products of digits are less accurate than those of products of numbers, because the unit truncates."""
+LEAST_TERMS = 20
+"""Shorter sums of products of digits have a larger probable error than those of products of numbers, because the unit truncates."""
+
+REGISTERS, MOST_NAMED, KEPT_REGISTERS = 65536, 256, 72
+"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps. They are given in eights."""
 
 
 @dataclass(frozen=True)
-class ThinMmaTile:
+class ThinMmaTile(ThinTileFacts):
     """An m x n tile of such a result, computed in slices of depth k by m_warps x n_warps warps on the matrix units for doubles.
 
     Each of these places has `k_warps` warps, which share the depth of a slice. `stages` slices are in flight. If the tile `keeps` B, it
@@ -33,14 +37,12 @@ class ThinMmaTile:
     staged: bool = True
     instruction: Instruction = MMA_FLOAT64
     template: str = field(default="thin_mma.cu.j2", init=False)
-    least_capability: int = field(default=80, init=False)
-    features: str = field(default="", init=False)
     times_doubles: float = field(default=1.0, init=False)
-    """How many products its unit does while the unit for doubles does one, by data sheets."""
 
-    def runs_on(self, capability: int) -> bool:
-        """Whether a device of this compute capability, times ten, has its instructions."""
-        return capability == self.least_capability if self.features else capability >= self.least_capability
+    @property
+    def block(self) -> tuple[int, int, int] | None:
+        """The rows, columns and terms of an instruction: those outside of the result are left out."""
+        return self.instruction.shape
 
     @property
     def threads(self) -> int:
@@ -99,8 +101,14 @@ class ThinTriplesTile(ThinMmaTile):
     least_capability: int = field(default=90, init=False)
     features: str = field(default="a", init=False)
     times_doubles: float = field(default=2.5, init=False)
+    copies_lines: bool = field(default=True, init=False)
     barrier_bytes: int = field(default=128, init=False)
     """What the barriers take of shared memory."""
+
+    @property
+    def block(self) -> None:
+        """None: warpgroups multiply whole tiles."""
+        return None
 
     @property
     def threads(self) -> int:
@@ -115,13 +123,19 @@ class ThinTriplesTile(ThinMmaTile):
 
     @property
     def registers(self) -> int:
-        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0."""
-        return {384: 216, 512: 144}[self.threads] if self.fetchers == 4 else 0
+        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0.
+
+        The block is alone on its multiprocessor, and has too many threads for each to have all that it may name.
+        """
+        if self.fetchers < 4 or self.blocks > 1 or self.threads <= REGISTERS // MOST_NAMED:
+            return 0
+        usual = REGISTERS // self.threads // 8 * 8
+        return (self.threads * usual - 32 * self.fetchers * KEPT_REGISTERS) // (self.threads - 32 * self.fetchers) // 8 * 8
 
     @property
     def given_registers(self) -> int:
         """Registers that a thread that fetches keeps, if it gives others away; else 0."""
-        return 72 if self.registers else 0
+        return KEPT_REGISTERS if self.registers else 0
 
     def holds(self, k: int, n: int, parts: int) -> bool:
         """Whether it can run a product of these extents with sums in so many parts, as accurately as the classical multiply."""

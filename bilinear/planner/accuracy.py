@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from math import ceil, hypot
+from math import ceil, hypot, isfinite
 from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPILED, COMPLEX, ELEMENTS, FLOAT32, Element
@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # readers are imported lazily: most plans need none
 def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candidate:
     """A candidate with its certain bound and its probable error. Each is computed if the accuracy needs it, or to explain everything."""
     asked, inner, dtype = problem.accuracy, problem.k, problem.dtype
-    certain = certain_error(candidate, inner, dtype) if explain or isinstance(asked, float | int) else None
+    certain = known_bound(candidate, inner, dtype) if explain or isinstance(asked, float | int) else None
     probable = relative_error(candidate, inner, dtype) if explain or isinstance(asked, str) else None
     return replace(candidate, error=certain, probable=probable)
 
@@ -42,24 +42,34 @@ def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
     if isinstance(asked, str):
         times = candidate.probable or 0.0
         return f"its probable error is {times:.2g} times the classical multiply's" if times > CLASSES[asked] else ""
-    error = candidate.error or 0.0
-    return f"its error bound {error:.2g} is above {asked:.2g}" if asked is not None and error > asked else ""
+    if asked is None:
+        return ""
+    if candidate.error is None:
+        return "no error bound is known for sums of so many terms"
+    return f"its error bound {candidate.error:.2g} is above {asked:.2g}" if candidate.error > asked else ""
 
 
 def why_far(candidate: Candidate, problem: Problem) -> str:
     """Why a candidate is not accurate enough for a call that requests no accuracy; empty if it is.
 
-    Only block schemes can fail this: residues keep a class of accuracy, and other digits are weighed only if an accuracy is requested.
+    Block schemes and thin products by digits can fail this: residues keep a class of accuracy, and other digits are weighed only if an
+    accuracy is requested.
     """
-    if problem.accuracy is not None or candidate.is_digits or not candidate.levels:
+    if problem.accuracy is not None or candidate.is_digits or not (candidate.levels or candidate.is_thin):
         return ""
     times = relative_error(candidate, problem.k, problem.dtype)
     asked = f"more than {USUAL_LIMIT:g} times has to be asked for by accuracy="
     return f"its probable error is {times:.2g} times the classical multiply's, and {asked}" if times > USUAL_LIMIT else ""
 
 
+def known_bound(candidate: Candidate, inner: int, dtype: str) -> float | None:
+    """The bound that always holds for a candidate; None if sums are so long that none is known."""
+    found = certain_error(candidate, inner, dtype)
+    return found if isfinite(found) else None
+
+
 def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
-    """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts.
+    """The bound that always holds for a candidate, sums of `inner` terms: the largest of its parts. Infinite if sums are too long for one.
 
     Of complex matrices: a bound for the real and the imaginary part, in units of the largest parts of A and B.
     """
@@ -189,6 +199,11 @@ def _thin_chunk(candidate: Candidate, dtype: str) -> int | None:
     return tile.k if isinstance(tile, ThinTriplesTile) else None
 
 
+def _terms_of_part(inner: int, parts: int, chunk: int) -> int:
+    """The terms of the longest part: all but the last one have whole chunks."""
+    return min(inner, ceil(ceil(inner / parts) / chunk) * chunk)
+
+
 @lru_cache(maxsize=256)
 def _triples_error(inner: int, parts: int, chunk: int) -> float:
     """The certain bound of sums in parts, which are added up in float32, in units of the largest elements of both operands."""
@@ -196,10 +211,8 @@ def _triples_error(inner: int, parts: int, chunk: int) -> float:
     from bilinear.analysis.rounding import gamma
     from bilinear.frontend.algorithms import load_digits
 
-    part, adding = (
-        digit_bound(load_digits("triples"), ceil(inner / parts), Summation(chunk)).of_largest,
-        gamma(parts, FLOAT32.unit_roundoff),
-    )
+    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, chunk), Summation(chunk)).of_largest
+    adding = gamma(parts, FLOAT32.unit_roundoff)
     return (part + adding + part * adding) * inner
 
 
@@ -209,7 +222,7 @@ def _probable_triples(inner: int, parts: int, chunk: int) -> float:
     from bilinear.analysis.digit_bounds import Summation, probable_classical, probable_digits
     from bilinear.frontend.algorithms import load_digits
 
-    part = probable_digits(load_digits("triples"), ceil(inner / parts), Summation(chunk))
+    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, chunk), Summation(chunk))
     return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)
 
 

@@ -263,7 +263,7 @@ class Weighing:
         if found.workspace is not None and found.workspace > self.budget and not (p.workspace == 0 and found.holds_scales_alone):
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
             return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
-        if found.is_thin and min(p.m, p.n) == 1:
+        if found.is_thin and min(p.m, p.n) < self.policy.least_thin:
             return "the library multiplies by a vector at the speed of memory"
         return why_inaccurate(found, p.accuracy) or ("" if self.named else why_far(found, p))
 

@@ -12,7 +12,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
 from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner.accuracy import certain_error, relative_error
+from bilinear.planner.accuracy import known_bound, relative_error
 from bilinear.planner.device import Device
 from bilinear.planner.digits import digit_ms, digits_timed, geometry_for, products_of, scheme_of
 from bilinear.planner.plan import DIGITS, Candidate
@@ -81,8 +81,8 @@ def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
 
 def with_complex_errors(found: Candidate, problem: Problem) -> Candidate:
     """The candidate with its errors, of each part, in units of the largest parts of A and B."""
-    certain, probable = (error(found, problem.k, problem.dtype) for error in (certain_error, relative_error))
-    return replace(found, error=certain, probable=probable)
+    inner, dtype = problem.k, problem.dtype
+    return replace(found, error=known_bound(found, inner, dtype), probable=relative_error(found, inner, dtype))
 
 
 def _candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str) -> Candidate:

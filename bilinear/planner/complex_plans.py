@@ -14,7 +14,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import place_schedule
-from bilinear.planner.accuracy import certain_error, relative_error, why_inaccurate
+from bilinear.planner.accuracy import known_bound, relative_error, why_inaccurate
 from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate
 from bilinear.planner.complex_digits import complex_candidates, with_complex_errors
 from bilinear.planner.device import Device
@@ -87,7 +87,7 @@ class _Weighing:
 
         p, asked = self.problem, self.problem.accuracy
         if self.explain or isinstance(asked, float | int):
-            found = replace(found, error=certain_error(found, p.k, p.dtype))
+            found = replace(found, error=known_bound(found, p.k, p.dtype))
         if self.explain or isinstance(asked, str):
             times = relative_error(found, p.k, self.part.name)
             found = replace(found, probable=times if schedule is None else times * PROBABLE)

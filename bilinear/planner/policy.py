@@ -28,7 +28,8 @@ class Policy:
     Products of digits that are computed in parts to save workspace have parts of at least `least_digit_block` rows and columns.
 
     `auto` leaves products to the library if an extent is below `least_complex` for complex numbers, `least_integers` for integers, and
-    `least_halves` for numbers of 16 bits.
+    `least_halves` for numbers of 16 bits. The kernel for thin products runs if C has at least `least_thin` rows and columns: a library
+    multiplies by a vector at the speed of memory.
 
     More than `many_products` products take seconds to prove and to compile: they are weighed where a multiply takes `long_ms`
     milliseconds. Operands and workspace may fill the part `memory_share` of the device's memory where no budget is given.
@@ -38,6 +39,7 @@ class Policy:
     least_gain_plain: float = 0.08
     least_gain_thin: float = 0.15
     least_saved_thin: float = 5.0
+    least_thin: int = 2
     least_gain_digits: float = 0.05
     least_gain_complex: float = 0.25
     least_block: int = 512

@@ -22,14 +22,13 @@ from bilinear.analysis.traffic import (
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.scheme import exponent_of
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.thin_unit_tile import ThinMmaTile
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.device import Device, at
 from bilinear.planner.model import ProductWork, Work, geometric_mean
 from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.thin import resident_blocks, view_of
+from bilinear.planner.thin import resident_blocks, thin_peak, view_of
 from bilinear.planner.ways import Way
 
 LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
@@ -204,7 +203,7 @@ def streaming(plan: Plan, device: Device) -> Streaming | None:
     if rates is None or not own.is_thin:
         return None
     tile, view, element = THIN_TILES[p.dtype][own.tile], view_of(p), ELEMENTS[p.dtype]
-    rate = (rates.units * tile.times_doubles if isinstance(tile, ThinMmaTile) else rates.pipes) * 1e12
+    rate = thin_peak(tile, rates) * 1e12
     memory = device.bandwidth * 1e9
     units = ceil(view.m / tile.m) * ceil(view.n / tile.n) * own.parts_of_sums
     blocks = min(resident_blocks(tile, view, element, device.shared), ceil(units / device.processors))

@@ -8,8 +8,7 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinBulkTile
-from bilinear.ir.thin_unit_tile import ThinMmaTile, ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Kernels, Shape
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
@@ -39,12 +38,12 @@ class View:
 
     def copies(self, tile: AnyThinTile, element: Element) -> int:
         """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""
+        m, n = (min(tile.m, self.m), min(tile.n, self.n)) if tile.on_units else (tile.m, tile.n)
+        if tile.copies_lines:
+            lines = (m if self.left_along else tile.k) + (0 if tile.keeps else n if self.right_along else tile.k)
+            return COPIES_OF_LINE * lines
         left = element.lanes if (tile.keeps and self.left_along) or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
-        m, n = (min(tile.m, self.m), min(tile.n, self.n)) if isinstance(tile, ThinMmaTile) else (tile.m, tile.n)
-        if isinstance(tile, ThinTriplesTile):
-            left, right = ((lines if along else tile.k) for lines, along in ((m, self.left_along), (n, self.right_along)))
-            return COPIES_OF_LINE * (left + (0 if tile.keeps else right))
         return m * tile.k // left + (0 if tile.keeps else n * tile.k // right)
 
     def tears(self, element: Element) -> bool:
@@ -112,18 +111,18 @@ def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SH
     """Whether a tile can run a problem on a device with so much shared memory, and is not far too large or too small for it."""
     if not tile.admits(element.lanes, view.left_along, view.right_along):
         return False
-    if isinstance(tile, ThinTriplesTile) and not tile.keeps and view.k <= SHORT:
+    if tile.copies_lines and not tile.keeps and view.k <= SHORT:
         return False
-    if isinstance(tile, ThinBulkTile) and not view.left_along and tile.m < min(tile.long_line, view.m):
+    if not view.left_along and tile.m < min(tile.long_line, view.m):
         return False  # a few threads would copy A element by element
-    if isinstance(tile, ThinMmaTile):
+    if tile.on_units:
         return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
         return False
     return _kernel(tile, view, element).shared_bytes <= shared
 
 
-def _suits_units(tile: ThinMmaTile, view: View) -> bool:
+def _suits_units(tile: AnyThinTile, view: View) -> bool:
     """Whether a tile on matrix units is not far too large for a problem; instructions outside of the result are left out."""
     is_deep = tile.k <= LEAST_DEPTH or tile.k < 4 * view.k
     if tile.keeps:
@@ -170,8 +169,7 @@ def thin_seconds(
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
     units, resident = tiles_m * tiles_n * parts, resident_blocks(tile, view, element, device.shared)
     slots = device.processors * resident
-    on_units = isinstance(tile, ThinMmaTile)
-    torn = rates.torn if not on_units and view.tears(element) else 1
+    torn = rates.torn if not tile.on_units and view.tears(element) else 1
     results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
     right_again = 0 if tile.keeps else tiles_m - 1
@@ -181,8 +179,7 @@ def thin_seconds(
     beside = ceil(units / device.processors)
     idle = max(0.0, beside * device.processors / units - 1) if units >= device.processors else 0.0
     memory = (once / share + again / rates.again) / (device.bandwidth * 1e3) * (1 + rates.tail * idle)
-    peak = rates.units * tile.times_doubles if isinstance(tile, ThinMmaTile) else rates.pipes
-    speed = peak * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a us
+    speed = thin_peak(tile, rates) * 1e6 * own.arithmetic / device.processors  # operations of a multiprocessor in a us
     slice_us = _operations(tile, view) / speed + view.copies(tile, element) / rates.copies
     waves = ceil(units / slots)
     busy = waves * slots / units if units > slots else max(1.0, device.processors / units)
@@ -194,9 +191,14 @@ def thin_seconds(
     return us * 1e-6
 
 
+def thin_peak(tile: AnyThinTile, rates: ThinRates) -> float:
+    """The operations of a tile's unit, or of the pipes, in 10^12 per second."""
+    return rates.units * tile.times_doubles if tile.on_units else rates.pipes
+
+
 def _operations(tile: AnyThinTile, view: View) -> int:
     """Operations of a slice; the units for doubles multiply blocks of rows, columns and terms, and those outside are left out."""
-    if not isinstance(tile, ThinMmaTile) or isinstance(tile, ThinTriplesTile):
+    if tile.block is None:
         return 2 * tile.m * tile.n * tile.k
-    m, n, k = tile.instruction.shape
+    m, n, k = tile.block
     return 2 * min(tile.m, ceil(view.m / m) * m) * min(tile.n, ceil(view.n / n) * n) * min(tile.k, ceil(view.k / k) * k)

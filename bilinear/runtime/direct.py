@@ -10,6 +10,7 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, layout_of
+from bilinear.ir.thin_unit_tile import LEAST_TERMS
 from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Rounded, Thin, own_name
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import over_budget
@@ -34,7 +35,8 @@ POOLED = (
 NEW = "a new result would have to live as long as the graph", "give out=, an array that does"
 """Messages and hints of refusals during capture."""
 NEEDS: dict[type[Direct], str] = {
-    Thin: "multiplies two arrays of one type (in a bulk tile: on a GPU from sm_90 on; by triples: of sm_90), and needs an out of that type",
+    Thin: "multiplies two arrays of one type (in a bulk tile: on a GPU from sm_90 on; by triples: of sm_90, sums of at least "
+    f"{LEAST_TERMS} terms; keeping B: one that its tile holds), and needs an out of that type",
     Rounded: "multiplies two matrices or vectors of float32 whose rows or columns lie side by side, and needs such an out",
     Digits: "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type",
 }

@@ -98,9 +98,23 @@ def test_numbers_of_any_size_are_within_the_bound(tile: ThinTriplesTile, by_rows
     exact, sizes = a.astype("float64") @ b.astype("float64"), abs(a).astype("float64") @ abs(b).astype("float64")
     found = product(tile, a, b, by_rows)
     assert (abs(found - exact) <= 40 * 2.0**-24 * sizes).all()
-    for part, instead in (("now[2], at, begun", "now[2], at + 2 * after, begun"), ("sum[0][e] += others[e];", ";")):
+    for part, instead in (("now[2], at, begun", "now[2], at + 2 * after, begun"), ("(sum[0][e] + others[e])", "sum[0][e]")):
         without = product(tile, a, b, by_rows, part, instead)
         assert not (abs(without - exact) <= 40 * 2.0**-24 * sizes).all()
+
+
+@pytest.mark.parametrize("tile", [KEPT, RING])
+@pytest.mark.parametrize("size", [-44, -41, -38, -36, -30, 30, 33, 35, 38])
+def test_no_digit_is_lost_below_the_smallest_bfloat16_or_above_the_largest(tile: ThinTriplesTile, size: int) -> None:
+    """Also of numbers below the smallest normal float: A has them, and B makes the product usual where it can."""
+    generator = np.random.default_rng(4)
+    a = (generator.uniform(1, 2, (40, 31)) * 10.0**size).astype("float32")
+    b = (generator.uniform(1, 2, (31, 15)) * 10.0 ** float(np.clip(-size, -37, 37))).astype("float32")
+    exact = a.astype("float64") @ b.astype("float64")
+    assert (abs(product(tile, a, b, True) - exact) <= 40 * 2.0**-24 * exact).all()
+    if size < -37:
+        without = product(tile, a, b, True, "ENLARGED = 0x1p16f, REDUCED = 0x1p-32f", "ENLARGED = 1, REDUCED = 1")
+        assert not (abs(without - exact) <= 40 * 2.0**-24 * exact).all()
 
 
 @pytest.mark.parametrize("by_rows", [True, False])

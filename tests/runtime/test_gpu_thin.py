@@ -182,6 +182,19 @@ def test_products_of_digits_are_as_accurate_as_classical_ones(name: str) -> None
 
 
 @pytest.mark.parametrize("name", TRIPLES)
+@pytest.mark.parametrize("size", [-44, -41, -38, -36, -30, 30, 33, 35, 38])
+def test_no_digit_of_the_smallest_and_largest_numbers_is_lost(name: str, size: int) -> None:
+    m, k, n = (300, 61, 39) if THIN_TILES["float32"][name].keeps else (300, 301, 39)
+    draw = np.random.default_rng(4)
+    x = (draw.uniform(1, 2, (m, k)) * 10.0**size).astype("float32")
+    y = (draw.uniform(1, 2, (k, n)) * 10.0 ** float(np.clip(-size, -37, 37))).astype("float32")
+    bound = digit_bound(load_digits("triples"), k, Summation(THIN_TILES["float32"][name].k)).relative
+    found = bilinear.matmul(on_gpu(x, "float32", "C"), on_gpu(y, "float32", "C"), plan=triples_plan((m, k, n), name)).get()
+    exact = x.astype("float64") @ y.astype("float64")
+    assert (abs(found - exact) <= bound * exact).all()
+
+
+@pytest.mark.parametrize("name", TRIPLES)
 def test_products_of_digits_are_infinite_and_nan_where_classical_ones_are(name: str) -> None:
     """Also where digits of the largest floats would be infinite, and the product is not."""
     m, k, n = 300, 61, 39

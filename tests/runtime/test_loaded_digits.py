@@ -231,13 +231,21 @@ MUTANTS = {  # by what is wrong: what stands in the text, and what instead
 }  # fmt: skip
 
 
+def before_nan(values: Any) -> Array:
+    """A matrix behind whose last row there are NaN: what is read there shows."""
+    rows, columns = values.shape
+    memory = np.full((rows + 8, columns), np.nan, np.float32)
+    memory[:rows] = values
+    return Array(memory[:rows])
+
+
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_mutant_fails(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     old, new = MUTANTS[name]
     generator = np.random.default_rng(5)
     a, b = (np.ldexp(generator.integers(-30, 31, shape), generator.integers(0, 9, lines)) for shape, lines in SHAPES)
-    left, right = Array(a.astype(np.float32)), Array(b.astype(np.float32))
+    left, right = before_nan(a), before_nan(b)
     out = Array(np.full((300, 260), np.nan, np.float32))
     found = kernels_of(layout_of(left), layout_of(right), layout_of(out), Digits((), NAME), by_warps=False)
     (kernel,) = (kernel for kernel in found if isinstance(kernel, LoadingKernel))

@@ -1,0 +1,35 @@
+"""What all tiles of the kernels for thin products tell about the instructions they use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ThinTileFacts:
+    """Facts of a template, which the tiles of one kind have in common. Those here are of tiles on the multiply-add pipes."""
+
+    least_capability: int = field(default=80, init=False)
+    """The least compute capability, times ten, of a device that runs it: all of them copy asynchronously."""
+    features: str = field(default="", init=False)
+    """The suffix of the architecture if no later one runs it."""
+    times_doubles: float = field(default=0.0, init=False)
+    """How many products its matrix unit does while the unit for doubles does one, by data sheets; 0 on the pipes."""
+    long_line: int = field(default=0, init=False)
+    """The least rows of a tile for which a column of A by itself is worth a bulk copy."""
+    copies_lines: bool = field(default=False, init=False)
+    """Whether a slice takes the time of its lines to copy, however long they are."""
+
+    def runs_on(self, capability: int) -> bool:
+        """Whether a device of this compute capability, times ten, has its instructions."""
+        return capability == self.least_capability if self.features else capability >= self.least_capability
+
+    @property
+    def on_units(self) -> bool:
+        """Whether it multiplies on matrix units."""
+        return self.times_doubles > 0
+
+    @property
+    def block(self) -> tuple[int, int, int] | None:
+        """The rows, columns and terms of an instruction, if those outside of the result are left out; else None."""
+        return None
