@@ -2,8 +2,8 @@
 
 Without options, the tables of docs/modes.md are drawn from counts, for which no GPU is needed, and from the committed results, if there
 are any; with --check they are only compared. With --measure, pilots are timed first; then every mode multiplies integers, which must come
-out exact; then each stage is timed by itself, and the whole plan, launched and as a graph, on the device alone. --describe writes the
-device's description with the rates that the pilots tell.
+out exact; then each stage is timed by itself, and the whole plan, launched and as a graph, on the device alone. --describe adds the rates
+that follow from the pilots to a description that is there already; `bilinear tune --modes` measures a whole one.
 """
 
 from __future__ import annotations
@@ -11,37 +11,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common import median, need_gpu, queued, save
-from mode_model import extended_seconds, published_seconds, stages_of, traffic_of
-from pilots import SMALL_SIZE, Pilot, pilot_plans, pilots, placed, rates_of
+from common import Call, median, need_gpu, queued, save
 
-from bilinear.backends.executor import allocate_workspace, execute
-from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.render import render
 from bilinear.ir.kernel import LinearKernel
-from bilinear.ir.matrix import Array, call_of
 from bilinear.ir.placement import MODES
+from bilinear.measure.mode_pilots import SCHEME, pilot_plans, pilots, placed, rates_of
+from bilinear.measure.mode_stand import IN_A_ROW, ModeStand, build_launches, graph_of, time_pilots, time_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
+from bilinear.planner.mode_model import extended_seconds, published_seconds, stages_of, traffic_of
 
-WARPS = 32
-ADD = 'for (int i = 0; i < each; ++i) {{ y[i * all + item] = x[i * all + item] + x[i * all + item]; asm volatile("// {0}"); }} break;'
-PATHS = "\n".join(f"    case {warp}: {ADD.format(warp)}" for warp in range(WARPS))
-PILOT = f"""extern "C" __global__ void __launch_bounds__(1024) pilot(const float* x, float* y, int each, int apart)
-{{
-    const long long item = blockIdx.x * blockDim.x + threadIdx.x, all = gridDim.x * blockDim.x;
-    switch (threadIdx.x / 32 * apart) {{
-{PATHS}
-    }}
-}}"""
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, RESULTS = ROOT / "docs" / "modes.md", ROOT / "benchmarks" / "results" / "modes-h200.json"
 UNMEASURED = """No GPU was measured yet: neither model was compared with times, and streams and graphs ran on a pretended GPU only.
@@ -101,83 +88,35 @@ def table(rows: Iterable[Iterable[object]], head: Iterable[str]) -> str:
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, ("---",) * len(head), *rows))
 
 
-def pilot_times(processors: int, repeats: int) -> dict[Pilot, float]:
-    """Microseconds of the runs of the pilot kernel."""
-    import cupy
-    import numpy as np
-
-    kernel = cupy.RawKernel(PILOT, "pilot")
-    x, y = (cupy.zeros(2**24, "float32") for _ in range(2))
-    calls = {
-        run: partial(kernel, (run.groups,), (run.items,), (x, y, np.int32(run.each), np.int32(run.apart))) for run in pilots(processors)
-    }
-    return {run: 1e3 * median(ms) for run, ms in queued(calls, repeats, 10).items()}
-
-
-def graph_of(call: Callable[[], object]) -> Callable[[], object]:
-    """The launches of a call as a graph."""
-    import cupy
-
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        call()
-        stream.synchronize()
-        stream.begin_capture()
-        call()
-        launch: Callable[[], object] = stream.end_capture().launch
-    return launch
-
-
-def is_exact(run: Callable[[], object], c: Array, wanted: Array) -> bool:
-    """Whether a call computes what is wanted, into NaN."""
-    import cupy
-
-    c[...] = cupy.nan
-    cupy.cuda.Device().synchronize()
-    run()
-    cupy.cuda.Device().synchronize()
-    return bool((c == wanted).all())
-
-
 def measured(name: str, levels: int, dtype: str, size: int, modes: Iterable[str], repeats: int) -> dict[str, dict[str, Any]]:
     """For each mode: microseconds of its stages, of the plan, of the plan as a graph and of the library, and whether it is exact."""
     import cupy
 
-    from bilinear.backends.cuda_executor import CudaExecutor
-
-    generator, executor = cupy.random.default_rng(1), CudaExecutor()
-    a, b = (generator.integers(-2, 3, (size, size)).astype(dtype) for _ in range(2))
-    c, wanted = cupy.empty((size, size), dtype), cupy.matmul(a, b)
-    plans: dict[tuple[str, str], Callable[[], object]] = {("library", ""): partial(cupy.matmul, a, b, out=c)}
-    stages: dict[tuple[str, int], Callable[[], object]] = {}
+    stand = ModeStand(dtype, size)
+    plans: dict[tuple[str, str], Call] = {("library", ""): partial(cupy.matmul, stand.a, stand.b, out=stand.c)}
+    stages: dict[tuple[str, int], Call] = {}
     exact: dict[str, bool] = {}
-    ready = []
     for mode in modes:
-        plan = placed(mode, dtype, size, name, levels)[1]
-        call = call_of(a, b, c, workspace=allocate_workspace(executor, plan, c.dtype))
-        own = partial(execute, executor, plan, call)
-        plans[mode, "us"], plans[mode, "graph"] = own, graph_of(own)
-        exact[mode] = all(is_exact(run, c, wanted) for run in (own, plans[mode, "graph"]))
-        ready.append(executor.ready(plan, call))  # its arguments stay bound to the steps while it is held
-        stages |= {(mode, number): step for number, step in enumerate(ready[-1].__enter__())}
-    a[...], b[...] = (generator.standard_normal(x.shape, dtype=dtype) for x in (a, b))
-    whole = {key: round(1e3 * median(ms), 2) for key, ms in queued(plans, repeats, 5).items()}
-    alone = {key: round(1e3 * median(ms), 2) for key, ms in queued(stages, repeats, 5).items()}
+        whole, own = stand.calls(placed(mode, dtype, size, name, levels)[1])
+        plans[mode, "us"], plans[mode, "graph"] = whole, graph_of(whole)
+        exact[mode] = stand.is_exact(whole) and stand.is_exact(plans[mode, "graph"])
+        stages |= {(mode, number): step for number, step in enumerate(own)}
+    stand.fill_normal()
+    whole_us = {key: round(1e3 * median(ms), 2) for key, ms in queued(plans, repeats, IN_A_ROW).items()}
+    alone = {key: round(1e3 * median(ms), 2) for key, ms in queued(stages, repeats, IN_A_ROW).items()}
     return {
-        mode: {"stages": [us for (own, _), us in alone.items() if own == mode], "exact": exact[mode], "library": whole["library", ""]}
-        | {what: whole[mode, what] for what in ("us", "graph")}
+        mode: {"stages": [us for (own, _), us in alone.items() if own == mode], "exact": exact[mode], "library": whole_us["library", ""]}
+        | {what: whole_us[mode, what] for what in ("us", "graph")}
         for mode in exact
     }
 
 
 def described(device: Device, repeats: int) -> tuple[Device, list[dict[str, Any]]]:
-    """The device with the rates that pilots tell, and what was measured."""
-    times, stages = pilot_times(device.processors, repeats), {}
-    for plan in pilot_plans():
-        found = measured("winograd", 1, plan.dtype, plan.size, (plan.mode,), repeats)[plan.mode]
-        stages[plan] = tuple(found["stages"]) if plan.size > SMALL_SIZE else (found["graph"],)
+    """The device with the rates that follow from pilots, and the times of the pilots."""
+    times = time_pilots(pilots(device.processors), repeats)
+    stages = {plan: time_plan(plan, repeats) for plan in pilot_plans()}
     rows = [{"pilot": vars(pilot), "us": round(us, 3)} for pilot, us in times.items()]
-    rows += [{"pilot": vars(plan), "stages": own} for plan, own in stages.items()]
+    rows += [{"pilot": vars(plan), "stages": [round(us, 2) for us in own]} for plan, own in stages.items()]
     return replace(device, modes=rates_of(times, stages, device)), rows
 
 
@@ -200,10 +139,9 @@ def told(row: dict[str, Any]) -> tuple[object, ...]:
 
 def build(cases: Iterable[tuple[str, str, str, int]]) -> None:
     """Build the kernels of these modes, types, schemes and levels into the cache, and those of the pilots."""
-    wanted = {(plan.mode, plan.dtype, "winograd", 1) for plan in pilot_plans()} | set(cases)
-    kernels = {launch.kernel for mode, dtype, name, levels in wanted for launch in placed(mode, dtype, SIZE_DRAWN, name, levels)[0]}
-    print(f"{len(kernels)} kernels", flush=True)
-    build_all([(render(kernel), kernel.name, CudaTarget("sm_90")) for kernel in kernels])
+    wanted = {(plan.mode, plan.dtype, SCHEME, 1) for plan in pilot_plans()} | set(cases)
+    launches = [launch for mode, dtype, name, levels in wanted for launch in placed(mode, dtype, SIZE_DRAWN, name, levels)[0]]
+    print(f"{build_launches(launches, CudaTarget('sm_90'))} kernels", flush=True)
 
 
 def main() -> None:
@@ -216,7 +154,7 @@ def main() -> None:
     parser.add_argument("--sizes", default=f"1536,3072,{SIZE_DRAWN}")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", default="h200", help="the description that the rates of modes are added to")
-    parser.add_argument("--describe", type=Path, help="write the description with the rates that the pilots tell")
+    parser.add_argument("--describe", type=Path, help="write the description with the rates that follow from the pilots")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cases = [(name, int(levels)) for name, levels in (case.split(":") for case in options.schemes.split(","))]

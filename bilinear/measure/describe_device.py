@@ -1,4 +1,4 @@
-"""Describe a device: measure the rates that the planner needs, in about two minutes."""
+"""Describe a device: measure the rates that the planner needs, in about two minutes, and on request those of execution modes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM
 from bilinear.measure.device_bench import Bench, gpu_bench
 from bilinear.measure.fit_thin import fit
-from bilinear.planner.device import Device, ElementRates, TileRates, at
+from bilinear.measure.mode_pilots import pilot_plans, pilots, rates_of
+from bilinear.planner.device import Device, ElementRates, ModeRates, TileRates, at
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.library_points import library_points
@@ -42,13 +43,15 @@ PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
 
-def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device:
-    """The description of the current GPU, measured now; nothing else should run on it.
+def tune(progress: Progress = no_progress, bench: Bench | None = None, modes: bool = False) -> Device:
+    """The description of the current GPU, measured now, with rates of execution modes if requested; nothing else should run on it.
 
-    `progress` is called with (what, done, of). Raises `BilinearError` (E512) without CuPy, and CuPy's errors without a GPU.
+    `progress` is called with (what, done, of). Raises `BilinearError`: E512 without CuPy, E685 if a plan in an execution mode is not exact
+    on integers. Without a GPU it raises CuPy's errors.
     """
     bench = gpu_bench() if bench is None else bench
-    facts, of = bench.facts(), 4 + len(THIN_TILES)
+    usual = 4 + len(THIN_TILES)
+    facts, of = bench.facts(), usual + (1 + len(pilot_plans()) if modes else 0)
     progress("memory", 0, of)
     rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
@@ -62,7 +65,7 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None) -> Device
     device = replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
     for i, dtype in enumerate(THIN_TILES):
         device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (4 + i, of)))))
-    return device
+    return replace(device, modes=_modes(bench, device, progress, (usual, of))) if modes else device
 
 
 def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: tuple[int, int]) -> ThinRates:
@@ -84,6 +87,18 @@ def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: t
     measured = bench.thin_library(dtype, LIBRARY_SECONDS, tell)
     least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
     return replace(rates, library=library_points(measured, least))
+
+
+def _modes(bench: Bench, device: Device, progress: Progress, place: tuple[int, int]) -> ModeRates:
+    """The rates of execution modes, from pilots and the other rates of the device."""
+    done, of = place
+    progress("the pilot kernel of execution modes", done, of)
+    times, stages = bench.pilots(pilots(device.processors)), {}
+    for plan in pilot_plans():
+        done += 1
+        progress(f"mode {plan.mode}, {plan.dtype}, {plan.size}", done, of)
+        stages[plan] = bench.pilot_plan(plan)
+    return rates_of(times, stages, device)
 
 
 def _start_of(dtype: str, shared: int) -> ElementRates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.fit_thin import Point
+from bilinear.measure.mode_pilots import Pilot, PilotPlan
+from bilinear.measure.mode_stand import time_pilots, time_plan
 from bilinear.measure.thin_stand import time_library, time_tiles
 from bilinear.measure.timing import milliseconds
 from bilinear.planner.device import Device
@@ -63,6 +65,12 @@ class Bench(Protocol):
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
         """Times of the library's calls on thin products, for this many seconds; `tell` is called with the share that has passed."""
+
+    def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
+        """Microseconds of runs of the pilot kernel of execution modes."""
+
+    def pilot_plan(self, plan: PilotPlan) -> Sequence[float]:
+        """Microseconds of each stage of a plan in an execution mode; of a small plan those of the whole as a graph."""
 
 
 def gpu_bench() -> Bench:
@@ -126,6 +134,14 @@ class GpuBench:
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
         """The library's calls on thin products."""
         return time_library(dtype, seconds, tell)
+
+    def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
+        """Runs of the pilot kernel."""
+        return time_pilots(runs)
+
+    def pilot_plan(self, plan: PilotPlan) -> Sequence[float]:
+        """Each stage of a plan, which must multiply integers exactly (E685)."""
+        return time_plan(plan)
 
     def _seconds(self, call: Callable[[], object], times: int) -> float:
         """Seconds of one of `times` calls in a row."""

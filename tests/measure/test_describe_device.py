@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from itertools import islice
+from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
 from measure.bench_gpu import pretend
+from measure.modes_by_model import TRUE, pilot_times, plan_times
+from shell import Shell
 
+from bilinear.backends import gpu as gpu_facts
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
+from bilinear.measure import describe_device
 from bilinear.measure.describe_device import tune
 from bilinear.measure.device_bench import Facts, GpuBench
 from bilinear.measure.fit_thin import Point, off
+from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
 from bilinear.measure.thin_stand import NAMED, Case, drawn, problem_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device, TileRates, at
 from bilinear.planner.device_files import device_json, load_device, parse_device
+from bilinear.planner.kept_plans import kept_description
 from bilinear.planner.library_points import Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
 from bilinear.planner.plan import CUBLAS, CUBLASLT
@@ -32,6 +39,7 @@ from bilinear.planner.thin import thin_candidates, thin_seconds, view_of
 from bilinear.planner.thin_rates import ThinRates
 
 H200 = load_device("h200")
+MODES = replace(TRUE, item=0.0)
 
 
 def relative(own: TileRates, dtype: str) -> float:
@@ -93,6 +101,12 @@ class Pretended:
             found.append(Measured(case.shape, case.order, ("a", "b"), us, us / 2 if case.shape[0] >= 1000 else us * 2))
         return found
 
+    def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
+        return pilot_times(runs, MODES)
+
+    def pilot_plan(self, plan: PilotPlan) -> Sequence[float]:
+        return plan_times(plan, MODES, self.device)
+
     def slow(self, dtype: str) -> ThinRates:
         """The rates of the H200, but launches take twice as long, and copies are half as fast."""
         rates = H200.thin_rates(dtype)
@@ -150,6 +164,33 @@ def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
             us = min(rates.library.times("NN", shape, lanes).values()) * rates.least_us(shape, size, found.bandwidth)
             shorter = 1.5 if faster == CUBLASLT else 3
             assert us == pytest.approx(shorter * known.least_us(shape, size, found.bandwidth), rel=0.2)
+
+
+def test_tuning_with_modes_adds_their_rates_and_changes_no_other(tuned: tuple[Device, list[str]]) -> None:
+    told = list[str]()
+    found = tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), Pretended(), modes=True)
+    assert found.modes is not None and replace(found, modes=None) == tuned[0]
+    assert told[0] == "0/13 memory" and told[-7] == "6/13 the pilot kernel of execution modes"
+    assert told[-6:] == [f"{7 + i}/13 mode {plan.mode}, {plan.dtype}, {plan.size}" for i, plan in enumerate(pilot_plans())]
+    assert told[-1] == "12/13 mode S-M-T, float64, 8192"
+    own = asdict(found.modes)
+    for name in ("again", "warp_tile"):
+        assert dict(own.pop(name)) == pytest.approx(dict(getattr(MODES, name)), rel=0.05)
+    assert own == pytest.approx({name: getattr(MODES, name) for name in own}, rel=0.01)
+
+
+def test_the_command_writes_and_keeps_rates_of_modes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: Shell) -> None:
+    monkeypatch.setattr(describe_device, "gpu_bench", Pretended)
+    monkeypatch.setattr(gpu_facts, "driver_version", lambda: 13000)
+    status, out, _ = shell("tune", "--modes", "--keep", "-o", "mine.json")
+    written = load_device(str(tmp_path / "mine.json"))
+    assert status == 0 and "kept in" in out and written.modes is not None
+    assert written == kept_description("Pretended", 13000)
+    status, out, _ = shell("tune", "--modes")
+    assert (status, out) == (0, device_json(written))
+    status, out, _ = shell("tune", "--keep")
+    kept = kept_description("Pretended", 13000)
+    assert status == 0 and kept == replace(written, modes=None), "a description is written as a whole"
 
 
 def test_a_device_with_less_shared_memory_is_described_without_the_tiles_that_do_not_fit() -> None:

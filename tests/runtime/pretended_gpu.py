@@ -94,6 +94,9 @@ class Array:
     def max(self) -> Array:
         return Array(self.host.max())
 
+    def any(self) -> bool:
+        return bool(self.host.any())
+
     def __int__(self) -> int:
         return int(self.host)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from mode_model import Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 
 from bilinear.backends.bound_launches import grid_blocks, launch_values
 from bilinear.codegen.lower import schedule_to_launches
@@ -22,6 +21,7 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import ModeRates
 from bilinear.planner.device_files import device_json, load_device, parse_device
+from bilinear.planner.mode_model import Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 
 KEPLER = ModeRates(13, 192, 16, 13.0, 0.0, 1.0, 0.0, (), ())
 """The thesis's parameters of a Kepler K20 (section 4.2): 13 multiprocessors, 192 items alike or 16 that are not, L_g = 13, B = 1."""
@@ -167,4 +167,4 @@ def test_a_device_without_rates_of_modes_has_no_prediction() -> None:
         extended_seconds(launches, placement, "float32", replace(load_device("h200"), modes=None))
     (diagnostic,) = caught.value.diagnostics
     assert (diagnostic.code, diagnostic.message) == ("E543", "the description of NVIDIA H200 has no rates of execution modes")
-    assert diagnostic.hints == ("add them by `python benchmarks/modes.py --describe FILE` on that GPU",)
+    assert diagnostic.hints == ("add them by `bilinear tune --modes` on that GPU",)

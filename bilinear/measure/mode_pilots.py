@@ -1,4 +1,4 @@
-"""Pilots: kernels and plans that are timed to describe how a device runs execution modes, and the rates that follow.
+"""Pilots of execution modes: kernels and plans that are timed to describe how a device runs modes, and the rates that follow.
 
 The kernels are those of Kasiviswanathan (2013), section 4.2: items that add elements to themselves, in warps that share a path or have
 paths of their own. One level of Winograd's scheme in each mode gives the other rates of the extended cost model.
@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from mode_model import extended_seconds, stages_of, traffic_of
-
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.frontend import load_shipped
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
@@ -20,6 +18,7 @@ from bilinear.ir.placement import AGAIN, GROUPS, ITEMS, KERNELS, Placement
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import Device, ModeRates
+from bilinear.planner.mode_model import extended_seconds, stages_of, traffic_of
 
 WARP = 32
 EACH = 128
@@ -53,11 +52,16 @@ class PilotPlan:
     dtype: str
     size: int
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is all launches: then the whole is timed, as a graph, which has no time of the host in it."""
+        return self.size == SMALL_SIZE
+
 
 Times = Mapping[Pilot, float]
 """Microseconds on the device."""
 StageTimes = Mapping[PilotPlan, Sequence[float]]
-"""Microseconds of each stage on the device; of small plans those of the whole as a graph, which has no time of the host in it."""
+"""Microseconds of each stage on the device; of small plans those of the whole."""
 
 
 def pilots(processors: int) -> tuple[Pilot, ...]:

@@ -168,5 +168,5 @@ def _tiles(launch: Launch, placement: Placement) -> int:
 def _rates_of(device: Device) -> ModeRates:
     if device.modes is None:
         message = f"the description of {device.name} has no rates of execution modes"
-        raise fail("E543", message, "add them by `python benchmarks/modes.py --describe FILE` on that GPU")
+        raise fail("E543", message, "add them by `bilinear tune --modes` on that GPU")
     return device.modes
