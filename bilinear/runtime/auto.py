@@ -11,7 +11,6 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
-from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner.choose import make_plan
 from bilinear.planner.cpu import Cpu, cpu_plan
