@@ -28,7 +28,7 @@ from bilinear.planner.model import ProductWork, Work, geometric_mean
 from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.thin import resident_blocks, thin_peak, view_of
+from bilinear.planner.thin import kind_of, resident_blocks, thin_peak, view_of
 from bilinear.planner.ways import Way
 
 LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
@@ -194,13 +194,16 @@ def bound_by(share: float, moving: float, multiplying: float, ms: float | None =
 
 @dataclass(frozen=True)
 class Streaming:
-    """A thin product's kernel on a device. Above `threshold` columns, arithmetic takes longer than reading A.
+    """A thin product's kernel on a device; `kind` says which extents are short.
+
+    Above `threshold` columns, arithmetic takes longer than reading A.
 
     `blocks` of threads are on a multiprocessor, with `under_way` bytes of slices. To read at full speed needs `needed` bytes: reads have
     the part of the bandwidth that writing C, which nothing waits for, leaves them. So they can use the `share` of it. `bound_by` says
     whether latency, memory or arithmetic sets the time.
     """
 
+    kind: str
     threshold: float
     blocks: int
     under_way: int
@@ -227,4 +230,4 @@ def streaming(plan: Plan, device: Device) -> Streaming | None:
     share = utilisation(under_way, needed)
     moving, multiplying = least_traffic(extents) * element.bytes / memory, operations(extents) / rate
     bound = bound_by(share, moving, multiplying, own.ms)
-    return Streaming(threshold(rate, memory, element.bytes), blocks, under_way, round(needed), share, bound)
+    return Streaming(kind_of(view), threshold(rate, memory, element.bytes), blocks, under_way, round(needed), share, bound)

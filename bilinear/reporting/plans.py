@@ -191,6 +191,7 @@ def roofline_table(r: Roofline) -> str:
 def streaming_table(s: Streaming) -> str:
     """The bytes in flight of the kernel for a thin product, and its bound."""
     rows = [
+        ("kind", "", s.kind),
         ("threshold", f"{s.threshold:.0f} columns", "above it arithmetic takes longer than reading A"),
         (
             "under way",

@@ -17,6 +17,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem
 from bilinear.planner.roofline import ARITHMETIC, LATENCY, MEMORY, roofline, streaming
+from bilinear.planner.thin import kind_of, view_of
 from bilinear.reporting.plans import streaming_table
 
 H200 = load_device("h200")
@@ -56,6 +57,21 @@ def test_what_may_be_read_is_not_less_than_what_is_predicted(shape: tuple[int, i
     found, bounds = streaming(plan, H200), roofline(plan, H200)
     assert found is not None and plan.chosen.ms is not None and found.bound_by == bounds.bound_by == MEMORY
     assert found.share >= bounds.traffic / (H200.bandwidth * 1e9) / (plan.chosen.ms * 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((20_480, 20_480, 8), "large x tall-and-skinny (TSM2R)"),
+        ((8, 20_480, 20_480), "large x tall-and-skinny (TSM2R)"),
+        ((10**6, 8, 16), "tall-and-skinny x small (TSM2L)"),
+        ((16, 10**6, 8), "A^T B of two tall-and-skinny matrices"),
+        ((5_000, 8, 6_000), "update of low rank"),
+        ((64, 64, 64), "small matrices"),
+    ],
+)
+def test_the_kind_is_named(shape: tuple[int, int, int], kind: str) -> None:
+    assert kind_of(view_of(Problem(*shape))) == kind
 
 
 @pytest.mark.parametrize("shape", [(2_000, 500, 8), (64, 64, 64), (10_000, 8, 8)])
