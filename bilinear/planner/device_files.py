@@ -100,14 +100,14 @@ def shipped_devices() -> dict[str, Path]:
 def load_device(name_or_path: str) -> Device:
     """A shipped device by its short name, or the description in a file; raises `BilinearError` (E541, E542)."""
     known = shipped_devices()
+    hint = f"choose one of {', '.join(known)}, or give a file of `bilinear tune`"
     path = known.get(name_or_path.lower(), Path(name_or_path))
     try:
         return parse_device(read_input(path), str(path))
     except FileNotFoundError:
-        hint = f"choose one of {', '.join(known)}, or give a file of `bilinear tune`"
         raise fail("E541", f"there is no device {name_or_path!r}", hint) from None
     except OSError as error:
-        raise fail("E541", f"{path} cannot be read: {error.strerror or error}") from None
+        raise fail("E541", f"{path} cannot be read: {error.strerror or error}", hint) from None
 
 
 @lru_cache(maxsize=16)

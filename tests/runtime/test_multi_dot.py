@@ -122,6 +122,8 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
     sealed.flags.writeable = False
     monkeypatch.setattr(multi_dot, "matmul", lambda *_, **__: pytest.fail("multiplied"))
     for given, options, code in (
+        (None, {}, "E550.*a chain of type NoneType"),
+        (5, {}, "E550.*a chain of type int"),
         ([], {}, "E550.*a chain of 0 matrices"),
         (chain[:1], {}, "E550.*a chain of 1 matrix"),
         (chain[::-1], {}, r"E550.*matrices 1 and 2 of the chain have shapes \(4, 6\) and \(9, 4\)"),
