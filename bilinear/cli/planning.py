@@ -141,7 +141,7 @@ def plan(
     device: Annotated[
         str,
         problem_option(
-            help="A shipped description (h200, a100, ...), a file of `bilinear tune`, or cpu (default: the GPU here).",
+            help="A shipped description (h200, a100, ...), a file of `bilinear tune`, or cpu: the processors here (default: the GPU here).",
             autocompletion=completing.devices,
         ),
     ] = "",
@@ -222,17 +222,20 @@ def plan(
 
 
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
-    """Print a plan; with `--explain` also the bounds of its device, unless it multiplies digits on other units than those of its type."""
+    """Print a plan; with `--explain` also the bounds of its GPU, unless it multiplies digits on other units than those of its type."""
+    from bilinear.planner.device import Device
     from bilinear.planner.roofline import roofline, streaming
     from bilinear.reporting.plans import explained_json, pareto_table, plan_json, plan_table, roofline_table, streaming_table
-    from bilinear.runtime.devices_here import device_of
+    from bilinear.runtime.devices_here import description_of
 
-    known = device_of(device or None) if explain and plan.problem.dtype in IN_ARRAYS else None
+    is_real = explain and plan.problem.dtype in IN_ARRAYS
+    described = description_of(device or None) if is_real else None
+    known = described if isinstance(described, Device) else None
     bounds = None if known is None or plan.chosen.is_digits else roofline(plan, known)
     streamed = None if known is None else streaming(plan, known)
 
     def told() -> str:
-        parts = [as_options(plan_table(plan, explain)), *([] if known is None else [pareto_table(plan)])]
+        parts = [as_options(plan_table(plan, explain)), *([pareto_table(plan)] if is_real else [])]
         parts += [] if bounds is None else [roofline_table(bounds)]
         parts += [] if streamed is None else [streaming_table(streamed)]
         return "\n\n".join(parts)

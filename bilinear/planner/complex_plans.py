@@ -113,7 +113,7 @@ class _Weighing:
         """Bytes of workspace that are left."""
         p, itemsize = self.problem, 2 * self.part.bytes
         operands = (p.m * p.k + p.k * p.n + p.m * p.n) * itemsize
-        free = max(0, int(self.device.memory * self.device.policy.memory_share) - operands)
+        free = max(0, int(self.device.memory * self.device.memory_share) - operands)
         return free if p.workspace is None else min(p.workspace, free)
 
 

@@ -59,6 +59,11 @@ class Cpu:
     elements: tuple[tuple[str, CpuRates], ...]
     least_gain: float = 0.05
 
+    @property
+    def memory_share(self) -> float:
+        """The part of the memory that operands and workspace may fill."""
+        return MEMORY_SHARE
+
     def rates(self, dtype: str) -> CpuRates | None:
         """What is known of an element type."""
         return dict(self.elements).get(dtype)
@@ -164,7 +169,7 @@ class _Weighing:
     def _why_not(self, found: Candidate) -> str:
         p, workspace = self.problem, found.workspace or 0
         operands = (p.m * p.k + p.k * p.n + p.m * p.n) * ELEMENTS[p.dtype].bytes
-        budget = max(0, int(self.cpu.memory * MEMORY_SHARE) - operands) if p.workspace is None else p.workspace
+        budget = max(0, int(self.cpu.memory * self.cpu.memory_share) - operands) if p.workspace is None else p.workspace
         if workspace > budget:
             what = "left of half the memory" if p.workspace is None else "allowed"
             return f"needs {workspace} bytes of workspace, {budget} are {what}"

@@ -153,6 +153,11 @@ class Device:
         """The name, and whether it is an estimate."""
         return f"{self.name}, an estimate" if self.estimate else self.name
 
+    @property
+    def memory_share(self) -> float:
+        """The part of the memory that operands and workspace may fill."""
+        return self.policy.memory_share
+
     def __hash__(self) -> int:
         """By a few fields: to hash all tables would double the microseconds in which a plan is found again."""
         return hash((self.name, self.bandwidth, self.launch))

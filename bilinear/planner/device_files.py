@@ -91,23 +91,43 @@ def cpu_json(cpu: Cpu) -> str:
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
 
 
+@lru_cache(maxsize=1)
 def shipped_devices() -> dict[str, Path]:
     """The shipped descriptions by short name."""
     return {path.stem: path for path in sorted(devices_folder().glob("*.json"))}
 
 
-@lru_cache(maxsize=16)
-def load_device(name_or_path: str) -> Device:
-    """A shipped device by its short name, or the description in a file; raises `BilinearError` (E541, E542)."""
+def load_description(name_or_path: str) -> Device | Cpu:
+    """A shipped device by its short name, or the description of a GPU or of processors in a file; raises `BilinearError` (E541, E542).
+
+    A file is read again once it has changed.
+    """
     known = shipped_devices()
-    hint = f"choose one of {', '.join(known)}, or give a file of `bilinear tune`"
     path = known.get(name_or_path.lower(), Path(name_or_path))
     try:
-        return parse_device(read_input(path), str(path))
+        state = path.stat()
+        return _read_description(path, (state.st_mtime_ns, state.st_size, state.st_ino))
     except FileNotFoundError:
+        hint = f"choose one of {', '.join(known)}, or give a file of `bilinear tune`"
         raise fail("E541", f"there is no device {name_or_path!r}", hint) from None
     except OSError as error:
-        raise fail("E541", f"{path} cannot be read: {error.strerror or error}", hint) from None
+        raise fail("E541", f"{path} cannot be read: {error.strerror or error}", "give a file of `bilinear tune`") from None
+
+
+@lru_cache(maxsize=16)
+def _read_description(path: Path, _: tuple[int, ...]) -> Device | Cpu:
+    content = read_input(path)
+    value, _reader = _parsed(content, str(path))
+    return (parse_cpu if value.get("format") == CPU_FORMAT else parse_device)(content, str(path))
+
+
+def load_device(name_or_path: str) -> Device:
+    """The same for what only a GPU does: a description of processors is refused (E542)."""
+    found = load_description(name_or_path)
+    if isinstance(found, Cpu):
+        hint = "give a GPU's; `bilinear plan` plans for processors, too"
+        raise fail("E542", f"{name_or_path} describes processors, not a GPU", hint)
+    return found
 
 
 @lru_cache(maxsize=16)

@@ -23,16 +23,18 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.scheme import exponent_of
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.lowering.place import place_schedule
-from bilinear.planner.device import Device, at
+from bilinear.planner.device import Device
 from bilinear.planner.model import ProductWork, Work, geometric_mean
 from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.thin import resident_blocks, thin_peak, view_of
+from bilinear.planner.thin import kind_of, resident_blocks, thin_peak, view_of
 from bilinear.planner.ways import Way
 
 LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
 """What bounds the time of a plan."""
+ENOUGH = 0.5
+"""With less than this share of the bytes that must be under way, or of the time in traffic or arithmetic, latency bounds a kernel."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,8 @@ class Roofline:
     cache, a linear stage reads and writes each of its blocks once, and a product runs in the largest square tiles of which three fit into
     the cache. `intensity` is the ratio of the two, `highest_intensity` that of a classical multiply that moves each element once.
 
-    `rate` is in operations a second, of a full device at this size, `bandwidth` in bytes a second, `balance` their ratio.
+    `rate` is in operations a second, that of the plan's kernel on a full device, `bandwidth` in bytes a second, `balance` their ratio.
+    `bound_by` says whether arithmetic or memory sets the time, or latency, if neither takes half of it: then launches and waiting do.
 
     `least_traffic` is in bytes. It is a proved bound if the plan does the classical arithmetic (`omega` is 3), else the order of the bound,
     without its constant, which is unknown. `balancing_side` is the least side of tiles that reach the balance, `fitting_side` the largest
@@ -93,9 +96,9 @@ def roofline(plan: Plan, device: Device) -> Roofline:
     done, moved = sum(part.operations for part in parts), sum(part.moved for part in parts) * itemsize
     omega = min(part.omega for part in parts)
     least = float(traffic_bound(extents, fast)) if omega == 3 else max(least_traffic(extents), sum(part.order for part in parts))
-    rates = device.rates(p.dtype)
-    rate = at(rates.library if plan.is_library else rates.product, geometric_mean(*extents)) * 1e12
+    rate, streamed = _full_rate(plan, device), streaming(plan, device)
     own, machine = intensity(done, moved), balance(rate, device.bandwidth * 1e9)
+    bound = bound_by(1.0, moved / (device.bandwidth * 1e9), done / rate, plan.chosen.ms) if streamed is None else streamed.bound_by
     return Roofline(
         operations=done,
         traffic=moved,
@@ -104,13 +107,21 @@ def roofline(plan: Plan, device: Device) -> Roofline:
         rate=rate,
         bandwidth=device.bandwidth * 1e9,
         balance=machine,
-        bound_by=MEMORY if own < machine else ARITHMETIC,
+        bound_by=bound,
         cache=device.l2,
         least_traffic=least * itemsize,
         omega=omega,
         balancing_side=balancing_side(machine, itemsize),
         fitting_side=fitting_side(fast),
     )
+
+
+def _full_rate(plan: Plan, device: Device) -> float:
+    """The operations a second of what multiplies, on a full device."""
+    thin, rates = device.thin_rates(plan.problem.dtype), device.rates(plan.problem.dtype)
+    if thin is not None and plan.chosen.is_thin:
+        return thin_peak(THIN_TILES[plan.problem.dtype][plan.chosen.tile], thin) * 1e12
+    return max(rate for _, rate in (rates.library if plan.is_library else rates.product)) * 1e12
 
 
 def _parts(plan: Plan) -> Iterator[tuple[Candidate | Panel, Extents]]:
@@ -152,10 +163,6 @@ def _moved(work: Work, block: Extents, side: int) -> int:
     return sum(part.places * (part.sources + part.targets) * elements[part.shape] for part in work.parts)
 
 
-ENOUGH = 0.5
-"""With less than this share of the bytes that must be under way, latency is what bounds a kernel."""
-
-
 def threshold(operations_per_second: float, bytes_per_second: float, itemsize: int) -> float:
     """The columns of B above which arithmetic takes longer than reading A: 2 operations for each column and element of A.
 
@@ -174,21 +181,29 @@ def utilisation(under_way: float, needed: float) -> float:
     return min(1.0, under_way / needed)
 
 
-def bound_by(share: float, reading: float, multiplying: float) -> str:
-    """What bounds a kernel with this utilisation, whose traffic and arithmetic take so many seconds at full speed."""
-    if share < ENOUGH:
+def bound_by(share: float, moving: float, multiplying: float, ms: float | None = None) -> str:
+    """What bounds a kernel that can use this share of the bandwidth, whose traffic and arithmetic take so many seconds at full speed.
+
+    If `ms`, the milliseconds that are predicted for it, are more than twice as many, launches and waiting are the larger part: latency.
+    """
+    at_full_speed = max(moving / share, multiplying)
+    if share < ENOUGH or (ms is not None and at_full_speed < ENOUGH * ms * 1e-3):
         return LATENCY
-    return MEMORY if reading / share >= multiplying else ARITHMETIC
+    return MEMORY if moving / share >= multiplying else ARITHMETIC
 
 
 @dataclass(frozen=True)
 class Streaming:
-    """A thin product's kernel on a device. Above `threshold` columns, arithmetic takes longer than reading A.
+    """A thin product's kernel on a device; `kind` says which extents are short.
 
-    `blocks` of threads are on a multiprocessor, with `under_way` bytes of slices. Full bandwidth needs `needed` bytes, so they can use
-    the `share` of it. `bound_by` says whether latency, memory or arithmetic sets the time.
+    Above `threshold` columns, arithmetic takes longer than reading A.
+
+    `blocks` of threads are on a multiprocessor, with `under_way` bytes of slices. To read at full speed needs `needed` bytes: reads have
+    the part of the bandwidth that writing C, which nothing waits for, leaves them. So they can use the `share` of it. `bound_by` says
+    whether latency, memory or arithmetic sets the time.
     """
 
+    kind: str
     threshold: float
     blocks: int
     under_way: int
@@ -209,8 +224,10 @@ def streaming(plan: Plan, device: Device) -> Streaming | None:
     blocks = min(resident_blocks(tile, view, element, device.shared), ceil(units / device.processors))
     lines = min(tile.m, view.m) + (0 if tile.keeps else min(tile.n, view.n))
     under_way = blocks * (tile.stages - 1) * lines * min(tile.k, view.k) * element.bytes
-    needed = needed_under_way(memory / device.processors, rates.latency * 1e-6)
     extents = view.m, view.k, view.n
+    reading = 1 - view.m * view.n / least_traffic(extents)
+    needed = needed_under_way(reading * memory / device.processors, rates.latency * 1e-6)
     share = utilisation(under_way, needed)
-    bound = bound_by(share, least_traffic(extents) * element.bytes / memory, operations(extents) / rate)
-    return Streaming(threshold(rate, memory, element.bytes), blocks, under_way, round(needed), share, bound)
+    moving, multiplying = least_traffic(extents) * element.bytes / memory, operations(extents) / rate
+    bound = bound_by(share, moving, multiplying, own.ms)
+    return Streaming(kind_of(view), threshold(rate, memory, element.bytes), blocks, under_way, round(needed), share, bound)

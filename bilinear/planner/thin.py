@@ -66,6 +66,20 @@ def is_thin(problem: Problem) -> bool:
     return min(problem.m, problem.k, problem.n) <= SHORT
 
 
+KINDS = {
+    (False, False, True): "large x tall-and-skinny (TSM2R)",
+    (False, True, True): "tall-and-skinny x small (TSM2L)",
+    (True, False, True): "A^T B of two tall-and-skinny matrices",
+    (False, True, False): "update of low rank",
+}
+"""By which of m, k and n are short, m >= n; the names in parentheses are those of TSM2X."""
+
+
+def kind_of(view: View) -> str:
+    """The kind of a thin product, as docs/thin.md lists them; that of small matrices throughout has no name."""
+    return KINDS.get((view.m <= SHORT, view.k <= SHORT, view.n <= SHORT), "small matrices")
+
+
 def by_columns(problem: Problem) -> tuple[str, Shape]:
     """The order of both operands, and m, n and k, of the product that BLAS computes, whose result lies by columns."""
     p = problem

@@ -13,7 +13,7 @@ from bilinear.planner.gram import COLUMNS, GramPlan
 from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, pareto_front
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
-from bilinear.planner.roofline import Roofline, Streaming
+from bilinear.planner.roofline import LATENCY, Roofline, Streaming
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
@@ -176,11 +176,12 @@ def gram_table(plan: GramPlan) -> str:
 def roofline_table(r: Roofline) -> str:
     """Intensity and balance with their meaning, traffic compared with the least possible, and the resulting tiles."""
     times = max(r.intensity / r.balance, r.balance / r.intensity)
+    waits = "launches and waiting take more than half of the predicted time"
     order = "" if r.is_proved else f" in its order (omega {r.omega:.3f})"
     rows = [
         ("intensity", f"{r.intensity:.1f} FLOP/byte", f"{r.highest_intensity:.1f} if the classical product moves each element once"),
         ("balance", f"{r.balance:.1f} FLOP/byte", f"{r.rate * 1e-12:.1f} TFLOP/s, {r.bandwidth * 1e-9:.4g} GB/s"),
-        ("bound by", r.bound_by, f"intensity and balance are {times:.1f} times apart"),
+        ("bound by", r.bound_by, waits if r.bound_by == LATENCY else f"intensity and balance are {times:.1f} times apart"),
         ("traffic", bytes_text(r.traffic), f"{r.factor:.2f} times the least{order}, {bytes_text(int(r.least_traffic))}"),
         ("cache", bytes_text(r.cache), f"holds three square tiles of side {r.fitting_side}; side {r.balancing_side} reaches the balance"),
     ]
@@ -190,9 +191,14 @@ def roofline_table(r: Roofline) -> str:
 def streaming_table(s: Streaming) -> str:
     """The bytes in flight of the kernel for a thin product, and its bound."""
     rows = [
+        ("kind", "", s.kind),
         ("threshold", f"{s.threshold:.0f} columns", "above it arithmetic takes longer than reading A"),
-        ("under way", bytes_text(s.under_way), f"on a multiprocessor ({s.blocks} blocks); full bandwidth needs {bytes_text(s.needed)}"),
-        ("bound by", s.bound_by, f"what is under way can use {s.share:.0%} of the bandwidth (Little's law)"),
+        (
+            "under way",
+            bytes_text(s.under_way),
+            f"on a multiprocessor ({s.blocks} block{'s' * (s.blocks > 1)}); to read at full speed needs {bytes_text(s.needed)}",
+        ),
+        ("bound by", s.bound_by, f"what is under way can read at {s.share:.0%} of full speed (Little's law)"),
     ]
     return "\n".join(aligned(rows, header=None))
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
-from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner.choose import make_plan
 from bilinear.planner.cpu import Cpu, cpu_plan
@@ -37,7 +36,7 @@ def plan(
     n: int,
     dtype: DTypeLike = "float64",
     *,
-    device: str | Device | None = None,
+    device: str | Device | Cpu | None = None,
     inputs: str = "preserve",
     workspace: int | str | None = None,
     accuracy: float | str | None = None,
@@ -54,10 +53,10 @@ def plan(
         The extents of the problem.
     dtype : dtype
         float64, float32, complex128 or complex64 (three real products, docs/how-to/complex.md).
-    device : str or Device, optional
-        The name of a shipped description, a file of `bilinear tune`, a `Device`, or "cpu" for the processors here as `bilinear tune --cpu
-        --keep` has described them. The default is the current GPU, for which a plan that `bilinear tune --shape` found for this problem
-        comes first.
+    device : str or Device or Cpu, optional
+        The name of a shipped description, a file of `bilinear tune` (also with `--cpu`), what was read from one, or "cpu" for the
+        processors here as `bilinear tune --cpu --keep` has described them. The default is the current GPU, for which a plan that
+        `bilinear tune --shape` found for this problem comes first.
     inputs : {"preserve", "restore", "consume"}
         What may happen to A and B.
     workspace : int or str or array, optional
@@ -101,15 +100,14 @@ def plan(
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     problem = Problem(m, k, n, dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
-    if problem.dtype in COMPLEX and device == devices_here.CPU:
-        what = f"plans of {problem.dtype} are chosen for a GPU, from what is planned for {COMPLEX[problem.dtype]}"
-        raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU")
-    if problem.dtype in HALVES and (device == devices_here.CPU or products is not None):
-        what = f"products of {problem.dtype} are planned for a GPU, and are the library's"
-        raise fail("E778", what, "name a GPU, such as device='h200', and leave products= out")
-    if device == devices_here.CPU:
-        return _plan_on_cpu(problem, levels is not None or products is not None, buffer, explain)
-    known = devices_here.device_of(device)
+    known = None if device == devices_here.CPU else devices_here.description_of(device)
+    if device == devices_here.CPU or isinstance(known, Cpu):
+        require_numbers_of_processors(problem.dtype)
+        if levels is not None or products is not None:
+            raise fail("E543", "levels and products pin a plan for a GPU", "give algorithm= and levels= to matmul")
+        return cpu_plan(problem, known or devices_here.described_cpu(), buffer is not None, explain)
+    if problem.dtype in HALVES and products is not None:
+        raise fail("E778", f"products of {problem.dtype} are planned for a GPU, and are the library's", "leave products= out")
     if known is None:
         raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
     if not is_aligned(k, n, MULTIPLIED.get(problem.dtype, ELEMENTS["float64"]).name):
@@ -123,13 +121,13 @@ def plan(
     return _chosen(problem, known, explain, devices_here.gpu_here() if device is None else None)
 
 
-def _plan_on_cpu(problem: Problem, is_pinned: bool, buffer: Array, explain: bool) -> Plan:
-    cpu = devices_here.current_cpu()
-    if cpu is None:
-        raise fail("E554", "there is no description of the processors here", "`bilinear tune --cpu --keep` measures one")
-    if is_pinned:
-        raise fail("E543", "levels and products pin a plan for a GPU", "give algorithm= and levels= to matmul")
-    return cpu_plan(problem, cpu, buffer is not None, explain)
+def require_numbers_of_processors(dtype: str) -> None:
+    """Refuse (E786, E778) types of which no plan is made for processors."""
+    if dtype in COMPLEX:
+        what = f"plans of {dtype} are chosen for a GPU, from what is planned for {COMPLEX[dtype]}"
+        raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU")
+    if dtype in HALVES:
+        raise fail("E778", f"products of {dtype} are planned for a GPU, and are the library's", "name a GPU, such as device='h200'")
 
 
 def dtype_name(dtype: DTypeLike) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from bilinear.errors import BilinearError, fail
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
-from bilinear.planner.device_files import load_device
+from bilinear.planner.device_files import load_description, load_device
 from bilinear.planner.estimates import TUNING_SECONDS
 from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
@@ -35,6 +37,15 @@ def device_of(device: str | Device | None) -> Device | None:
     return device if isinstance(device, Device) else current_device() if device is None else load_device(str(device))
 
 
+def description_of(device: str | Device | Cpu | None) -> Device | Cpu | None:
+    """The same, also of processors: those here, which "cpu" names, or those in a file. Raises `BilinearError` (E554) if none is known."""
+    if isinstance(device, Cpu):
+        return device
+    if device == CPU:
+        return described_cpu()
+    return load_description(device) if isinstance(device, str) else device_of(device)
+
+
 def current_device() -> Device | None:
     """The description of the current GPU: the one in BILINEAR_DEVICE, else one that `bilinear tune` kept, else a shipped one, an estimate.
 
@@ -48,6 +59,14 @@ def current_cpu() -> Cpu | None:
     from bilinear.backends.cpu import cpu_name, library_name
 
     return _described_cpu(cpu_name(), library_name())
+
+
+def described_cpu() -> Cpu:
+    """The same; raises `BilinearError` (E554) without one."""
+    cpu = current_cpu()
+    if cpu is None:
+        raise fail("E554", "there is no description of the processors here", "`bilinear tune --cpu --keep` measures one")
+    return cpu
 
 
 @lru_cache(maxsize=4)
@@ -105,7 +124,10 @@ def _identity(index: int) -> tuple[str, int]:
 @lru_cache(maxsize=64)
 def _described(named: str, index: int) -> Device | None:
     if named:
-        return load_device(named)
+        try:
+            return load_device(named)
+        except BilinearError as error:
+            raise BilinearError(replace(one, notes=(*one.notes, "BILINEAR_DEVICE names it")) for one in error.diagnostics) from None
     if index < 0:
         return None
     from bilinear.backends.gpu import description

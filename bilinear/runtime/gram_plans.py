@@ -25,7 +25,7 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import dtype_name, plan
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.decide import check_library_accuracy
-from bilinear.runtime.devices_here import CPU, current_cpu, device_of
+from bilinear.runtime.devices_here import current_cpu, description_of, device_of
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.options import LEAST_EXTENT, Options
 
@@ -84,7 +84,7 @@ def plan_gram(
     k: int,
     dtype: DTypeLike = "float64",
     *,
-    device: str | Device | None = None,
+    device: str | Device | Cpu | None = None,
     workspace: int | str | None = None,
     accuracy: float | str | None = None,
 ) -> GramPlan:
@@ -96,7 +96,7 @@ def plan_gram(
         The extents of A; the result is n x n.
     dtype : dtype
         float64 or float32.
-    device : str or Device, optional
+    device : str or Device or Cpu, optional
         As in `plan`, for each block.
     workspace : int or str, optional
         As in `plan`, for each block.
@@ -127,13 +127,10 @@ def plan_gram(
     n, k = (int(e) if isinstance(e, np.integer) else e for e in (n, k))
     name = dtype_name(dtype)
     Problem(n, k, n, name, "preserve", budget, accuracy)  # refuses what is not a problem
-    if device == CPU:
-        cpu = current_cpu()
-        if cpu is None:
-            raise fail("E554", "there is no description of the processors here", "`bilinear tune --cpu --keep` measures one")
+    known = description_of(device)
+    if isinstance(known, Cpu):
         check_library_accuracy(accuracy, k, np.dtype(name))
-        return _on_cpu(n, k, name, budget, accuracy, cpu, False)
-    known = device_of(device)
+        return _on_cpu(n, k, name, budget, accuracy, known, False)
     if known is None:
         raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
     return _on_gpu(n, k, name, budget, accuracy, known, device is not None)

@@ -18,6 +18,7 @@ from bilinear.ir.matrix import Array, Dtype, layout_of
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner import chains
 from bilinear.planner.chains import ChainPlan, Way, chain_extents
+from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.problem import require_inputs
 from bilinear.runtime import devices_here
@@ -40,7 +41,7 @@ def multi_dot(
     arrays: Sequence[Array],
     *,
     out: Array = None,
-    device: str | Device | None = None,
+    device: str | Device | Cpu | None = None,
     algorithm: str | Loaded = "auto",
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
@@ -59,7 +60,7 @@ def multi_dot(
         vector, which is a row, and the last one a column; the result lacks that dimension then.
     out : array, optional
         Where the last product is written; it has the shape of the result.
-    device : str or Device, optional
+    device : str or Device or Cpu, optional
         The description, as in `plan`, whose times decide the order. The default is that of the GPU on which the arrays are. NumPy's
         arrays without a `device`, types that the description lacks, and other values of `algorithm` and `levels` than `auto`, are ordered
         by the number of multiplications.
@@ -152,7 +153,7 @@ def plan_chain(
     shapes: Sequence[Sequence[int]],
     dtype: DTypeLike = "float64",
     *,
-    device: str | Device | None = None,
+    device: str | Device | Cpu | None = None,
     inputs: str = "preserve",
     workspace: int | str | None = None,
 ) -> ChainPlan:
@@ -164,7 +165,7 @@ def plan_chain(
         The first and the last one may be those of vectors.
     dtype : dtype
         The common type of the matrices.
-    device : str or Device, optional
+    device : str or Device or Cpu, optional
         As in `plan`. Without a GPU and a `device`, and for types for which the device's description has no rates, the order minimises
         multiplications instead of seconds (`by` is `multiplications`).
     inputs : {"preserve", "restore", "consume"}
@@ -193,9 +194,9 @@ def plan_chain(
     return _planned(chain_extents(shapes), name, *_times(device, name), inputs, _budget(workspace))
 
 
-def _times(device: str | Device | None, dtype: str) -> tuple[Device | None, tuple[str, int] | None]:
+def _times(device: str | Device | Cpu | None, dtype: str) -> tuple[Device | Cpu | None, tuple[str, int] | None]:
     """The description of a device if it has times of an element type, and the GPU whose timed plans come first."""
-    known = devices_here.device_of(device)
+    known = devices_here.description_of(device)
     if known is None or uses_library() or dtype not in dict(known.elements):
         return None, None
     return known, devices_here.gpu_here() if device is None else None
@@ -203,7 +204,7 @@ def _times(device: str | Device | None, dtype: str) -> tuple[Device | None, tupl
 
 @lru_cache(maxsize=256)
 def _planned(
-    extents: tuple[int, ...], dtype: str, device: Device | None, gpu: tuple[str, int] | None, inputs: str, budget: int | None
+    extents: tuple[int, ...], dtype: str, device: Device | Cpu | None, gpu: tuple[str, int] | None, inputs: str, budget: int | None
 ) -> ChainPlan:
     """The plan of a chain, once; without a device, or for extents that are not planned, by the number of multiplications."""
     try:
@@ -214,7 +215,7 @@ def _planned(
         found = chains.plan_chain(extents, dtype, itemsize, "", None, budget)
     else:
         operands = sum(m * n for m, n in pairwise(extents)) + extents[0] * extents[-1]
-        free = max(0, int(device.memory * device.policy.memory_share) - operands * itemsize)
+        free = max(0, int(device.memory * device.memory_share) - operands * itemsize)
         ways = partial(_ways, dtype, None if gpu is not None else device, inputs, budget)
         plan_within = partial(chains.plan_chain, extents, dtype, itemsize, device.name, ways)
         found = plan_within(None if budget is None else min(budget, free))
@@ -223,7 +224,7 @@ def _planned(
     return found
 
 
-def _ways(dtype: str, device: Device | None, inputs: str, budget: int | None, m: int, k: int, n: int) -> Iterator[Way]:
+def _ways(dtype: str, device: Device | Cpu | None, inputs: str, budget: int | None, m: int, k: int, n: int) -> Iterator[Way]:
     """The planner's choices for a product, as the workspace that is allowed falls by a quarter at least: parts of C fit into any of it."""
     while True:
         chosen = plan(m, k, n, dtype, device=device, inputs=inputs, workspace=budget).chosen

@@ -31,3 +31,4 @@ def test_what_bounds_a_kernel() -> None:
     assert bound_by(1.0, 1.0, 0.9) == MEMORY
     assert bound_by(1.0, 1.0, 1.1) == ARITHMETIC
     assert bound_by(0.5, 1.0, 1.9) == MEMORY, "half of the bandwidth takes twice as long"
+    assert bound_by(1.0, 1.0, 0.9, 1_900.0) == MEMORY and bound_by(1.0, 1.0, 0.9, 2_100.0) == LATENCY, "milliseconds beside seconds"

@@ -47,10 +47,8 @@ def timed(problem: Problem, *levels: str) -> Plan:
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("BILINEAR_DEVICE", raising=False)
-    load_device.cache_clear()
     forget_devices()
     yield
-    load_device.cache_clear()
     forget_devices()
 
 

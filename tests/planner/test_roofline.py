@@ -20,7 +20,7 @@ from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import LIBRARY, Plan
 from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem
-from bilinear.planner.roofline import ARITHMETIC, MEMORY, Roofline, roofline
+from bilinear.planner.roofline import ARITHMETIC, LATENCY, MEMORY, Roofline, roofline
 from bilinear.reporting.plans import explained_json, roofline_table
 
 H200 = replace(load_device("h200"), digits=())  # the bounds are those of the units of the type
@@ -105,7 +105,10 @@ def test_no_plan_is_better_than_the_bounds(extents: tuple[int, int, int], column
         assert found.intensity * found.traffic == pytest.approx(found.operations)
         assert found.intensity <= found.highest_intensity * (1 + 1e-12)
         assert found.operations == 2 * m if found.is_proved else 2 * m / 2 < found.operations < 2 * m
-        assert found.bound_by == (MEMORY if found.intensity < found.balance else ARITHMETIC)
+        if found.bound_by == LATENCY:
+            assert plan.chosen.ms is not None and max(found.traffic / found.bandwidth, found.operations / found.rate) < plan.chosen.ms / 2e3
+        elif not plan.chosen.is_thin:
+            assert found.bound_by == (MEMORY if found.intensity < found.balance else ARITHMETIC)
 
 
 def test_thin_products_are_bound_by_memory_and_large_ones_by_arithmetic() -> None:
@@ -134,10 +137,10 @@ def test_the_lines_that_are_printed() -> None:
     found = roofline(make_plan(Problem(8192, 8192, 8192, workspace=0), H200), H200)
     assert roofline_table(found).splitlines() == [
         "intensity  157.5 FLOP/byte  682.7 if the classical product moves each element once",
-        "balance    12.7 FLOP/byte   54.4 TFLOP/s, 4280 GB/s",
-        "bound by   arithmetic       intensity and balance are 12.4 times apart",
+        "balance    13.1 FLOP/byte   56.2 TFLOP/s, 4280 GB/s",
+        "bound by   arithmetic       intensity and balance are 12.0 times apart",
         "traffic    6.50 GiB         2.10 times the least, 3.10 GiB",
-        "cache      50.00 MiB        holds three square tiles of side 1478; side 102 reaches the balance",
+        "cache      50.00 MiB        holds three square tiles of side 1478; side 106 reaches the balance",
     ]
     fast = roofline(make_plan(Problem(8192, 8192, 8192), H200), H200)
     assert "times the least in its order (omega 2.797)" in roofline_table(fast)
