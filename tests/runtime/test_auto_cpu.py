@@ -13,6 +13,7 @@ from planner.test_cpu import FAST, RATES
 from runtime.test_auto import Counting
 
 import bilinear
+from bilinear.backends import doctor
 from bilinear.backends.cpu import cpu_name, library_name
 from bilinear.errors import BilinearError
 from bilinear.planner.cpu import Cpu
@@ -153,6 +154,23 @@ def test_plan_says_what_auto_runs(ran: list[tuple[str, int]]) -> None:
     assert np.array_equal(bilinear.matmul(a, b, plan=found), a @ b) and ran == [("winograd", 1)]
     with pytest.raises(BilinearError, match=r"E543.*levels and products pin a plan for a GPU"):
         bilinear.plan(N, N, N, device="cpu", levels=("winograd",))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "foo"])
+def test_only_types_that_are_planned_for_processors_are_offered(dtype: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        bilinear.plan(N, N, N, dtype, device="cpu")
+    offered = "\n  hint: choose one of float64, float32: these are planned for processors"
+    assert str(caught.value) == f"error[E543]: no plans for dtype='{dtype}'{offered}"
+
+
+def test_doctor_says_whether_the_processors_are_described() -> None:
+    before = doctor._cpu_description()
+    assert not before.usable and before.remedy == "bilinear tune --cpu --keep"
+    describe()
+    after = doctor._cpu_description()
+    assert after.usable and cpu_name() in after.detail and not after.remedy
+    assert after in doctor.examine()
 
 
 def test_a_description_of_other_processors_is_not_used(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
