@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -100,14 +100,13 @@ def plan(
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     name, known = dtype_name(dtype), None if device == devices_here.CPU else devices_here.description_of(device)
-    on_processors = device == devices_here.CPU or isinstance(known, Cpu)
-    if on_processors:
+    asked = partial(Problem, m, k, n, name, inputs, budget, accuracy, accumulate=accumulate)
+    if device == devices_here.CPU or isinstance(known, Cpu):
         require_numbers_of_processors(name)
-    problem = Problem(m, k, n, name, inputs, budget, accuracy, accumulate=accumulate)
-    if on_processors:
         if levels is not None or products is not None:
             raise fail("E543", "levels and products pin a plan for a GPU", "give algorithm= and levels= to matmul")
-        return cpu_plan(problem, known or devices_here.described_cpu(), buffer is not None, explain)
+        return cpu_plan(asked(), known or devices_here.described_cpu(), buffer is not None, explain)
+    problem = asked()
     if problem.dtype in HALVES and products is not None:
         raise fail("E778", f"products of {problem.dtype} are planned for a GPU, and are the library's", "leave products= out")
     if known is None:

@@ -121,7 +121,7 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
     sealed = out.copy()
     sealed.flags.writeable = False
     monkeypatch.setattr(multi_dot, "matmul", lambda *_, **__: pytest.fail("multiplied"))
-    for given, options, code in (
+    refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (None, {}, "E550.*a chain of type NoneType"),
         (5, {}, "E550.*a chain of type int"),
         ([], {}, "E550.*a chain of 0 matrices"),
@@ -136,7 +136,8 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
         (chain, {"inputs": "lose"}, "E513"),
         (chain, {"device": "h2000"}, "E541"),
         ([np.eye(3)] * 3, {"inputs": "consume"}, "E523.*operands 1 and 2 apart"),
-    ):
+    )
+    for given, options, code in refused:
         with pytest.raises(BilinearError, match=code):
             bilinear.multi_dot(given, **options)
     square = np.eye(3)
