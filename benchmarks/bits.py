@@ -9,9 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cupy
 import numpy as np
-from common import Call, need_gpu, queued, save
+from common import Call, cupy, need_gpu, queued, save
 
 import bilinear
 

@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cupy
-from common import interleaved, median, need_gpu, save
+from common import cupy, interleaved, median, need_gpu, save
 
 import bilinear
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path, PurePath
 from statistics import median
 from typing import Any
@@ -28,11 +30,13 @@ __all__ = [
     "beside_libraries",
     "build_for",
     "classical",
+    "cupy",
     "exact_calls",
     "gpu_state",
     "interleaved",
     "machine",
     "median",
+    "need",
     "need_gpu",
     "on_device",
     "pinned",
@@ -42,6 +46,19 @@ __all__ = [
     "tell_row",
 ]
 LIBRARIES = ("cupy", "cublas", "torch", "cublaslt")
+
+
+class Later:
+    """A module that is imported at its first use, so that a script answers `--help` without it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
+
+
+cupy: Any = Later("cupy")
 
 
 def save(name: str, rows: list[dict[str, Any]], path: Path | None) -> None:
@@ -102,8 +119,6 @@ def beside_libraries(
 
     They must be on integers, into NaN; the times are those of normal data. Calls are queued, so that no time of the host counts.
     """
-    import cupy
-
     m, k, n = shape
     generator = cupy.random.default_rng(1)
     a, b = generator.integers(-2, 3, (m, k)).astype(dtype), generator.integers(-2, 3, (k, n)).astype(dtype)
@@ -116,8 +131,6 @@ def beside_libraries(
 
 def exact_calls(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, bool]:
     """Which calls compute C of integers A and B exactly, into NaN; afterwards A and B are normal data."""
-    import cupy
-
     wanted, exact = cupy.matmul(a.astype("float64"), b.astype("float64")), {}
     for name, call in calls.items():
         c[...] = cupy.nan
@@ -136,8 +149,15 @@ def tell_row(row: dict[str, Any]) -> None:
     print(row["dtype"], shape, f"{row['ratio']:.2f} {row['auto']}; fastest", best, "" if row["exact"] else "WRONG", flush=True)
 
 
+def need(*packages: str) -> None:
+    """End with exit code 1 and one line if a package is missing."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        sys.exit(f"not installed: {', '.join(missing)}")
+
+
 def need_gpu() -> None:
-    """End with a word where there is nothing to measure."""
+    """End with exit code 1 and the cause if no GPU can be used."""
     try:
         require_gpu()
     except BilinearError as error:

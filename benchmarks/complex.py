@@ -16,8 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cupy
-from common import Call, need_gpu, queued, save
+from common import Call, cupy, need_gpu, queued, save
 from residues import Row, exact_sums
 
 import bilinear

@@ -12,8 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-import cupy
-from common import Call, beside_libraries, save
+from common import Call, beside_libraries, cupy, need_gpu, save
 
 from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
@@ -56,6 +55,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need_gpu()
     start, rows = monotonic(), []
     problems = [(shape, dtype) for shape, dtype in grid() if prod(shape) <= MOST] + [(s, t) for s in MORE for t in ("float32", "float64")]
     for shape, dtype in sorted(problems, key=lambda problem: prod(problem[0])):

@@ -15,8 +15,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cupy
-from common import Call, build_for, classical, need_gpu, queued, save
+from common import Call, build_for, classical, cupy, need_gpu, queued, save
 from residues import launch_ms
 
 import bilinear

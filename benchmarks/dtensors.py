@@ -11,20 +11,21 @@ from __future__ import annotations
 import os
 from argparse import ArgumentParser
 from collections.abc import Callable
+from functools import cache
 from statistics import median
 from time import perf_counter
+from typing import Any
 
-import torch
-import torch.distributed as dist
-from mpi4py import MPI
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from common import Later, need
 
 from bilinear.distributed import matmul
 from bilinear.ir.matrix import Array
 
-COMM = MPI.COMM_WORLD
-KNOWN: dict[str, Array] = {"Shard(0)": Shard(0), "Shard(1)": Shard(1), "Replicate()": Replicate(), "Partial()": Partial()}
+MPI: Any = Later("mpi4py.MPI")
+torch: Any = Later("torch")
+dist: Any = Later("torch.distributed")
+tensors: Any = Later("torch.distributed.tensor")
+KNOWN = {"Shard(0)": ("Shard", 0), "Shard(1)": ("Shard", 1), "Replicate()": ("Replicate",), "Partial()": ("Partial",)}
 PAIRS = ("Shard(0)", "Replicate()"), ("Shard(1)", "Shard(0)"), ("Shard(0)", "Shard(0)"), ("Replicate()", "Replicate()")
 
 
@@ -39,16 +40,17 @@ def main() -> None:
     parser.add_argument("--algorithm", default="auto", help="of the products on each rank")
     parser.add_argument("--repeat", type=int, default=5)
     asked = parser.parse_args()
+    need("torch", "mpi4py")
     for name, value in (("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500")):
         os.environ.setdefault(name, value)
     if asked.device == "cuda":
-        torch.cuda.set_device(COMM.rank)
-    dist.init_process_group("nccl" if asked.device == "cuda" else "gloo", rank=COMM.rank, world_size=COMM.size)
-    mesh = init_device_mesh(asked.device, (COMM.size,))
+        torch.cuda.set_device(world().rank)
+    dist.init_process_group("nccl" if asked.device == "cuda" else "gloo", rank=world().rank, world_size=world().size)
+    mesh = Later("torch.distributed.device_mesh").init_device_mesh(asked.device, (world().size,))
     generator = torch.Generator(asked.device).manual_seed(0)
     dtype = getattr(torch, asked.dtype)
     a, b = (torch.randint(-2, 3, (asked.n, asked.n), generator=generator, device=asked.device).to(dtype) for _ in range(2))
-    say(f"{asked.n} x {asked.n} by {asked.n} x {asked.n}, {asked.dtype}, {COMM.size} ranks, {asked.device}, {asked.decomposition}")
+    say(f"{asked.n} x {asked.n} by {asked.n} x {asked.n}, {asked.dtype}, {world().size} ranks, {asked.device}, {asked.decomposition}")
     say("A             B             C             PyTorch's C   PyTorch ms  bilinear ms  exact")
     for names in [(asked.a, asked.b)] if asked.a and asked.b else PAIRS:
         left, right = (lay(x, mesh, name) for x, name in zip((a, b), names, strict=True))
@@ -60,7 +62,7 @@ def main() -> None:
             return torch.mm(left, right)
 
         found, other = own(), theirs()
-        is_exact = COMM.allreduce(torch.equal(found.full_tensor(), a @ b), MPI.LAND)
+        is_exact = world().allreduce(torch.equal(found.full_tensor(), a @ b), MPI.LAND)
         lying = [x.placements[0] for x in (found, other)]
         times = [1e3 * slowest(call, asked.repeat, asked.device) for call in (theirs, own)]
         cells = [f"{name:<14}" for name in (*names, *map(named, lying))]
@@ -68,15 +70,26 @@ def main() -> None:
     dist.destroy_process_group()
 
 
+@cache
+def world() -> Any:
+    """All ranks."""
+    return MPI.COMM_WORLD
+
+
 def lay(matrix: Array, mesh: Array, name: str) -> Array:
     """The matrix in a placement; where summands are asked for, all but one are zero."""
     if name != "Partial()":
-        return distribute_tensor(matrix, mesh, [KNOWN[name]])
-    return DTensor.from_local(matrix if COMM.rank == 0 else torch.zeros_like(matrix), mesh, [Partial()], run_check=False)
+        return tensors.distribute_tensor(matrix, mesh, [placement(name)])
+    return tensors.DTensor.from_local(matrix if world().rank == 0 else torch.zeros_like(matrix), mesh, [tensors.Partial()], run_check=False)
 
 
-def named(placement: Array) -> str:
-    return next(name for name, known in KNOWN.items() if known == placement)
+def placement(name: str) -> Array:
+    kind, *dimension = KNOWN[name]
+    return getattr(tensors, str(kind))(*dimension)
+
+
+def named(lying: Array) -> str:
+    return next(name for name in KNOWN if placement(name) == lying)
 
 
 def slowest(call: Callable[[], Array], repeat: int, device: str) -> float:
@@ -84,11 +97,11 @@ def slowest(call: Callable[[], Array], repeat: int, device: str) -> float:
     found = []
     for _ in range(repeat):
         wait(device)
-        COMM.Barrier()
+        world().Barrier()
         begin = perf_counter()
         call()
         wait(device)
-        found.append(COMM.allreduce(perf_counter() - begin, MPI.MAX))
+        found.append(world().allreduce(perf_counter() - begin, MPI.MAX))
     return float(median(found))
 
 
@@ -98,7 +111,7 @@ def wait(device: str) -> None:
 
 
 def say(line: str) -> None:
-    if COMM.rank == 0:
+    if world().rank == 0:
         print(line, flush=True)
 
 

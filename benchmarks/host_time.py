@@ -26,7 +26,7 @@ from time import perf_counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from common import median, save
+from common import median, need_gpu, save
 
 CALLS = 100
 ROUNDS = 5
@@ -271,6 +271,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.pretend:
         pretend()
+    else:
+        need_gpu()
     if options.profile:
         run = partial(measure, options.profile, options.size, options.dtype)
         run()

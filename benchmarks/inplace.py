@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cupy
-from common import classical, gpu_state, interleaved, median, save
+from common import classical, cupy, gpu_state, interleaved, median, need_gpu, save
 
 import bilinear
 
@@ -82,6 +81,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need_gpu()
     levels = [int(level) for level in options.levels.split(",")]
     rows: list[dict[str, Any]] = []
     speeds, trusts = f"{'ms':>9} {'cuBLAS':>9} {'ratio':>6}", "exact restored same-bits allocated    drift    error"

@@ -15,9 +15,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
-from common import Call, median, need_gpu, queued, save
+from common import Call, cupy, median, need_gpu, queued, save
 
 import bilinear
 from bilinear.analysis.modular_bounds import way_for

@@ -11,8 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import cupy
-from common import classical, interleaved, median, save
+from common import classical, cupy, interleaved, median, need_gpu, save
 
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute, lay_out
@@ -78,6 +77,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need_gpu()
     rows: list[dict[str, Any]] = []
     for dtype in options.dtypes.split(","):
         for size in map(int, options.sizes.split(",")):

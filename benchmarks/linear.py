@@ -9,10 +9,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import cupy
 import numpy as np
-from common import gpu_state, interleaved, median, save
-from cupy.cuda.function import Module
+from common import cupy, gpu_state, interleaved, median, need_gpu, save
 from launches import copy_rate
 
 from bilinear.backends.bound_launches import grid_blocks, launch_arguments
@@ -40,7 +38,7 @@ class Functions:
     def of(self, launch: Launch) -> tuple[Built, Any]:
         text = render(launch.kernel)
         if text not in self._known:
-            built, module = build(text, launch.kernel.name, target_of(cupy.cuda.Device().compute_capability)), Module()
+            built, module = build(text, launch.kernel.name, target_of(cupy.cuda.Device().compute_capability)), cupy.cuda.function.Module()
             module.load(built.image)
             self._known[text] = built, module.get_function(launch.kernel.name)
         return self._known[text]
@@ -137,6 +135,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need_gpu()
     functions, rows = Functions(), []
     for threads in options.threads.split(","):
         if threads:

@@ -18,6 +18,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TextIO
 
+from common import need_gpu
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 TESTS = ROOT / "tests" / "network"
@@ -109,6 +111,7 @@ def main() -> int:
     parser.add_argument("--parts", default="", help="the first words of the names of parts, comma-separated; by default all")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further part after so long")
     asked, begun, table = parser.parse_args(), perf_counter(), []
+    need_gpu()
     asked.out.mkdir(parents=True, exist_ok=True)
     wanted = tuple(asked.parts.split(","))
     for name, value in ENVIRONMENT.items():

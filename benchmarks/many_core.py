@@ -30,6 +30,9 @@ KEPT = (
     "workspace_bytes",
     "processors",
 )
+LEVELS = 3
+"""Of the counts."""
+BLOCKS = 2**LEVELS
 NAMES = {"s_mm": "S-MM", "r_s_mm": "R-S-MM", "w_mm": "W-MM"}
 
 
@@ -105,30 +108,39 @@ def counts(sizes: list[int], most_levels: int) -> str:
     return "\n".join(lines)
 
 
+def extents(text: str) -> list[int]:
+    """Positive integers separated by commas."""
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and int(word) for word in words):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of positive integers, such as 512,1024")
+    return [*map(int, words)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="512,1024,1984", help="comma-separated N of square multiplies")
+    parser.add_argument("--sizes", type=extents, default="512,1024,1984", help="comma-separated N of square multiplies")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--algorithms", default="s_mm:2,w_mm:2,r_s_mm:5", help="variants, each with its most levels")
-    parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--threads", type=extents, default="1,2")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--json", type=Path, help="where the results go as JSON")
     parser.add_argument("--counts", action="store_true", help="print operations, calls and storage at these sizes instead")
     parser.add_argument("--here", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.counts and any(size % BLOCKS for size in options.sizes):
+        parser.error(f"argument --sizes: --counts needs multiples of {BLOCKS}: {LEVELS} levels of 2 x 2 blocks divide them")
     if options.here is not None:
         algorithms = [(name, int(most)) for name, _, most in (word.partition(":") for word in options.algorithms.split(","))]
-        rows = here(
-            options.here, [*map(int, options.sizes.split(","))], options.dtypes.split(","), algorithms, options.repeats, options.clock
-        )
+        rows = here(options.here, options.sizes, options.dtypes.split(","), algorithms, options.repeats, options.clock)
         print(json.dumps(rows))
         return
     if options.counts:
-        print(counts([*map(int, options.sizes.split(","))], 3))
+        print(counts(options.sizes, LEVELS))
         return
-    own = [f"--{name}={getattr(options, name)}" for name in ("sizes", "dtypes", "algorithms", "repeats", "clock")]
-    rows = [row for threads in options.threads.split(",") for row in on_threads(int(threads), own)]
+    own = [f"--{name}={getattr(options, name)}" for name in ("dtypes", "algorithms", "repeats", "clock")]
+    own.append(f"--sizes={','.join(map(str, options.sizes))}")
+    rows = [row for threads in options.threads for row in on_threads(threads, own)]
     print(table(rows))
     if not all(row["exact"] for row in rows):
         sys.exit("a variant was not exact")

@@ -15,7 +15,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -23,8 +23,7 @@ from traceback import print_exc
 from typing import Any
 
 import numpy as np
-from common import save
-from mpi4py import MPI
+from common import Later, cupy, need, need_gpu, save
 
 import bilinear
 from bilinear.distributed import Slab, home, matmul
@@ -41,7 +40,7 @@ from bilinear.measure.bench_library import library_calls
 from bilinear.planner.plan import Plan
 from bilinear.runtime.devices_here import current_device
 
-COMM = MPI.COMM_WORLD
+MPI: Any = Later("mpi4py.MPI")
 LARGEST, SEED, VECTORS, STRIPE = 2, 7, 2, 2048
 TIMEOUT = 60.0
 Call = Callable[[], Array]
@@ -84,54 +83,76 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further size after so long")
     parser.add_argument("--cpu", action="store_true")
     parser.add_argument("--json", type=Path)
-    asked, begun = parser.parse_args(), perf_counter()
+    asked = parser.parse_args()
+    need("mpi4py")
     if not asked.cpu:
-        import cupy
+        need_gpu()
+    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+    try:
+        run(asked)
+    except BaseException:  # the others would wait for this rank
+        print_exc()
+        world().Abort(1)
 
-        cupy.cuda.Device(COMM.rank % cupy.cuda.runtime.getDeviceCount()).use()
+
+@cache
+def world() -> Any:
+    """All ranks."""
+    return MPI.COMM_WORLD
+
+
+def run(asked: Namespace) -> None:
+    """Measure all sizes and types."""
+    begun = perf_counter()
+    if not asked.cpu:
+        cupy.cuda.Device(world().rank % cupy.cuda.runtime.getDeviceCount()).use()
     rows: list[dict[str, object]] = []
     for n in map(int, asked.sizes.split(",")):
         for dtype in asked.dtypes.split(","):
-            late = COMM.bcast(perf_counter() - begun > asked.seconds)
+            late = world().bcast(perf_counter() - begun > asked.seconds)
             if not late:
                 rows.append(measured(n, dtype, asked))
-                if COMM.rank == 0 and asked.json:
+                if world().rank == 0 and asked.json:
                     save("many-gpus", rows, asked.json)
-    if COMM.rank == 0 and not all(row["exact"] for row in rows):
+    if world().rank == 0 and not all(row["exact"] for row in rows):
         raise SystemExit("not exact")
 
 
 def measured(n: int, dtype: str, asked: Namespace) -> dict[str, object]:
     """One size and type: check all configurations on integers, then time them on normal data."""
-    run = Run(n, dtype, np if asked.cpu else __import__("cupy"))
+    matrices = Run(n, dtype, np if asked.cpu else cupy)
     names = [name for name in OURS if name in asked.only.split(";")] if asked.only else [x for x in OURS if n < LONG or x in SHORT]
     names = [name for name in names if not (asked.cpu and "own" in OURS[name])]
-    run.fill(integers=True)
+    matrices.fill(integers=True)
     exact: dict[str, bool] = {}
     failed: dict[str, str] = {}
-    for name, (call, lie) in {**run.plain(), **{name: run.ours(OURS[name]) for name in names}}.items():
+    for name, (call, lie) in {**matrices.plain(), **{name: matrices.ours(OURS[name]) for name in names}}.items():
         say(f"  {name} ...")
         try:
-            exact[name] = run.checked(call, lie)
+            exact[name] = matrices.checked(call, lie)
         except Exception as error:  # shown in the table; the ranks fail together, by agreement
             failed[name] = f"{type(error).__name__}: {error}".splitlines()[0]
             say(f"  {name}: {failed[name]}")
-            connected(COMM, TIMEOUT).watch.require_sound()
-    run.fill(integers=False)
-    calls = {name: call for name, (call, _) in {**run.plain(), **{name: run.ours(OURS[name]) for name in names}}.items() if name in exact}
+            connected(world(), TIMEOUT).watch.require_sound()
+    matrices.fill(integers=False)
+    calls = {
+        name: call
+        for name, (call, _) in {**matrices.plain(), **{name: matrices.ours(OURS[name]) for name in names}}.items()
+        if name in exact
+    }
     together: dict[str, list[float]] = {name: [] for name in calls}
-    alone = run.alone()
+    alone = matrices.alone()
     for _ in range(asked.rounds):
         for name, call in calls.items():
-            together[name].append(run.seconds(call))
+            together[name].append(matrices.seconds(call))
         for name, call in alone.items():
-            together.setdefault(name, []).append(run.seconds(call))
+            together.setdefault(name, []).append(matrices.seconds(call))
     ms = {name: round(1e3 * median(values), 3) for name, values in together.items()}
-    row = {"n": n, "dtype": dtype, "ranks": COMM.size, "ms": ms, "all": together, "exact": all(exact.values()), "checks": exact}
+    row = {"n": n, "dtype": dtype, "ranks": world().size, "ms": ms, "all": together, "exact": all(exact.values()), "checks": exact}
     row |= {
         "failed": failed,
-        "plans": {name: run.described(OURS[name]) for name in names},
-        "carrier": connected(COMM, TIMEOUT).carrier.name,
+        "plans": {name: matrices.described(OURS[name]) for name in names},
+        "carrier": connected(world(), TIMEOUT).carrier.name,
     }
     show(row)
     return row
@@ -142,13 +163,13 @@ class Run:
 
     def __init__(self, n: int, dtype: str, xp: Array) -> None:
         self.n, self.dtype, self.xp = n, dtype, xp
-        self.slab = Slab.X.spread(n, n, COMM.size)
-        self.a, self.b = (xp.empty(self.slab[COMM.rank].shape, dtype) for _ in range(2))
+        self.slab = Slab.X.spread(n, n, world().size)
+        self.a, self.b = (xp.empty(self.slab[world().rank].shape, dtype) for _ in range(2))
 
     def fill(self, integers: bool) -> None:
         """Integers or normal data, other on each rank."""
         for at, x in enumerate((self.a, self.b)):
-            generator = self.xp.random.default_rng(SEED + 2 * COMM.rank + at)
+            generator = self.xp.random.default_rng(SEED + 2 * world().rank + at)
             for row in range(0, x.shape[0], STRIPE):
                 part = x[row : row + STRIPE]
                 part[...] = generator.integers(-LARGEST, LARGEST + 1, part.shape) if integers else generator.standard_normal(part.shape)
@@ -161,18 +182,18 @@ class Run:
     def ours(self, configuration: Configuration) -> tuple[Call, Lie]:
         """A configuration, and how its A, B and C lie: the elements are random, so a slab of rows serves as any other piece of its size."""
         options, lie, extents = self._options(configuration), self._lie(configuration), (self.n,) * 3
-        spreads = tuple(distribution.spread(self.n, self.n, COMM.size) for distribution in lie)
-        b = self.b.reshape(spreads[1][COMM.rank].shape)
-        assert spreads[0][COMM.rank].shape == self.a.shape, "pieces at home are as large as slabs where the ranks divide the blocks"
+        spreads = tuple(distribution.spread(self.n, self.n, world().size) for distribution in lie)
+        b = self.b.reshape(spreads[1][world().rank].shape)
+        assert spreads[0][world().rank].shape == self.a.shape, "pieces at home are as large as slabs where the ranks divide the blocks"
         if "own" not in configuration:
             return partial(matmul, self.a, b, shape=extents, distributions=lie, timeout=TIMEOUT, **options), spreads
         asked = Asked(extents, lie, **options)
 
         def call() -> Array:
-            plan, _ = plan_for(asked, self.dtype, COMM.size)
-            needed = rank_workspace(plan, COMM.rank) * self.a.dtype.itemsize + self.a.nbytes  # C is as large as A
+            plan, _ = plan_for(asked, self.dtype, world().size)
+            needed = rank_workspace(plan, world().rank) * self.a.dtype.itemsize + self.a.nbytes  # C is as large as A
             multiply = partial(on_own_units, workspace=rounded_down(free_memory() - needed))
-            return connected(COMM, TIMEOUT).run(steps_of(plan, COMM.rank, self.a, b, multiply), True)
+            return connected(world(), TIMEOUT).run(steps_of(plan, world().rank, self.a, b, multiply), True)
 
         return call, spreads
 
@@ -186,14 +207,14 @@ class Run:
         """The distributions of A, B and C: at home a rank has rows of the blocks of all levels, the depth-first one's too."""
         if "home" not in configuration:
             return Slab.X, Slab.Y if "by_columns" in configuration else Slab.X, Slab.X
-        lies = partial(home, (self.n,) * 3, COMM.size, str(configuration["decomposition"]), dtype=self.dtype)
+        lies = partial(home, (self.n,) * 3, world().size, str(configuration["decomposition"]), dtype=self.dtype)
         return lies(levels=2) if "matrices" in configuration else lies()
 
     def described(self, configuration: Configuration) -> str:
         """The plan over the ranks, what the busiest of them sends or receives, and what each multiplies."""
         asked = Asked((self.n,) * 3, self._lie(configuration), **self._options(configuration))
-        plan, _ = plan_for(asked, self.dtype, COMM.size)
-        moved = busiest(traffic(plan), COMM.size) * np.dtype(self.dtype).itemsize
+        plan, _ = plan_for(asked, self.dtype, world().size)
+        moved = busiest(traffic(plan), world().size) * np.dtype(self.dtype).itemsize
         tasks = ", ".join("x".join(map(str, task.extents)) for task in plan.tasks[0])
         return f"{plan.name}: {moved / 2**30:.2f} GiB moved; tasks of rank 0 {tasks}; {self._local(configuration, plan)}"
 
@@ -201,7 +222,7 @@ class Run:
         """The plan of the first task on a rank, where one is chosen."""
         if self.xp is np or "local_levels" in configuration or "algorithm" in configuration:
             return ""
-        needed = rank_workspace(over, COMM.rank) * np.dtype(self.dtype).itemsize
+        needed = rank_workspace(over, world().rank) * np.dtype(self.dtype).itemsize
         workspace, shape = rounded_down(free_memory() - needed), over.tasks[0][0].extents
         if "own" in configuration:
             return own_plan(shape, self.dtype, False, workspace).chosen.name
@@ -216,13 +237,13 @@ class Run:
         return found
 
     def _distributed(self, steps: Callable[[], Steps]) -> Array:
-        return connected(COMM, TIMEOUT).run(steps(), self.xp is not np)
+        return connected(world(), TIMEOUT).run(steps(), self.xp is not np)
 
     def _gather(self) -> tuple[Array, Post]:
         whole, post = self.xp.empty((self.n, self.n), self.dtype), Post()
         for other, part in enumerate(self.slab):
             rows = slice(*part.rows[0])
-            if other != COMM.rank:
+            if other != world().rank:
                 post.sends.append((other, 0, self.b))
                 post.receives.append((other, 0, whole[rows]))
         return whole, post
@@ -231,12 +252,12 @@ class Run:
         whole, post = self._gather()
         ticket = yield post
         c = self.xp.empty(self.a.shape, self.dtype)
-        own = slice(*self.slab[COMM.rank].rows[0])
+        own = slice(*self.slab[world().rank].rows[0])
         self._add(self.a[:, own], self.b, c, 0)
         yield Wait(ticket)
         for other, part in enumerate(self.slab):
             rows = slice(*part.rows[0])
-            if other != COMM.rank:
+            if other != world().rank:
                 self._add(self.a[:, rows], whole[rows], c, 1)
         return c
 
@@ -254,7 +275,7 @@ class Run:
     def _gathered(self, name: str) -> Steps:
         whole, post = self._gather()
         ticket = yield post
-        whole[slice(*self.slab[COMM.rank].rows[0])] = self.b
+        whole[slice(*self.slab[world().rank].rows[0])] = self.b
         yield Wait(ticket)
         if self.xp is np:
             return self.a @ whole
@@ -265,10 +286,10 @@ class Run:
     def alone(self) -> dict[str, Call]:
         """One GPU's multiplies, while the other ranks wait: the libraries, and the best plan, also of digits. None if they are long."""
         needed = 3.5 * self.n**2 * np.dtype(self.dtype).itemsize
-        has_room = COMM.bcast(self.n < LONG and (self.xp is np or free_memory() > needed))
+        has_room = world().bcast(self.n < LONG and (self.xp is np or free_memory() > needed))
         if not has_room:
             return {}
-        if COMM.rank:
+        if world().rank:
             names = ("numpy",) if self.xp is np else LIBRARIES
             others = NO_LIBRARY if self.xp is not np else NO_LIBRARY[:2]
             return dict.fromkeys([f"one, {name}" for name in (*names, *others)], lambda: None)
@@ -291,13 +312,13 @@ class Run:
     def seconds(self, call: Call) -> float:
         """Of the slowest rank."""
         self.settle()
-        COMM.Barrier()
+        world().Barrier()
         begin = perf_counter()
         result = call()
         self.settle()
         taken = perf_counter() - begin
         del result
-        return float(COMM.allreduce(taken, MPI.MAX))
+        return float(world().allreduce(taken, MPI.MAX))
 
     def checked(self, call: Call, lie: Lie) -> bool:
         """Whether C x is A (B x), exactly: all of them are integers below 2^53. C is computed where NaN was."""
@@ -308,17 +329,17 @@ class Run:
         c = call()
         generator = np.random.default_rng(5)
         x = generator.integers(-8, 9, (self.n, VECTORS)).astype(float)
-        wanted = self._times(self.a, lie[0], self._times(self.b.reshape(lie[1][COMM.rank].shape), lie[1], x))
+        wanted = self._times(self.a, lie[0], self._times(self.b.reshape(lie[1][world().rank].shape), lie[1], x))
         found = self._times(c, lie[2], x)
         return bool(np.array_equal(found, wanted))
 
     def _times(self, piece: Array, lie: Spread, x: Array) -> Array:
         """The whole matrix of which a piece lies here times x, on every rank: each adds what its rows and columns give."""
-        part = lie[COMM.rank]
+        part = lie[world().rank]
         there, out = self.xp.asarray(x[indices(part.columns)]), np.zeros((self.n, x.shape[1]))
         own = self.xp.concatenate([piece[row : row + STRIPE].astype("float64") @ there for row in range(0, piece.shape[0], STRIPE)])
         out[indices(part.rows)] = own if self.xp is np else own.get()
-        return COMM.allreduce(out)
+        return world().allreduce(out)
 
 
 def on_own_units(a: Array, b: Array, out: Array = None, *, beta: int = 0, workspace: int = 0) -> Array:
@@ -355,14 +376,9 @@ def show(row: dict[str, Array]) -> None:
 
 
 def say(line: str) -> None:
-    if COMM.rank == 0:
+    if world().rank == 0:
         print(line, flush=True)
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-    try:
-        main()
-    except BaseException:  # the others would wait for this rank
-        print_exc()
-        COMM.Abort(1)
+    main()

@@ -12,8 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cupy
-from common import need_gpu, queued, save
+from common import cupy, need_gpu, queued, save
 from rank_updates import own_call
 from thin_auto import copy_rate, libraries, matrix
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from common import classical, gpu_state, interleaved, median, save
+from common import classical, cupy, gpu_state, interleaved, median, need_gpu, save
 
 import bilinear
 from bilinear.codegen.build import build_program
@@ -138,8 +138,6 @@ def build(task: tuple[Way | None, str, str, str]) -> None:
 
 def build_all(ways: tuple[Way, ...], dtypes: list[str]) -> None:
     """All kernels at once, a process a core, so that the GPU does not wait for the compiler."""
-    import cupy
-
     architecture = f"sm_{cupy.cuda.Device().compute_capability}"
     slow_first = sorted(ways, key=lambda way: -len(way.levels))
     tasks: list[tuple[Way | None, str, str, str]] = [
@@ -167,8 +165,6 @@ def stage_times(way: Way, tile: str, shape: Shape, a: Any, b: Any, c: Any) -> li
 
 def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, str]], repeats: int) -> Iterator[dict[str, Any]]:
     """The points of one shape and element type, timed interleaved; the library is the fastest of those that are there."""
-    import cupy
-
     cupy.get_default_memory_pool().free_all_blocks()
     m, k, n = shape
     generator = cupy.random.default_rng(8)
@@ -310,6 +306,7 @@ def main() -> None:
     if options.evaluate:
         rows = json.loads(options.evaluate.read_text())["rows"]
     else:
+        need_gpu()
         rows = measure_all(shapes, options.dtypes.split(","), device, options.near, options.repeats, options.json)
     evaluate(rows, device, options.stages)
 

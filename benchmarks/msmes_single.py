@@ -16,9 +16,8 @@ from statistics import median
 from time import monotonic, perf_counter
 from typing import Any
 
-import cupy
 import numpy as np
-from common import Call, classical, exact_calls, interleaved, need_gpu, save
+from common import Call, classical, cupy, exact_calls, interleaved, need_gpu, save
 
 import bilinear
 from bilinear.planner.plan import Plan

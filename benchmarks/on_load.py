@@ -17,8 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cupy
-from common import Call, classical, need_gpu, queued, save
+from common import Call, classical, cupy, need_gpu, queued, save
 from digits import errors, normal
 
 import bilinear

@@ -1,10 +1,10 @@
-"""One plain product through the generated kernel, to be looked at with a profiler: python one_product.py float64 4096"""
+"""One plain product through the generated kernel, for a profiler: python one_product.py float64 4096"""
 
 from __future__ import annotations
 
-import sys
+import argparse
 
-import cupy
+from common import cupy, need_gpu
 
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import execute
@@ -14,7 +14,12 @@ from bilinear.lowering.prepare import plain
 
 
 def main() -> None:
-    dtype, size = sys.argv[1], int(sys.argv[2])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("dtype", choices=("float32", "float64"))
+    parser.add_argument("size", type=int)
+    options = parser.parse_args()
+    need_gpu()
+    dtype, size = options.dtype, options.size
     a, b = (cupy.random.default_rng(1).standard_normal((size, size), dtype=dtype) for _ in range(2))
     c = cupy.empty_like(a)
     plan = place_schedule(plain().schedule, size, size, size, a.itemsize)

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
-from common import save
+from common import Later, need_gpu, save
 from numpy.typing import NDArray
 
 import bilinear
-from bilinear.backends.stream_cupy import CupyDevice, free_memory
 from bilinear.backends.stream_engine import run_streamed
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.stream_choice import BUS
@@ -29,6 +29,7 @@ from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.on_arrays import matmul_arrays
 from bilinear.runtime.streamed import LINK, plan_streamed
 
+stream_cupy: Any = Later("bilinear.backends.stream_cupy")
 LARGEST = 2
 """Integers in A and B: float32 holds the sums of up to four million products."""
 ROWS, COLUMNS = 32, 256
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--on-gpu", action="store_true", help="matrices in memory of the first GPU")
     parser.add_argument("--json", default=None, help="a file for the result")
     asked = parser.parse_args()
+    need_gpu()
     limit = None if asked.memory is None else int(asked.memory) if asked.memory.isdigit() else budget_and_buffer(asked.memory)[0]
     accuracy = asked.accuracy if asked.accuracy in (None, "classical", "twice") else float(asked.accuracy)
     begin = perf_counter()
@@ -62,7 +64,7 @@ def main() -> int:
         import cupy
 
         given = tuple(cupy.asarray(x) for x in given)
-    free = min(map(free_memory, range(asked.gpus)))
+    free = min(map(stream_cupy.free_memory, range(asked.gpus)))
     memory = free if limit is None else min(limit, free)
     options = {"algorithm": asked.algorithm, "accuracy": accuracy, "gpus": asked.gpus, "memory": memory}
     where = LINK if asked.on_gpu else BUS
@@ -149,7 +151,7 @@ def transfers_alone(plan: StreamPlan, a: Array, b: Array, c: Array) -> float:
     def nothing(left: Array, right: Array, target: Array, factors: tuple[Factor, Factor], inputs: str) -> None:
         return None
 
-    devices = [CupyDevice(number, a.dtype, nothing) for number in range(plan.gpus)]
+    devices = [stream_cupy.CupyDevice(number, a.dtype, nothing) for number in range(plan.gpus)]
     return timed(lambda: run_streamed(plan, devices, (a, b, c), (1, 0)))
 
 

@@ -22,8 +22,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-import cupy
-from common import Call, classical, interleaved, need_gpu, queued, save
+from common import Call, classical, cupy, interleaved, need_gpu, queued, save
 
 import bilinear
 from bilinear.errors import BilinearError

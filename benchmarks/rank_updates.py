@@ -11,9 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cupy
 import numpy as np
-from common import Call, need_gpu, queued, save
+from common import Call, cupy, need_gpu, queued, save
 from thin_auto import copy_rate, libraries, matrix
 
 from bilinear.backends.loaded_kernels import load_function

@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import cupy
-from common import Call, build_for, classical, need_gpu, queued, save
+from common import Call, build_for, classical, cupy, need_gpu, queued, save
 
 from bilinear.backends.cut_products import CutMultiply
 from bilinear.backends.digits import digit_multiply_of

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
+from common import need_gpu
 from sanitize_cases import built_for
 from sanitize_cases import cases as quick_cases
 
@@ -141,6 +142,8 @@ def main() -> None:
     parser.add_argument("--build", action="store_true", help="build the kernels of --quick, without a GPU")
     parser.add_argument("--seconds", type=float, default=50, help="--quick starts no case after so many seconds")
     options = parser.parse_args()
+    if not options.build:
+        need_gpu()
     wrong = build() if options.build else quick(options.seconds) if options.quick else list(wrong_of(THIN)) if options.thin else whole()
     print("all exact and restored" if not wrong else "\n".join(f"WRONG {text}" for text in wrong))
     sys.exit(bool(wrong))

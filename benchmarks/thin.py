@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from common import on_device, pinned, save, tell_row
+from common import need_gpu, on_device, pinned, save, tell_row
 
 from bilinear.ir.measurement import Shape
 from bilinear.ir.tile import MMA_FLOAT64, TILES
@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need_gpu()
     start, rows = monotonic(), []
     families = ("float32",) if options.uneven else tuple(FAMILIES)
     for shape, dtype in [(shape, family) for family in families for shape in drawn(options.seed, family, options.uneven)]:

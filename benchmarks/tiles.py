@@ -10,8 +10,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import cupy
-from common import classical, gpu_state, interleaved, median, save
+from common import classical, cupy, gpu_state, interleaved, median, need_gpu, save
 
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute, lay_out
@@ -96,6 +95,7 @@ def main() -> None:
     parser.add_argument("--settle-ms", type=float, default=20.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need_gpu()
     for dtype, candidates in MORE.items():
         TILES[dtype] |= {tile.name: tile for tile in (candidate(*numbers) for numbers in candidates)}
     rows: list[dict[str, Any]] = []

@@ -15,9 +15,8 @@ from statistics import median
 from time import monotonic
 from typing import Any
 
-import cupy
 import numpy as np
-from common import Call, exact_calls, need_gpu, queued, save
+from common import Call, cupy, exact_calls, need_gpu, queued, save
 from thin_auto import copy_rate, libraries, matrix
 from tsm2 import Chip, Tsm2Kernel, candidates, estimate, launch_arguments, source, threshold, variant_of
 

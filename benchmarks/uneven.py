@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from common import on_device, pinned, save, tell_row
+from common import need_gpu, on_device, pinned, save, tell_row
 
 from bilinear.ir.tile import LARGE, MMA_FLOAT64, SMALL, USUAL, tile_on
 
@@ -29,6 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    need_gpu()
     rows = []
     for shape in (*EVEN, *UNEVEN):
         plans: dict[str, Any] = {}

@@ -54,6 +54,12 @@ def test_compile_proves_builds_checks_and_writes_a_folder(shell: Shell, tmp_path
     assert not (out / "src" / "msmes_l1_product_f32.cu").exists()
 
 
+def test_the_package_runs_as_a_module() -> None:
+    for module in ("bilinear", "bilinear.cli"):
+        done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and bilinear.__version__ in done.stdout, done.stderr
+
+
 @needs_nvrtc
 def test_compile_as_json_holds_the_report_and_the_checks(shell: Shell) -> None:
     result = shell.json("compile", "winograd", "--shape", "20", "--arch", "sm_90", "--dtype", "float64")

@@ -10,13 +10,15 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from bilinear.backends.cpu import cpu_name, library_name
 from bilinear.backends.gpu import description, driver_version, gpu_name
 from bilinear.codegen.cache import default_cache
 from bilinear.codegen.cuda import nvrtc
 from bilinear.emulator import compiler_name, skip_reason
 from bilinear.errors import fail, install
+from bilinear.planner.kept_plans import kept_cpu
 
-TUNE = "bilinear tune --keep"
+TUNE, TUNE_CPU = "bilinear tune --keep", "bilinear tune --cpu --keep"
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def examine() -> list[Finding]:
         _build(),
         _gpu(),
         *_description(),
+        _cpu_description(),
         _emulator(),
         _cache(),
         _package("look for schemes", "numba", "discover"),
@@ -112,6 +115,14 @@ def _description() -> list[Finding]:
         return [Finding(what, False, "no description: `auto` is the library's multiply", TUNE)]
     told = f"an estimate ({device.estimate}); `{TUNE}` measures it" if device.estimate else f"a measured description of {device.name}"
     return [Finding(what, True, told)]
+
+
+def _cpu_description() -> Finding:
+    """The description by which `auto` plans for the processors; without one it is NumPy's multiply."""
+    what = "plan for the processors"
+    if kept_cpu(cpu_name(), library_name()) is None:
+        return Finding(what, False, "no description: `auto` is NumPy's multiply", TUNE_CPU)
+    return Finding(what, True, f"a measured description of {cpu_name()}, {library_name()}")
 
 
 def _emulator() -> Finding:

@@ -12,7 +12,7 @@ OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype"}
 ARGUMENTS = (
     "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|modulus|dtype|dtypes|architectures|products|output|algorithm"
 )
-_ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|([\w.]+)|(?=[\s,.;:)]|\Z))")
+_ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|(-?[\w.]+)|(?=[\s,.;:)]|\Z))")
 """Not inside of quotes, or of a path: so are names of files that users chose."""
 _MODULAR = re.compile(r"matmul\(\.\.\., modulus=([0-9]+)\)")
 CALLS = {
@@ -51,7 +51,7 @@ def as_options(text: str) -> str:
 
 
 def _option(found: re.Match[str]) -> str:
-    name, value = found[1], found[2] or found[3] or ""
+    name, value = found[1], "''" if found[2] == "" else found[2] or found[3] or ""
     return (f"algorithm {value}" if name == "algorithm" else f"--{OTHER_NAMES.get(name, name)} {value}").rstrip()
 
 

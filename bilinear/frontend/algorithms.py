@@ -48,6 +48,12 @@ class Loaded:
     path: Path
     complex_core: BilinearAlgorithm | None = None
 
+    @property
+    def name(self) -> str:
+        """The name by which a user knows it: that of the schedule, if there is one, after that of an algorithm for complex numbers."""
+        name = self.scheme.name if self.schedule is None else self.schedule.name
+        return name if self.complex_core is None else f"{self.complex_core.name} (x) {name}"
+
 
 @dataclass(frozen=True)
 class LoadedDigits:

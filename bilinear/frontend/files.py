@@ -120,7 +120,7 @@ def _read_bytes(path: Path) -> bytes:
         raise fail("E124", f"{path} is larger than {MOST_BYTES // 2**20} MiB", "is this a .bl file?") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise fail("E122", f"{shown(str(path), 200)} cannot be read: {reason}") from None
+        raise fail("E122", f"{shown(str(path), 200)} cannot be read: {reason}", "give a .bl file, or a name of `bilinear list`") from None
     return data
 
 

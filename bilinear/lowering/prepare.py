@@ -129,7 +129,7 @@ def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs:
     require_levels(levels)
     check_promise(scheme, schedule, inputs)
     one = _prove_level(Level(scheme, schedule), inputs, modulus)
-    _require_products(f"{levels} levels of {scheme.name}", [one] * levels)
+    _require_products(f"{levels} levels of {scheme.name if schedule is None else schedule.name}", [one] * levels)
     lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
     return Prepared(scheme, schedule, one.authored, lowered, one.scheme_proof, schedule_proof)
 

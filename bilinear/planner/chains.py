@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import islice, pairwise
 from operator import index
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from bilinear.errors import fail
 from bilinear.planner.plan import bytes_text, table_html
 
+Member = TypeVar("Member")
 MOST_MATRICES = 50
 """The most matrices of a chain. Those of 50 have 20,825 products, each of which is planned."""
 Span = tuple[int, int]
@@ -91,7 +92,8 @@ class ChainPlan:
         return f"<ChainPlan of {len(self.extents) - 1} matrices, {self.dtype}{where}: {self.chosen.text} by {self.by}>"
 
     def __str__(self) -> str:
-        told = [f"{name}, {order.text}: {self.ratio(order):.2f} times as many" for name, order in self._orders()[1:]]
+        much = "long" if self.by == SECONDS else "many"
+        told = [f"{name}, {order.text}: {self.ratio(order):.2f} times as {much}" for name, order in self._orders()[1:]]
         return f"{self.chosen.text} by {self.by}; {'; '.join(told)}"
 
     def _repr_html_(self) -> str:
@@ -256,12 +258,20 @@ def _free(m: int, k: int, n: int) -> Iterator[Way]:
     yield _NOTHING
 
 
-def chain_extents(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def members(chain: Iterable[Member]) -> tuple[Member, ...]:
+    """The members of a chain. Raises `BilinearError` (E550) if it is not a sequence."""
+    if not isinstance(chain, Iterable):
+        raise fail("E550", f"a chain of type {type(chain).__name__}", "give a sequence, such as a list")
+    return tuple(chain)
+
+
+def chain_extents(shapes: Iterable[Sequence[int]]) -> tuple[int, ...]:
     """The extents of a chain; a vector is a row at its front and a column at its end. Raises `BilinearError` (E550)."""
+    shapes = members(shapes)
     if not 2 <= len(shapes) <= MOST_MATRICES:
         hint = f"give 2 to {MOST_MATRICES}, and multiply a longer chain in parts"
         raise fail("E550", f"a chain of {len(shapes)} matri{'x' if len(shapes) == 1 else 'ces'}", hint)
-    matrices = [_matrix(at, tuple(shape), len(shapes) - 1) for at, shape in enumerate(shapes)]
+    matrices = [_matrix(at, shape, len(shapes) - 1) for at, shape in enumerate(shapes)]
     for at, (left, right) in enumerate(pairwise(matrices), 1):
         if left[1] != right[0]:
             what = f"matrices {at} and {at + 1} of the chain have shapes {tuple(shapes[at - 1])} and {tuple(shapes[at])}"
@@ -269,9 +279,12 @@ def chain_extents(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return matrices[0][0], *(matrix[1] for matrix in matrices)
 
 
-def _matrix(at: int, shape: tuple[int, ...], last: int) -> tuple[int, int]:
+def _matrix(at: int, given: Iterable[int], last: int) -> tuple[int, int]:
     """Rows and columns of the matrix `at` some place, counted from 0."""
+    shape = tuple(given) if isinstance(given, Iterable) else given
     what = f"matrix {at + 1} of the chain has shape {shape}"
+    if not isinstance(shape, tuple):
+        raise fail("E550", what, "give its rows and columns, such as (300, 200)")
     if len(shape) != 2 and not (len(shape) == 1 and at in (0, last)):
         raise fail("E550", what, "give matrices; the first and the last may be vectors")
     if not all(hasattr(extent, "__index__") and extent >= 0 for extent in shape):

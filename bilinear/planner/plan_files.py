@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Record = TypeVar("Record", bound="DataclassInstance")
+Object = dict[str, Any]
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
 FORMAT = "bilinear-plan/10"
+HINT = "write one with save_plan, or with `bilinear plan --json`"
 LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
 """To what a part of C that is computed later may lend memory."""
 
@@ -92,52 +94,83 @@ def load_plan(path: str | Path) -> Plan:
     try:
         text = read_bounded(path).decode()
     except OSError as error:
-        raise fail("E545", f"{path} cannot be read: {error.strerror or error}") from None
+        raise fail("E545", f"{path} cannot be read: {error.strerror or error}", HINT) from None
     except UnicodeDecodeError as error:
-        raise fail("E545", f"{path} cannot be read: {error}") from None
+        raise fail("E545", f"{path} cannot be read: {error}", HINT) from None
     return plan_from_json(text, str(path))
 
 
 def plan_from_json(text: str, document: str) -> Plan:
     """Read a plan from JSON text; raises the errors of `load_plan`."""
     try:
-        value = json.loads(text)
-        if value.pop("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT!r}")
-        value.pop("roofline", None)  # of `plan --explain --json`: it follows from the rest
-        candidates = tuple(_candidate(c) for c in value.pop("candidates"))
-        problem = value.pop("problem")
-        problem["column_major"] = tuple(problem["column_major"])
-        value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in value["sha256"])
-        plan = _record(Plan, {**value, "problem": _record(Problem, problem), "candidates": candidates})
+        plan = _plan(_object(json.loads(text), "the document"))
         _check(plan)
     except BilinearError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError, RecursionError) as error:
-        raise fail("E545", f"{document} is not a plan: {error or type(error).__name__}", "write one with `bilinear plan --json`") from None
+    except json.JSONDecodeError as error:
+        raise fail("E545", f"{document} is not JSON: {error}", HINT) from None
+    except RecursionError:
+        raise fail("E545", f"{document} is not a plan: it is nested too deeply", HINT) from None
+    except (ValueError, TypeError, OverflowError) as error:
+        cause = error if isinstance(error, ValueError) else "a field has the wrong type"
+        raise fail("E545", f"{document} is not a plan: {cause}", HINT) from None
     check_same(plan, document)
     return plan
 
 
-class _Panel(TypedDict):
-    levels: list[str]
-    cut: list[int]
+def _plan(value: Object) -> Plan:
+    if _field(value, "format") != FORMAT:
+        raise ValueError(f"its format is not {FORMAT!r}")
+    value.pop("format"), value.pop("roofline", None)  # of `plan --explain --json`: it follows from the rest
+    candidates = tuple(_candidate(_object(x, "a candidate")) for x in _list(value, "candidates"))
+    if not candidates:
+        raise ValueError("candidates is empty")
+    problem = _object(_field(value, "problem"), "problem")
+    problem["column_major"] = tuple(_list(problem, "column_major"))
+    hashes_of = [x if isinstance(x, list) else [] for x in _list(value, "sha256")]
+    if any(len(pair) != 2 for pair in hashes_of):
+        raise ValueError("sha256 is not a list of pairs")
+    value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in hashes_of)
+    return _record(Plan, {**value, "problem": _record(Problem, problem), "candidates": candidates})
 
 
-class _Whole(_Panel):
-    rest: list[_Panel]
+def _candidate(value: Object) -> Candidate:
+    parts = [_object(part, "a part") for part in _list(value, "rest")]
+    rest = tuple(_record(Panel, {**part, **_tuples(part)}) for part in parts)
+    return _record(Candidate, {**value, **_tuples(value), "rest": rest})
 
 
-def _candidate(value: _Whole) -> Candidate:
-    rest = tuple(_record(Panel, {**part, "levels": tuple(part["levels"]), "cut": tuple(part["cut"])}) for part in value["rest"])
-    return _record(Candidate, {**value, "levels": tuple(value["levels"]), "rest": rest, "cut": tuple(value["cut"])})
+def _tuples(value: Object) -> Object:
+    return {name: tuple(_list(value, name)) for name in ("levels", "cut")}
 
 
-def _record(kind: type[Record], value: Mapping[str, object]) -> Record:
+def _object(value: object, what: str) -> Object:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is not an object with named fields")
+    return value
+
+
+def _field(value: Object, name: str) -> Any:
+    if name not in value:
+        raise ValueError(f"{name} is missing")
+    return value[name]
+
+
+def _list(value: Object, name: str) -> list[Any]:
+    found = _field(value, name)
+    if not isinstance(found, list):
+        raise ValueError(f"{name} is not a list")
+    return found
+
+
+def _record(kind: type[Record], value: Object) -> Record:
     """A frozen record of this kind; the JSON object must have exactly its fields."""
-    missing = {field.name for field in fields(kind)} - set(value)
+    names = {field.name for field in fields(kind)}
+    missing, unknown = names - set(value), set(value) - names
     if missing:
         raise ValueError(f"{', '.join(sorted(missing))} is missing")
+    if unknown:
+        raise ValueError(f"{', '.join(map(repr, sorted(unknown)))} is no field of a {kind.__name__.lower()}")
     make: Callable[..., Record] = kind
     return make(**value)
 
@@ -190,7 +223,7 @@ def is_level_name(name: str) -> bool:
 
 
 def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
-    texts = c.strategy, c.why, *c.all_levels, *(part.inputs for part in c.parts)
+    texts = c.strategy, c.why, *c.all_levels, *(text for part in c.parts for text in (part.inputs, part.tile))
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
     if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
@@ -208,7 +241,7 @@ def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
     if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
         raise ValueError("a time or an error is not such a number")
     for tile in (part.tile for part in c.parts):
-        if type(tile) is not str or tile not in tiles:
+        if tile not in tiles:
             raise ValueError(f"there is no tile {tile!r}")
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED
+from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, IN_ARRAYS, MULTIPLIED
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner.choose import make_plan
 from bilinear.planner.cpu import Cpu, cpu_plan
@@ -99,13 +99,14 @@ def plan(
     budget = budget if buffer is None else int(buffer.nbytes)
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
-    problem = Problem(m, k, n, dtype_name(dtype), inputs, budget, accuracy, accumulate=accumulate)
-    known = None if device == devices_here.CPU else devices_here.description_of(device)
+    name, known = dtype_name(dtype), None if device == devices_here.CPU else devices_here.description_of(device)
+    asked = partial(Problem, m, k, n, name, inputs, budget, accuracy, accumulate=accumulate)
     if device == devices_here.CPU or isinstance(known, Cpu):
-        require_numbers_of_processors(problem.dtype)
+        require_numbers_of_processors(name)
         if levels is not None or products is not None:
             raise fail("E543", "levels and products pin a plan for a GPU", "give algorithm= and levels= to matmul")
-        return cpu_plan(problem, known or devices_here.described_cpu(), buffer is not None, explain)
+        return cpu_plan(asked(), known or devices_here.described_cpu(), buffer is not None, explain)
+    problem = asked()
     if problem.dtype in HALVES and products is not None:
         raise fail("E778", f"products of {problem.dtype} are planned for a GPU, and are the library's", "leave products= out")
     if known is None:
@@ -122,12 +123,14 @@ def plan(
 
 
 def require_numbers_of_processors(dtype: str) -> None:
-    """Refuse (E786, E778) types of which no plan is made for processors."""
+    """Refuse (E543, E786, E778) types of which no plan is made for processors."""
     if dtype in COMPLEX:
         what = f"plans of {dtype} are chosen for a GPU, from what is planned for {COMPLEX[dtype]}"
         raise fail("E786", what, "give algorithm= and levels= to matmul, or plan for a GPU")
     if dtype in HALVES:
         raise fail("E778", f"products of {dtype} are planned for a GPU, and are the library's", "name a GPU, such as device='h200'")
+    if dtype not in IN_ARRAYS:
+        raise fail("E543", f"no plans for dtype={dtype!r}", f"choose one of {', '.join(IN_ARRAYS)}: these are planned for processors")
 
 
 def dtype_name(dtype: DTypeLike) -> str:

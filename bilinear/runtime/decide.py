@@ -76,7 +76,7 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     if recipe is None or reason is not None:
         direct = None if plan is None else plan.direct
         if options.algorithm is not None and recipe is not None and options.alpha != 0:
-            warn_unused(recipe.loaded.scheme.name, str(reason))
+            warn_unused(recipe.loaded.name, str(reason))
         log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, "the library's multiply" if direct is None else direct, reason)
         return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct)
     try:
@@ -84,7 +84,7 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     except BilinearError as error:
         if not options.is_automatic:
             raise
-        log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", *shapes, recipe.loaded.scheme.name, error)
+        log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", *shapes, recipe.loaded.name, error)
         return Decision(shape, dtype, None)
 
 

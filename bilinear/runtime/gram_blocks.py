@@ -14,6 +14,7 @@ from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.gram_plans import GramCall, described_plan, plan_for_call
 from bilinear.runtime.gram_products import Products
 from bilinear.runtime.layouts import check_out
+from bilinear.runtime.operands import check_buffer
 from bilinear.runtime.options import Options
 from bilinear.runtime.safety import is_writable, shares_memory
 
@@ -48,8 +49,7 @@ def checked_operand(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
     shape = (*x.shape[:-1], x.shape[-2])
     if kind.on_gpu and is_captured():
         raise not_captured("A*A^T takes small buffers from the pool", "multiply by the transpose with matmul and out=")
-    if asked.buffer is not None and any(y is not None and shares_memory(asked.buffer, y) for y in (x, out)):
-        raise fail("E529", "workspace shares memory with a or out", "give a separate one")
+    check_buffer(asked.buffer, kind, x, out)
     if out is None:
         return x
     check_out(layout_of(out), is_writable(out), shape[:-2], shape[-2:], x.dtype)

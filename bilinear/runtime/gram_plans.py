@@ -55,7 +55,7 @@ def plan_for_call(asked: GramCall, x: Array) -> GramPlan:
         found = described_plan(asked, x)
         if found is not None:
             return found
-    named = options.algorithm.scheme.name if isinstance(options.algorithm, Loaded) else str(options.algorithm)
+    named = options.algorithm.name if isinstance(options.algorithm, Loaded) else str(options.algorithm)
     if named != "auto" and options.levels != 0 and not uses_library():
         together = min(TOGETHER, -(-n // 2))
     else:

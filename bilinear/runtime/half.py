@@ -73,7 +73,7 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
             raise
         log.info("matmul %s by %s of %s cannot run (%s); the library's multiply", a.shape, b.shape, element, error)
         return None
-    log.debug("matmul %s by %s of %s: %s", a.shape, b.shape, element, recipe.loaded.scheme.name)
+    log.debug("matmul %s by %s of %s: %s", a.shape, b.shape, element, recipe.loaded.name)
     return result
 
 

@@ -139,7 +139,7 @@ def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
         return plain().scheme
     loaded, levels = _named_levels(options, layouts)
     if (blocks := _blocks(loaded.scheme, levels)) > MOST_BLOCKS:
-        message = f"{levels} levels of {loaded.scheme.name} cut an operand into {blocks} blocks"
+        message = f"{levels} levels of {loaded.name} cut an operand into {blocks} blocks"
         raise fail("E501", message, f"at most {MOST_BLOCKS} blocks of a matrix are read at once: name fewer levels")
     return _levels_of(Same(loaded), levels, modulus)
 

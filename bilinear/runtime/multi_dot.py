@@ -94,7 +94,7 @@ def multi_dot(
     array([[90., 90., 90., 90.],
            [90., 90., 90., 90.]])
     """
-    given = tuple(arrays)
+    given = chains.members(arrays)
     torch = torch_of(*given, out)
     if torch is not None:
         with surroundings(torch, stream, *given, out):
@@ -210,7 +210,7 @@ def _planned(
     try:
         itemsize = ELEMENTS[dtype].bytes if dtype in ELEMENTS else np.dtype(dtype).itemsize
     except TypeError:
-        raise fail("E543", f"no plans for dtype={dtype!r}", f"choose one of {', '.join(ELEMENTS)}") from None
+        raise fail("E543", f"no plans for dtype={dtype!r}", f"choose one of {', '.join(ELEMENTS)}, or another type of NumPy") from None
     if device is None or not all(0 < extent <= MOST_EXTENT for extent in extents):
         found = chains.plan_chain(extents, dtype, itemsize, "", None, budget)
     else:

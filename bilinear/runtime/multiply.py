@@ -73,7 +73,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     except (BilinearError, MemoryError) as error:  # raised before anything was written, unless A and B are consumed
         if not options.is_automatic or (isinstance(error, MemoryError) and decision.recipe.promise == "consume"):
             raise
-        name = decision.recipe.loaded.scheme.name
+        name = decision.recipe.loaded.name
         log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
         return _by_library(options, decision, a, b, result, layouts.overlaps)
     _keep(asked, kind, key, decision, a, b, result)

@@ -15,6 +15,7 @@ from bilinear.runtime.gram_blocks import own_product
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.operands import check_buffer
 from bilinear.runtime.options import Options, check_options, check_plan_options
 from bilinear.runtime.repeat import Key, repeated
 
@@ -60,7 +61,7 @@ def multiply_anew(
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     given = None if out is None else adopt_out(out, kind)
-    budget_and_buffer(workspace)  # only to refuse a wrong value
+    check_buffer(budget_and_buffer(workspace)[1], kind, left, right, given)
     with stream if stream is not None and kind.on_gpu else _NO_STREAM:
         if is_own_transpose(left, right) and options.is_unsaid:
             result = own_product(options, kind, left, given)

@@ -141,7 +141,9 @@ def check_options(options: Options, out: Array) -> None:
 def check_plan_options(plan: Plan, algorithm: object, levels: object, inputs: str) -> None:
     """Refuse (E544) options that the plan already decides."""
     if not isinstance(plan, Plan):
-        raise fail("E544", f"plan is a {type(plan).__name__}, not a plan of bilinear.plan", "make one with bilinear.plan or load_plan")
+        raise fail(
+            "E544", f"plan is of type {type(plan).__name__}, not a plan of bilinear.plan", "make one with bilinear.plan or load_plan"
+        )
     if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.promise):
         raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 

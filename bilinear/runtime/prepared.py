@@ -50,7 +50,7 @@ class Prepared(Kept):
     def __repr__(self) -> str:
         m, n = self.operand.shape
         side = "left" if self.side == LEFT else "right"
-        name = "the library's multiply" if self.recipe is None else ", then ".join(own.scheme.name for own in self.recipe.algorithms)
+        name = "the library's multiply" if self.recipe is None else ", then ".join(own.name for own in self.recipe.algorithms)
         name = name if self.digits is None else self.digits.name
         return f"<Prepared {side} operand {m} x {n}, {self.operand.dtype}, for {name}: keeps {bytes_text(self.bytes)}>"
 

@@ -24,7 +24,7 @@ class Contraction(NamedTuple):
 def read_subscripts(subscripts: object, shapes: Sequence[Shape]) -> Contraction:
     """The labels of operands of these shapes. Refuses (E730) subscripts without a meaning, and (E731) ones for other operands."""
     if not isinstance(subscripts, str):
-        raise fail("E730", f"the subscripts are a {type(subscripts).__name__}, not text", 'give them first, such as "ij,jk->ik"')
+        raise fail("E730", f"the subscripts are of type {type(subscripts).__name__}, not text", 'give them first, such as "ij,jk->ik"')
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):

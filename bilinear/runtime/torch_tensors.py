@@ -73,7 +73,7 @@ def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
         is_pytorchs = not a.is_cuda and _name(a.dtype) not in _ONLY_AS_ARRAYS
         return is_unnamed and is_pytorchs and asked.described_cpu(NUMPY, a, b) is None
     if named is not None:
-        warn_unused(named.scheme.name, reason)
+        warn_unused(named.name, reason)
     return True
 
 

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from bilinear.cli.app import app
 from bilinear.cli.common import joined
-from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_spelled_now
+from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_options, as_spelled_now
 from bilinear.measure.bench_shapes import read_sizes
 
 
@@ -36,6 +36,23 @@ from bilinear.measure.bench_shapes import read_sizes
 )
 def test_a_command_line_is_written_as_it_is_spelled_now(given: str, now: str) -> None:
     assert as_spelled_now(given.split())[0] == now.split(" ") if now else as_spelled_now([]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("python", "options"),
+    [
+        ("accuracy=-1.0 is wrong", "--accuracy -1.0 is wrong"),
+        ("accuracy=nan is wrong", "--accuracy nan is wrong"),
+        ("accuracy=1e-09 is wrong", "--accuracy 1e-09 is wrong"),
+        ("no kernels for mode=''", "no kernels for --mode ''"),
+        ("no kernels for mode='x'", "no kernels for --mode x"),
+        ("leave accuracy= out", "leave --accuracy out"),
+        ("use inputs='preserve', or levels=2.", "use --inputs preserve, or --levels 2."),
+        ("there is no file 'mode='", "there is no file 'mode='"),
+    ],
+)
+def test_arguments_of_python_are_shown_as_options(python: str, options: str) -> None:
+    assert as_options(python) == options
 
 
 def test_an_older_name_is_told(shell: Shell) -> None:

@@ -79,6 +79,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert failure(tmp_path / "none.bl").startswith(f"error[E121]: there is no file '{tmp_path}/none.bl'\n  hint: `bilinear list` names")
     assert failure("strasen.bl") == "error[E121]: there is no file 'strasen.bl'\n  hint: did you mean strassen?"
     assert failure(tmp_path).startswith("error[E122]") and "directory" in failure(tmp_path)
+    assert failure(tmp_path).endswith("hint: give a .bl file, or a name of `bilinear list`")
     (tmp_path / "latin.bl").write_bytes(b"scheme \xe9")
     assert failure(tmp_path / "latin.bl").startswith(f"error[E123]: {tmp_path}/latin.bl is not UTF-8: byte 7")
     for text in ("", "\n\n  # nothing\n", "\ufeff"):

@@ -148,6 +148,7 @@ def test_the_planners_seconds_decide_on_a_described_device() -> None:
     assert chosen.text != fewest.text and chosen.multiplications > fewest.multiplications
     assert chosen.seconds is not None and fewest.seconds is not None and chosen.seconds < fewest.seconds
     assert {step.plan for step in chosen.steps} != {"-"}
+    assert f"fewest multiplications, {fewest.text}: {found.ratio(fewest):.2f} times as long" in str(found) and "as many" not in str(found)
 
 
 def test_a_limit_holds_for_intermediates_and_workspaces_together() -> None:
@@ -185,6 +186,10 @@ def test_without_times_the_plan_says_so() -> None:
     ("shapes", "message"),
     [
         ([], f"a chain of 0 matrices\n  hint: give 2 to {MOST_MATRICES}, and multiply a longer chain in parts"),
+        (None, "a chain of type NoneType\n  hint: give a sequence, such as a list"),
+        (5, "a chain of type int\n"),
+        ([5, (5, 3)], "matrix 1 of the chain has shape 5\n  hint: give its rows and columns"),
+        (iter([(2, 2)]), "a chain of 1 matrix\n"),
         ([(2, 2)], f"a chain of 1 matrix\n  hint: give 2 to {MOST_MATRICES}"),
         ([(2, 2)] * (MOST_MATRICES + 1), f"a chain of {MOST_MATRICES + 1} matrices\n"),
         ([(2, 3), (3,), (3, 4)], "matrix 2 of the chain has shape (3,)\n  hint: give matrices; the first and the last may be vectors"),
@@ -210,7 +215,7 @@ def test_vectors_stand_at_the_ends() -> None:
 
 
 def test_no_element_type_is_told() -> None:
-    with pytest.raises(BilinearError, match=r"E543.*no plans for dtype='float65'"):
+    with pytest.raises(BilinearError, match=r"E543.*no plans for dtype='float65'\n.*, or another type of NumPy"):
         plan_shapes([(2, 2), (2, 2)], "float65")
     with pytest.raises(BilinearError, match="E513"):
         plan_shapes([(2, 2), (2, 2)], inputs="lose")

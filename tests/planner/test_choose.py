@@ -380,8 +380,9 @@ def test_a_saved_plan_comes_back_the_same(tmp_path: Path) -> None:
     assert all(scheme for scheme, _ in choice.sha256) and choice.implementation_sha256
     with pytest.raises(BilinearError, match="E612"):
         bilinear.save_plan(choice, tmp_path / "missing" / "plan.json")
-    with pytest.raises(BilinearError, match="E545"):
-        bilinear.load_plan(tmp_path / "missing.json")
+    for path in (tmp_path / "missing.json", tmp_path):
+        with pytest.raises(BilinearError, match=r"E545.* cannot be read: .*\n  hint: write one with save_plan"):
+            bilinear.load_plan(path)
 
 
 def _first(value: dict[str, Any]) -> dict[str, Any]:
@@ -434,6 +435,34 @@ def test_a_changed_plan_is_refused(change: Any, code: str) -> None:
     change(value)
     with pytest.raises(BilinearError, match=code):
         plan_from_json(json.dumps(value), "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (lambda v: v.clear(), "format is missing"),
+        (lambda v: v.pop("problem"), "problem is missing"),
+        (lambda v: v.update(problem=None), "problem is not an object with named fields"),
+        (lambda v: v["problem"].pop("column_major"), "column_major is missing"),
+        (lambda v: v["problem"].update(column_major=None), "column_major is not a list"),
+        (lambda v: v["problem"].update(dtype=[]), "a field has the wrong type"),
+        (lambda v: v["problem"].update(more=1), "'more' is no field of a problem"),
+        (lambda v: v.update(candidates=3), "candidates is not a list"),
+        (lambda v: v.update(candidates=[3]), "a candidate is not an object with named fields"),
+        (lambda v: v.update(candidates=[]), "candidates is empty"),
+        (lambda v: v.update(sha256=[3]), "sha256 is not a list of pairs"),
+        (lambda v: _first(v).update(rest=[None]), "a part is not an object with named fields"),
+        (lambda v: _first(v).pop("levels"), "levels is missing"),
+        (lambda v: _first(v).update(tile=[None]), "a field of a candidate has the wrong type"),
+    ],
+)
+def test_the_cause_names_the_field_that_is_wrong(change: Any, cause: str) -> None:
+    value = json.loads(plan_json(make_plan(LARGE, H200)))
+    change(value)
+    with pytest.raises(BilinearError) as caught:
+        plan_from_json(json.dumps(value), "plan.json")
+    hint = "\n  hint: write one with save_plan, or with `bilinear plan --json`"
+    assert str(caught.value) == f"error[E545]: plan.json is not a plan: {cause}{hint}"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "[" * 100_000])

@@ -195,6 +195,8 @@ def test_devices_are_found_by_short_name_file_and_full_name(tmp_path: Path) -> N
     assert device_named("another") is None
     with pytest.raises(BilinearError, match=r"E541.*'no such'"):
         load_device("no such")
+    with pytest.raises(BilinearError, match=r"E541.* cannot be read: .*\n  hint: give a file of `bilinear tune`"):
+        load_device(str(tmp_path))
 
 
 def with_float32(rates: Any) -> dict[str, Any]:

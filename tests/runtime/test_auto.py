@@ -285,6 +285,8 @@ def test_options_beside_a_plan_are_refused(options: dict[str, Any]) -> None:
     plan: Plan = make_plan(Problem(N, N, N + 2), SLOW_LIBRARY)
     with pytest.raises(BilinearError, match="E544"):
         bilinear.matmul(a, b, **{"plan": plan, **options})
+    with pytest.raises(BilinearError, match=r"E544.*: plan is of type int, not a plan of bilinear\.plan"):
+        bilinear.matmul(a, b, plan=3)  # type: ignore[arg-type]
 
 
 def test_a_plan_that_consumes_keeps_no_tolerance() -> None:

@@ -13,6 +13,7 @@ from planner.test_cpu import FAST, RATES
 from runtime.test_auto import Counting
 
 import bilinear
+from bilinear.backends import doctor
 from bilinear.backends.cpu import cpu_name, library_name
 from bilinear.errors import BilinearError
 from bilinear.planner.cpu import Cpu
@@ -121,7 +122,9 @@ def test_a_kept_workspace_is_used_and_its_size_limits_the_plan(ran: list[tuple[s
     assert np.array_equal(bilinear.matmul(a, b, workspace=kept[:1000]), a @ b) and not ran
 
 
-def test_the_library_runs_where_there_is_no_memory(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_runs_where_there_is_no_memory(
+    ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     describe()
 
     def none(self: Any, elements: int, dtype: Any) -> Any:
@@ -129,7 +132,9 @@ def test_the_library_runs_where_there_is_no_memory(ran: list[tuple[str, int]], m
 
     monkeypatch.setattr(Counting, "allocate", none)
     a, b = operands()
-    assert np.array_equal(bilinear.matmul(a, b), a @ b) and not ran
+    with caplog.at_level(logging.INFO, "bilinear"):
+        assert np.array_equal(bilinear.matmul(a, b), a @ b) and not ran
+    assert "w_mm cannot run" in caplog.text
 
 
 def test_a_choice_is_told_once(ran: list[tuple[str, int]], caplog: pytest.LogCaptureFixture) -> None:
@@ -153,6 +158,23 @@ def test_plan_says_what_auto_runs(ran: list[tuple[str, int]]) -> None:
     assert np.array_equal(bilinear.matmul(a, b, plan=found), a @ b) and ran == [("winograd", 1)]
     with pytest.raises(BilinearError, match=r"E543.*levels and products pin a plan for a GPU"):
         bilinear.plan(N, N, N, device="cpu", levels=("winograd",))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "foo"])
+def test_only_types_that_are_planned_for_processors_are_offered(dtype: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        bilinear.plan(N, N, N, dtype, device="cpu")
+    offered = "\n  hint: choose one of float64, float32: these are planned for processors"
+    assert str(caught.value) == f"error[E543]: no plans for dtype='{dtype}'{offered}"
+
+
+def test_doctor_says_whether_the_processors_are_described() -> None:
+    before = doctor._cpu_description()
+    assert not before.usable and before.remedy == "bilinear tune --cpu --keep"
+    describe()
+    after = doctor._cpu_description()
+    assert after.usable and cpu_name() in after.detail and not after.remedy
+    assert after in doctor.examine()
 
 
 def test_a_description_of_other_processors_is_not_used(ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,7 +175,7 @@ def test_tensordot_is_numpys(axes: Any) -> None:
 
 ONES = np.ones((2, 2), int)
 WRONG: list[tuple[Any, list[Any], str, str]] = [
-    (ONES, [[0, 1], ONES, [1, 2]], "E730", "the subscripts are a ndarray, not text"),
+    (ONES, [[0, 1], ONES, [1, 2]], "E730", "the subscripts are of type ndarray, not text"),
     ("ij,jk-ik", [ONES, ONES], "E730", "'-' stands where a letter or an ellipsis should"),
     ("ij,jk->ik->", [ONES, ONES], "E730", "'-' stands where"),
     ("i..j", [ONES], "E730", "'.' stands where"),

@@ -168,7 +168,7 @@ def test_workspace_is_kept_and_a_refusal_writes_nothing() -> None:
     bilinear.gram(a, out, algorithm="winograd_depth_first", levels=1, workspace=buffer)
     assert (out == exact(a)).all()
     whole = np.empty((400, 256))
-    with pytest.raises(BilinearError, match=r"E529.*shares memory with a or out"):
+    with pytest.raises(BilinearError, match=r"E529.*shares memory with an operand or out"):
         bilinear.gram(a, whole[:256], algorithm="winograd", levels=1, workspace=whole[200:].reshape(-1))
 
 

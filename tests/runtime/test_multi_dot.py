@@ -121,7 +121,9 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
     sealed = out.copy()
     sealed.flags.writeable = False
     monkeypatch.setattr(multi_dot, "matmul", lambda *_, **__: pytest.fail("multiplied"))
-    for given, options, code in (
+    refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
+        (None, {}, "E550.*a chain of type NoneType"),
+        (5, {}, "E550.*a chain of type int"),
         ([], {}, "E550.*a chain of 0 matrices"),
         (chain[:1], {}, "E550.*a chain of 1 matrix"),
         (chain[::-1], {}, r"E550.*matrices 1 and 2 of the chain have shapes \(4, 6\) and \(9, 4\)"),
@@ -134,7 +136,8 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
         (chain, {"inputs": "lose"}, "E513"),
         (chain, {"device": "h2000"}, "E541"),
         ([np.eye(3)] * 3, {"inputs": "consume"}, "E523.*operands 1 and 2 apart"),
-    ):
+    )
+    for given, options, code in refused:
         with pytest.raises(BilinearError, match=code):
             bilinear.multi_dot(given, **options)
     square = np.eye(3)

@@ -178,3 +178,12 @@ def test_a_repeated_call_on_a_gpu_runs_what_the_file_holds_now(asked: str, folde
             counts.append(tuple(name for name, _ in gpu.launches[before:]))
         assert counts[0] == counts[1] == counts[3]
         assert len(repeat._repeats) == 3, "each content was parsed anew but the second, which was repeated"
+
+
+@pytest.mark.parametrize("name", ["s_mm", "w_mm", "msmes", "strassen"])
+def test_an_error_shows_the_name_that_was_given(name: str) -> None:
+    a = np.ones((64, 64))
+    with pytest.raises(BilinearError, match=rf"E501\]: 6 levels of {name} are 117649 products"):
+        bilinear.matmul(a, a, algorithm=name, levels=6)
+    with pytest.warns(UserWarning, match=f"^{name} is not used"):
+        bilinear.matmul(a.astype("float16"), a.astype("float16"), algorithm=name)

@@ -57,10 +57,28 @@ def test_what_cannot_serve_is_refused() -> None:
     refused(fixed)
 
 
+@pytest.mark.parametrize("options", [{}, {"levels": 0}, {"alpha": 2}, {"algorithm": "strassen", "levels": 0}])
+def test_what_cannot_serve_is_refused_although_the_librarys_multiply_needs_none(options: dict[str, Any]) -> None:
+    a, b = operands()
+    out, fixed, memory = np.full((70, 50), 7.0), np.zeros(9), np.ones(70 * 60)
+    fixed.flags.writeable = False
+    for workspace in ([0.0] * 9, np.zeros((3, 3)), np.zeros(9)[::2], fixed, b"x", out.reshape(-1)[:9], memory):
+        with pytest.raises(BilinearError, match="E529"):
+            bilinear.matmul(memory.reshape(70, 60), b, out, workspace=workspace, **options)
+    assert (out == 7).all()
+    np.testing.assert_array_equal(bilinear.matmul(a, b, out, workspace=np.zeros(9), **options), options.get("alpha", 1) * (a @ b))
+
+
+@pytest.mark.parametrize("workspace", [[0.0] * 9, np.zeros((3, 3)), np.zeros(9)[::2]])
+def test_a_product_by_the_transpose_refuses_it_too(workspace: Any) -> None:
+    with pytest.raises(BilinearError, match="E529"):
+        bilinear.gram(operands()[0], workspace=workspace)
+
+
 def test_a_buffer_that_holds_an_operand_is_refused() -> None:
     buffer = np.ones(1 << 20)
     a, b = buffer[: 70 * 60].reshape(70, 60), np.ones((60, 50))
-    with pytest.raises(BilinearError, match="share no memory with a, b and out"):
+    with pytest.raises(BilinearError, match="workspace shares memory with an operand or out"):
         bilinear.matmul(a, b, algorithm="strassen", levels=1, workspace=buffer)
     assert (buffer == 1).all()
 

@@ -1,0 +1,5 @@
+"""python -m bilinear"""
+
+from bilinear.cli import main
+
+main()
