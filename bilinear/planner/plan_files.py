@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, fields
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 Record = TypeVar("Record", bound="DataclassInstance")
-Object = dict[str, Any]
+Object = dict[str, object]
 MOST_COUNT = 2**80
 """More than the bytes of any workspace, even for the largest extents."""
 FORMAT = "bilinear-plan/10"
@@ -150,13 +150,13 @@ def _object(value: object, what: str) -> Object:
     return value
 
 
-def _field(value: Object, name: str) -> Any:
+def _field(value: Object, name: str) -> object:
     if name not in value:
         raise ValueError(f"{name} is missing")
     return value[name]
 
 
-def _list(value: Object, name: str) -> list[Any]:
+def _list(value: Object, name: str) -> list[object]:
     found = _field(value, name)
     if not isinstance(found, list):
         raise ValueError(f"{name} is not a list")
