@@ -73,7 +73,7 @@ def test_products_of_a_schedule_are_counted_where_it_has_more_than_its_scheme(tm
     a = np.arange(16.0).reshape(4, 4)
     assert np.array_equal(bilinear.load(file).matmul(a, a, levels=3), a @ a)
     for levels in (9, MOST_LEVELS):
-        with pytest.raises(BilinearError, match=rf"E501.*{levels} levels of one are {3**levels} products"):
+        with pytest.raises(BilinearError, match=rf"E501.*{levels} levels of thrice are {3**levels} products"):
             bilinear.load(file).verify(levels=levels)
 
 
