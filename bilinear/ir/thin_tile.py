@@ -219,6 +219,12 @@ _TRIPLES = (
     ThinTriplesTile(64, 16, 64, 3, 3, keeps=True, fetchers=1),
     ThinTriplesTile(192, 32, 64, 3, 1, keeps=True),
     ThinTriplesTile(128, 64, 64, 3, 1, keeps=True),
+    ThinTriplesTile(128, 64, 32, 4, 1, keeps=True),
+    ThinTriplesTile(192, 64, 64, 2, 1, keeps=True),
+    ThinTriplesTile(192, 64, 32, 4, 1, keeps=True),
+    ThinTriplesTile(128, 128, 64, 3, 1, keeps=True),
+    ThinTriplesTile(128, 128, 32, 4, 1, keeps=True),
+    ThinTriplesTile(128, 96, 48, 3, 1, keeps=True),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

@@ -25,6 +25,11 @@ class ThinTileFacts:
         return capability == self.least_capability if self.features else capability >= self.least_capability
 
     @property
+    def strips(self) -> bool:
+        """Whether a block keeps B for a strip of columns, so that a result may be wider than the tile although B is one slice."""
+        return False
+
+    @property
     def on_units(self) -> bool:
         """Whether it multiplies on matrix units."""
         return self.times_doubles > 0

@@ -86,7 +86,8 @@ class ThinTriplesTile(ThinMmaTile):
     """Such a tile of float32 on the matrix units for bfloat16, by warpgroups of 64 rows each, whose slices `fetchers` warps fetch.
 
     Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). Digits of A are cut in
-    registers; those of a slice of B are cut once by each block of threads. `k_groups` warpgroups share the depth of a slice.
+    registers; those of a slice of B are cut once by each block of threads. `k_groups` warpgroups share the depth of a slice. If the tile
+    `keeps` B, a block keeps the digits of a strip of columns, and a result may have many strips.
     """
 
     m_warps: int = field(default=4, init=False)
@@ -133,13 +134,23 @@ class ThinTriplesTile(ThinMmaTile):
         return (self.threads * usual - 32 * self.fetchers * KEPT_REGISTERS) // (self.threads - 32 * self.fetchers) // 8 * 8
 
     @property
+    def staged_columns(self) -> int:
+        """The columns of results that a warp stages at once: all of a short B, so that rows without gaps become one line."""
+        return min(self.n, 64 if self.keeps else 32)
+
+    @property
     def given_registers(self) -> int:
         """Registers that a thread that fetches keeps, if it gives others away; else 0."""
         return KEPT_REGISTERS if self.registers else 0
 
+    @property
+    def strips(self) -> bool:
+        """Whether a block keeps B for a strip of columns."""
+        return self.keeps
+
     def holds(self, k: int, n: int, parts: int) -> bool:
         """Whether it can run a product of these extents with sums in so many parts, as accurately as the classical multiply."""
-        return k >= LEAST_TERMS and super().holds(k, n, parts)
+        return k >= LEAST_TERMS and (not self.keeps or (k <= self.k and parts == 1))
 
     @property
     def gathers(self) -> bool:
@@ -158,6 +169,6 @@ class ThinTriplesTile(ThinMmaTile):
         both = (self.m, left_along), (self.n, right_along)
         left, right = ((lines * (self.k + 4) if along else self.k * (lines + 8)) + lanes for lines, along in both)
         slices = self.stages * (left if self.keeps else left + right)
-        digits, wide = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2), min(self.n, 32)
+        digits, wide = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2), self.staged_columns
         results = self.m // 16 * (16 * (wide + 8) if by_rows else 20 * wide)
         return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n + results

@@ -79,6 +79,7 @@ def is_exact(
     (m, k, n, gap), (a_by_rows, b_by_rows, by_rows), generator = shape, ORDERS[orders], np.random.default_rng(sum(shape))
     a, b, old = (generator.integers(-8, 9, extents).astype(dtype) for extents in ((m, k), (k, n), (m, n)))
     left, right, out = laid(a, a_by_rows, gap), laid(b, b_by_rows, gap), laid(old, by_rows, gap)
+    between(out, by_rows, gap)[:] = 1
     kernel = kernel_of(tile, dtype, orders, begins_evenly(left, a_by_rows), begins_evenly(right, b_by_rows))
     text = render(kernel)
     assert part in text
@@ -89,7 +90,14 @@ def is_exact(
     factors = element_of(dtype, 2), element_of(dtype, 3)
     arguments: tuple[Any, ...] = (left, *strides(left), right, *strides(right), out, *strides(out), m, k, n, 1, depth, 0, *factors)
     module.launch("thin", (2, 1, 1), (tile.threads, 1, 1), arguments, order=order, seed=m, shared_bytes=kernel.shared_bytes, seconds=20)
-    return bool((out == 2 * (a.astype(object) @ b.astype(object)) + 3 * old).all())
+    return bool((out == 2 * (a.astype(object) @ b.astype(object)) + 3 * old).all() and (between(out, by_rows, gap) == 1).all())
+
+
+def between(x: Any, by_rows: bool, gap: int) -> Any:
+    """What lies between the lines of a matrix that `laid` has put into memory, and behind the last one."""
+    lines = x if by_rows else x.T
+    count, length = lines.shape
+    return np.lib.stride_tricks.as_strided(lines, (count, length + gap), lines.strides)[:, length:]
 
 
 @pytest.mark.sample(12)

@@ -21,14 +21,14 @@ from bilinear.ir.thin_unit_tile import ThinTriplesTile
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
 KEPT = ThinTriplesTile(64, 16, 32, 2, 1, keeps=True, fetchers=1)
-KEPT_WIDE = ThinTriplesTile(64, 40, 64, 3, 1, keeps=True, fetchers=2)
+KEPT_WIDE = ThinTriplesTile(128, 40, 64, 3, 1, keeps=True, fetchers=2)
 RING = ThinTriplesTile(64, 16, 64, 2, 1, fetchers=3)
 TALL = ThinTriplesTile(128, 48, 32, 3, 1, fetchers=4)
 DEEP = ThinTriplesTile(64, 8, 128, 2, 1, k_groups=2, fetchers=1)
 SHAPES = {
-    KEPT: ((700, 32, 16, 0), (70, 29, 13, 0), (67, 17, 9, 1), (65, 8, 4, 4)),
-    KEPT_WIDE: ((128, 64, 40, 0), (131, 53, 37, 0), (65, 9, 33, 2)),
-    RING: ((128, 128, 16, 0), (35, 67, 5, 1), (97, 131, 16, 0), (16, 70, 11, 0)),
+    KEPT: ((700, 32, 16, 0), (70, 29, 13, 0), (67, 17, 9, 1), (65, 8, 4, 4), (200, 20, 45, 0), (131, 32, 64, 4)),
+    KEPT_WIDE: ((128, 64, 40, 0), (131, 53, 37, 0), (65, 9, 33, 2), (300, 31, 97, 1)),
+    RING: ((128, 128, 16, 0), (35, 67, 5, 1), (97, 131, 16, 0), (16, 70, 11, 0), (37, 67, 13, 3)),
     TALL: ((256, 64, 96, 0), (135, 33, 61, 3), (150, 100, 44, 0)),
     DEEP: ((64, 512, 8, 0), (7, 301, 5, 0), (65, 203, 8, 3)),
 }
@@ -40,12 +40,15 @@ MUTANTS = {
     "B is not copied": (RING, "if (!KEEPS) b.copy(to + SLICE_A, &full[s], fetcher);", ""),
     "lines begin anywhere": (RING, "return EVEN ? 0 : ", "return 0 * "),
     "slices are not given back": (KEPT, "if (lane == 0) barrier_arrive_here(&empty[s]);", ""),
+    "the strip of B is never changed": (KEPT, "own_place.column != kept", "kept < 0"),
     "registers are written while the unit reads them": (RING, "group_wait<1>();", ""),
     "sums of the other warpgroup are not added": (DEEP, "+= given[e * IN_TILE];", "+= 0;"),
     "results are written before they are staged": (KEPT, "__syncwarp();\n                if (beta == 0)", "if (beta == 0)"),
+    "lines behind the last one are written": (KEPT, "line < lines; line += HOP", "line < 16; line += HOP"),
+    "elements behind the last one are written": (RING, "at + WIDTH <= length", "true"),
     "terms behind the last one are multiplied": (DEEP, "WHOLE || term < deep ?", "true ?"),
     "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
-    "the products of high digits are left out": (KEPT, "sum[0][e] += high[e];", ";"),
+    "the products of high digits are left out": (KEPT, "KEEPS ? high[e]", "KEEPS ? 0"),
 }
 
 
@@ -133,7 +136,7 @@ def test_what_is_not_finite_is_what_the_classical_product_has(tile: ThinTriplesT
 
 
 def test_a_kept_tile_holds_only_a_b_of_one_slice() -> None:
-    assert KEPT.holds(32, 16, 1) and not KEPT.holds(33, 16, 1) and not KEPT.holds(32, 17, 1) and not KEPT.holds(32, 16, 2)
+    assert KEPT.holds(32, 16, 1) and not KEPT.holds(33, 16, 1) and KEPT.holds(32, 17, 1) and not KEPT.holds(32, 16, 2)
     assert RING.holds(10**6, 100, 7)
 
 
