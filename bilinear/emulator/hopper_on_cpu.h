@@ -132,13 +132,13 @@ inline bool phase_has_ended(const Fiber& fiber)
     return state_at(reinterpret_cast<unsigned char*>(fiber.subject), fiber.line).phase != fiber.round;
 }
 
-inline void issue_copy(void* to, const void* from, int bytes, const Barrier* barrier, unsigned rank, unsigned line)
+inline void issue_copy(void* to, const void* from, int bytes, const Barrier* barrier, unsigned rank, unsigned line, unsigned unit = 16)
 {
     Asynchronous& all = of_cluster();
-    if (bytes <= 0 || bytes % 16 != 0) misuse(line, "a bulk copy of %d bytes, not of a positive multiple of 16", bytes);
-    if (reinterpret_cast<uint64_t>(from) % 16 != 0) misuse(line, "the source of a bulk copy is not aligned to 16 bytes");
+    if (bytes <= 0 || unsigned(bytes) % unit != 0) misuse(line, "a bulk copy of %d bytes, not of a positive multiple of 16", bytes);
+    if (reinterpret_cast<uint64_t>(from) % unit != 0) misuse(line, "the source of a bulk copy is not aligned to %u bytes", unit);
     if (all.copies == MOST_COPIES) misuse(line, "more than %u copies under way", MOST_COPIES);
-    const Copy copy = {home_of(to, uint64_t(bytes), 16, rank, line), home_of(barrier, sizeof *barrier, sizeof *barrier, rank, line),
+    const Copy copy = {home_of(to, uint64_t(bytes), unit, rank, line), home_of(barrier, sizeof *barrier, sizeof *barrier, rank, line),
                        static_cast<const unsigned char*>(from), uint32_t(bytes), line, worker, worker->thread};
     state_at(copy.barrier, line);
     for (unsigned i = 0; i < all.copies; ++i)
@@ -268,15 +268,22 @@ inline void copy_bulk(void* to, const void* from, int bytes, Barrier* b, unsigne
     cuda_on_cpu::issue_copy(to, from, bytes, b, cuda_on_cpu::worker->rank, line);
 }
 
-// 16 bytes whose arrival barrier_arrive_after adds to this thread's: here the barrier expects them from now on.
-inline void copy_ahead(void* to, const void* from, Barrier* b, unsigned line = __builtin_LINE())
+// Bytes whose arrival barrier_arrive_after adds to this thread's: here the barrier expects them from now on.
+namespace cuda_on_cpu {
+inline void issue_ahead(void* to, const void* from, unsigned bytes, Barrier* b, unsigned line)
 {
-    using namespace cuda_on_cpu;
     unsigned char* const home = home_of(b, sizeof *b, sizeof *b, worker->rank, line);
     State state = state_at(home, line);
-    state.bytes += 16;
+    state.bytes += bytes;
     memcpy(memory_at(home), &state, sizeof state);
-    issue_copy(to, from, 16, b, worker->rank, line);
+    issue_copy(to, from, int(bytes), b, worker->rank, line, bytes);
+}
+}  // namespace cuda_on_cpu
+inline void copy_ahead(void* to, const void* from, Barrier* b, unsigned line = __builtin_LINE()) { cuda_on_cpu::issue_ahead(to, from, 16, b, line); }
+template <typename T> void copy_element_ahead(T* to, const T* from, bool is_read, Barrier* b, unsigned line = __builtin_LINE())
+{
+    static const T zero = 0;
+    cuda_on_cpu::issue_ahead(to, is_read ? from : &zero, sizeof(T), b, line);
 }
 inline void barrier_arrive_after(Barrier* b, unsigned line = __builtin_LINE()) { cuda_on_cpu::arrive(b, cuda_on_cpu::worker->rank, 0, line); }
 inline void copies_fence() {}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, FLOAT64
 from bilinear.ir.thin_tile_facts import ThinTileFacts
-from bilinear.ir.thin_unit_tile import ThinMmaTile, ThinTriplesTile
+from bilinear.ir.thin_unit_tile import ThinBulkMmaTile, ThinMmaTile, ThinTriplesTile
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,23 @@ _TRIPLES = (
     ThinTriplesTile(128, 128, 32, 4, 1, keeps=True),
     ThinTriplesTile(128, 96, 48, 3, 1, keeps=True),
 )
+_BULK_MMA = (
+    ThinBulkMmaTile(256, 24, 16, 8, 5, 1),
+    ThinBulkMmaTile(256, 32, 16, 8, 5, 1),
+    ThinBulkMmaTile(256, 48, 16, 8, 5, 1),
+    ThinBulkMmaTile(256, 64, 16, 8, 4, 1),
+    ThinBulkMmaTile(128, 32, 16, 4, 4, 2),
+    ThinBulkMmaTile(128, 48, 16, 4, 4, 2, fetchers=2),
+    ThinBulkMmaTile(128, 64, 32, 8, 4, 1),
+    ThinBulkMmaTile(128, 24, 64, 4, 3, 1, keeps=True, fetchers=2),
+    ThinBulkMmaTile(128, 32, 32, 4, 2, 2, keeps=True, fetchers=2),
+    ThinBulkMmaTile(128, 64, 64, 8, 2, 1, keeps=True),
+    ThinBulkMmaTile(256, 64, 32, 8, 2, 1, keeps=True),
+    ThinBulkMmaTile(128, 128, 64, 8, 2, 1, keeps=True),
+)
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {
     FLOAT32.name: {tile.name: tile for tile in (*_THIN_FLOAT32, *_THIN_MMA, *_BULK_FLOAT32, *_TRIPLES)},
-    FLOAT64.name: {tile.name: tile for tile in (*_THIN_FLOAT64, *_THIN_MMA, *_BULK_FLOAT64)},
+    FLOAT64.name: {tile.name: tile for tile in (*_THIN_FLOAT64, *_THIN_MMA, *_BULK_FLOAT64, *_BULK_MMA)},
 }
 """The tiles of the kernel for thin products, by element type and name."""

@@ -172,3 +172,65 @@ class ThinTriplesTile(ThinMmaTile):
         digits, wide = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2), self.staged_columns
         results = self.m // 16 * (16 * (wide + 8) if by_rows else 20 * wide)
         return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n + results
+
+
+@dataclass(frozen=True)
+class ThinBulkMmaTile(ThinMmaTile):
+    """Such a tile of float64 whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply.
+
+    Each of these has m / m_warps rows and all columns, and writes its results from registers. A tile that `keeps` B holds a strip of n of its
+    columns, and a block of threads runs all of its units in one strip before it begins the next one.
+    """
+
+    n_warps: int = field(default=1, init=False)
+    k_warps: int = field(default=1, init=False)
+    float_blocks: int = field(default=0, init=False)
+    staged: bool = field(default=False, init=False)
+    fetchers: int = 4
+    template: str = field(default="thin_bulk_mma.cu.j2", init=False)
+    least_capability: int = field(default=90, init=False)
+    barrier_bytes: int = field(default=128, init=False)
+    """What the barriers take of shared memory."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: those that multiply, and the warps that fetch."""
+        return 32 * (self.m_warps + self.fetchers)
+
+    @property
+    def name(self) -> str:
+        """Its extents, warps, stages and fetchers, by which it is known."""
+        kind = "strips" if self.keeps else "ring"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.m_warps}-{self.stages}x{self.fetchers}"
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0."""
+        usual = REGISTERS // (self.threads * self.blocks) // 8 * 8
+        if self.fetchers % 4 or self.m_warps % 4 or usual >= MOST_NAMED - 8:
+            return 0
+        given = self.fetchers * (usual - KEPT_REGISTERS) // self.m_warps // 8 * 8
+        return min(MOST_NAMED - 8, usual + given)
+
+    @property
+    def given_registers(self) -> int:
+        """Registers that a thread that fetches keeps, if it gives others away; else 0."""
+        return KEPT_REGISTERS if self.registers else 0
+
+    @property
+    def strips(self) -> bool:
+        """Whether a block keeps B for a strip of columns."""
+        return self.keeps
+
+    def holds(self, k: int, n: int, parts: int) -> bool:
+        """Whether it can run a product of these extents with sums in so many parts."""
+        return not self.keeps or (k <= self.k and parts == 1)
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return self.blocks
+
+    def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
+        """Elements in shared memory: barriers, slices of A, whose lines are padded to avoid bank conflicts, and of B, which have none."""
+        left = (self.m * (self.k + 2) if left_along else self.k * (self.m + 4)) + lanes
+        return self.barrier_bytes * lanes // 16 + self.stages * left + (1 if self.keeps else self.stages) * self.k * self.n
