@@ -220,11 +220,14 @@ _TRIPLES = (
     ThinTriplesTile(192, 32, 64, 3, 1, keeps=True),
     ThinTriplesTile(128, 64, 64, 3, 1, keeps=True),
     ThinTriplesTile(128, 64, 32, 4, 1, keeps=True),
-    ThinTriplesTile(192, 64, 64, 2, 1, keeps=True),
+    ThinTriplesTile(192, 64, 64, 3, 1, keeps=True),
     ThinTriplesTile(192, 64, 32, 4, 1, keeps=True),
+    ThinTriplesTile(192, 48, 64, 3, 1, keeps=True),
     ThinTriplesTile(128, 128, 64, 3, 1, keeps=True),
+    ThinTriplesTile(128, 128, 48, 4, 1, keeps=True),
     ThinTriplesTile(128, 128, 32, 4, 1, keeps=True),
-    ThinTriplesTile(128, 96, 48, 3, 1, keeps=True),
+    ThinTriplesTile(192, 128, 48, 3, 1, keeps=True),
+    ThinTriplesTile(192, 128, 32, 4, 1, keeps=True),
 )
 _BULK_MMA = (
     ThinBulkMmaTile(256, 24, 16, 8, 5, 1),

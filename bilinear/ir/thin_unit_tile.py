@@ -134,11 +134,6 @@ class ThinTriplesTile(ThinMmaTile):
         return (self.threads * usual - 32 * self.fetchers * KEPT_REGISTERS) // (self.threads - 32 * self.fetchers) // 8 * 8
 
     @property
-    def staged_columns(self) -> int:
-        """The columns of results that a warp stages at once: all of a short B, so that rows without gaps become one line."""
-        return min(self.n, 64 if self.keeps else 32)
-
-    @property
     def given_registers(self) -> int:
         """Registers that a thread that fetches keeps, if it gives others away; else 0."""
         return KEPT_REGISTERS if self.registers else 0
@@ -162,16 +157,15 @@ class ThinTriplesTile(ThinMmaTile):
         return self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
-        """Elements in shared memory: digits of B, barriers, slices, the sums that half of the warpgroups give away, and results.
+        """Elements in shared memory: digits of B, barriers, slices, and the sums that half of the warpgroups give away.
 
         Each line of a slice has room for the 16 bytes in which it begins, and so much that a fragment's elements lie in different banks.
         """
         both = (self.m, left_along), (self.n, right_along)
         left, right = ((lines * (self.k + 4) if along else self.k * (lines + 8)) + lanes for lines, along in both)
         slices = self.stages * (left if self.keeps else left + right)
-        digits, wide = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2), self.staged_columns
-        results = self.m // 16 * (16 * (wide + 8) if by_rows else 20 * wide)
-        return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n + results
+        digits = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2)
+        return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,11 @@ MUTANTS = {
     "the strip of B is never changed": (KEPT, "own_place.column != kept", "kept < 0"),
     "registers are written while the unit reads them": (RING, "group_wait<1>();", ""),
     "sums of the other warpgroup are not added": (DEEP, "+= given[e * IN_TILE];", "+= 0;"),
-    "results are written before they are staged": (KEPT, "__syncwarp();\n                if (beta == 0)", "if (beta == 0)"),
-    "lines behind the last one are written": (KEPT, "line < lines; line += HOP", "line < 16; line += HOP"),
-    "elements behind the last one are written": (RING, "at + WIDTH <= length", "true"),
+    "lines behind the last one are written": (KEPT, "row >= rows || column >= columns", "row >= rows + 8"),
+    "elements behind the last one are written": (RING, "ALL_INSIDE || (BY_ROWS ? column + 1 < columns : 1 < rows)", "true"),
     "terms behind the last one are multiplied": (DEEP, "WHOLE || term < deep ?", "true ?"),
     "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
-    "the products of high digits are left out": (KEPT, "KEEPS ? high[e]", "KEEPS ? 0"),
+    "the products of high digits are left out": (KEPT, "KEEPS ? of_slice[e]", "KEEPS ? 0"),
 }
 
 
@@ -101,7 +100,10 @@ def test_numbers_of_any_size_are_within_the_bound(tile: ThinTriplesTile, by_rows
     exact, sizes = a.astype("float64") @ b.astype("float64"), abs(a).astype("float64") @ abs(b).astype("float64")
     found = product(tile, a, b, by_rows)
     assert (abs(found - exact) <= 40 * 2.0**-24 * sizes).all()
-    for part, instead in (("now[2], at, begun", "now[2], at + 2 * after, begun"), ("(sum[0][e] + others[e])", "sum[0][e]")):
+    for part, instead in (
+        ("low[now], at(own), own", "low[now], at(own) + 2 * after, own"),
+        ("middle[now], at(own), true", "middle[now], at(own) + after, true"),
+    ):
         without = product(tile, a, b, by_rows, part, instead)
         assert not (abs(without - exact) <= 40 * 2.0**-24 * sizes).all()
 
