@@ -232,16 +232,16 @@ _TRIPLES = (
 _BULK_MMA = (
     ThinBulkMmaTile(256, 24, 16, 8, 5, 1),
     ThinBulkMmaTile(256, 32, 16, 8, 5, 1),
-    ThinBulkMmaTile(256, 48, 16, 8, 5, 1),
-    ThinBulkMmaTile(256, 64, 16, 8, 4, 1),
+    ThinBulkMmaTile(256, 48, 16, 8, 5, 1, fetchers=4),
+    ThinBulkMmaTile(256, 64, 16, 8, 4, 1, fetchers=4),
     ThinBulkMmaTile(128, 32, 16, 4, 4, 2),
-    ThinBulkMmaTile(128, 48, 16, 4, 4, 2, fetchers=2),
-    ThinBulkMmaTile(128, 64, 32, 8, 4, 1),
-    ThinBulkMmaTile(128, 24, 64, 4, 3, 1, keeps=True, fetchers=2),
-    ThinBulkMmaTile(128, 32, 32, 4, 2, 2, keeps=True, fetchers=2),
-    ThinBulkMmaTile(128, 64, 64, 8, 2, 1, keeps=True),
-    ThinBulkMmaTile(256, 64, 32, 8, 2, 1, keeps=True),
-    ThinBulkMmaTile(128, 128, 64, 8, 2, 1, keeps=True),
+    ThinBulkMmaTile(128, 48, 16, 4, 4, 2, fetchers=4),
+    ThinBulkMmaTile(128, 64, 32, 8, 4, 1, fetchers=4),
+    ThinBulkMmaTile(128, 24, 64, 4, 3, 1, keeps=True),
+    ThinBulkMmaTile(128, 32, 32, 4, 2, 2, keeps=True, fetchers=4),
+    ThinBulkMmaTile(128, 64, 64, 8, 2, 1, keeps=True, fetchers=4),
+    ThinBulkMmaTile(256, 64, 32, 8, 2, 1, keeps=True, fetchers=4),
+    ThinBulkMmaTile(128, 128, 64, 8, 2, 1, keeps=True, fetchers=4),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 
 from bilinear.ir.thin_tile_facts import ThinTileFacts
 from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
@@ -10,8 +11,11 @@ from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
 LEAST_TERMS = 20
 """Shorter sums of products of digits have a larger probable error than those of products of numbers, because the unit truncates."""
 
-REGISTERS, MOST_NAMED, KEPT_REGISTERS = 65536, 256, 72
-"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps. They are given in eights."""
+REGISTERS, MOST_NAMED, KEPT_REGISTERS, FETCHING_REGISTERS = 65536, 256, 72, 56
+"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps, beside digits and beside doubles.
+
+They are given in eights.
+"""
 
 
 @dataclass(frozen=True)
@@ -180,9 +184,10 @@ class ThinBulkMmaTile(ThinMmaTile):
     k_warps: int = field(default=1, init=False)
     float_blocks: int = field(default=0, init=False)
     staged: bool = field(default=False, init=False)
-    fetchers: int = 4
+    fetchers: int = 2
     template: str = field(default="thin_bulk_mma.cu.j2", init=False)
     least_capability: int = field(default=90, init=False)
+    features: str = field(default="a", init=False)
     barrier_bytes: int = field(default=128, init=False)
     """What the barriers take of shared memory."""
 
@@ -199,17 +204,19 @@ class ThinBulkMmaTile(ThinMmaTile):
 
     @property
     def registers(self) -> int:
-        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0."""
-        usual = REGISTERS // (self.threads * self.blocks) // 8 * 8
-        if self.fetchers % 4 or self.m_warps % 4 or usual >= MOST_NAMED - 8:
+        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0.
+
+        Each quarter of a multiprocessor has a quarter of the warps, and of the registers.
+        """
+        usual = REGISTERS // (128 * ceil(self.threads * self.blocks / 128)) // 8 * 8
+        if self.fetchers % 4 or usual >= MOST_NAMED:
             return 0
-        given = self.fetchers * (usual - KEPT_REGISTERS) // self.m_warps // 8 * 8
-        return min(MOST_NAMED - 8, usual + given)
+        return usual + self.fetchers * (usual - FETCHING_REGISTERS) // self.m_warps // 8 * 8
 
     @property
     def given_registers(self) -> int:
         """Registers that a thread that fetches keeps, if it gives others away; else 0."""
-        return KEPT_REGISTERS if self.registers else 0
+        return FETCHING_REGISTERS if self.registers else 0
 
     @property
     def strips(self) -> bool:
