@@ -35,7 +35,11 @@ MUTANTS = {
     "A is not copied": (STRIPS, "a.copy(to, &full[s], fetcher);", ""),
     "B is not copied": (RING, "if (!KEEPS) b.copy(to + SLICE_A, &full[s], fetcher);", ""),
     "the strip of B is never changed": (STRIPS, "own_place.column != kept_column", "kept_column < 0"),
-    "a strip is read before all of it is there": (STRIPS, "Real(0);\n                }\n                meet();", "Real(0);\n                }"),
+    "a strip is read before all of it is there": (
+        STRIPS,
+        "Real(0);\n                }\n                meet();",
+        "Real(0);\n                }",
+    ),
     "terms behind the last one are multiplied": (STRIPS, "if (!WHOLE && term", "if (false && term"),
     "elements of B outside of it are read": (RING, "const bool inside = term < terms && column < columns;", "const bool inside = true;"),
     "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
@@ -109,7 +113,9 @@ def test_a_kept_tile_holds_any_strips_of_a_b_of_one_slice() -> None:
     assert RING.holds(10**6, 100, 7)
 
 
-@pytest.mark.parametrize("tile", [tile for tile in THIN_TILES["float64"].values() if isinstance(tile, ThinBulkMmaTile)], ids=lambda x: x.name)
+@pytest.mark.parametrize(
+    "tile", [tile for tile in THIN_TILES["float64"].values() if isinstance(tile, ThinBulkMmaTile)], ids=lambda x: x.name
+)
 def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinBulkMmaTile) -> None:
     """Each quarter of it has every fourth warp."""
     assert tile.blocks == 1 or (tile.m_warps % 4 == 0 and tile.fetchers % 2 == 0)
