@@ -11,6 +11,8 @@ import argparse
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from time import monotonic
@@ -25,15 +27,33 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import ThinMmaTile
 from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of, turned
+from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate
 from bilinear.planner.thin import thin_candidates
+from bilinear.planner.thin_rates import ThinRates, ThinTileRates
+
+GUESS = (0.85, 0.85, 0.85, 0.8, 0.8)
+"""Rates of a tile that has none yet."""
+
+
+@cache
+def described(device: str, names: str) -> Device:
+    """A device's description; where tiles are named, with guessed rates for those of them that have none."""
+    known = load_device(device)
+    return replace(known, thin=tuple((dtype, with_guesses(dtype, rates, names)) for dtype, rates in known.thin)) if names else known
+
+
+def with_guesses(dtype: str, rates: ThinRates, names: str) -> ThinRates:
+    have = {own.name for own in rates.tiles}
+    new = (ThinTileRates(name, *GUESS) for name in THIN_TILES[dtype] if name.startswith(names) and name not in have)
+    return replace(rates, tiles=(*rates.tiles, *new))
 
 
 def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int, names: str) -> Iterator[Candidate]:
     """The tiles of either kind that are predicted to be fastest, each with the best number of parts, of those whose names begin so."""
     best: dict[str, Candidate] = {}
-    able = (own for own in thin_candidates(problem_of(case, dtype), load_device(device)) if own.tile.startswith(names))
+    able = (own for own in thin_candidates(problem_of(case, dtype), described(device, names)) if own.tile.startswith(names))
     for own in sorted(able, key=lambda one: one.ms or 0.0):
         best.setdefault(own.tile, own)
     on = {isinstance(THIN_TILES[dtype][name], ThinMmaTile): list[Candidate]() for name in THIN_TILES[dtype]}
@@ -68,7 +88,9 @@ def main() -> None:
     parser.add_argument("--named", action="store_true", help="before them the products that have names")
     parser.add_argument("--pipes", type=int, default=99, help="tiles on multiply-add pipes")
     parser.add_argument("--units", type=int, default=99, help="tiles on matrix units")
-    parser.add_argument("--names", default="", help="how names of the timed tiles begin; products without one are left out")
+    parser.add_argument(
+        "--names", default="", help="how names of the timed tiles begin, those without rates, too; products without one are left out"
+    )
     parser.add_argument("--turned", action="store_true", help="time the library's C^T and its copy, too")
     parser.add_argument("--device", default="h200", help="by whose description they are predicted")
     parser.add_argument("--target", default="sm_90")

@@ -19,6 +19,8 @@ class ThinTileFacts:
     """The least rows of a tile for which a column of A by itself is worth a bulk copy."""
     copies_lines: bool = field(default=False, init=False)
     """Whether a slice takes the time of its lines to copy, however long they are."""
+    copies_beside: bool = field(default=False, init=False)
+    """Whether copies take no time of the warps that multiply, and less than the memory's."""
 
     def runs_on(self, capability: int) -> bool:
         """Whether a device of this compute capability, times ten, has its instructions."""

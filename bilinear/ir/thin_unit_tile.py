@@ -189,6 +189,7 @@ class ThinBulkMmaTile(ThinMmaTile):
     staged: bool = field(default=False, init=False)
     fetchers: int = 2
     template: str = field(default="thin_bulk_mma.cu.j2", init=False)
+    copies_beside: bool = field(default=True, init=False)
     least_capability: int = field(default=90, init=False)
     features: str = field(default="a", init=False)
     barrier_bytes: int = field(default=128, init=False)

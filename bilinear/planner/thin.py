@@ -38,6 +38,8 @@ class View:
 
     def copies(self, tile: AnyThinTile, element: Element) -> int:
         """Copies of one slice of both operands: of 16 bytes, or of single elements if lines do not begin at multiples of that."""
+        if tile.copies_beside:
+            return 0
         m, n = (min(tile.m, self.m), min(tile.n, self.n)) if tile.on_units else (tile.m, tile.n)
         if tile.copies_lines:
             lines = (m if self.left_along else tile.k) + (0 if tile.keeps else n if self.right_along else tile.k)

@@ -61,6 +61,11 @@ def strides(x: Any) -> tuple[int, ...]:
 @pytest.mark.parametrize("tile", TILES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", range(8))
 def test_every_layout_is_exact(tile: AnyThinTile, dtype: str, orders: int) -> None:
+    assert_exact(tile, dtype, orders)
+
+
+def assert_exact(tile: AnyThinTile, dtype: str, orders: int) -> None:
+    """Whole and split sums of lines at multiples of 16 bytes and elsewhere, for a way in which A, B and C lie."""
     element, generator = ELEMENTS[dtype], np.random.default_rng(orders)
     a_by_rows, b_by_rows, by_rows = (bool(orders >> bit & 1) for bit in range(3))
     for is_whole in (True, False):
