@@ -27,6 +27,11 @@ class ThinTileFacts:
         return capability == self.least_capability if self.features else capability >= self.least_capability
 
     @property
+    def turns(self) -> int:
+        """Units, each a tile of the result, that a block of threads has in hand at once."""
+        return 1
+
+    @property
     def strips(self) -> bool:
         """Whether a block keeps B for a strip of columns, so that a result may be wider than the tile although B is one slice."""
         return False

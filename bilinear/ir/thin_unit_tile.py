@@ -91,7 +91,8 @@ class ThinTriplesTile(ThinMmaTile):
 
     Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). Digits of A are cut in
     registers; those of a slice of B are cut once by each block of threads. `k_groups` warpgroups share the depth of a slice. If the tile
-    `keeps` B, a block keeps the digits of a strip of columns, and a result may have many strips.
+    `keeps` B, a block keeps the digits of a strip of columns, and a result may have many strips. Then `turns` warpgroups have tiles of
+    their own: while one of them writes results, the others multiply.
     """
 
     m_warps: int = field(default=4, init=False)
@@ -100,6 +101,7 @@ class ThinTriplesTile(ThinMmaTile):
     float_blocks: int = field(default=0, init=False)
     staged: bool = field(default=True, init=False)
     k_groups: int = 1
+    turns: int = 1
     fetchers: int = 4
     instruction: Instruction = WGMMA_BFLOAT16
     template: str = field(default="thin_triples.cu.j2", init=False)
@@ -118,13 +120,13 @@ class ThinTriplesTile(ThinMmaTile):
     @property
     def threads(self) -> int:
         """Threads of a block: those that multiply, and the warps that fetch."""
-        return 2 * self.m * self.k_groups + 32 * self.fetchers
+        return 2 * self.m * self.k_groups * self.turns + 32 * self.fetchers
 
     @property
     def name(self) -> str:
-        """Its extents, the warpgroups along k, stages and fetchers, by which it is known."""
+        """Its extents, the warpgroups along k or with tiles of their own, stages and fetchers, by which it is known."""
         kind = "triples_kept" if self.keeps else "triples"
-        return f"{kind}{self.m}x{self.n}x{self.k}-{self.k_groups}-{self.stages}x{self.fetchers}"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{self.k_groups * self.turns}-{self.stages}x{self.fetchers}"
 
     @property
     def registers(self) -> int:
@@ -161,7 +163,7 @@ class ThinTriplesTile(ThinMmaTile):
         return self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
-        """Elements in shared memory: digits of B, barriers, slices, and the sums that half of the warpgroups give away.
+        """Elements in shared memory: digits of B, barriers, slices, the sums that half of the warpgroups give away, and rows to write.
 
         Each line of a slice has room for the 16 bytes in which it begins, and so much that a fragment's elements lie in different banks.
         """
@@ -169,7 +171,8 @@ class ThinTriplesTile(ThinMmaTile):
         left, right = ((lines * (self.k + 4) if along else self.k * (lines + 8)) + lanes for lines, along in both)
         slices = self.stages * (left if self.keeps else left + right)
         digits = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2)
-        return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n
+        results = 4 * self.turns * 16 * (min(self.n, 64) + 8) if self.keeps and by_rows else 0
+        return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n + results
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from bilinear.planner.model import ProductWork, Work, geometric_mean
 from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.thin import kind_of, resident_blocks, thin_peak, view_of
+from bilinear.planner.thin import kind_of, thin_peak, units_in_hand, view_of
 from bilinear.planner.ways import Way
 
 LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
@@ -221,7 +221,7 @@ def streaming(plan: Plan, device: Device) -> Streaming | None:
     rate = thin_peak(tile, rates) * 1e12
     memory = device.bandwidth * 1e9
     units = ceil(view.m / tile.m) * ceil(view.n / tile.n) * own.parts_of_sums
-    blocks = min(resident_blocks(tile, view, element, device.shared), ceil(units / device.processors))
+    blocks = min(units_in_hand(tile, view, element, device.shared), ceil(units / device.processors))
     lines = min(tile.m, view.m) + (0 if tile.keeps else min(tile.n, view.n))
     under_way = blocks * (tile.stages - 1) * lines * min(tile.k, view.k) * element.bytes
     extents = view.m, view.k, view.n

@@ -116,7 +116,7 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         tile = THIN_TILES[problem.dtype][own.name]
         if not suits(tile, view, element, device.shared):
             continue
-        for parts in _parts(tile, view, device.processors * resident_blocks(tile, view, element, device.shared)):
+        for parts in _parts(tile, view, device.processors * units_in_hand(tile, view, element, device.shared)):
             if not tile.holds(view.k, view.n, parts):
                 continue
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
@@ -152,9 +152,9 @@ def _kernel(tile: AnyThinTile, view: View, element: Element) -> ThinKernel:
     return ThinKernel("", element, tile, view.left_along, view.right_along, view.by_rows, 1, 1)
 
 
-def resident_blocks(tile: AnyThinTile, view: View, element: Element, shared: int) -> int:
-    """The blocks of threads that a multiprocessor holds at once, on a device with so much shared memory."""
-    return _kernel(tile, view, element).resident_in(shared)
+def units_in_hand(tile: AnyThinTile, view: View, element: Element, shared: int) -> int:
+    """The units that a multiprocessor has in hand, by the blocks of threads that it holds, on a device with so much shared memory."""
+    return _kernel(tile, view, element).resident_in(shared) * tile.turns
 
 
 def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
@@ -196,7 +196,7 @@ def thin_seconds(
     """
     m, k, n = view.m, view.k, view.n
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
-    units, resident = tiles_m * tiles_n * parts, resident_blocks(tile, view, element, device.shared)
+    units, resident = tiles_m * tiles_n * parts, units_in_hand(tile, view, element, device.shared)
     slots = device.processors * resident
     if tile.shares and parts > 1:
         total = tiles_m * tiles_n * ceil(k / tile.k)

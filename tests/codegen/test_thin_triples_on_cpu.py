@@ -21,7 +21,7 @@ from bilinear.ir.thin_unit_tile import ThinTriplesTile
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
 KEPT = ThinTriplesTile(64, 16, 32, 2, 1, keeps=True, fetchers=1)
-KEPT_WIDE = ThinTriplesTile(128, 40, 64, 3, 1, keeps=True, fetchers=2)
+KEPT_WIDE = ThinTriplesTile(64, 40, 64, 4, 1, keeps=True, turns=2, fetchers=2)
 RING = ThinTriplesTile(64, 16, 64, 2, 1, fetchers=3)
 TALL = ThinTriplesTile(128, 48, 32, 3, 1, fetchers=4)
 DEEP = ThinTriplesTile(64, 8, 128, 2, 1, k_groups=2, fetchers=1)
@@ -41,6 +41,8 @@ MUTANTS = {
     "lines begin anywhere": (RING, "return EVEN ? 0 : ", "return 0 * "),
     "slices are not given back": (KEPT, "if (lane == 0) barrier_arrive_here(&empty[s]);", ""),
     "the strip of B is never changed": (KEPT, "own_place.column != kept", "kept < 0"),
+    "warpgroups read each other's slices": (KEPT_WIDE, "int s = own_turn", "int s = 0"),
+    "rows are written before they are staged": (KEPT, "__syncwarp();\n        if (one_line)", "if (one_line)"),
     "registers are written while the unit reads them": (RING, "group_wait<1>();", ""),
     "sums of the other warpgroup are not added": (DEEP, "+= given[e * IN_TILE];", "+= 0;"),
     "lines behind the last one are written": (KEPT, "row >= rows || column >= columns", "row >= rows + 8"),
