@@ -34,7 +34,7 @@ MUTANTS = {
     "a slice is read before it is full": (RING, "barrier_wait(&full[s], parity);", ""),
     "A is not copied": (STRIPS, "a.copy(to, &full[s], fetcher);", ""),
     "B is not copied": (RING, "if (!KEEPS) b.copy(to + SLICE_A, &full[s], fetcher);", ""),
-    "the strip of B is never changed": (STRIPS, "own_place.column != kept_column", "kept_column < 0"),
+    "the strip of B is never changed": (STRIPS, "int(own_place.column) != kept_column", "kept_column < 0"),
     "a strip is read before all of it is there": (
         STRIPS,
         "Real(0);\n                }\n                meet();",
@@ -137,4 +137,4 @@ def test_few_words_of_registers_are_spilled(name: str, orders: str, is_even: boo
     assert isinstance(tile, ThinBulkMmaTile)
     assert built.image != b"" and kernel.resident_in(MOST_SHARED_BYTES) == tile.blocks
     (used,) = built.resources
-    assert max(used.spill_stores, used.spill_loads) <= 192
+    assert max(used.spill_stores, used.spill_loads) <= 104
