@@ -16,7 +16,6 @@ from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Factor, Layout
-from bilinear.ir.thin_shares import share_of
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.plan import Thin
 
@@ -47,7 +46,7 @@ class ThinMultiply:
         self._tile = THIN_TILES[self._element.name][thin.tile]
         (self._m, self._k), self._n = self._layouts[0].shape, self._layouts[1].shape[1]
         self._depth = ceil(ceil(self._k / thin.parts) / self._tile.k) * self._tile.k
-        self._parts = min(thin.parts, ceil(self._k / self._tile.k)) if self._tile.shares else ceil(self._k / self._depth)
+        self._parts = ceil(self._k / self._depth)
         self._executor = CudaExecutor()
         self._bound: dict[bool, Bound] = {}
         self.workspace = self._parts * self._m * self._n if self._parts > 1 else 0
@@ -91,10 +90,6 @@ class ThinMultiply:
         size = self._dtype.itemsize
         values: Values = {"m": self._m, "k": self._k, "n": self._n, "parts": self._parts, "depth": self._depth, "apart": 0}
         values |= {"blocks": min(self.units, slots), "alpha": "alpha", "beta": "beta"}
-        if self._tile.shares and self._parts > 1:
-            tiles, slices = self.units // self._parts, ceil(self._k / self._tile.k)
-            share = share_of(tiles, slices, self._parts, slots)
-            values |= {"blocks": ceil(tiles * slices / share), "depth": share * self._tile.k}
         for number, (name, x) in enumerate(zip("ABC", self._layouts, strict=True)):
             values |= {name: Place(number, 0, x.strides, size), f"{name}_rs": x.strides[0] // size, f"{name}_cs": x.strides[1] // size}
         if self._parts == 1:

@@ -37,11 +37,6 @@ class ThinTileFacts:
         return False
 
     @property
-    def shares(self) -> bool:
-        """Whether blocks that share sums have equal shares of the slices of all tiles, wherever a tile ends."""
-        return False
-
-    @property
     def on_units(self) -> bool:
         """Whether it multiplies on matrix units."""
         return self.times_doubles > 0

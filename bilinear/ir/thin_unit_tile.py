@@ -12,7 +12,7 @@ LEAST_TERMS = 20
 """Shorter sums of products of digits have a larger probable error than those of products of numbers, because the unit truncates."""
 
 REGISTERS, MOST_NAMED, KEPT_REGISTERS, FETCHING_REGISTERS = 65536, 256, 72, 56
-"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps, for digits and for doubles.
+"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps, beside digits and beside doubles.
 
 They are given in eights.
 """
@@ -179,8 +179,8 @@ class ThinTriplesTile(ThinMmaTile):
 class ThinBulkMmaTile(ThinMmaTile):
     """Such a tile of float64 whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply.
 
-    Each of these has m / m_warps rows and all columns, and writes its results from registers. A tile that `keeps` B holds a strip of n of
-    its columns, and a block of threads runs all of its units in one strip before it begins the next one.
+    Each of these has m / m_warps rows and all columns, and writes its results from registers. A tile that `keeps` B holds a strip of n of its
+    columns, and a block of threads runs all of its units in one strip before it begins the next one.
     """
 
     n_warps: int = field(default=1, init=False)
@@ -226,11 +226,6 @@ class ThinBulkMmaTile(ThinMmaTile):
     def strips(self) -> bool:
         """Whether a block keeps B for a strip of columns."""
         return self.keeps
-
-    @property
-    def shares(self) -> bool:
-        """Whether blocks that share sums have equal shares of the slices of all tiles."""
-        return not self.keeps
 
     def holds(self, k: int, n: int, parts: int) -> bool:
         """Whether it can run a product of these extents with sums in so many parts."""

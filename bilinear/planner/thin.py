@@ -8,7 +8,6 @@ from math import ceil
 
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.thin_shares import parts_of_shares, share_of
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Kernels, Shape
@@ -160,22 +159,10 @@ def units_in_hand(tile: AnyThinTile, view: View, element: Element, shared: int) 
 def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
     """In how many parts to split sums, each of whole slices of the tile, for a device that holds so many blocks of threads."""
     tiles = ceil(view.m / tile.m) * ceil(view.n / tile.n)
-    if tile.shares:
-        yield from _parts_of_shares(tile, view, tiles, slots)
-        return
     wanted = [1]
     if view.k > LONG_SUM:
         wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
     yield from dict.fromkeys(ceil(view.k / (ceil(ceil(view.k / parts) / tile.k) * tile.k)) for parts in wanted)
-
-
-def _parts_of_shares(tile: AnyThinTile, view: View, tiles: int, slots: int) -> Iterator[int]:
-    """In how many equal shares of the slices of all tiles each of these may lie, where so many blocks of threads, or a part, have one."""
-    slices = ceil(view.k / tile.k)
-    wanted = [1]
-    if view.k > LONG_SUM:
-        wanted += [parts_of_shares(tiles, slices, ceil(tiles * slices * waves / slots)) for waves in WAVES]
-    yield from dict.fromkeys(wanted)
 
 
 def thin_seconds(
@@ -198,10 +185,6 @@ def thin_seconds(
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
     units, resident = tiles_m * tiles_n * parts, units_in_hand(tile, view, element, device.shared)
     slots = device.processors * resident
-    if tile.shares and parts > 1:
-        total = tiles_m * tiles_n * ceil(k / tile.k)
-        slices = share_of(tiles_m * tiles_n, ceil(k / tile.k), parts, slots)
-        units = ceil(total / slices)
     torn = rates.torn if not tile.on_units and view.tears(element) else 1
     results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes

@@ -13,7 +13,6 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu, guarded, skip_reason
 from bilinear.ir.element import ELEMENTS, FLOAT64, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
-from bilinear.ir.thin_shares import share_of
 from bilinear.ir.thin_tile import AnyThinTile, ThinBulkTile, ThinTile
 from bilinear.ir.thin_unit_tile import ThinMmaTile
 
@@ -90,13 +89,8 @@ def assert_exact(tile: AnyThinTile, dtype: str, orders: int) -> None:
                 target = guarded(np.full((parts, m, n) if by_rows else (parts, n, m), np.nan, dtype))
                 apart, factors = m * n, (element_of(dtype, 1), element_of(dtype, 0))
             steps = strides(out) if parts == 1 else ((n, 1) if by_rows else (1, m))
-            blocks = 3
-            if tile.shares and parts > 1:
-                tiles, slices = -(-m // tile.m) * -(-n // tile.n), -(-k // tile.k)
-                share = share_of(tiles, slices, parts, blocks)
-                depth, blocks = share * tile.k, -(-tiles * slices // share)
             arguments = (left, *strides(left), right, *strides(right), target, *steps, m, k, n, parts, depth, apart, *factors)
-            module.launch("thin", (blocks, 1, 1), (tile.threads, 1, 1), arguments, shared_bytes=kernel.shared_bytes)
+            module.launch("thin", (3, 1, 1), (tile.threads, 1, 1), arguments, shared_bytes=kernel.shared_bytes)
             if parts > 1:
                 summing = PartsKernel("sum_parts", element)
                 line = (strides(out), m, n) if by_rows else (strides(out)[::-1], n, m)
