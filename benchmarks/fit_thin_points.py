@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import SHARED, Point, fit, off
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.problem import Problem
@@ -24,8 +25,8 @@ def points(rows: list[dict[str, Any]], dtype: str) -> list[Point]:
             continue
         (m, n, k), order = row["shape"], str(row["order"])
         by_column = tuple(name for name, way in zip("AB", order, strict=True) if way == "N")
-        view = view_of(Problem(m, k, n, dtype, column_major=(*by_column, "C")))
-        found += [Point(tile, view, parts, us) for tile, parts, us in row["thin"] if us]
+        problem = Problem(m, k, n, dtype, column_major=(*by_column, "C"))
+        found += [Point(name, view_of(problem, THIN_TILES[dtype][name]), parts, us) for name, parts, us in row["thin"] if us]
     return found
 
 

@@ -34,6 +34,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Thin
 from bilinear.planner.thin import thin_candidates
+from bilinear.planner.turned import is_turned
 
 ROUNDS, IN_A_ROW = 5, 6
 BUSY = 0.97
@@ -106,7 +107,7 @@ def known_tiles(case: Case, device: Device, count: int) -> list[Thin]:
     for own in sorted(thin_candidates(problem_of(*case[1:]), device), key=lambda one: one.ms or 0.0):
         if isinstance(THIN_TILES[case.dtype][own.tile], ThinBulkTile):
             continue
-        best.setdefault(own.tile, Thin(own.tile, own.parts_of_sums, case.shape[2] > case.shape[0]))
+        best.setdefault(own.tile, Thin(own.tile, own.parts_of_sums, is_turned(problem_of(*case[1:]), THIN_TILES[case.dtype][own.tile])))
     return list(best.values())[:count]
 
 

@@ -20,7 +20,7 @@ from bilinear.ir.matrix import Dtype, Factor, Layout
 from bilinear.planner.library_points import Kernels, LibraryPoints, Shape
 from bilinear.planner.plan import CUBLASLT, LIBRARY
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
-from bilinear.planner.thin_rates import SHORT
+from bilinear.planner.problem import SHORT
 
 Multiply = Callable[[int, int, int, Factor, Factor], None]
 """C = alpha * A * B + beta * C on CuPy's current stream, by the addresses of A, B and C, and the factors. With beta = 0 C is not read."""

@@ -12,7 +12,7 @@ LEAST_TERMS = 20
 """Shorter sums of products of digits have a larger probable error than those of products of numbers, because the unit truncates."""
 
 REGISTERS, MOST_NAMED, KEPT_REGISTERS, FETCHING_REGISTERS = 65536, 256, 72, 56
-"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps, beside digits and beside doubles.
+"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps, for digits and for doubles.
 
 They are given in eights.
 """
@@ -179,8 +179,8 @@ class ThinTriplesTile(ThinMmaTile):
 class ThinBulkMmaTile(ThinMmaTile):
     """Such a tile of float64 whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply.
 
-    Each of these has m / m_warps rows and all columns, and writes its results from registers. A tile that `keeps` B holds a strip of n of its
-    columns, and a block of threads runs all of its units in one strip before it begins the next one.
+    Each of these has m / m_warps rows and all columns, and writes its results from registers. A tile that `keeps` B holds a strip of n of
+    its columns, and a block of threads runs all of its units in one strip before it begins the next one.
     """
 
     n_warps: int = field(default=1, init=False)

@@ -29,9 +29,9 @@ from bilinear.measure.timing import Call, queued
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import ORDERS, Measured, Shape
 from bilinear.planner.plan import CUBLAS, CUBLASLT, THIN, Candidate, Thin
-from bilinear.planner.problem import Problem
+from bilinear.planner.problem import SHORT, Problem
 from bilinear.planner.thin import thin_candidates, view_of
-from bilinear.planner.thin_rates import SHORT
+from bilinear.planner.turned import is_turned
 
 MOST_ELEMENTS = 2**28
 """Of a matrix, if the device has the memory for it."""
@@ -115,6 +115,11 @@ def problem_of(case: Case, dtype: str) -> Problem:
     return Problem(m, k, n, dtype, column_major=(*by_column, "C"))
 
 
+def thin_of(case: Case, dtype: str, found: Candidate) -> Thin:
+    """What a candidate runs."""
+    return Thin(found.tile, found.parts_of_sums, is_turned(problem_of(case, dtype), THIN_TILES[dtype][found.tile]))
+
+
 class Stand:
     """Memory for the operands of thin products of one type, filled with random numbers, and a clock."""
 
@@ -143,7 +148,7 @@ class Stand:
 
     def thin(self, case: Case, found: Candidate) -> float | None:
         """Microseconds of a thin product; None if it cannot run."""
-        thin, (a, b, c) = Thin(found.tile, found.parts_of_sums, case.shape[1] > case.shape[0]), self._operands
+        thin, (a, b, c) = thin_of(case, str(self.dtype), found), self._operands
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
         return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
 
@@ -169,7 +174,7 @@ class Stand:
         library(a, b, int(wanted.data.ptr), 1, 0)
         wrong = []
         for one in found:
-            multiply, result = thin_multiply_of(*own, Thin(one.tile, one.parts_of_sums, n > m)), cupy.full(m * n, cupy.nan, self.dtype)
+            multiply, result = thin_multiply_of(*own, thin_of(case, str(self.dtype), one)), cupy.full(m * n, cupy.nan, self.dtype)
             if multiply is not None:
                 multiply(a, b, int(result.data.ptr), 1, 0)
                 wrong += [] if bool((result == wanted).all()) else [one.tile]
@@ -208,7 +213,11 @@ def time_tiles(dtype: str, device: Device) -> list[Point]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))
     times = ((case, one, stand.thin(case, one)) for case, one in found)
-    return [Point(one.tile, view_of(problem_of(case, dtype)), one.parts_of_sums, us) for case, one, us in times if us is not None]
+    return [
+        Point(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), one.parts_of_sums, us)
+        for case, one, us in times
+        if us is not None
+    ]
 
 
 def _most(shape: Shape) -> int:
@@ -224,6 +233,6 @@ def _fastest(case: Case, dtype: str, device: Device) -> list[Candidate]:
 def kernel_of(case: Case, dtype: str, tile: str) -> ThinKernel:
     """The kernel of a tile."""
     a, b, c = layouts(case, np.dtype(dtype))
-    if case.shape[1] > case.shape[0]:
+    if is_turned(problem_of(case, dtype), THIN_TILES[dtype][tile]):
         a, b, c = b.T, a.T, c.T
     return kernel_for(ELEMENTS[dtype], THIN_TILES[dtype][tile], a, b, c, is_aligned=True)

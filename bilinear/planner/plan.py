@@ -8,8 +8,10 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES, USUAL
 from bilinear.planner.problem import Problem
+from bilinear.planner.turned import is_turned
 from bilinear.version import __version__
 
 if TYPE_CHECKING:
@@ -252,7 +254,8 @@ class Plan:
         if chosen.is_rounded:
             return Rounded(chosen.tile)
         if chosen.is_thin:
-            return Thin(chosen.tile, chosen.parts_of_sums, self.problem.n > self.problem.m)
+            tile = THIN_TILES[self.problem.dtype][chosen.tile]
+            return Thin(chosen.tile, chosen.parts_of_sums, is_turned(self.problem, tile))
         return chosen.strategy if chosen.is_library else None
 
 

@@ -14,6 +14,9 @@ CLASSES = {"classical": 1.0, "twice": 2.0}
 USUAL_LIMIT = 8.0
 """The most that it may be where no accuracy is asked for, and no algorithm is named."""
 
+SHORT = 64
+"""A product is thin if one of its extents is at most this."""
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -217,7 +217,8 @@ def streaming(plan: Plan, device: Device) -> Streaming | None:
     rates, own, p = device.thin_rates(plan.problem.dtype), plan.chosen, plan.problem
     if rates is None or not own.is_thin:
         return None
-    tile, view, element = THIN_TILES[p.dtype][own.tile], view_of(p), ELEMENTS[p.dtype]
+    tile, element = THIN_TILES[p.dtype][own.tile], ELEMENTS[p.dtype]
+    view = view_of(p, tile)
     rate = thin_peak(tile, rates) * 1e12
     memory = device.bandwidth * 1e9
     units = ceil(view.m / tile.m) * ceil(view.n / tile.n) * own.parts_of_sums

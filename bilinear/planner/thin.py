@@ -12,8 +12,9 @@ from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Kernels, Shape
 from bilinear.planner.plan import LIBRARY, THIN, Candidate
-from bilinear.planner.problem import Problem
-from bilinear.planner.thin_rates import LONG_SUM, SHORT, ThinRates, ThinTileRates
+from bilinear.planner.problem import SHORT, Problem
+from bilinear.planner.thin_rates import LONG_SUM, ThinRates, ThinTileRates
+from bilinear.planner.turned import is_turned
 
 LEAST_DEPTH, LEAST_COLUMNS = 16, 16
 """The least depth and columns of a tile on matrix units."""
@@ -25,7 +26,7 @@ WAVES = (1, 2, 4)
 
 @dataclass(frozen=True)
 class View:
-    """A problem as the thin kernel sees it: the longer extent of C is m, and whether neighbours of A and of B are terms of one sum."""
+    """A problem as the thin kernel sees it: C or C^T is m x n (`turned.py`), and whether neighbours of A and B are terms of one sum."""
 
     m: int
     k: int
@@ -54,13 +55,13 @@ class View:
         return not is_vector or (self.n if self.by_rows else self.m) % element.lanes != 0
 
 
-def view_of(problem: Problem) -> View:
-    """How the thin kernel computes a problem."""
+def view_of(problem: Problem, tile: AnyThinTile) -> View:
+    """How the thin kernel computes a problem in a tile."""
     p = problem
     a_by_rows, b_by_rows, c_by_rows = (name not in p.column_major for name in "ABC")
-    if p.n <= p.m:
-        return View(p.m, p.k, p.n, a_by_rows, not b_by_rows, c_by_rows, False)
-    return View(p.n, p.k, p.m, not b_by_rows, a_by_rows, not c_by_rows, True)
+    if is_turned(p, tile):
+        return View(p.n, p.k, p.m, not b_by_rows, a_by_rows, not c_by_rows, True)
+    return View(p.m, p.k, p.n, a_by_rows, not b_by_rows, c_by_rows, False)
 
 
 def is_thin(problem: Problem) -> bool:
@@ -110,9 +111,10 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
     rates = device.thin_rates(problem.dtype)
     if rates is None or not is_thin(problem):
         return
-    view, element = view_of(problem), ELEMENTS[problem.dtype]
+    element = ELEMENTS[problem.dtype]
     for own in rates.tiles:
         tile = THIN_TILES[problem.dtype][own.name]
+        view = view_of(problem, tile)
         if not suits(tile, view, element, device.shared):
             continue
         for parts in _parts(tile, view, device.processors * units_in_hand(tile, view, element, device.shared)):

@@ -10,8 +10,6 @@ LONG_SUM = 64
 """Shorter sums are not split; a slice of a tile may hold them whole."""
 LEAST_LAUNCH = 2.0
 """Microseconds that every product takes at least. It is no rate of a device, because points are multiples of a time that holds it."""
-SHORT = 64
-"""A product is thin if one of its extents is at most this."""
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,8 @@ class Pretended:
                 problem = problem_of(Case(shape, order), dtype)
                 for one in sorted(thin_candidates(problem, device), key=lambda one: one.ms or 0.0)[:4]:
                     own = next(own for own in rates.tiles if own.name == one.tile)
-                    tile, view = THIN_TILES[dtype][one.tile], view_of(problem)
+                    tile = THIN_TILES[dtype][one.tile]
+                    view = view_of(problem, tile)
                     seconds = thin_seconds(own, tile, view, one.parts_of_sums, ELEMENTS[dtype], self.device, rates)
                     found.append(Point(one.tile, view, one.parts_of_sums, seconds * 1e6))
         return found

@@ -18,7 +18,7 @@ from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import NAMED, TIMED_TILES, Case, Stand, layouts, time_library, time_tiles, turned
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library_points import ORDERS, Measured
-from bilinear.planner.thin_rates import SHORT
+from bilinear.planner.problem import SHORT
 
 H200 = load_device("h200")
 US = {"cublas": 50.0, "cublaslt": 40.0, "thin": 30.0}
