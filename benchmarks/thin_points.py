@@ -38,19 +38,19 @@ GUESS = (0.85, 0.85, 0.85, 0.8, 0.8)
 
 
 @cache
-def described(device: str, names: str) -> Device:
+def described(device: str, names: tuple[str, ...]) -> Device:
     """A device's description; where tiles are named, with guessed rates for those of them that have none."""
     known = load_device(device)
-    return replace(known, thin=tuple((dtype, with_guesses(dtype, rates, names)) for dtype, rates in known.thin)) if names else known
+    return replace(known, thin=tuple((dtype, with_guesses(dtype, rates, names)) for dtype, rates in known.thin)) if any(names) else known
 
 
-def with_guesses(dtype: str, rates: ThinRates, names: str) -> ThinRates:
+def with_guesses(dtype: str, rates: ThinRates, names: tuple[str, ...]) -> ThinRates:
     have = {own.name for own in rates.tiles}
     new = (ThinTileRates(name, *GUESS) for name in THIN_TILES[dtype] if name.startswith(names) and name not in have)
     return replace(rates, tiles=(*rates.tiles, *new))
 
 
-def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int, names: str) -> Iterator[Candidate]:
+def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int, names: tuple[str, ...]) -> Iterator[Candidate]:
     """The tiles of either kind that are predicted to be fastest, each with the best number of parts, of those whose names begin so."""
     best: dict[str, Candidate] = {}
     able = (own for own in thin_candidates(problem_of(case, dtype), described(device, names)) if own.tile.startswith(names))
@@ -89,7 +89,9 @@ def main() -> None:
     parser.add_argument("--pipes", type=int, default=99, help="tiles on multiply-add pipes")
     parser.add_argument("--units", type=int, default=99, help="tiles on matrix units")
     parser.add_argument(
-        "--names", default="", help="how names of the timed tiles begin, those without rates, too; products without one are left out"
+        "--names",
+        default="",
+        help="how names of the timed tiles begin, comma-separated; also those without rates; products without one are left out",
     )
     parser.add_argument("--turned", action="store_true", help="time the library's C^T and its copy, too")
     parser.add_argument("--device", default="h200", help="by whose description they are predicted")
@@ -103,7 +105,10 @@ def main() -> None:
     rows = list[dict[str, Any]]()
     for dtype in THIN_TILES:
         cases = list(chain(named() if options.named else (), islice(drawn(options.seed), options.shapes)))
-        found = [(case, list(fastest(case, dtype, options.device, options.pipes, options.units, options.names))) for case in cases]
+        found = [
+            (case, list(fastest(case, dtype, options.device, options.pipes, options.units, tuple(options.names.split(",")))))
+            for case in cases
+        ]
         found = [(case, candidates) for case, candidates in found if candidates or not options.names]
         kernels = {kernel_of(case, dtype, own.tile) for case, candidates in found for own in candidates}
         print(f"{dtype}: {len(kernels)} kernels", flush=True)
