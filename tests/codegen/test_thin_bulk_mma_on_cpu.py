@@ -41,7 +41,7 @@ MUTANTS = {
         "Real(0);\n                }",
     ),
     "terms behind the last one are multiplied": (STRIPS, "if (!WHOLE && term", "if (false && term"),
-    "elements of B outside of it are read": (RING, "const bool inside = term < terms && column < columns;", "const bool inside = true;"),
+    "terms of B outside of it are read": (RING, "const bool inside = term < terms;", "const bool inside = true;"),
     "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
     "rows lie elsewhere": (TALL, "first_row + 2 * g", "first_row + g"),
 }
