@@ -222,7 +222,7 @@ _TRIPLES = (
     ThinTriplesTile(64, 64, 48, 6, 1, keeps=True, turns=3),
     ThinTriplesTile(64, 64, 32, 6, 1, keeps=True, turns=3),
     ThinTriplesTile(64, 64, 64, 6, 1, keeps=True, turns=2),
-    ThinTriplesTile(64, 128, 64, 4, 1, keeps=True, turns=2),
+    ThinTriplesTile(64, 128, 64, 6, 1, keeps=True, turns=2),
     ThinTriplesTile(64, 128, 48, 6, 1, keeps=True, turns=2),
     ThinTriplesTile(64, 128, 32, 6, 1, keeps=True, turns=2),
 )

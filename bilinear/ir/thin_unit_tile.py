@@ -106,7 +106,7 @@ class ThinTriplesTile(ThinMmaTile):
     features: str = field(default="a", init=False)
     times_doubles: float = field(default=2.5, init=False)
     copies_lines: bool = field(default=True, init=False)
-    barrier_bytes: int = field(default=256, init=False)
+    barrier_bytes: int = field(default=128, init=False)
     """What the barriers take of shared memory."""
 
     @property
@@ -160,7 +160,7 @@ class ThinTriplesTile(ThinMmaTile):
         return self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
-        """Elements in shared memory: digits of B, barriers, slices, the sums that half of the warpgroups give away, and results to write.
+        """Elements in shared memory: digits of B, barriers, slices, the sums that half of the warpgroups give away, and rows to write.
 
         Each line of a slice has room for the 16 bytes in which it begins, and so much that a fragment's elements lie in different banks.
         """
@@ -168,7 +168,7 @@ class ThinTriplesTile(ThinMmaTile):
         left, right = ((lines * (self.k + 4) if along else self.k * (lines + 8)) + lanes for lines, along in both)
         slices = self.stages * (left if self.keeps else left + right)
         digits = 3 * 32 * self.n * -(-self.k // 64) * (1 if self.keeps else 2)
-        results = self.turns * (4 * 16 * (min(self.n, 64) + 8) if by_rows else self.n * (self.m + 4)) if self.keeps else 0
+        results = 4 * self.turns * 16 * (min(self.n, 64) + 8) if self.keeps and by_rows else 0
         return digits + self.barrier_bytes // 4 + slices + self.k_groups // 2 * self.m * self.n + results
 
 
