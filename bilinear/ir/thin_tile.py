@@ -207,15 +207,14 @@ _BULK_FLOAT64 = (
     ThinBulkTile(128, 16, 16, 32, 4, 1, 3, 3, keeps=True, staged=True),
 )
 _TRIPLES = (
-    ThinTriplesTile(64, 16, 64, 4, 2, fetchers=2),
     ThinTriplesTile(192, 16, 64, 3, 1),
     ThinTriplesTile(64, 32, 64, 2, 2, fetchers=2),
-    ThinTriplesTile(128, 32, 64, 3, 1),
     ThinTriplesTile(192, 32, 64, 2, 1),
     ThinTriplesTile(128, 48, 64, 3, 1),
     ThinTriplesTile(128, 64, 64, 2, 1),
+    ThinTriplesTile(192, 48, 64, 2, 1),
+    ThinTriplesTile(192, 64, 64, 2, 1),
     ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2),
-    ThinTriplesTile(64, 64, 64, 3, 1, k_groups=2),
     ThinTriplesTile(64, 16, 64, 3, 3, keeps=True, fetchers=1),
     ThinTriplesTile(64, 32, 64, 6, 1, keeps=True, turns=3),
     ThinTriplesTile(64, 48, 64, 6, 1, keeps=True, turns=3),
@@ -229,13 +228,10 @@ _TRIPLES = (
 )
 _BULK_MMA = (
     ThinBulkMmaTile(256, 24, 16, 8, 5, 1),
-    ThinBulkMmaTile(256, 32, 16, 8, 5, 1),
     ThinBulkMmaTile(256, 48, 16, 8, 5, 1, fetchers=4),
     ThinBulkMmaTile(256, 64, 16, 8, 4, 1, fetchers=4),
     ThinBulkMmaTile(128, 24, 32, 4, 5, 1, fetchers=4),
-    ThinBulkMmaTile(128, 32, 32, 4, 5, 1, fetchers=4),
     ThinBulkMmaTile(128, 48, 32, 4, 4, 1, fetchers=4),
-    ThinBulkMmaTile(128, 64, 32, 4, 4, 1, fetchers=4),
     ThinBulkMmaTile(128, 48, 16, 4, 4, 2, fetchers=4),
     ThinBulkMmaTile(128, 64, 32, 8, 4, 1, fetchers=4),
     ThinBulkMmaTile(64, 32, 32, 4, 4, 2),
@@ -245,11 +241,10 @@ _BULK_MMA = (
     ThinBulkMmaTile(128, 64, 64, 8, 2, 1, keeps=True, fetchers=4),
     ThinBulkMmaTile(64, 64, 64, 4, 4, 1, keeps=True, turns=2, fetchers=4),
     ThinBulkMmaTile(64, 64, 64, 2, 4, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
-    ThinBulkMmaTile(128, 64, 32, 2, 4, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
-    ThinBulkMmaTile(128, 64, 16, 2, 6, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
-    ThinBulkMmaTile(64, 128, 64, 1, 4, 1, keeps=True, n_warps=4, turns=2, fetchers=4),
-    ThinBulkMmaTile(64, 128, 48, 1, 6, 1, keeps=True, n_warps=4, turns=2, fetchers=4),
-    ThinBulkMmaTile(64, 128, 32, 1, 6, 1, keeps=True, n_warps=4, turns=2, fetchers=4),
+    ThinBulkMmaTile(64, 64, 32, 2, 6, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
+    ThinBulkMmaTile(64, 128, 64, 2, 4, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
+    ThinBulkMmaTile(64, 128, 48, 2, 6, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
+    ThinBulkMmaTile(64, 128, 32, 2, 6, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

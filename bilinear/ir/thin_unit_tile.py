@@ -11,11 +11,8 @@ from bilinear.ir.tile import MMA_FLOAT64, WGMMA_BFLOAT16, Instruction
 LEAST_TERMS = 20
 """Shorter sums of products of digits have a larger probable error than those of products of numbers, because the unit truncates."""
 
-REGISTERS, MOST_NAMED, KEPT_REGISTERS, FETCHING_REGISTERS = 65536, 256, 72, 56
-"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps, for digits and for doubles.
-
-They are given in eights.
-"""
+REGISTERS, MOST_NAMED, KEPT_REGISTERS = 65536, 256, 56
+"""Registers of a multiprocessor, those that a thread can name, and those that a thread which fetches keeps. They are given in eights."""
 
 
 @dataclass(frozen=True)
@@ -218,12 +215,12 @@ class ThinBulkMmaTile(ThinMmaTile):
         usual = REGISTERS // (128 * ceil(self.threads * self.blocks / 128)) // 8 * 8
         if self.fetchers % 4 or usual >= MOST_NAMED:
             return 0
-        return usual + self.fetchers * (usual - FETCHING_REGISTERS) // (self.threads // 32 - self.fetchers) // 8 * 8
+        return usual + self.fetchers * (usual - KEPT_REGISTERS) // (self.threads // 32 - self.fetchers) // 8 * 8
 
     @property
     def given_registers(self) -> int:
         """Registers that a thread that fetches keeps, if it gives others away; else 0."""
-        return FETCHING_REGISTERS if self.registers else 0
+        return KEPT_REGISTERS if self.registers else 0
 
     @property
     def strips(self) -> bool:

@@ -20,6 +20,8 @@ LEAST_DEPTH, LEAST_COLUMNS = 16, 16
 """The least depth and columns of a tile on matrix units."""
 COPIES_OF_LINE = 32
 """A bulk copy of a line takes as long as so many copies of 16 bytes."""
+SECTOR, SPLIT = 32, 1.6
+"""The bytes that memory reads and writes at once, and how many times as long it takes to write them in parts."""
 WAVES = (1, 2, 4)
 """Sums are split so that the units, each a tile and a part, fill the device this many times."""
 
@@ -48,6 +50,10 @@ class View:
         left = element.lanes if (tile.keeps and self.left_along) or (self.k if self.left_along else self.m) % element.lanes == 0 else 1
         right = element.lanes if (self.k if self.right_along else self.n) % element.lanes == 0 else 1
         return m * tile.k // left + (0 if tile.keeps else n * tile.k // right)
+
+    def splits(self, element: Element) -> bool:
+        """Whether lines of C do not begin at multiples of 32 bytes, so that what a tile of strips writes of these is written in parts."""
+        return (self.n if self.by_rows else self.m) * element.bytes % SECTOR != 0
 
     def tears(self, element: Element) -> bool:
         """Whether a thread writes C element by element: it has no neighbours of C, or lines of C do not begin at multiples of 16 bytes."""
@@ -187,7 +193,7 @@ def thin_seconds(
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
     units, resident = tiles_m * tiles_n * parts, units_in_hand(tile, view, element, device.shared)
     slots = device.processors * resident
-    torn = rates.torn if not tile.on_units and view.tears(element) else 1
+    torn = rates.torn if not tile.on_units and view.tears(element) else SPLIT if tile.strips and view.splits(element) else 1
     results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
     right_again = 0 if tile.keeps else tiles_m - 1
