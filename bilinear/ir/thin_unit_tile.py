@@ -176,11 +176,13 @@ class ThinTriplesTile(ThinMmaTile):
 class ThinBulkMmaTile(ThinMmaTile):
     """Such a tile of float64 whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply.
 
-    Each of these has m / m_warps rows and all columns, and writes its results from registers. A tile that `keeps` B holds a strip of n of
-    its columns, and a block of threads runs all of its units in one strip before it begins the next one.
+    Each of these has m / m_warps rows and n / n_warps columns, and writes its results from registers. A tile that `keeps` B holds a strip of
+    n of its columns, and a block of threads runs all of its units in one strip before it begins the next one. Then `turns` groups of warps
+    may have tiles of their own: while one of them multiplies, the others write results.
     """
 
-    n_warps: int = field(default=1, init=False)
+    n_warps: int = field(default=1, kw_only=True)
+    turns: int = 1
     k_warps: int = field(default=1, init=False)
     float_blocks: int = field(default=0, init=False)
     staged: bool = field(default=False, init=False)
@@ -195,13 +197,14 @@ class ThinBulkMmaTile(ThinMmaTile):
     @property
     def threads(self) -> int:
         """Threads of a block: those that multiply, and the warps that fetch."""
-        return 32 * (self.m_warps + self.fetchers)
+        return 32 * (self.m_warps * self.n_warps * self.turns + self.fetchers)
 
     @property
     def name(self) -> str:
-        """Its extents, warps, stages and fetchers, by which it is known."""
+        """Its extents, warps along m (and n, and tiles in hand), stages and fetchers, by which it is known."""
         kind = "strips" if self.keeps else "ring"
-        return f"{kind}{self.m}x{self.n}x{self.k}-{self.m_warps}-{self.stages}x{self.fetchers}"
+        warps = f"{self.m_warps}x{self.n_warps}x{self.turns}" if self.n_warps * self.turns > 1 else f"{self.m_warps}"
+        return f"{kind}{self.m}x{self.n}x{self.k}-{warps}-{self.stages}x{self.fetchers}"
 
     @property
     def registers(self) -> int:
@@ -212,7 +215,7 @@ class ThinBulkMmaTile(ThinMmaTile):
         usual = REGISTERS // (128 * ceil(self.threads * self.blocks / 128)) // 8 * 8
         if self.fetchers % 4 or usual >= MOST_NAMED:
             return 0
-        return usual + self.fetchers * (usual - KEPT_REGISTERS) // self.m_warps // 8 * 8
+        return usual + self.fetchers * (usual - KEPT_REGISTERS) // (self.threads // 32 - self.fetchers) // 8 * 8
 
     @property
     def given_registers(self) -> int:

@@ -23,9 +23,11 @@ pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() 
 RING = ThinBulkMmaTile(32, 16, 16, 2, 3, 1, fetchers=1)
 TALL = ThinBulkMmaTile(128, 24, 16, 4, 2, 1)
 STRIPS = ThinBulkMmaTile(32, 16, 24, 2, 2, 1, keeps=True, fetchers=1)
+IN_TURN = ThinBulkMmaTile(32, 32, 16, 1, 4, 1, keeps=True, n_warps=2, turns=2, fetchers=1)
 SHAPES = {
     RING: ((96, 64, 16, 0), (35, 67, 5, 1), (97, 37, 27, 0), (16, 70, 11, 3), (32, 48, 32, 4)),
     TALL: ((256, 32, 24, 0), (131, 37, 19, 0), (132, 33, 29, 2)),
+    IN_TURN: ((160, 16, 64, 0), (97, 13, 75, 0), (40, 9, 33, 3), (32, 16, 20, 2)),
     STRIPS: ((96, 24, 32, 0), (70, 23, 45, 0), (65, 9, 33, 3), (64, 16, 16, 0)),
 }
 """m, k, n, and elements between lines: whole tiles, lines that are one, lines that begin at multiples of 16 bytes and elsewhere."""
@@ -34,7 +36,7 @@ MUTANTS = {
     "a slice is read before it is full": (RING, "barrier_wait(&full[s], parity);", ""),
     "A is not copied": (STRIPS, "a.copy(to, &full[s], fetcher);", ""),
     "B is not copied": (RING, "if (!KEEPS) b.copy(to + SLICE_A, &full[s], fetcher);", ""),
-    "the strip of B is never changed": (STRIPS, "int(own_place.column) != kept_column", "kept_column < 0"),
+    "the strip of B is never changed": (STRIPS, "behind_strip = (strip + 1) * tiles_m;", "behind_strip = units;"),
     "a strip is read before all of it is there": (
         STRIPS,
         "Real(0);\n                }\n                meet();",
@@ -44,6 +46,9 @@ MUTANTS = {
     "terms of B outside of it are read": (RING, "const bool inside = term < terms;", "const bool inside = true;"),
     "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
     "rows lie elsewhere": (TALL, "first_row + 2 * g", "first_row + g"),
+    "neighbours are not exchanged": (IN_TURN, "if (odd) found =", "if (false) found ="),
+    "the first lane is never ahead": (IN_TURN, "place_of_pair = [&](int b) { return (is_ahead", "place_of_pair = [&](int b) { return (false"),
+    "a group does not pass": (IN_TURN, "barrier_arrive_here(&empty[STAGES + 1 + (own_turn + 1) % TURNS]);", ";"),
 }
 
 
@@ -118,9 +123,10 @@ def test_a_kept_tile_holds_any_strips_of_a_b_of_one_slice() -> None:
 )
 def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinBulkMmaTile) -> None:
     """Each quarter of it has every fourth warp."""
-    assert tile.blocks == 1 or (tile.m_warps % 4 == 0 and tile.fetchers % 2 == 0)
+    all_warps = tile.threads // 32
+    assert tile.blocks == 1 or all_warps % 2 == 0
     if tile.registers:
-        fetching, others = (warps * tile.blocks // 4 for warps in (tile.fetchers, tile.m_warps))
+        fetching, others = (warps * tile.blocks // 4 for warps in (tile.fetchers, all_warps - tile.fetchers))
         assert 32 * (fetching * tile.given_registers + others * tile.registers) <= 65536 // 4 and tile.registers <= 255
     else:
         assert tile.given_registers == 0
