@@ -230,21 +230,15 @@ _BULK_MMA = (
     ThinBulkMmaTile(256, 24, 16, 8, 5, 1),
     ThinBulkMmaTile(256, 48, 16, 8, 5, 1, fetchers=4),
     ThinBulkMmaTile(256, 64, 16, 8, 4, 1, fetchers=4),
-    ThinBulkMmaTile(128, 24, 32, 4, 5, 1, fetchers=4),
     ThinBulkMmaTile(128, 48, 32, 4, 4, 1, fetchers=4),
     ThinBulkMmaTile(128, 48, 16, 4, 4, 2, fetchers=4),
     ThinBulkMmaTile(128, 64, 32, 8, 4, 1, fetchers=4),
     ThinBulkMmaTile(64, 32, 32, 4, 4, 2),
     ThinBulkMmaTile(64, 64, 32, 4, 3, 2, fetchers=4),
-    ThinBulkMmaTile(128, 24, 64, 4, 3, 1, keeps=True),
     ThinBulkMmaTile(128, 32, 32, 4, 3, 2, keeps=True, fetchers=4),
     ThinBulkMmaTile(128, 64, 64, 8, 2, 1, keeps=True, fetchers=4),
-    ThinBulkMmaTile(64, 64, 64, 4, 4, 1, keeps=True, turns=2, fetchers=4),
     ThinBulkMmaTile(64, 64, 64, 2, 4, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
     ThinBulkMmaTile(64, 64, 32, 2, 6, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
-    ThinBulkMmaTile(64, 128, 64, 2, 4, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
-    ThinBulkMmaTile(64, 128, 48, 2, 6, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
-    ThinBulkMmaTile(64, 128, 32, 2, 6, 1, keeps=True, n_warps=2, turns=2, fetchers=4),
 )
 AnyThinTile = ThinTile | ThinMmaTile
 THIN_TILES: dict[str, dict[str, AnyThinTile]] = {

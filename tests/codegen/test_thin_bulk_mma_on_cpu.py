@@ -47,7 +47,11 @@ MUTANTS = {
     "rows behind the last one are written": (TALL, "int(m - found.row)", "TILE_M"),
     "rows lie elsewhere": (TALL, "first_row + 2 * g", "first_row + g"),
     "neighbours are not exchanged": (IN_TURN, "if (odd) found =", "if (false) found ="),
-    "the first lane is never ahead": (IN_TURN, "place_of_pair = [&](int b) { return (is_ahead", "place_of_pair = [&](int b) { return (false"),
+    "the first lane is never ahead": (
+        IN_TURN,
+        "place_of_pair = [&](int b) { return (is_ahead",
+        "place_of_pair = [&](int b) { return (false",
+    ),
     "a group does not pass": (IN_TURN, "barrier_arrive_here(&empty[STAGES + 1 + (own_turn + 1) % TURNS]);", ";"),
 }
 
