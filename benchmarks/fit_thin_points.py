@@ -26,7 +26,11 @@ def points(rows: list[dict[str, Any]], dtype: str) -> list[Point]:
         (m, n, k), order = row["shape"], str(row["order"])
         by_column = tuple(name for name, way in zip("AB", order, strict=True) if way == "N")
         problem = Problem(m, k, n, dtype, column_major=(*by_column, "C"))
-        found += [Point(name, view_of(problem, THIN_TILES[dtype][name]), parts, us) for name, parts, us in row["thin"] if us]
+        found += [
+            Point(name, view_of(problem, THIN_TILES[dtype][name]), parts, us)
+            for name, parts, us in row["thin"]
+            if us and name in THIN_TILES[dtype]
+        ]
     return found
 
 

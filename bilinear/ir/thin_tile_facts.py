@@ -37,6 +37,11 @@ class ThinTileFacts:
         return False
 
     @property
+    def writes_parts(self) -> bool:
+        """Whether each warp writes its own short parts of lines of the result, which may end within what memory writes at once."""
+        return False
+
+    @property
     def on_units(self) -> bool:
         """Whether it multiplies on matrix units."""
         return self.times_doubles > 0

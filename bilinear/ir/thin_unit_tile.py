@@ -142,6 +142,11 @@ class ThinTriplesTile(ThinMmaTile):
         return KEPT_REGISTERS if self.registers else 0
 
     @property
+    def writes_parts(self) -> bool:
+        """Whether each warp writes its own short parts of lines: it does."""
+        return True
+
+    @property
     def strips(self) -> bool:
         """Whether a block keeps B for a strip of columns."""
         return self.keeps
@@ -176,8 +181,8 @@ class ThinTriplesTile(ThinMmaTile):
 class ThinBulkMmaTile(ThinMmaTile):
     """Such a tile of float64 whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply.
 
-    Each of these has m / m_warps rows and n / n_warps columns, and writes its results from registers. A tile that `keeps` B holds a strip of
-    n of its columns, and a block of threads runs all of its units in one strip before it begins the next one. Then `turns` groups of warps
+    Each of these has m / m_warps rows and n / n_warps columns, and writes its results from registers. A tile that `keeps` B holds a strip
+    of n of its columns, and a block of threads runs all of its units in one strip before it begins the next one. Then `turns` groups of warps
     may have tiles of their own: while one of them multiplies, the others write results.
     """
 
@@ -221,6 +226,11 @@ class ThinBulkMmaTile(ThinMmaTile):
     def given_registers(self) -> int:
         """Registers that a thread that fetches keeps, if it gives others away; else 0."""
         return KEPT_REGISTERS if self.registers else 0
+
+    @property
+    def writes_parts(self) -> bool:
+        """Whether each warp writes its own short parts of lines: it does."""
+        return True
 
     @property
     def strips(self) -> bool:

@@ -52,7 +52,7 @@ class View:
         return m * tile.k // left + (0 if tile.keeps else n * tile.k // right)
 
     def splits(self, element: Element) -> bool:
-        """Whether lines of C do not begin at multiples of 32 bytes, so that what a tile of strips writes of these is written in parts."""
+        """Whether lines of C do not begin at multiples of 32 bytes, so that some of these are written in parts."""
         return (self.n if self.by_rows else self.m) * element.bytes % SECTOR != 0
 
     def tears(self, element: Element) -> bool:
@@ -193,7 +193,7 @@ def thin_seconds(
     tiles_m, tiles_n, slices = ceil(m / tile.m), ceil(n / tile.n), ceil(ceil(k / parts) / tile.k)
     units, resident = tiles_m * tiles_n * parts, units_in_hand(tile, view, element, device.shared)
     slots = device.processors * resident
-    torn = rates.torn if not tile.on_units and view.tears(element) else SPLIT if tile.strips and view.splits(element) else 1
+    torn = rates.torn if not tile.on_units and view.tears(element) else SPLIT if tile.writes_parts and view.splits(element) else 1
     results = m * n * torn * (2 if accumulate else 1) + (parts * m * n if parts > 1 else 0)
     once = (m * k + k * n + results) * element.bytes
     right_again = 0 if tile.keeps else tiles_m - 1

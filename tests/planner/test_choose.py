@@ -46,7 +46,7 @@ def test_a_large_problem_gets_a_fast_scheme_and_a_small_one_the_library() -> Non
     assert any(c.why == "blocks of 64x64x64 are too small" for c in small.candidates)
 
 
-@pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (1, 1, 1), (100_000, 64, 64)])
+@pytest.mark.parametrize("shape", [(20000, 20000, 8), (8, 20000, 20000), (1, 1, 1), (10_000, 64, 64)])
 def test_thin_problems_that_gain_nothing_stay_with_the_library(shape: tuple[int, int, int]) -> None:
     assert make_plan(Problem(*shape), H200).is_library
 
