@@ -182,7 +182,7 @@ class ThinBulkMmaTile(ThinMmaTile):
     """Such a tile of float64 whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply.
 
     Each of these has m / m_warps rows and n / n_warps columns, and writes its results from registers. A tile that `keeps` B holds a strip
-    of n of its columns, and a block of threads runs all of its units in one strip before it begins the next one. Then `turns` groups of warps
+    of n of its columns, and a block of threads runs all of its units in a strip before it begins the next one. Then `turns` groups of warps
     may have tiles of their own: while one of them multiplies, the others write results.
     """
 
