@@ -17,6 +17,7 @@ from thin_auto import copy_rate, libraries, matrix
 
 from bilinear.backends.loaded_kernels import load_function
 from bilinear.backends.thin import kernel_for
+from bilinear.codegen.build import own_target
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
@@ -66,7 +67,9 @@ def main() -> None:
             for tile in tiles_of(dtype):
                 kernel = kernel_for(ELEMENTS[dtype], tile, layout_of(a), layout_of(b), layout_of(c), is_aligned=True)
                 kernels |= {(tile, streams): kernel for streams in ((False, True) if isinstance(tile, ThinTile) else (False,))}
-            images = build_all([(text_of(kernel, streams), kernel.name, target) for (_, streams), kernel in kernels.items()])
+            images = build_all(
+                [(text_of(kernel, streams), kernel.name, own_target(kernel, target)) for (_, streams), kernel in kernels.items()]
+            )
             functions = {}
             for (key, kernel), image in zip(kernels.items(), images, strict=True):
                 functions[key] = load_function(image.image, kernel.name, kernel.shared_bytes), kernel

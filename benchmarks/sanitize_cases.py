@@ -184,7 +184,8 @@ def cases() -> Iterator[Case]:
     yield Case("thin by bulk copies, staged results", partial(thin_in, (515, 7, 5), "bulk_staged256x16x16-64x2x1-3x1"))
     in_parts = partial(thin_in, (131, 2301, 3), "bulk64x4x256-16x1x16-3x4", 2)  # five slices a part, in a ring of three
     yield Case("thin by bulk copies, split sums", in_parts)
-    yield Case("thin by digits, kept B", partial(thin_in, (131, 63, 61), "triples_kept128x64x64-1-3x4"))
+    yield Case("thin by digits, kept B", partial(thin_in, (131, 63, 61), "triples_kept64x64x64-3-6x4"))
+    yield Case("thin by digits, strips", partial(thin_in, (391, 47, 523), "triples_kept64x128x48-2-6x4"))
     yield Case("thin by digits, split sums", partial(thin_in, (131, 517, 45), "triples64x48x64-2-3x4", 2))
     yield Case("prepared sums", partial(prepared, "sums"))
     for products in ("pairs", "residues7"):

@@ -76,8 +76,12 @@ def multiply(scheme: DigitScheme, a: Reals, b: Reals, how: Summation, headroom: 
     others = [pair for pair in products_of_digits(scheme)[0] if pair != (0, 0)]
     for start in range(0, a.shape[1], how.chunk):
         part = slice(start, start + how.chunk)
-        chunk = in_unit(np.zeros_like(total), left[0][:, part], right[0][part], how.unit)
-        for i, j in others:
+        chunk = np.zeros_like(total)
+        if how.small_first:
+            for i, j in others:
+                chunk = in_unit(chunk, left[i][:, part], right[j][part], how.unit)
+        chunk = in_unit(chunk, left[0][:, part], right[0][part], how.unit)
+        for i, j in () if how.small_first else others:
             if how.separate:
                 following = in_unit(following, left[i][:, part], right[j][part], how.unit)
             else:

@@ -25,6 +25,7 @@ from bilinear.planner.profiles import Growth, outline
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
 
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
+    from bilinear.analysis.digit_bounds import Summation
     from bilinear.ir.complex_scheme import Products
     from bilinear.ir.digits import DigitScheme
 
@@ -196,7 +197,7 @@ def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex:
 def _thin_chunk(candidate: Candidate, dtype: str) -> int | None:
     """The terms that a thin plan by bfloat16 digits sums in the unit; None for any other plan."""
     tile = THIN_TILES[dtype].get(candidate.tile) if candidate.is_thin else None
-    return tile.k if isinstance(tile, ThinTriplesTile) else None
+    return tile.k // tile.k_groups if isinstance(tile, ThinTriplesTile) else None
 
 
 def _terms_of_part(inner: int, parts: int, chunk: int) -> int:
@@ -204,14 +205,21 @@ def _terms_of_part(inner: int, parts: int, chunk: int) -> int:
     return min(inner, ceil(ceil(inner / parts) / chunk) * chunk)
 
 
+def _in_triples(chunk: int) -> Summation:
+    """How the thin kernel adds up the products of bfloat16 digits."""
+    from bilinear.analysis.digit_bounds import Summation
+
+    return Summation(chunk, separate=False, small_first=True)
+
+
 @lru_cache(maxsize=256)
 def _triples_error(inner: int, parts: int, chunk: int) -> float:
     """The certain bound of sums in parts, which are added up in float32, in units of the largest elements of both operands."""
-    from bilinear.analysis.digit_bounds import Summation, digit_bound
+    from bilinear.analysis.digit_bounds import digit_bound
     from bilinear.analysis.rounding import gamma
     from bilinear.frontend.algorithms import load_digits
 
-    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, chunk), Summation(chunk)).of_largest
+    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, chunk), _in_triples(chunk)).of_largest
     adding = gamma(parts, FLOAT32.unit_roundoff)
     return (part + adding + part * adding) * inner
 
@@ -219,10 +227,10 @@ def _triples_error(inner: int, parts: int, chunk: int) -> float:
 @lru_cache(maxsize=256)
 def _probable_triples(inner: int, parts: int, chunk: int) -> float:
     """The probable error by norm. That of independent parts is the same in each, and their sum is rounded as a classical one."""
-    from bilinear.analysis.digit_bounds import Summation, probable_classical, probable_digits
+    from bilinear.analysis.digit_bounds import probable_classical, probable_digits
     from bilinear.frontend.algorithms import load_digits
 
-    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, chunk), Summation(chunk))
+    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, chunk), _in_triples(chunk))
     return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)
 
 

@@ -153,6 +153,21 @@ def test_products_may_share_their_sums(name: str, kind: str) -> None:
         assert digit_bound(scheme, 700, how).relative > digit_bound(scheme, 700, replace(how, separate=True)).relative
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("inner", [37, 700])
+def test_small_products_may_be_summed_before_the_large_ones(inner: int, kind: str) -> None:
+    """As thin products do: the error is within a bound that is smaller than that of any order, and as probable as that of separate sums."""
+    kind = "normal" if kind in SCALED_ONLY else kind
+    a, b = data(kind, 4, inner, 3)
+    found_exactly, size = exact(a, b)
+    how, separate = Summation(64, ALIGNED, separate=False, small_first=True), Summation(64, ALIGNED)
+    error = np.abs(multiply(SCHEMES["triples"], a, b, how) - found_exactly)
+    assert (error <= allowed(SCHEMES["triples"], how, a, b, size) + 2.0**-150).all()
+    bounds = [digit_bound(SCHEMES["triples"], inner, one).relative for one in (how, replace(how, small_first=False), separate)]
+    assert bounds[0] < bounds[1] and bounds[0] < 1.05 * bounds[2]
+    assert probable_digits(SCHEMES["triples"], inner, how) < 1.05 * probable_digits(SCHEMES["triples"], inner, separate)
+
+
 def test_shifted_digits_cannot_share_their_sums() -> None:
     with pytest.raises(ValueError, match="digits of pair are stored shifted, and have sums of their own"):
         digit_bound(SCHEMES["shifted"], 64, Summation(separate=False))

@@ -17,7 +17,7 @@ from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
 from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
-from bilinear.ir.thin_unit_tile import ThinTriplesTile
+from bilinear.ir.thin_unit_tile import ThinBulkMmaTile, ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
@@ -111,20 +111,21 @@ def test_an_out_that_overlaps_an_operand_and_vectors_are_exact() -> None:
             np.testing.assert_array_equal(found.get(), x[0] @ y)
 
 
-FETCHED = [
-    (dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, ThinBulkTile | ThinTriplesTile)
-]
+Fetching = ThinBulkTile | ThinTriplesTile | ThinBulkMmaTile
+FETCHED = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, Fetching)]
 
 
 @cache
 def fetched_plan(dtype: str, name: str, orders: str) -> Plan:
     """A tile whose slices warps fetch on a product of many units that it can run, with sums in three parts if it can split them."""
     tile = THIN_TILES[dtype][name]
-    assert isinstance(tile, ThinBulkTile | ThinTriplesTile)
-    odd = int(isinstance(tile, ThinTriplesTile) and orders == "CCC")  # lines begin anywhere
+    assert isinstance(tile, Fetching)
+    odd = int(tile.writes_parts and orders in ("CCC", "FCF"))  # lines begin anywhere
     m, k, n = 20 * tile.m + 4 - odd, 7 * tile.k + 8 - odd, tile.n - odd
     if tile.keeps:
         m, k, n = 40_004, tile.k - tile.staged, tile.n - tile.staged
+    if tile.strips and orders in ("CFC", "FCF"):
+        m, k, n = 10_004 - odd, tile.k, 3 * tile.n + 12 - odd
     (plan, *_) = thin_plans(*KINDS["large by tall and skinny"], dtype, orders)
     parts = 1 if tile.keeps else 3
     workspace = parts * m * n * np.dtype(dtype).itemsize if parts > 1 else 0
@@ -138,7 +139,7 @@ def test_tiles_whose_slices_warps_fetch_are_exact(dtype: str) -> None:
     """All of them, by rows and by columns: the ring is filled again and again, and no copy is late."""
     target = target_of(cupy().cuda.Device().compute_capability)
     names = [name for own, name in FETCHED if own == dtype and THIN_TILES[dtype][name].runs_on(target.capability)]
-    plans = [(fetched_plan(dtype, name, orders), orders) for name in names for orders in ("CCC", "FFF")]
+    plans = [(fetched_plan(dtype, name, orders), orders) for name in names for orders in ("CCC", "FFF", "CFC", "FCF")]
     if not plans:
         pytest.skip("bulk copies need sm_90")
     kernels = {kernel for plan, _ in plans for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
@@ -155,7 +156,7 @@ def test_tiles_whose_slices_warps_fetch_are_exact(dtype: str) -> None:
             np.testing.assert_array_equal(c.get(), x @ y)
 
 
-TRIPLES = ("triples128x64x64-1-2x4", "triples64x48x64-2-3x4", "triples_kept128x64x64-1-3x4")
+TRIPLES = ("triples128x64x64-1-2x4", "triples64x48x64-2-3x4", "triples_kept64x64x64-3-6x4")
 
 
 def triples_plan(shape: tuple[int, int, int], name: str) -> Plan:
