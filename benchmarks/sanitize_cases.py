@@ -76,14 +76,14 @@ def thin(split: bool) -> bool:
     return multiplied(shape, "float64", plan=replace(plan, candidates=(own,)))
 
 
-def thin_in(shape: Sequence[int], tile: str, parts: int = 1) -> bool:
+def thin_in(shape: Sequence[int], tile: str, parts: int = 1, dtype: str = "float32") -> bool:
     """A thin product in this tile, by bulk copies or digits, with its sums in so many parts: small, where `auto` chooses another."""
     m, k, n = shape
-    plan = bilinear.plan(m, k, n, "float32", device="h200", explain=True)
+    plan = bilinear.plan(m, k, n, dtype, device="h200", explain=True)
     own = next(c for c in plan.candidates if c.is_thin)
-    workspace = 4 * parts * m * n if parts > 1 else 0
+    workspace = np.dtype(dtype).itemsize * parts * m * n if parts > 1 else 0
     chosen = replace(own, tile=tile, parts_of_sums=parts, workspace=workspace)
-    return multiplied(shape, "float32", plan=replace(plan, candidates=(chosen,)))
+    return multiplied(shape, dtype, plan=replace(plan, candidates=(chosen,)))
 
 
 def restored() -> bool:
@@ -184,6 +184,8 @@ def cases() -> Iterator[Case]:
     yield Case("thin by bulk copies, staged results", partial(thin_in, (515, 7, 5), "bulk_staged256x16x16-64x2x1-3x1"))
     in_parts = partial(thin_in, (131, 2301, 3), "bulk64x4x256-16x1x16-3x4", 2)  # five slices a part, in a ring of three
     yield Case("thin by bulk copies, split sums", in_parts)
+    yield Case("thin of doubles, fetched", partial(thin_in, (391, 517, 45), "ring128x48x16-4-4x4", 2, "float64"))
+    yield Case("thin of doubles, strips", partial(thin_in, (391, 31, 523), "strips64x64x32-2x2x2-6x4", 1, "float64"))
     yield Case("thin by digits, kept B", partial(thin_in, (131, 63, 61), "triples_kept64x64x64-3-6x4"))
     yield Case("thin by digits, strips", partial(thin_in, (391, 47, 523), "triples_kept64x128x48-2-6x4"))
     yield Case("thin by digits, split sums", partial(thin_in, (131, 517, 45), "triples64x48x64-2-3x4", 2))
