@@ -26,6 +26,7 @@ from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinTile
 from bilinear.planner.device_files import load_device
+from bilinear.planner.thin import thin_peak
 
 N, RANKS, ROUNDS, IN_A_ROW = 8192, (4, 8, 16, 32, 64), 7, 10
 LARGER = {
@@ -60,6 +61,7 @@ def main() -> None:
     for dtype in THIN_TILES:
         rates = load_device("h200").thin_rates(dtype)
         assert rates is not None
+        peak = max(thin_peak(tile, rates) for tile in tiles_of(dtype))
         for order in "CF":
             a, b = matrix((N, 16), dtype, order, 1), matrix((16, N), dtype, order, 2)
             c = cupy.empty((N, N), dtype, order=order)
@@ -75,7 +77,7 @@ def main() -> None:
                 functions[key] = load_function(image.image, kernel.name, kernel.shared_bytes), kernel
                 print(dtype, order, key[0].name, "streams" if key[1] else "", image.resources[0], flush=True)
             for k in RANKS:
-                rows.append(measure(k, dtype, order, functions, copy, rates.units))
+                rows.append(measure(k, dtype, order, functions, copy, peak))
                 best = sorted((us, name) for name, us in rows[-1]["us"].items())[:6]
                 print(dtype, order, k, f"bound {rows[-1]['bound']:.1f} us", best, rows[-1]["wrong"], flush=True)
     save("rank_updates", rows, options.json)

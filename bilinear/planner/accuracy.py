@@ -205,7 +205,7 @@ def _terms_of_part(inner: int, parts: int, chunk: int) -> int:
     return min(inner, ceil(ceil(inner / parts) / chunk) * chunk)
 
 
-def _in_triples(chunk: int) -> Summation:
+def in_triples(chunk: int) -> Summation:
     """How the thin kernel adds up the products of bfloat16 digits."""
     from bilinear.analysis.digit_bounds import Summation
 
@@ -219,7 +219,7 @@ def _triples_error(inner: int, parts: int, chunk: int) -> float:
     from bilinear.analysis.rounding import gamma
     from bilinear.frontend.algorithms import load_digits
 
-    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, chunk), _in_triples(chunk)).of_largest
+    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, chunk), in_triples(chunk)).of_largest
     adding = gamma(parts, FLOAT32.unit_roundoff)
     return (part + adding + part * adding) * inner
 
@@ -230,7 +230,7 @@ def _probable_triples(inner: int, parts: int, chunk: int) -> float:
     from bilinear.analysis.digit_bounds import probable_classical, probable_digits
     from bilinear.frontend.algorithms import load_digits
 
-    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, chunk), _in_triples(chunk))
+    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, chunk), in_triples(chunk))
     return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)
 
 
