@@ -254,8 +254,7 @@ class Plan:
         if chosen.is_rounded:
             return Rounded(chosen.tile)
         if chosen.is_thin:
-            tile = THIN_TILES[self.problem.dtype][chosen.tile]
-            return Thin(chosen.tile, chosen.parts_of_sums, is_turned(self.problem, tile))
+            return Thin(chosen.tile, chosen.parts_of_sums, is_turned(self.problem, THIN_TILES[self.problem.dtype][chosen.tile]))
         return chosen.strategy if chosen.is_library else None
 
 
