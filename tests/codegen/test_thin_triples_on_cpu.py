@@ -57,7 +57,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("tile", SHAPES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", ORDERS)
 def test_products_are_exact_in_every_order_of_copies_and_threads(tile: ThinTriplesTile, orders: str) -> None:
@@ -97,6 +97,7 @@ def product(tile: ThinTriplesTile, a: Any, b: Any, by_rows: bool, part: str = ""
     return out
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("by_rows", [True, False])
 @pytest.mark.parametrize("tile", [KEPT, RING])
 def test_numbers_of_any_size_are_within_the_bound(tile: ThinTriplesTile, by_rows: bool) -> None:
