@@ -282,7 +282,7 @@ def test_triples_run_on_one_architecture_alone() -> None:
 def test_triples_are_refused_by_other_devices(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capability: str) -> None:
     monkeypatch.setattr(Device, "compute_capability", capability)
     a, b = integers((300, 70), "float32"), integers((70, 30), "float32")
-    plan = bulk_plan((300, 70, 30), "float32", "triples128x32x64-1-3x4", 1)
+    plan = bulk_plan((300, 70, 30), "float32", "triples128x48x64-1-3x4", 1)
     with pytest.raises(BilinearError, match=r"E544.*by triples: of sm_90"):
         bilinear.matmul(Array(a), Array(b), plan=plan)
 
