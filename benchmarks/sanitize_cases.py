@@ -184,6 +184,8 @@ def cases() -> Iterator[Case]:
     yield Case("thin by bulk copies, staged results", partial(thin_in, (515, 7, 5), "bulk_staged256x16x16-64x2x1-3x1"))
     in_parts = partial(thin_in, (131, 2301, 3), "bulk64x4x256-16x1x16-3x4", 2)  # five slices a part, in a ring of three
     yield Case("thin by bulk copies, split sums", in_parts)
+    yield Case("thin on pipes", partial(thin_in, (300, 130, 4), "128x4x32-32x1x4"))
+    yield Case("thin on the units for doubles", partial(thin_in, (131, 301, 45), "mma64x32x32-2x2x1", 2))
     yield Case("thin of doubles, fetched", partial(thin_in, (391, 517, 45), "ring128x48x16-4-4x4", 2, "float64"))
     yield Case("thin of doubles, strips", partial(thin_in, (391, 31, 523), "strips64x64x32-2x2x2-6x4", 1, "float64"))
     yield Case("thin by digits, kept B", partial(thin_in, (131, 63, 61), "triples_kept64x64x64-3-6x4"))
