@@ -30,14 +30,12 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.matrix import Layout, layout_of
 from bilinear.ir.measurement import Shape
-from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.timing import median_interval
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan import CUBLAS, CUBLASLT, Thin
+from bilinear.planner.plan import CUBLAS, CUBLASLT
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import thin_candidates, thin_library
-from bilinear.planner.turned import is_turned
+from bilinear.planner.thin import thin_candidates, thin_library, thin_of
 from bilinear.runtime.auto import plan_for
 from bilinear.runtime.devices_here import current_device
 from bilinear.runtime.layouts import layouts_of
@@ -148,7 +146,7 @@ def build(cases: Iterable[tuple[Shape, str, str]], device: Device) -> None:
         found = sorted(thin_candidates(problem, device), key=lambda one: one.ms or 0.0)[:1]
         for own in found:
             if library is None or (own.ms or 0.0) < MAY_GAIN * (library.ms or 0.0):
-                kernels |= set(kernels_of(a, b, c, Thin(own.tile, own.parts_of_sums, is_turned(problem, THIN_TILES[dtype][own.tile]))))
+                kernels |= set(kernels_of(a, b, c, thin_of(problem, own)))
     print(f"{len(kernels)} kernels", flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda kernel: build_kernel(kernel, CudaTarget(TARGET)), kernels))

@@ -33,8 +33,7 @@ from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Thin
-from bilinear.planner.thin import thin_candidates
-from bilinear.planner.turned import is_turned
+from bilinear.planner.thin import thin_candidates, thin_of
 
 ROUNDS, IN_A_ROW = 5, 6
 BUSY = 0.97
@@ -107,7 +106,7 @@ def known_tiles(case: Case, device: Device, count: int) -> list[Thin]:
     for own in sorted(thin_candidates(problem_of(*case[1:]), device), key=lambda one: one.ms or 0.0):
         if isinstance(THIN_TILES[case.dtype][own.tile], ThinBulkTile):
             continue
-        best.setdefault(own.tile, Thin(own.tile, own.parts_of_sums, is_turned(problem_of(*case[1:]), THIN_TILES[case.dtype][own.tile])))
+        best.setdefault(own.tile, thin_of(problem_of(*case[1:]), own))
     return list(best.values())[:count]
 
 

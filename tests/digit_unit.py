@@ -77,12 +77,12 @@ def multiply(scheme: DigitScheme, a: Reals, b: Reals, how: Summation, headroom: 
     for start in range(0, a.shape[1], how.chunk):
         part = slice(start, start + how.chunk)
         chunk = np.zeros_like(total)
-        if how.small_first:
+        if how.others == "before":
             for i, j in others:
                 chunk = in_unit(chunk, left[i][:, part], right[j][part], how.unit)
         chunk = in_unit(chunk, left[0][:, part], right[0][part], how.unit)
-        for i, j in () if how.small_first else others:
-            if how.separate:
+        for i, j in () if how.others == "before" else others:
+            if how.others == "separate":
                 following = in_unit(following, left[i][:, part], right[j][part], how.unit)
             else:
                 chunk = in_unit(chunk, left[i][:, part], right[j][part], how.unit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, frexp, isfinite, sqrt
+from typing import Literal
 
 from bilinear.analysis.accuracy import path_growth
 from bilinear.analysis.rounding import SLACK, gamma, sides
@@ -54,18 +55,13 @@ class Summation:
     """How products of digits are added up.
 
     Products of two first digits stay in the unit for `chunk` terms of K, and the sums of chunks are added up in float32, rounded to
-    nearest. All other products have a `separate` sum in the unit, for all of K, which is added last, or share the same sums: in any
-    order, or `small_first`, where the unit adds up the others of a chunk, and the products of first digits on top of them.
+    nearest. The others may be "separate", with a sum in the unit for all of K, which is added last; or share the sums of chunks, "mixed" in
+    any order, or "before", where the unit adds up the others of a chunk, and the products of first digits on top of them.
     """
 
     chunk: int = 256
     unit: Unit = Unit()
-    separate: bool = True
-    small_first: bool = False
-
-    def __post_init__(self) -> None:
-        """Sums are shared in one way."""
-        assert not (self.separate and self.small_first)
+    others: Literal["separate", "mixed", "before"] = "separate"
 
 
 @dataclass(frozen=True)
@@ -104,14 +100,14 @@ def digit_bound(scheme: DigitScheme, inner: int, summation: Summation | None = N
     sizes = digit_sizes(representation)
     first, others = sizes[0] ** 2, [sizes[i] * sizes[j] for i, j in computed if i + j]
     chunk = min(how.chunk, inner)
-    alike = 1 if how.separate or how.small_first else len(computed)
-    if representation.shifted and not how.separate and others:
+    alike = len(computed) if how.others == "mixed" else 1
+    if representation.shifted and how.others != "separate" and others:
         raise ValueError(f"digits of {representation.name} are stored shifted, and have sums of their own")
-    leading = _both(how.unit.growth(alike * chunk), gamma(ceil(inner / chunk) - 1 + (how.separate and bool(others)), u))
+    leading = _both(how.unit.growth(alike * chunk), gamma(ceil(inner / chunk) - 1 + (how.others == "separate" and bool(others)), u))
     following = leading
-    if others and how.separate:
+    if others and how.others == "separate":
         following = _both(how.unit.growth(len(others) * inner), u)
-    elif others and how.small_first:
+    elif others and how.others == "before":
         following = _both(how.unit.growth(len(others) * chunk), leading)
     cut = cutting_error(representation)
     total = first * leading + sum(others) * following + sum(sizes[i] * sizes[j] for i, j in dropped) + cut * (2 + cut)
@@ -170,11 +166,11 @@ def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None
     others = [(i, j) for i, j in computed if i + j]
     sizes = probable_sizes(representation)
     chunk = min(how.chunk, below)
-    shrunk, varied = cut_off(chunk * (1 if how.separate or how.small_first else len(computed)), how.unit)
+    shrunk, varied = cut_off(chunk * (len(computed) if how.others == "mixed" else 1), how.unit)
     varied += (ROUNDED * u) ** 2 * (ceil(below / chunk) / 2 + 1)
     varied += 2 * (probable_part(representation)) ** 2 + sum((sizes[i] * sizes[j]) ** 2 for i, j in dropped)
-    long = below if how.separate else chunk
-    low = cut_off(len(others) * long, how.unit) if others and (how.separate or how.small_first) else (0.0, 0.0)
+    together = below if how.others == "separate" else chunk
+    low = cut_off(len(others) * together, how.unit) if others and how.others != "mixed" else (0.0, 0.0)
     varied += (low[0] ** 2 + low[1]) * sum((sizes[i] * sizes[j]) ** 2 for i, j in others)
     if block is None or levels == 0:
         return sqrt(shrunk**2 + varied)

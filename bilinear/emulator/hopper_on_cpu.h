@@ -135,7 +135,7 @@ inline bool phase_has_ended(const Fiber& fiber)
 inline void issue_copy(void* to, const void* from, int bytes, const Barrier* barrier, unsigned rank, unsigned line, unsigned unit = 16)
 {
     Asynchronous& all = of_cluster();
-    if (bytes <= 0 || unsigned(bytes) % unit != 0) misuse(line, "a bulk copy of %d bytes, not of a positive multiple of 16", bytes);
+    if (bytes <= 0 || unsigned(bytes) % unit != 0) misuse(line, "a bulk copy of %d bytes, not of a positive multiple of %u", bytes, unit);
     if (reinterpret_cast<uint64_t>(from) % unit != 0) misuse(line, "the source of a bulk copy is not aligned to %u bytes", unit);
     if (all.copies == MOST_COPIES) misuse(line, "more than %u copies under way", MOST_COPIES);
     const Copy copy = {home_of(to, uint64_t(bytes), unit, rank, line), home_of(barrier, sizeof *barrier, sizeof *barrier, rank, line),

@@ -83,31 +83,67 @@ class ThinMmaTile(ThinTileFacts):
 
 
 @dataclass(frozen=True)
-class ThinTriplesTile(ThinMmaTile):
-    """Such a tile of float32 on the matrix units for bfloat16, by warpgroups of 64 rows each, whose slices `fetchers` warps fetch.
+class ThinFetchedTile(ThinMmaTile):
+    """Such a tile whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply. These write results themselves.
+
+    If the tile `keeps` B, a block keeps a strip of its columns, and a result may have many strips: a block runs all of its units in one
+    before it begins the next one. Then `turns` groups of warps may have tiles of their own: while one of them writes, the others multiply.
+    """
+
+    k_warps: int = field(default=1, init=False)
+    float_blocks: int = field(default=0, init=False)
+    turns: int = 1
+    fetchers: int = 4
+    least_capability: int = field(default=90, init=False)
+    features: str = field(default="a", init=False)
+    barrier_bytes: int = field(default=128, init=False)
+    """What the barriers take of shared memory."""
+
+    @property
+    def registers(self) -> int:
+        """Registers of a thread that multiplies, if those that fetch are a warpgroup and give theirs away; else 0."""
+        raise NotImplementedError
+
+    @property
+    def given_registers(self) -> int:
+        """Registers that a thread that fetches keeps, if it gives others away; else 0."""
+        return KEPT_REGISTERS if self.registers else 0
+
+    @property
+    def writes_parts(self) -> bool:
+        """Whether each warp writes its own short parts of lines: it does."""
+        return True
+
+    @property
+    def strips(self) -> bool:
+        """Whether a block keeps B for a strip of columns."""
+        return self.keeps
+
+    def holds(self, k: int, n: int, parts: int) -> bool:
+        """Whether it can run a product of these extents with sums in so many parts."""
+        return not self.keeps or (k <= self.k and parts == 1)
+
+    def resident(self, lanes: int) -> int:
+        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
+        return self.blocks
+
+
+@dataclass(frozen=True)
+class ThinTriplesTile(ThinFetchedTile):
+    """Such a tile of float32 on the matrix units for bfloat16, by warpgroups of 64 rows each.
 
     Each number is three bfloat16 digits, and six products of them make one (`algorithms/digits/triples.bl`). Digits of A are cut in
-    registers; those of a slice of B are cut once by each block of threads. `k_groups` warpgroups share the depth of a slice. If the tile
-    `keeps` B, a block keeps the digits of a strip of columns, and a result may have many strips. Then `turns` warpgroups have tiles of
-    their own: while one of them writes results, the others multiply.
+    registers; those of a slice of B are cut once by each block of threads. `k_groups` warpgroups share the depth of a slice.
     """
 
     m_warps: int = field(default=4, init=False)
     n_warps: int = field(default=1, init=False)
-    k_warps: int = field(default=1, init=False)
-    float_blocks: int = field(default=0, init=False)
     staged: bool = field(default=True, init=False)
     k_groups: int = 1
-    turns: int = 1
-    fetchers: int = 4
     instruction: Instruction = WGMMA_BFLOAT16
     template: str = field(default="thin_triples.cu.j2", init=False)
-    least_capability: int = field(default=90, init=False)
-    features: str = field(default="a", init=False)
     times_doubles: float = field(default=2.5, init=False)
     copies_lines: bool = field(default=True, init=False)
-    barrier_bytes: int = field(default=128, init=False)
-    """What the barriers take of shared memory."""
 
     @property
     def block(self) -> None:
@@ -136,33 +172,14 @@ class ThinTriplesTile(ThinMmaTile):
         usual = REGISTERS // self.threads // 8 * 8
         return (self.threads * usual - 32 * self.fetchers * KEPT_REGISTERS) // (self.threads - 32 * self.fetchers) // 8 * 8
 
-    @property
-    def given_registers(self) -> int:
-        """Registers that a thread that fetches keeps, if it gives others away; else 0."""
-        return KEPT_REGISTERS if self.registers else 0
-
-    @property
-    def writes_parts(self) -> bool:
-        """Whether each warp writes its own short parts of lines: it does."""
-        return True
-
-    @property
-    def strips(self) -> bool:
-        """Whether a block keeps B for a strip of columns."""
-        return self.keeps
-
     def holds(self, k: int, n: int, parts: int) -> bool:
         """Whether it can run a product of these extents with sums in so many parts, as accurately as the classical multiply."""
-        return k >= LEAST_TERMS and (not self.keeps or (k <= self.k and parts == 1))
+        return k >= LEAST_TERMS and super().holds(k, n, parts)
 
     @property
     def gathers(self) -> bool:
         """Whether warpgroups share sums, and gather them when a unit ends."""
         return self.k_groups > 1
-
-    def resident(self, lanes: int) -> int:
-        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
-        return self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
         """Elements in shared memory: digits of B, barriers, slices, the sums that half of the warpgroups give away, and rows to write.
@@ -178,26 +195,14 @@ class ThinTriplesTile(ThinMmaTile):
 
 
 @dataclass(frozen=True)
-class ThinBulkMmaTile(ThinMmaTile):
-    """Such a tile of float64 whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply.
-
-    Each of these has m / m_warps rows and n / n_warps columns, and writes its results from registers. A tile that `keeps` B holds a strip
-    of n of its columns, and a block of threads runs all of its units in a strip before it begins the next one. Then `turns` groups of warps
-    may have tiles of their own: while one of them multiplies, the others write results.
-    """
+class ThinBulkMmaTile(ThinFetchedTile):
+    """Such a tile of float64 on the matrix units for doubles. A warp has m / m_warps rows and n / n_warps columns."""
 
     n_warps: int = field(default=1, kw_only=True)
-    turns: int = 1
-    k_warps: int = field(default=1, init=False)
-    float_blocks: int = field(default=0, init=False)
     staged: bool = field(default=False, init=False)
     fetchers: int = 2
     template: str = field(default="thin_bulk_mma.cu.j2", init=False)
     copies_beside: bool = field(default=True, init=False)
-    least_capability: int = field(default=90, init=False)
-    features: str = field(default="a", init=False)
-    barrier_bytes: int = field(default=128, init=False)
-    """What the barriers take of shared memory."""
 
     @property
     def threads(self) -> int:
@@ -221,29 +226,6 @@ class ThinBulkMmaTile(ThinMmaTile):
         if self.fetchers % 4 or usual >= MOST_NAMED:
             return 0
         return usual + self.fetchers * (usual - KEPT_REGISTERS) // (self.threads // 32 - self.fetchers) // 8 * 8
-
-    @property
-    def given_registers(self) -> int:
-        """Registers that a thread that fetches keeps, if it gives others away; else 0."""
-        return KEPT_REGISTERS if self.registers else 0
-
-    @property
-    def writes_parts(self) -> bool:
-        """Whether each warp writes its own short parts of lines: it does."""
-        return True
-
-    @property
-    def strips(self) -> bool:
-        """Whether a block keeps B for a strip of columns."""
-        return self.keeps
-
-    def holds(self, k: int, n: int, parts: int) -> bool:
-        """Whether it can run a product of these extents with sums in so many parts."""
-        return not self.keeps or (k <= self.k and parts == 1)
-
-    def resident(self, lanes: int) -> int:
-        """Blocks of threads that fit on a multiprocessor with the registers that they need."""
-        return self.blocks
 
     def shared_elements(self, lanes: int, left_along: bool, right_along: bool, by_rows: bool) -> int:
         """Elements in shared memory: barriers, slices of A, whose lines are padded to avoid bank conflicts, and of B, which have none."""

@@ -28,9 +28,9 @@ from bilinear.measure.fit_thin import Point
 from bilinear.measure.timing import Call, queued
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import ORDERS, Measured, Shape
-from bilinear.planner.plan import CUBLAS, CUBLASLT, THIN, Candidate, Thin
+from bilinear.planner.plan import CUBLAS, CUBLASLT, THIN, Candidate
 from bilinear.planner.problem import SHORT, Problem
-from bilinear.planner.thin import thin_candidates, view_of
+from bilinear.planner.thin import thin_candidates, thin_of, view_of
 from bilinear.planner.turned import is_turned
 
 MOST_ELEMENTS = 2**28
@@ -115,11 +115,6 @@ def problem_of(case: Case, dtype: str) -> Problem:
     return Problem(m, k, n, dtype, column_major=(*by_column, "C"))
 
 
-def thin_of(case: Case, dtype: str, found: Candidate) -> Thin:
-    """What a candidate runs."""
-    return Thin(found.tile, found.parts_of_sums, is_turned(problem_of(case, dtype), THIN_TILES[dtype][found.tile]))
-
-
 class Stand:
     """Memory for the operands of thin products of one type, filled with random numbers, and a clock."""
 
@@ -148,7 +143,7 @@ class Stand:
 
     def thin(self, case: Case, found: Candidate) -> float | None:
         """Microseconds of a thin product; None if it cannot run."""
-        thin, (a, b, c) = thin_of(case, str(self.dtype), found), self._operands
+        thin, (a, b, c) = thin_of(problem_of(case, str(self.dtype)), found), self._operands
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
         return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
 
@@ -174,7 +169,10 @@ class Stand:
         library(a, b, int(wanted.data.ptr), 1, 0)
         wrong = []
         for one in found:
-            multiply, result = thin_multiply_of(*own, thin_of(case, str(self.dtype), one)), cupy.full(m * n, cupy.nan, self.dtype)
+            multiply, result = (
+                thin_multiply_of(*own, thin_of(problem_of(case, str(self.dtype)), one)),
+                cupy.full(m * n, cupy.nan, self.dtype),
+            )
             if multiply is not None:
                 multiply(a, b, int(result.data.ptr), 1, 0)
                 wrong += [] if bool((result == wanted).all()) else [one.tile]

@@ -209,7 +209,7 @@ def in_triples(chunk: int) -> Summation:
     """How the thin kernel adds up the products of bfloat16 digits."""
     from bilinear.analysis.digit_bounds import Summation
 
-    return Summation(chunk, separate=False, small_first=True)
+    return Summation(chunk, others="before")
 
 
 @lru_cache(maxsize=256)

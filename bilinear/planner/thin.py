@@ -11,7 +11,7 @@ from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Kernels, Shape
-from bilinear.planner.plan import LIBRARY, THIN, Candidate
+from bilinear.planner.plan import LIBRARY, THIN, Candidate, Thin
 from bilinear.planner.problem import SHORT, Problem
 from bilinear.planner.thin_rates import LONG_SUM, ThinRates, ThinTileRates
 from bilinear.planner.turned import is_turned
@@ -68,6 +68,11 @@ def view_of(problem: Problem, tile: AnyThinTile) -> View:
     if is_turned(p, tile):
         return View(p.n, p.k, p.m, not b_by_rows, a_by_rows, not c_by_rows, True)
     return View(p.m, p.k, p.n, a_by_rows, not b_by_rows, c_by_rows, False)
+
+
+def thin_of(problem: Problem, candidate: Candidate) -> Thin:
+    """What a candidate runs."""
+    return Thin(candidate.tile, candidate.parts_of_sums, is_turned(problem, THIN_TILES[problem.dtype][candidate.tile]))
 
 
 def is_thin(problem: Problem) -> bool:

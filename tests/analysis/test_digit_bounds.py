@@ -147,10 +147,10 @@ def test_products_may_share_their_sums(name: str, kind: str) -> None:
     a, b = data(kind, 4, 700, 3)
     found_exactly, size = exact(a, b)
     for chunk in (64, 4096):
-        how = Summation(chunk, ALIGNED, separate=False)
+        how = Summation(chunk, ALIGNED, others="mixed")
         error = np.abs(multiply(scheme, a, b, how) - found_exactly)
         assert (error <= allowed(scheme, how, a, b, size) + 2.0**-150).all()
-        assert digit_bound(scheme, 700, how).relative > digit_bound(scheme, 700, replace(how, separate=True)).relative
+        assert digit_bound(scheme, 700, how).relative > digit_bound(scheme, 700, replace(how, others="separate")).relative
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,17 +160,17 @@ def test_small_products_may_be_summed_before_the_large_ones(inner: int, kind: st
     kind = "normal" if kind in SCALED_ONLY else kind
     a, b = data(kind, 4, inner, 3)
     found_exactly, size = exact(a, b)
-    how, separate = Summation(64, ALIGNED, separate=False, small_first=True), Summation(64, ALIGNED)
+    how, separate = Summation(64, ALIGNED, others="before"), Summation(64, ALIGNED)
     error = np.abs(multiply(SCHEMES["triples"], a, b, how) - found_exactly)
     assert (error <= allowed(SCHEMES["triples"], how, a, b, size) + 2.0**-150).all()
-    bounds = [digit_bound(SCHEMES["triples"], inner, one).relative for one in (how, replace(how, small_first=False), separate)]
+    bounds = [digit_bound(SCHEMES["triples"], inner, one).relative for one in (how, replace(how, others="mixed"), separate)]
     assert bounds[0] < bounds[1] and bounds[0] < 1.05 * bounds[2]
     assert probable_digits(SCHEMES["triples"], inner, how) < 1.05 * probable_digits(SCHEMES["triples"], inner, separate)
 
 
 def test_shifted_digits_cannot_share_their_sums() -> None:
     with pytest.raises(ValueError, match="digits of pair are stored shifted, and have sums of their own"):
-        digit_bound(SCHEMES["shifted"], 64, Summation(separate=False))
+        digit_bound(SCHEMES["shifted"], 64, Summation(others="mixed"))
 
 
 @pytest.mark.parametrize("headroom", [1, 4])
@@ -260,7 +260,7 @@ def test_probable_errors_below_a_block_level_and_of_the_library_are_near_measure
     below = digits("winograd (x) pairs")
     assert all(1.0 < probable_digits(below, n) / e < 1.4 for n, e in ((4096, 5.0e-7), (16384, 5.5e-7), (32768, 6.2e-7)))
     shared = {256: 9e-7, 512: 1.7e-6, 1024: 3.3e-6}
-    assert all(1.0 < probable_digits(SCHEMES["pairs"], 16384, Summation(c, separate=False)) / e < 1.5 for c, e in shared.items())
+    assert all(1.0 < probable_digits(SCHEMES["pairs"], 16384, Summation(c, others="mixed")) / e < 1.5 for c, e in shared.items())
     library = {2048: 8.1e-7, 4096: 1.1e-6, 8192: 1.6e-6, 16384: 2.2e-6}
     assert all(0.8 < probable_classical(n, U) / e < 1.1 for n, e in library.items())
     assert probable_classical(16384, 2.0**-53) == pytest.approx(4.2e-15, rel=0.1)
