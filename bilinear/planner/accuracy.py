@@ -78,8 +78,8 @@ def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
         from bilinear.analysis.rounded_bounds import rounded_bound
 
         return rounded_bound(ROUNDINGS[candidate.tile], inner)
-    if (chunk := _thin_chunk(candidate, dtype)) is not None:
-        return max(_triples_error(inner, candidate.parts_of_sums, chunk), _classical_error(inner, COMPILED[dtype]))
+    if (tile := _triples_tile(candidate, dtype)) is not None:
+        return max(triples_error(inner, candidate.parts_of_sums, tile), _classical_error(inner, COMPILED[dtype]))
     if not candidate.levels and not candidate.is_digits:
         return _classical_error(_terms(inner, dtype in COMPLEX), COMPILED[dtype])
     return max(_part_error(part, inner, dtype) for part in candidate.parts)
@@ -132,8 +132,8 @@ def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
         from bilinear.analysis.rounded_bounds import rounded_probable
 
         return rounded_probable(ROUNDINGS[candidate.tile], inner) / _probable_classical(inner, dtype)
-    if (chunk := _thin_chunk(candidate, dtype)) is not None:
-        return max(1.0, _probable_triples(inner, candidate.parts_of_sums, chunk) / _probable_classical(inner, dtype))
+    if (tile := _triples_tile(candidate, dtype)) is not None:
+        return max(1.0, _probable_triples(inner, candidate.parts_of_sums, tile) / _probable_classical(inner, dtype))
     return max(_relative_part(part, inner, dtype) for part in candidate.parts)
 
 
@@ -194,43 +194,43 @@ def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex:
     return found * PROBABLE if is_complex else found
 
 
-def _thin_chunk(candidate: Candidate, dtype: str) -> int | None:
-    """The terms that a thin plan by bfloat16 digits sums in the unit; None for any other plan."""
+def _triples_tile(candidate: Candidate, dtype: str) -> ThinTriplesTile | None:
+    """The tile of a thin plan by bfloat16 digits; None for any other plan."""
     tile = THIN_TILES[dtype].get(candidate.tile) if candidate.is_thin else None
-    return tile.k // tile.k_groups if isinstance(tile, ThinTriplesTile) else None
+    return tile if isinstance(tile, ThinTriplesTile) else None
 
 
-def _terms_of_part(inner: int, parts: int, chunk: int) -> int:
-    """The terms of the longest part: all but the last one have whole chunks."""
-    return min(inner, ceil(ceil(inner / parts) / chunk) * chunk)
+def _terms_of_part(inner: int, parts: int, tile: ThinTriplesTile) -> int:
+    """The terms of the longest part: all but the last one have whole slices."""
+    return min(inner, ceil(ceil(inner / parts) / tile.k) * tile.k)
 
 
-def in_triples(chunk: int) -> Summation:
-    """How the thin kernel adds up the products of bfloat16 digits."""
+def in_triples(tile: ThinTriplesTile) -> Summation:
+    """How the thin kernel adds up the products of bfloat16 digits: a warpgroup has its share of a slice in the unit."""
     from bilinear.analysis.digit_bounds import Summation
 
-    return Summation(chunk, others="before")
+    return Summation(tile.k // tile.k_groups, others="before")
 
 
 @lru_cache(maxsize=256)
-def _triples_error(inner: int, parts: int, chunk: int) -> float:
+def triples_error(inner: int, parts: int, tile: ThinTriplesTile) -> float:
     """The certain bound of sums in parts, which are added up in float32, in units of the largest elements of both operands."""
     from bilinear.analysis.digit_bounds import digit_bound
     from bilinear.analysis.rounding import gamma
     from bilinear.frontend.algorithms import load_digits
 
-    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, chunk), in_triples(chunk)).of_largest
+    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, tile), in_triples(tile)).of_largest
     adding = gamma(parts, FLOAT32.unit_roundoff)
     return (part + adding + part * adding) * inner
 
 
 @lru_cache(maxsize=256)
-def _probable_triples(inner: int, parts: int, chunk: int) -> float:
+def _probable_triples(inner: int, parts: int, tile: ThinTriplesTile) -> float:
     """The probable error by norm. That of independent parts is the same in each, and their sum is rounded as a classical one."""
     from bilinear.analysis.digit_bounds import probable_classical, probable_digits
     from bilinear.frontend.algorithms import load_digits
 
-    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, chunk), in_triples(chunk))
+    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, tile), in_triples(tile))
     return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)
 
 

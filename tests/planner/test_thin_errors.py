@@ -9,19 +9,25 @@ import pytest
 
 import bilinear
 from bilinear.analysis.digit_bounds import digit_bound, probable_classical, probable_digits
+from bilinear.analysis.rounding import gamma
 from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import LEAST_TERMS, ThinTriplesTile
-from bilinear.planner.accuracy import certain_error, in_triples, known_bound, why_inaccurate
+from bilinear.planner.accuracy import certain_error, in_triples, known_bound, triples_error, why_inaccurate
 from bilinear.planner.plan import THIN, Candidate
 
-WHOLE = Candidate((), "preserve", THIN, 1.0, 0, tile="triples64x48x64-2-3x4")
+TILE = ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2)
+TILES = [tile for tile in THIN_TILES["float32"].values() if isinstance(tile, ThinTriplesTile)]
+WHOLE = Candidate((), "preserve", THIN, 1.0, 0, tile=TILE.name)
 
 
 @pytest.mark.parametrize(("inner", "parts", "depth"), [(1614, 5, 384), (4096, 4, 1024), (70, 1, 70)])
 def test_the_bound_of_sums_in_parts_is_that_of_the_longest_part(inner: int, parts: int, depth: int) -> None:
-    part = digit_bound(load_digits("triples"), depth, in_triples(32)).of_largest
-    assert certain_error(replace(WHOLE, parts_of_sums=parts), inner, "float32") >= part * inner
+    part = digit_bound(load_digits("triples"), depth, in_triples(TILE)).of_largest
+    adding = gamma(parts, 2.0**-24)
+    bound = triples_error(inner, parts, TILE)
+    assert bound == pytest.approx((part + adding + part * adding) * inner)
+    assert certain_error(replace(WHOLE, parts_of_sums=parts), inner, "float32") >= bound
 
 
 def test_sums_too_long_for_a_bound_have_none() -> None:
@@ -38,20 +44,21 @@ def test_an_explained_plan_of_long_sums_is_read_again(tmp_path: Path) -> None:
     assert bilinear.load_plan(tmp_path / "plan.json") == plan
 
 
+@pytest.mark.parametrize(
+    "tile", [tile for tile in THIN_TILES["float32"].values() if isinstance(tile, ThinTriplesTile)], ids=lambda x: x.name
+)
 @pytest.mark.parametrize("inner", [LEAST_TERMS, 33, 64, 65, 1000, 1_000_000])
-def test_the_probable_error_is_at_most_the_classical_one(inner: int) -> None:
-    assert probable_digits(load_digits("triples"), inner, in_triples(64)) <= 1.001 * probable_classical(inner, 2.0**-24)
+def test_the_probable_error_is_at_most_the_classical_one(inner: int, tile: ThinTriplesTile) -> None:
+    assert probable_digits(load_digits("triples"), inner, in_triples(tile)) <= 1.001 * probable_classical(inner, 2.0**-24)
 
 
 def test_shorter_sums_would_have_a_larger_one() -> None:
-    short = LEAST_TERMS - 1
-    assert probable_digits(load_digits("triples"), short, in_triples(64)) > probable_classical(short, 2.0**-24)
+    short, tile = LEAST_TERMS - 1, ThinTriplesTile(192, 64, 64, 2, 1)
+    assert probable_digits(load_digits("triples"), short, in_triples(tile)) > probable_classical(short, 2.0**-24)
     assert not THIN_TILES["float32"][WHOLE.tile].holds(short, 48, 1)
 
 
-@pytest.mark.parametrize(
-    "tile", [*(tile for tile in THIN_TILES["float32"].values() if isinstance(tile, ThinTriplesTile)), ThinTriplesTile(64, 16, 64, 2, 1)]
-)
+@pytest.mark.parametrize("tile", [*TILES, ThinTriplesTile(64, 16, 64, 2, 1)])
 def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinTriplesTile) -> None:
     fetching = 32 * tile.fetchers
     if tile.registers:
