@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen.emulated import c_type
 from codegen.test_thin_bulk_on_cpu import ORDERS, RUNS, begins_evenly, between, common_mutants, is_exact, is_found_out, kernel_of
-from codegen.test_thin_on_cpu import assert_exact, element_of, laid, strides
+from codegen.test_thin_on_cpu import assert_exact, element_of, emulated, laid, strides
 
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.render import render
-from bilinear.emulator import compile_on_cpu, skip_reason
+from bilinear.emulator import skip_reason
 from bilinear.ir.kernel import MOST_SHARED_BYTES
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import ThinBulkMmaTile
@@ -36,8 +34,8 @@ MUTANTS = {
     "the strip of B is never changed": (STRIPS, "behind_strip = (strip + 1) * tiles_m;", "behind_strip = units;"),
     "a strip is read before all of it is there": (
         STRIPS,
-        "Real(0);\n                }\n                meet();",
-        "Real(0);\n                }",
+        "read_strip(Index(strip) * TILE_N);\n                meet();",
+        "read_strip(Index(strip) * TILE_N);",
     ),
     "terms behind the last one are multiplied": (STRIPS, "if (!WHOLE && term", "if (false && term"),
     "terms of B outside of it are read": (RING, "const bool inside = term < terms;", "const bool inside = true;"),
@@ -96,7 +94,7 @@ def test_nan_beside_the_matrices_does_not_spread(tile: ThinBulkMmaTile, orders: 
         between(x, lies, 3)[:] = np.nan
     left[5, 7] = np.nan
     kernel = kernel_of(tile, "float64", orders, begins_evenly(left, a_by_rows), begins_evenly(right, b_by_rows))
-    module = compile_on_cpu(render(kernel), {"thin": [c_type(one, kernel.element) for one in kernel.arguments]})
+    module = emulated(kernel)
     factors = element_of("float64", 1), element_of("float64", 0)
     depth = -(-k // tile.k) * tile.k
     arguments: tuple[Any, ...] = (left, *strides(left), right, *strides(right), out, *strides(out), m, k, n, 1, depth, 0, *factors)

@@ -39,8 +39,15 @@ UNEVEN = (1, 1, 1, 1, 1), (70, 33, 9, 2, 1), (72, 33, 9, 1, 0)
 """m, k, n, parts of sums, and elements between lines."""
 
 
-def emulated(kernel: ThinKernel | PartsKernel) -> Module:
-    return compile_on_cpu(render(kernel), {kernel.name: [c_type(argument, kernel.element) for argument in kernel.arguments]})
+def emulated(kernel: ThinKernel | PartsKernel, part: str = "", instead: str = "") -> Module:
+    """A kernel, also with a part of its text replaced.
+
+    Not optimised: tests have many texts that run on few numbers, and the compiler takes three times as long where it optimises.
+    """
+    text = render(kernel)
+    assert part in text
+    types = {kernel.name: [c_type(argument, kernel.element) for argument in kernel.arguments]}
+    return compile_on_cpu(text.replace(part, instead) if part else text, types, flags=("-O0",))
 
 
 def laid(x: Any, by_rows: bool, padded: int) -> Any:

@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen.emulated import c_type
 from codegen.test_thin_bulk_on_cpu import ORDERS, RUNS, begins_evenly, common_mutants, is_exact, is_found_out, kernel_of
-from codegen.test_thin_on_cpu import element_of, laid, strides
+from codegen.test_thin_on_cpu import element_of, emulated, laid, strides
 
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.render import render
-from bilinear.emulator import compile_on_cpu, skip_reason
+from bilinear.emulator import skip_reason
 from bilinear.ir.kernel import MOST_SHARED_BYTES
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import ThinTriplesTile
@@ -63,6 +61,7 @@ def test_products_are_exact_in_every_order_of_copies_and_threads(tile: ThinTripl
             assert is_exact(tile, "float32", orders, shape, order), (shape, order)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("what", MUTANTS)
 def test_a_text_without_one_of_its_parts_is_found_out(what: str) -> None:
     tile, part, instead = MUTANTS[what]
@@ -75,10 +74,7 @@ def product(tile: ThinTriplesTile, a: Any, b: Any, by_rows: bool, part: str = ""
     (a_by_rows, b_by_rows, _) = ORDERS[orders]
     left, right, out = laid(a, a_by_rows, 0), laid(b, b_by_rows, 0), laid(np.full((m, n), 7, "float32"), by_rows, 0)
     kernel = kernel_of(tile, "float32", orders, begins_evenly(left, a_by_rows), begins_evenly(right, b_by_rows))
-    text = render(kernel)
-    assert part in text
-    types = [c_type(one, kernel.element) for one in kernel.arguments]
-    module = compile_on_cpu(text.replace(part, instead) if part else text, {"thin": types})
+    module = emulated(kernel, part, instead)
     depth = -(-k // tile.k) * tile.k
     factors = element_of("float32", 1), element_of("float32", 0)
     arguments: tuple[Any, ...] = (left, *strides(left), right, *strides(right), out, *strides(out), m, k, n, 1, depth, 0, *factors)
