@@ -785,7 +785,11 @@ template <class T> inline T __ldcs(const T* from) { return *from; }
 template <class T> inline void __stcg(T* to, std::type_identity_t<T> value) { *to = value; }
 template <class T> inline void __stcs(T* to, std::type_identity_t<T> value) { *to = value; }
 
-// The mathematical functions of CUDA, for both types. <math.h> declares them too, but takes longer to read than the rest of this header.
+// The mathematical functions of CUDA, for both types. <math.h> declares them too, but takes longer to read than the rest of this header;
+// libc++ (of clang and zig) has read it already, and they may not be declared twice.
+#ifdef _LIBCPP_VERSION
+#include <math.h>
+#else
 #define CUDA_ON_CPU_MATH(name, parameters, ...)                                                                                     \
     inline constexpr float name(CUDA_ON_CPU_##parameters(float)) { return __builtin_##name##f(__VA_ARGS__); }                        \
     inline constexpr double name(CUDA_ON_CPU_##parameters(double)) { return __builtin_##name(__VA_ARGS__); }
@@ -813,6 +817,7 @@ template <class T> constexpr T abs(T x)
     if constexpr (std::is_floating_point_v<T>) return fabs(x);
     else return x < 0 ? -x : x;
 }
+#endif
 
 template <class A, class B> constexpr std::common_type_t<A, B> min(A a, B b)
 {
