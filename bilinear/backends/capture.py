@@ -1,6 +1,9 @@
-"""Capture: whether a stream is being captured in a CUDA graph. A graph cannot hold memory from a pool, and nothing can wait for it."""
+"""Capture: whether a stream is being captured in a CUDA graph, for which nothing can wait, and memory that belongs to the graph."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from bilinear.errors import BilinearError, fail
 
@@ -11,6 +14,21 @@ def is_captured(stream: int | None = None) -> bool:
 
     cuda = cupy.cuda
     return bool(cuda.runtime.streamIsCapturing(cuda.get_current_stream().ptr if stream is None else stream))
+
+
+@contextmanager
+def memory_of_graph() -> Iterator[None]:
+    """While CuPy's current stream is captured, make CuPy allocate by it: nodes of the graph allocate an array and free it.
+
+    The array must be dropped before the capture ends. Memory from a pool would be given to others while the graph goes on writing to it.
+    """
+    if not is_captured():
+        yield
+        return
+    import cupy
+
+    with cupy.cuda.using_allocator(cupy.cuda.malloc_async):
+        yield
 
 
 def not_captured(why: str, hint: str) -> BilinearError:

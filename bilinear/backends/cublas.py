@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import local
 
-from bilinear.backends.capture import not_captured
-from bilinear.backends.cublas_lt import ALIGNMENT, MOST_KEPT, Launch, launch_of, proposed
+from bilinear.backends.capture import memory_of_graph, not_captured
+from bilinear.backends.cublas_lt import ALIGNMENT, MOST_KEPT, Launch, launch_of, loaded_library, proposed
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.ir.matrix import Dtype, Factor, Layout
@@ -97,13 +97,13 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
     """The multiply, with everything that depends on layouts prepared. CuPy's binding of cuBLAS uses CuPy's current stream.
 
     Each call has its own factors in host memory, which are read before it returns. cuBLAS computes what cublasLt refuses, and products of
-    matrices whose addresses are no multiples of 16. CuPy refuses to call cuBLAS while the stream is captured; then a kernel of cublasLt
-    that needs no workspace runs.
+    matrices whose addresses are no multiples of 16.
     """
     import cupy
     from cupy_backends.cuda.libs import cublas
 
-    call, number = (cublas.sgemm, ctypes.c_float) if dtype.char == "f" else (cublas.dgemm, ctypes.c_double)
+    name, number = ("sgemm", ctypes.c_float) if dtype.char == "f" else ("dgemm", ctypes.c_double)
+    call = getattr(cublas, name)
     pair, size = number * 2, ctypes.sizeof(number)
     plain = pair(1, 0)
     at_plain = ctypes.addressof(plain)  # `multiply` keeps `plain` alive
@@ -121,14 +121,66 @@ def _bound(gemm: Gemm, dtype: Dtype, device: int, lt: Launch | None) -> Multiply
             a, b = b, a
         if lt is not None and (a | b | c) % ALIGNMENT == 0 and lt(handle, a, b, c, address, address + size, current().ptr):
             return
+        arguments = first, second, m, n, k, address, a, lda, b, ldb, address + size, c, ldc
         try:
-            call(handle, first, second, m, n, k, address, a, lda, b, ldb, address + size, c, ldc)
+            call(handle, *arguments)
         except NotImplementedError:
-            bare = launch_of(gemm, dtype, device, workspace=0) if (a | b | c) % ALIGNMENT == 0 else None
-            if bare is None or not bare(handle, a, b, c, address, address + size, current().ptr):
-                raise not_captured("CuPy calls no cuBLAS then, and cublasLt has no kernel either", "give algorithm='classical'") from None
+            call_captured(name, handle, *arguments)
 
     return multiply
+
+
+CAPTURED_WORKSPACE = 2**25
+"""The bytes of workspace that cuBLAS gets in a graph: what NVIDIA recommends for Hopper, and what cuBLAS allocates for itself there."""
+_INT, _POINTER = ctypes.c_int, ctypes.c_void_p
+_OPERANDS = (_POINTER, _INT) * 2
+_C_INTERFACE = {
+    "SetStream": (_POINTER,),
+    "SetWorkspace": (_POINTER, ctypes.c_size_t),
+    "sgemm": (*(_INT,) * 5, _POINTER, *_OPERANDS, _POINTER, _POINTER, _INT),
+    "dgemm": (*(_INT,) * 5, _POINTER, *_OPERANDS, _POINTER, _POINTER, _INT),
+    "gemmEx": (*(_INT,) * 5, _POINTER, *(_POINTER, _INT, _INT) * 2, _POINTER, _POINTER, *(_INT,) * 4),
+}
+"""By CuPy's names of the calls of cuBLAS: their argument types behind the handle."""
+
+
+def call_captured(name: str, handle: int, *arguments: int) -> None:
+    """Call a multiply of cuBLAS on CuPy's current stream while it is captured, which CuPy refuses to do.
+
+    cuBLAS gets a workspace that belongs to the graph: graphs that share one could not run at the same time. Raises `BilinearError` (E536)
+    if cuBLAS is not found by its name, or refuses.
+    """
+    import cupy
+
+    calls, stream = _c_interface(), cupy.cuda.get_current_stream().ptr
+    if calls is None:
+        raise not_captured("CuPy calls no cuBLAS then, and the library is not found by its name", "give algorithm='classical'")
+    with memory_of_graph():
+        workspace = cupy.cuda.alloc(CAPTURED_WORKSPACE)
+    statuses = [calls["SetStream"](handle, stream), calls["SetWorkspace"](handle, workspace.ptr, CAPTURED_WORKSPACE)]
+    if not any(statuses):
+        statuses.append(calls[name](handle, *arguments))
+    calls["SetStream"](handle, stream)  # which gives cuBLAS its own workspace back
+    if any(statuses):
+        raise not_captured(f"cuBLAS refuses it (status {max(statuses)})", "give algorithm='classical'")
+
+
+@cache
+def _c_interface() -> dict[str, Callable[..., int]] | None:
+    """The calls of the cuBLAS that CuPy has loaded; None if it is not found by its name."""
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    major = cublas.getVersion(cupy.cuda.Device().cublas_handle) // 10000
+    library = loaded_library("cublas", major)
+    if library is None:
+        return None
+    calls = {}
+    for name, types in _C_INTERFACE.items():
+        symbol = f"cublas{name[0].upper()}{name[1:]}"
+        calls[name] = getattr(library, symbol if name == "gemmEx" else f"{symbol}_v2")
+        calls[name].argtypes = _POINTER, *types
+    return calls
 
 
 class _Handles(local):

@@ -15,7 +15,7 @@ from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
-from bilinear.backends.capture import is_captured
+from bilinear.backends.capture import memory_of_graph
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.matrix import Array, Dtype
@@ -54,7 +54,8 @@ Launch = Callable[[int, int, int, int, int, int, int], bool]
 def launch_of(gemm: Gemm, dtype: Dtype, device: int, workspace: int = MOST_WORKSPACE) -> Launch | None:
     """The call that multiplies float32 or float64 matrices of a layout on the current device, `device`; None if cublasLt has no kernel.
 
-    It takes at most `workspace` bytes from CuPy's pool. A refusal is not cached, because the next call may succeed.
+    It takes at most `workspace` bytes from CuPy's pool, or from the graph that is being captured. A refusal is not cached, because the next
+    call may succeed.
     """
     library = _library()
     if library is None:
@@ -146,7 +147,7 @@ class _Product:
         first, second, result = self._layouts
         operands = alpha, a, first, b, second, beta, c, result, c, result
         try:
-            memory = _memory(self._needed, stream) if self._needed else None
+            memory = _memory(self._needed) if self._needed else None
         except MemoryError as error:
             log.debug("no workspace of %d bytes for cublasLt: %s", self._needed, error)
             return False
@@ -165,16 +166,12 @@ def _product(library: ctypes.CDLL, gemm: Gemm, element: Element, device: int, wo
     return _Product(library, gemm, element, int(cupy.cuda.Device(device).cublas_handle), workspace)
 
 
-def _memory(count: int, stream: int) -> Array:
-    """So many bytes from CuPy's memory pool, which keeps the memory of each stream apart.
-
-    A captured stream gets none (`MemoryError`): its graph would write the memory later, when it belongs to others.
-    """
+def _memory(count: int) -> Array:
+    """So many bytes from CuPy's memory pool, which keeps the memory of each stream apart, or of the graph that is being captured."""
     import cupy
 
-    if is_captured(stream):
-        raise MemoryError("the stream is being captured")
-    return cupy.cuda.alloc(count)
+    with memory_of_graph():
+        return cupy.cuda.alloc(count)
 
 
 def _made(library: ctypes.CDLL, kind: str, made: list[Made], *arguments: CNumber) -> ctypes.c_void_p:
@@ -208,13 +205,18 @@ def _library() -> ctypes.CDLL | None:
         from cupy_backends.cuda.libs import cublas
     except ImportError:  # planning asks, too, and shall not fail for it
         return None
-    major = cublas.getVersion(cupy.cuda.Device().cublas_handle) // 10000
-    for name in (f"libcublasLt.so.{major}", f"cublasLt64_{major}.dll"):
+    library = loaded_library("cublasLt", cublas.getVersion(cupy.cuda.Device().cublas_handle) // 10000)
+    if library is not None:
+        library.cublasLtMatmul.argtypes = MULTIPLY
+    return library
+
+
+def loaded_library(stem: str, major: int) -> ctypes.CDLL | None:
+    """A library of this release; None if it is not found by its name."""
+    for name in (f"lib{stem}.so.{major}", f"{stem}64_{major}.dll"):
         try:
-            library = ctypes.CDLL(name)
+            return ctypes.CDLL(name)
         except OSError:
             continue
-        library.cublasLtMatmul.argtypes = MULTIPLY
-        return library
-    log.info("cublasLt %d cannot be found: cuBLAS runs in its place", major)
+    log.info("%s %d cannot be found", stem, major)
     return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilinear.backends.cublas import handle_on
+from bilinear.backends.cublas import call_captured, handle_on
 from bilinear.backends.cuda_executor import Step
 from bilinear.backends.gemm import gemm_of
 from bilinear.backends.numpy_sums import kept_factor
@@ -81,7 +81,11 @@ class HalfExecutor(SummingExecutor):
         def run(_: object = factors) -> None:
             left, right = (here, first, kind, lda), (second, kind, ldb)
             old = here + ctypes.sizeof(ctypes.c_float), c.address, stored, ldc
-            cublas.gemmEx(handle, *gemm.operations, *gemm.extents, *left, *right, *old, COMPUTE_32F, DEFAULT_ALGORITHM)
+            arguments = *gemm.operations, *gemm.extents, *left, *right, *old, COMPUTE_32F, DEFAULT_ALGORITHM
+            try:
+                cublas.gemmEx(handle, *arguments)
+            except NotImplementedError:
+                call_captured("gemmEx", handle, *arguments)
 
         return run
 

@@ -7,8 +7,7 @@ from functools import lru_cache
 from math import ceil
 
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
-from bilinear.backends.capture import not_captured
-from bilinear.backends.cublas import Multiply, handle_on
+from bilinear.backends.cublas import Multiply, call_captured, handle_on
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import gemm_of
@@ -57,7 +56,7 @@ class RoundedMultiply:
     def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
         """Launch on CuPy's current stream; `workspace` is the address of the caller's memory, if there is one.
 
-        Raises `BilinearError` (E536) while the stream is captured, because CuPy calls no cuBLAS then, `StageError` if a launch fails.
+        Raises `StageError` if a launch fails.
         """
         import cupy
         from cupy_backends.cuda.libs import cublas
@@ -78,10 +77,11 @@ class RoundedMultiply:
         left, right = (here, a, own.library, lda), (b, own.library, ldb)
         old = here + ctypes.sizeof(ctypes.c_float), c, FLOAT32_LIBRARY, ldc
         handle = handle_on(cupy.cuda.runtime.getDevice())
+        arguments = *gemm.operations, *gemm.extents, *left, *right, *old, own.compute, DEFAULT_ALGORITHM
         try:
-            cublas.gemmEx(handle, *gemm.operations, *gemm.extents, *left, *right, *old, own.compute, DEFAULT_ALGORITHM)
+            cublas.gemmEx(handle, *arguments)
         except NotImplementedError:
-            raise not_captured(f"CuPy calls no cuBLAS then, which multiplies {own.name}", "ask for more accuracy") from None
+            call_captured("gemmEx", handle, *arguments)
 
     def within(self, workspace: int) -> Multiply:
         """The same, with rounded operands in the caller's memory at this address."""

@@ -6,12 +6,11 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, layout_of
 from bilinear.ir.thin_unit_tile import LEAST_TERMS
-from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, Rounded, Thin, own_name
+from bilinear.planner.plan import LIBRARY, Digits, Direct, Rounded, Thin, own_name
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
@@ -28,12 +27,8 @@ if TYPE_CHECKING:  # imported with the first call on a GPU
 
 log = logging.getLogger("bilinear")
 
-POOLED = (
-    "the workspace would be memory from the pool, which is reused after this call",
-    "give workspace=, an array that lives as long as the graph",
-)
 NEW = "a new result would have to live as long as the graph", "give out=, an array that does"
-"""Messages and hints of refusals during capture."""
+"""The message and the hint of a refusal during capture."""
 NEEDS: dict[type[Direct], str] = {
     Thin: "multiplies two arrays of one type (in a bulk tile: on a GPU from sm_90 on; by triples: of sm_90, sums of at least "
     f"{LEAST_TERMS} terms; keeping B: one that its tile holds), and needs an out of that type",
@@ -75,20 +70,16 @@ def library_of(layouts: Operands, library: str | Direct) -> Multiply | None:
 def direct_multiply(options: Options, a: Array, b: Array, out: Array, library: str | Direct) -> Multiply | None:
     """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
 
-    While the stream is captured nothing is allocated: cuBLAS runs in place of what needs memory of the pool. The library takes the place of
-    our own kernels only if it keeps the bound that is asked for (else E519).
+    The library takes the place of our own kernels only if it keeps the bound that is asked for (else E519).
     """
     layouts = _own_layouts(a, b, out)
     if isinstance(library, str):
         return None if layouts is None else library_of(layouts, library)
     own = None if layouts is None else own_of(layouts, library)
-    is_pooled = own is not None and own.workspace > 0 and options.buffer is None and is_captured()
-    if own is not None and not is_pooled:
+    if own is not None:
         return within_limits(options, library, own, a, b, out)
     check_library_accuracy(options.accuracy, a.shape[-1], out.dtype)
-    if is_pooled:
-        log.info("matmul %s by %s: capture, but %s takes memory of the pool; the library's multiply", a.shape, b.shape, own_name(library))
-    return None if layouts is None else library_of(layouts, CUBLAS if is_pooled else library)
+    return None if layouts is None else library_of(layouts, library)
 
 
 def _own_layouts(a: Array, b: Array, out: Array) -> Operands | None:
@@ -124,24 +115,18 @@ def run_direct_plan(options: Options, direct: Direct, a: Array, b: Array, out: A
     """Run a plan's own kernels; a vector is a row on the left, a column on the right.
 
     If `out` overlaps an operand, or if it cannot lend memory that the plan needs, the result is computed aside from it, and added to it
-    afterwards. While the stream is captured that is refused (E536), and the workspace must be the caller's. What the kernels cannot
-    multiply is refused (E544).
+    afterwards. What the kernels cannot multiply is refused (E544).
     """
     left, right, target = as_matrices(a, b, out)
-    captured, (alpha, beta) = is_captured(), factors
+    alpha, beta = factors
     lends = not isinstance(direct, Digits) or direct.suits(layout_of(target), beta)
     aside = overlaps or not lends
-    if aside and captured:
-        hint = "give an out that overlaps no operand" if lends else "give an out without gaps, in the planned order, and beta=0"
-        raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
     by_columns = isinstance(direct, Digits) and direct.by_columns
     result = fresh(options.kind.module, target.shape, target.dtype, by_columns) if aside else target
     layouts = _own_layouts(left, right, result)
     found = None if layouts is None else own_of(layouts, direct)
     if found is None:
         raise fail("E544", f"the plan's {own_name(direct)} {NEEDS[type(direct)]}", "give such arrays, or leave plan= out")
-    if found.workspace and captured and options.buffer is None:
-        raise not_captured(*POOLED)
     run = within_limits(options, direct, found, left, right, target, target.size if aside else 0)
     run(left.data.ptr, right.data.ptr, result.data.ptr, alpha, 0 if aside else beta)
     if aside:

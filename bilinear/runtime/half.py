@@ -21,6 +21,7 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.devices_here import policy_here
+from bilinear.runtime.direct import NEW
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.operands import as_matrices, given_workspace
@@ -64,8 +65,8 @@ def by_half(asked: Options, kind: Kind, element: Element, a: Array, b: Array, ou
         raise fail("E775", what, "use inputs='preserve'")
     shape, _ = fit(layouts, a.dtype)
     try:
-        if is_captured():
-            raise not_captured("CuPy calls no cuBLAS then, which multiplies this type", "convert to float32")
+        if out is None and is_captured():
+            raise not_captured(*NEW)
         result = kind.module.empty(shape, a.dtype) if out is None else out
         _run(asked._replace(kind=kind), element, recipe, (a, b, result), layouts.overlaps)
     except (BilinearError, MemoryError) as error:

@@ -34,7 +34,7 @@ from bilinear.lowering.proofs import proved
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.devices_here import policy_here
-from bilinear.runtime.direct import NEW, POOLED
+from bilinear.runtime.direct import NEW
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.named import algorithm_as_it_is
@@ -207,8 +207,6 @@ def _workspace(options: Options, multiply: IntegerMultiply, left: Array, right: 
         raise over_budget(
             "a product of residues", needed, options.budget, "allow that many bytes, or, without a modulus, use algorithm='auto'"
         )
-    if is_captured():
-        raise not_captured(*POOLED)
     return options.kind.module.empty(multiply.workspace, target.dtype)
 
 
@@ -226,8 +224,6 @@ def modulo_on_gpu(
     Raises `BilinearError`: E567 for more terms than the moduli hold, and those of `by_residues`.
     """
     xp = options.kind.module
-    if overlaps and is_captured():
-        raise not_captured("the result would be computed aside from out, in memory from the pool", "give an out that overlaps no operand")
     if 0 in out.shape:
         return
     left, right, target = as_matrices(a, b, out)

@@ -104,8 +104,8 @@ def matmul(
         A plan of `bilinear.plan`, which runs exactly, with its own promise about the inputs.
     stream : stream, optional
         A CuPy stream, or for PyTorch's tensors also one of PyTorch. The default is the current stream of the arrays' library. On another
-        stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, a call that would allocate
-        from a pool or wait for the GPU is refused (E536).
+        stream, keep the arrays until it has finished with them. While a stream is captured in a CUDA graph, workspace belongs to the
+        graph, and a call without `out`, or that would wait for the GPU, is refused (E536).
     modulus : int, optional
         The product of integers modulo p, from 2 to 2^62: exact, each element from 0 to p - 1, whatever integers the
         operands hold. The result is of their common type if that holds p - 1, else of int64; alpha and beta are integers. An algorithm may

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import operator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from bilinear.analysis.modular_bounds import LARGEST_MODULUS, way_for
-from bilinear.backends.capture import is_captured, not_captured
+from bilinear.backends.capture import is_captured, memory_of_graph, not_captured
 from bilinear.backends.executor import Executor
 from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, is_aligned, largest_of, multiply_modulo
 from bilinear.backends.numpy_executor import NumpyExecutor
@@ -81,7 +81,8 @@ def _on_arrays(a: Array, b: Array, out: Array, p: int, asked: Asked) -> Array:
     kind = kind_of(a, b, out)
     left, right = adopt(a, kind), adopt(b, kind)
     require_complex(options.algorithm, left, right)
-    result = _multiply(options._replace(kind=kind), left, right, None if out is None else adopt_out(out, kind), p)
+    with memory_of_graph() if kind.on_gpu else nullcontext():
+        result = _multiply(options._replace(kind=kind), left, right, None if out is None else adopt_out(out, kind), p)
     return out if out is not None else kind.give_back(result)
 
 
@@ -182,7 +183,7 @@ def _executor(options: Options, p: int) -> Executor:
     if not options.kind.on_gpu:
         return NumpyExecutor(arithmetic=ModularArithmetic(p))
     if is_captured():
-        raise not_captured("a schedule modulo p looks at A and B, and needs memory from the pool", "take algorithm='classical'")
+        raise not_captured("a schedule modulo p looks at A and B, and nothing can wait for it", "take algorithm='classical'")
     from bilinear.backends.modular import ModularExecutor  # processors need none of it
 
     return ModularExecutor(modular(p))

@@ -22,7 +22,7 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
-from bilinear.runtime.direct import NEW, POOLED, direct_multiply, library_of, own_of, run_direct_plan
+from bilinear.runtime.direct import NEW, direct_multiply, library_of, own_of, run_direct_plan
 from bilinear.runtime.executors import gpu_executor, make_executor
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.magnitudes import check_tolerance
@@ -155,7 +155,7 @@ def _by_library(
         out *= beta
     elif is_captured:
         hint = "give row-major or column-major matrices of float32 or float64, or algorithm='classical'"
-        raise not_captured("CuPy's multiply of these operands may allocate from its pool, and calls no cuBLAS during capture", hint)
+        raise not_captured("CuPy multiplies these operands, and calls no cuBLAS then", hint)
     elif options.alpha == 1 and options.beta == 0 and not overlaps:
         xp.matmul(a, b, out=out)
     else:
@@ -182,11 +182,11 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
     alpha, beta = _factors(options, decision, a, b, out)
     executor = make_executor(options.kind)
     left, right, target = as_matrices(a, b, out)
-    placement, is_captured, dtype = decision.placement, executor.is_captured(), decision.dtype
+    placement, dtype = decision.placement, decision.dtype
     turns = Turns.of(alpha, beta)
     aside = turns.needs_result
-    if is_captured:
-        _check_capture(options, recipe, left.dtype == right.dtype == dtype)
+    if (recipe.promise == "restore" or options.tolerance is not None) and executor.is_captured():
+        raise not_captured("A and B cannot be scanned for Inf, NaN and magnitudes", "use inputs='preserve', without tolerance=")
     if recipe.promise != "preserve":
         check_in_place(options, executor, recipe, left, right, target)
     if placement is None or not _adds_with(options, placement):
@@ -196,8 +196,6 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
         if not aside and target.size:
             aside = not _adds_with(options, placement_for(recipe, layouts))
         placement = placement_for(recipe, layouts._replace(out=None) if aside else layouts) if target.size else None
-    if is_captured and placement is not None:
-        _check_captured_placement(options, placement, aside)
     if placement is not None:
         check_scaling(turns.alpha, largest_scaling(placement), real_type(dtype))
         check_budget(options, placement, real_type(dtype).itemsize, target.size * dtype.itemsize if aside else 0)
@@ -210,23 +208,6 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
         turns.finish(result)
     if aside:
         accumulate(target, result, beta)
-
-
-def _check_capture(options: Options, recipe: Recipe, is_of_one_type: bool) -> None:
-    """Refuse (E536), before anything is launched, what a graph cannot hold: scans of A and B, and converted operands."""
-    if recipe.promise == "restore" or options.tolerance is not None:
-        raise not_captured("A and B cannot be scanned for Inf, NaN and magnitudes", "use inputs='preserve', without tolerance=")
-    if not is_of_one_type:
-        raise not_captured("converted operands would need memory from the pool", "give a, b and out of one dtype")
-
-
-def _check_captured_placement(options: Options, placement: Placement, aside: bool) -> None:
-    """Refuse (E536) a result that is computed aside from `out`, and a workspace that is not the caller's."""
-    if aside:
-        hint = "give a row-major out of the operands' dtype that shares no memory with them, and beta=0"
-        raise not_captured("the result would be computed aside from out, in memory from the pool", hint)
-    if placement.allocated_elements and options.buffer is None:
-        raise not_captured(*POOLED)
 
 
 def _adds_with(options: Options, placement: Placement) -> bool:

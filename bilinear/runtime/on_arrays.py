@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
+from bilinear.backends.capture import memory_of_graph
 from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, is_own_transpose
 from bilinear.runtime.arrays import adopt, adopt_out, kind_of
@@ -67,7 +68,8 @@ def multiply_anew(
             result = own_product(options, kind, left, given)
             if result is not None:
                 return out if out is not None else kind.give_back(result)
-        result = multiply(options, kind, key, left, right, given)
+        with memory_of_graph() if kind.on_gpu else _NO_STREAM:
+            result = multiply(options, kind, key, left, right, given)
     return out if out is not None else kind.give_back(result)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 from bilinear.backends.caches import Same
-from bilinear.backends.capture import not_captured
+from bilinear.backends.capture import memory_of_graph, not_captured
 from bilinear.backends.executor import in_buffer
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
@@ -101,7 +102,8 @@ class Prepared(Kept):
         kind = kind_of(a, b, out)
         left, right = adopt(a, kind), adopt(b, kind)
         target = None if out is None else adopt_out(out, kind)
-        result = self._multiply(options._replace(kind=kind), left, right, target)
+        with memory_of_graph() if kind.on_gpu else nullcontext():
+            result = self._multiply(options._replace(kind=kind), left, right, target)
         return out if out is not None else kind.give_back(result)
 
     def _unprepared(self, a: Array, b: Array, out: Array, options: Options) -> Array:

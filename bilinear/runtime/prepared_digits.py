@@ -11,7 +11,7 @@ from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Layout, layout_of
 from bilinear.planner.plan import Digits, Direct, own_name
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.direct import NEEDS, NEW, POOLED, run_direct_plan, workspace_address
+from bilinear.runtime.direct import NEEDS, NEW, run_direct_plan, workspace_address
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import Options
@@ -50,9 +50,8 @@ class KeptDigits:
         """
         shape, dtype = fit(layouts)
         aside = out is not None and (layouts.overlaps or out.dtype != dtype)
-        if is_captured() and (out is None or aside):
-            message = "the result would be computed aside from out, in memory from the pool"
-            raise not_captured(*(NEW if out is None else (message, "give an out that overlaps no operand, of their dtype")))
+        if out is None and is_captured():
+            raise not_captured(*NEW)
         result = options.kind.module.empty(shape, dtype) if out is None or aside else out
         beta = 0 if aside else options.beta
         one = options._replace(beta=beta)
@@ -77,8 +76,6 @@ class KeptDigits:
             raise fail(
                 "E538", "its levels name other algorithms, or it was cut for another chip, since it was prepared", "prepare it again"
             )
-        if options.buffer is None and is_captured():
-            raise not_captured(*POOLED)
         workspace = workspace_address(options, self.digits, own, a, b, c, aside)
         own(a.data.ptr, b.data.ptr, c.data.ptr, *factors, workspace, self.buffer.data.ptr)
 

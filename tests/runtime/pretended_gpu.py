@@ -188,7 +188,7 @@ class Gpu:
 
     `by_cublas` lists the calls of cuBLAS: `s` or `d`, the stream, the arguments without the handle. `scans` lists the streams of scans for
     Inf and NaN, `tiles` the tiles of products. `allocate` is called with the bytes of new arrays. `lt` is cublasLt or None, and `taken`
-    lists the bytes of its workspaces, which all begin at `WORKSPACE`.
+    lists the bytes of its workspaces, which all begin at `WORKSPACE`. `of_graph` lists the bytes of memory that belongs to graphs.
     """
 
     WORKSPACE = 0x7000
@@ -206,6 +206,8 @@ class Gpu:
     lt: Any = None
     taken: list[int] = field(default_factory=list)
     is_capturing: bool = False
+    of_graph: list[int] = field(default_factory=list)
+    status: int = 0
     math_mode: int = 0
     last_taken: Callable[[], Any] = lambda: None
 
@@ -236,16 +238,24 @@ class Gpu:
 
     def empty(self, shape: Any, dtype: Any = float) -> Array:
         array = Array(np.full(shape, -99).astype(dtype))
+        assert not self.is_capturing or self.allocate == self.malloc_async, "memory of the pool would be given to others"
         if self.allocate is not None:
             self.allocate(array.nbytes)
         return array
 
     def take(self, count: int) -> Any:
         """`cupy.cuda.alloc`."""
+        assert not self.is_capturing or self.allocate == self.malloc_async, "memory of the pool would be given to others"
         self.taken.append(count)
+        if self.allocate is not None:
+            self.allocate(count)
         memory = Memory(self.WORKSPACE)
         self.last_taken = weakref.ref(memory)
         return memory
+
+    def malloc_async(self, size: int) -> None:
+        """`cupy.cuda.malloc_async`, which adds a node to the graph while a stream is captured."""
+        self.of_graph.append(size)
 
     def holds(self) -> bool:
         """Whether somebody still holds the memory that was taken last."""
@@ -273,6 +283,13 @@ class Gpu:
             return Array(a.host @ b.host)
         np.matmul(a.host, b.host, out=out.host)
         return out
+
+    def captured(self, multiply: Callable[..., None], *arguments: int) -> int:
+        """cuBLAS by its C interface, which does not refuse; it gives its status."""
+        if not self.status:
+            with self.using(is_capturing=False):
+                multiply(*arguments)
+        return self.status
 
     def gemm(self, kind: str, handle: int, *arguments: int) -> None:
         """`cublasSgemm` and `cublasDgemm`."""
@@ -315,7 +332,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.runtime = SimpleNamespace(getDevice=lambda: 0, free=free, streamIsCapturing=lambda stream: gpu.is_capturing)
     cuda.Device = lambda *_: device
     cuda.alloc_pinned_memory = PinnedMemory
-    cuda.alloc = gpu.take
+    cuda.alloc, cuda.malloc_async = gpu.take, gpu.malloc_async
     cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul
@@ -336,6 +353,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cublas.getMathMode = lambda handle: gpu.math_mode
     cublas.setMathMode = lambda handle, mode: setattr(gpu, "math_mode", mode)
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
+    calls: dict[str, Callable[..., int]] = {name: partial(gpu.captured, getattr(cublas, name)) for name in ("sgemm", "dgemm", "gemmEx")}
+    calls |= {"SetStream": lambda handle, stream: 0, "SetWorkspace": lambda handle, address, count: 0}
+    monkeypatch.setattr(library, "_c_interface", lambda: calls)
     monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
     monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))
     monkeypatch.setattr(devices_here, "_described", lambda named, index: None)
