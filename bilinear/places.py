@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.reading import read_bounded, was_read
@@ -138,10 +139,21 @@ def files_of(place: Path, called: Path | None = None) -> list[str]:
     return found
 
 
-def sealed(manifest: Mapping[str, object]) -> bytes:
-    """The text of a manifest with a hash of itself, which reveals later changes."""
-    digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
-    return (json.dumps({**manifest, "sha256": digest}, indent=1) + "\n").encode()
+def sealed(facts: Mapping[str, object]) -> bytes:
+    """A manifest or a record as text with a hash of itself, which reveals later changes."""
+    digest = hashlib.sha256(json.dumps(facts, indent=1).encode()).hexdigest()
+    return (json.dumps({**facts, "sha256": digest}, indent=1) + "\n").encode()
+
+
+def unsealed(content: bytes) -> dict[str, Any] | None:
+    """What was sealed; None for a text that `sealed` has not written, whatever it is."""
+    try:
+        facts = json.loads(content)
+        if not isinstance(facts, dict) or facts.pop("sha256", None) is None:
+            return None
+        return facts if sealed(facts) == content else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _named(place: Path, called: Path) -> dict[str, str]:
