@@ -80,7 +80,7 @@ def _why_no_file(place: Path, inputs: Iterable[Path]) -> str:
             if goes_straight(place):
                 return ""
         folder = _resolved(place).parent
-        return "" if _is_writable(folder) else f"there is no folder {folder} that can be written to"
+        return "" if is_writable(folder) else f"there is no folder {folder} that can be written to"
     except (OSError, ValueError, RuntimeError) as error:
         return _reason(error)
 
@@ -109,7 +109,7 @@ def require_folder(folder: Path) -> Path:
                 raise fail("E611", f"cannot write {folder}: this command runs inside of it", ELSEWHERE)
     except (OSError, ValueError, RuntimeError) as error:
         raise fail("E611", f"cannot write {folder}: {_reason(error)}", ELSEWHERE) from None
-    if not _is_writable(parent):
+    if not is_writable(parent):
         raise fail("E611", f"cannot write {folder}: nothing can be written in {parent}", ELSEWHERE)
     return place
 
@@ -211,8 +211,22 @@ def _resolved(path: Path) -> Path:
     return place
 
 
-def _is_writable(folder: Path) -> bool:
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+def is_writable(folder: Path) -> bool:
+    """Whether files can be made in a folder: one is, and is gone at once. Permissions do not tell this of /proc, or of full quotas."""
+    from tempfile import TemporaryFile
+
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def require_kept(folder: Path, hint: str) -> None:
+    """Refuse (E612) a folder of what is kept for the user, before the work, if it can neither be written nor made."""
+    there = next(place for place in (folder, *folder.parents) if os.path.exists(place))
+    if not is_writable(there):
+        raise fail("E612", f"nothing can be written in {there}", hint)
 
 
 def _reason(error: Exception) -> str:

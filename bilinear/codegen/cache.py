@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from bilinear.places import is_writable
 from bilinear.reading import read_own
 
 log = logging.getLogger("bilinear")
@@ -109,12 +110,9 @@ def default_cache() -> Cache:
 
 
 def _is_writable(folder: Path) -> bool:
-    try:
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    return is_writable(folder)
 
 
 def _write(path: Path, key: str, text: str, image: bytes) -> None:

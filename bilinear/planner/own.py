@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
-from bilinear.places import sealed
+from bilinear.places import require_kept, sealed
 from bilinear.planner.profiles import OutlineEntry, OwnRecord, entry_of, outline_of, way_key
 from bilinear.planner.ways import Way, algorithm_named, forget_changed_files, forget_names, full_names, hashes
 from bilinear.resources import implementation_sha256, own_folder
@@ -35,6 +35,8 @@ def add(file: str) -> tuple[str, Path]:
         raise fail("E576", f"{file!r} is a folder, and one algorithm is added at a time", "name a .bl file in it")
     if not is_file_name(file):
         raise fail("E576", f"{file!r} is not a .bl file", "`bilinear import` writes one from a published table")
+    folder = _folder()
+    require_kept(folder, HOME)
     forget_changed_files()
     (path,) = full_names((file,))
     name, text = _written(path)
@@ -44,7 +46,6 @@ def add(file: str) -> tuple[str, Path]:
         "implementation_sha256": implementation_sha256(),
         "outlines": _outlines(path, name),
     }
-    folder = _folder()
     make_folder(folder, HOME)
     place = folder / f"{name}.bl"
     write_files({place: data, place.with_suffix(".json"): sealed(record)})
