@@ -94,7 +94,7 @@ def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: 
     """Compile sources for targets, as many at once as there are cores, or take their images from the cache.
 
     PTX is assembled, too: what the assembler refuses is no image. `done` is called with the number of images that are there. Raises
-    `BilinearError`: E601 with the compiler's log, E602 if the compiler is missing, E603 if the kernels or the compiler do not know a target.
+    `BilinearError`: E601 with the compiler's log, E602 if the compiler is missing, E603 if no kernels can be built for a target.
     Compilers that still run end with the call, even by an exception.
     """
     for _, _, target in requests:
