@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from bilinear.errors import BilinearError, fail
 from bilinear.reading import read_bounded, was_read
@@ -145,7 +144,7 @@ def sealed(facts: Mapping[str, object]) -> bytes:
     return (json.dumps({**facts, "sha256": digest}, indent=1) + "\n").encode()
 
 
-def unsealed(content: bytes) -> dict[str, Any] | None:
+def unsealed(content: bytes) -> dict[str, object] | None:
     """What was sealed; None for a text that `sealed` has not written, whatever it is."""
     try:
         facts = json.loads(content)

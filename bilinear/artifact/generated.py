@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from bilinear.artifact.compiled import programs_of, remainders_of, require_options
 from bilinear.artifact.findings import BuiltRow
@@ -66,13 +64,15 @@ def compare_images(program: BuiltProgram, compiler: str, progress: Progress) -> 
     yield BuiltRow(program.dtype, f"images, {where}", "-", "a rebuild", 0, "", "equal")
 
 
-def _launched(manifest: Mapping[str, Any]) -> str:
+def _launched(manifest: Mapping[str, object]) -> str:
     """What a manifest says about launches, without the images, as text."""
-    found = copy.deepcopy({name: manifest[name] for name in LAUNCHED})
-    for program in found["programs"].values():
-        for kernel in program["kernels"].values():
-            kernel["images"] = {}
-    return json.dumps(found, indent=1)
+    return json.dumps({name: _without_images(manifest[name]) for name in LAUNCHED}, indent=1)
+
+
+def _without_images(value: object) -> object:
+    if not isinstance(value, dict):
+        return value
+    return {name: _without_images(inner) for name, inner in value.items() if name != "images"}
 
 
 def _require_same(folder: BuiltFolder, path: str, found: str, wanted: str) -> None:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from bilinear.analysis.integer_range import MOST, IntegerRange
 from bilinear.artifact.json_reader import Node, parse
@@ -83,7 +82,7 @@ class BuiltFolder:
     algorithm: str
     options: Options
     compiler: str
-    described: Mapping[str, Any]
+    described: Mapping[str, object]
 
     @property
     def is_complex(self) -> bool:
