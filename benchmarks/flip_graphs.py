@@ -3,8 +3,7 @@
     python benchmarks/flip_graphs.py [--json RESULT.json] [--seeds N] [--time SECONDS] [--ring Z/2 [--lift]] [--walkers N] [M,K,N,RANK ...]
 
 Over Z/2 what is found is also lifted to Z. Seconds are those of the walk, and of all its threads on the processor, which other programs
-on the machine affect less; Python, numba and loading the compiled walk, or compiling it once, come before: they are in the seconds of
-the whole command, for <2,2,2;7> with the compiled walk kept and without.
+on the machine affect less; Python, numba and compiling the walk come before: they are in the seconds of the whole command, for <2,2,2;7>.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import Any
 
 from common import median, save
 
-from bilinear.codegen.cache import default_cache
 from bilinear.discovery.flip_search import Found, discover
 from bilinear.discovery.lift import lift
 from bilinear.discovery.tasks import Task
@@ -42,9 +40,7 @@ def main() -> None:
     parser.add_argument("--walkers", type=int, default=8)
     parser.add_argument("--lift", action="store_true")
     arguments = parser.parse_args()
-    folder = default_cache().folder
-    folder = folder and folder / "discovery"
-    discover(Task((2, 2, 2), 7, ring=arguments.ring), 60, folder=folder)  # compiles
+    discover(Task((2, 2, 2), 7, ring=arguments.ring), 60)  # compiles
     print(ROW.format("scheme", "found", "median s", "least", "most", "median cpu", "median steps", "lifted"))
     rows: list[dict[str, Any]] = []
     for target in arguments.targets:
@@ -52,16 +48,12 @@ def main() -> None:
         finds, cpu = [], []
         for seed in range(1, arguments.seeds + 1):
             begin = time.process_time()
-            finds.append(
-                discover(
-                    Task((m, k, n), rank, seed, arguments.walkers, arguments.ring, lifted=arguments.lift), arguments.time, folder=folder
-                )
-            )
+            finds.append(discover(Task((m, k, n), rank, seed, arguments.walkers, arguments.ring, lifted=arguments.lift), arguments.time))
             cpu.append(time.process_time() - begin)
         rows.append({"ring": arguments.ring, "walkers": arguments.walkers, **_row(f"<{m},{k},{n};{rank}>", finds, cpu)})
         print(ROW.format(*(rows[-1][name] for name in COLUMNS)), flush=True)
     rows.append(_whole_command())
-    print("the whole command for <2,2,2;7>: {with_kept_code} s, {with_compiling} s where the walk is compiled".format(**rows[-1]))
+    print("the whole command for <2,2,2;7>: {with_compiling} s".format(**rows[-1]))
     if arguments.json is not None:
         save("discovery", rows, arguments.json)
 
@@ -100,15 +92,12 @@ def _is_lifted(found: Found) -> bool:
 
 
 def _whole_command() -> dict[str, Any]:
-    """Seconds from the shell and back, with the compiled walk kept and without."""
+    """Seconds from the shell and back."""
     command = [sys.executable, "-m", "bilinear.cli", "discover", "2,2,2", "--rank", "7"]
-    seconds = []
     with tempfile.TemporaryDirectory() as here:
-        for _ in range(2):
-            begin = time.perf_counter()
-            subprocess.run(command, cwd=here, env={**os.environ, "BILINEAR_CACHE_DIR": f"{here}/cache"}, check=True, capture_output=True)
-            seconds.append(round(time.perf_counter() - begin, 1))
-    return {"scheme": "command for <2,2,2;7>", "with_compiling": seconds[0], "with_kept_code": seconds[1]}
+        begin = time.perf_counter()
+        subprocess.run(command, cwd=here, check=True, capture_output=True)
+        return {"scheme": "command for <2,2,2;7>", "with_compiling": round(time.perf_counter() - begin, 1)}
 
 
 if __name__ == "__main__":

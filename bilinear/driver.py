@@ -8,16 +8,14 @@ from typing import TypedDict
 
 from bilinear import frontend
 from bilinear.algebra.complex_tensor import complex_algorithm
-from bilinear.artifact.compiled import Compiled, require_kind
-from bilinear.codegen.build import Progress, build_programs, dtypes_of, no_progress, require_floats
+from bilinear.artifact.compiled import Compiled, programs_of, require_options
+from bilinear.artifact.write import Options
+from bilinear.codegen.build import Progress, dtypes_of, no_progress
 from bilinear.codegen.cuda.target import targets_of
-from bilinear.codegen.modes import require_mode
 from bilinear.frontend import Loaded
-from bilinear.ir.element import COMPILED, COMPLEX
+from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import STAGE
-from bilinear.ir.schedule import Schedule
-from bilinear.lowering.coefficients import require_elements
-from bilinear.lowering.prepare import Level, Prepared, natural_inputs, prepare, prepare_complex, require_levels
+from bilinear.lowering.prepare import natural_inputs, require_levels
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs
 from bilinear.reporting.complex_report import ComplexReport, complex_report
@@ -106,33 +104,18 @@ def compile(
     """
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load_for_arrays(algorithm)  # parse, resolve
     dtypes, targets = dtypes_of(dtypes), targets_of(architectures)
-    is_complex = dtypes[0] in COMPLEX
-    inputs = inputs or ("preserve" if is_complex else natural_inputs(loaded.schedule))
-    require_levels(levels)
-    require_inputs(inputs)
-    require_floats(floats)
-    require_mode(mode, floats)
-    require_kind(loaded, dtypes[0], inputs, mode)
+    inputs = inputs or ("preserve" if dtypes[0] in COMPLEX else natural_inputs(loaded.schedule))
+    options = Options(levels, inputs, floats, mode)
+    require_options(loaded, options, dtypes)
     if output is not None:
         require_folder(Path(output))
-    prepared, schedule = _prepared(loaded, is_complex, levels, inputs, mode)  # verify, schedule, verify the result
-    for dtype in dtypes:
-        require_elements(loaded.scheme, schedule.coefficients, COMPILED[dtype].name, "f")
-    programs = build_programs(schedule, dtypes, targets, floats, progress=progress, mode=mode)  # lower, render, build
+    prepared, programs = programs_of(loaded, options, dtypes, targets, progress)  # verify, schedule, lower, render, build
     if prepared is None:
         own = complex_algorithm(loaded.scheme, loaded.complex_core)
         report: Report | ComplexReport = complex_report(own, levels, loaded.schedule, programs)
     else:
         report = report_of(loaded, prepared, inputs, programs)
-    compiled = Compiled(loaded, prepared, inputs, programs, targets, report, floats)
+    compiled = Compiled(loaded, prepared, options, programs, targets, report)
     if output is not None:
         compiled.write(output)  # write
     return compiled
-
-
-def _prepared(loaded: Loaded, is_complex: bool, levels: int, inputs: str, mode: str) -> tuple[Prepared | None, Schedule]:
-    """The proved schedule that is compiled, and for real matrices its proofs."""
-    if is_complex:
-        return None, prepare_complex((Level(loaded.scheme, loaded.schedule),) * levels, core=loaded.complex_core)
-    prepared = prepare(loaded.scheme, loaded.schedule, levels, inputs, mode)
-    return prepared, prepared.schedule

@@ -79,7 +79,7 @@ def _why_no_file(place: Path, inputs: Iterable[Path]) -> str:
             if goes_straight(place):
                 return ""
         folder = _resolved(place).parent
-        return "" if _is_writable(folder) else f"there is no folder {folder} that can be written to"
+        return "" if is_writable(folder) else f"there is no folder {folder} that can be written to"
     except (OSError, ValueError, RuntimeError) as error:
         return _reason(error)
 
@@ -108,7 +108,7 @@ def require_folder(folder: Path) -> Path:
                 raise fail("E611", f"cannot write {folder}: this command runs inside of it", ELSEWHERE)
     except (OSError, ValueError, RuntimeError) as error:
         raise fail("E611", f"cannot write {folder}: {_reason(error)}", ELSEWHERE) from None
-    if not _is_writable(parent):
+    if not is_writable(parent):
         raise fail("E611", f"cannot write {folder}: nothing can be written in {parent}", ELSEWHERE)
     return place
 
@@ -138,10 +138,21 @@ def files_of(place: Path, called: Path | None = None) -> list[str]:
     return found
 
 
-def sealed(manifest: Mapping[str, object]) -> bytes:
-    """The text of a manifest with a hash of itself, which reveals later changes."""
-    digest = hashlib.sha256(json.dumps(manifest, indent=1).encode()).hexdigest()
-    return (json.dumps({**manifest, "sha256": digest}, indent=1) + "\n").encode()
+def sealed(facts: Mapping[str, object]) -> bytes:
+    """A manifest or a record as text with a hash of itself, which reveals later changes."""
+    digest = hashlib.sha256(json.dumps(facts, indent=1).encode()).hexdigest()
+    return (json.dumps({**facts, "sha256": digest}, indent=1) + "\n").encode()
+
+
+def unsealed(content: bytes) -> dict[str, object] | None:
+    """What was sealed; None for a text that `sealed` has not written, whatever it is."""
+    try:
+        facts = json.loads(content)
+        if not isinstance(facts, dict) or facts.pop("sha256", None) is None:
+            return None
+        return facts if sealed(facts) == content else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def _named(place: Path, called: Path) -> dict[str, str]:
@@ -199,8 +210,22 @@ def _resolved(path: Path) -> Path:
     return place
 
 
-def _is_writable(folder: Path) -> bool:
-    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK, effective_ids=True)
+def is_writable(folder: Path) -> bool:
+    """Whether files can be made in a folder: one is, and is gone at once. Permissions do not tell this of /proc, or of full quotas."""
+    from tempfile import TemporaryFile
+
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def require_kept(folder: Path, hint: str) -> None:
+    """Refuse (E612) a folder of what is kept for the user, before the work, if it can neither be written nor made."""
+    there = next(place for place in (folder, *folder.parents) if os.path.exists(place))
+    if not is_writable(there):
+        raise fail("E612", f"nothing can be written in {there}", hint)
 
 
 def _reason(error: Exception) -> str:

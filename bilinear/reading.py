@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import EFBIG, EINVAL, EISDIR
+from errno import EFBIG, EINVAL, EISDIR, EPERM
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO
@@ -75,6 +75,15 @@ def open_input(path: str | Path) -> Iterator[BinaryIO]:
 def read_bounded(path: str | Path, most: int = MOST_BYTES) -> bytes:
     """The content of a regular file of at most `most` bytes. Raises `OSError` if it is missing or not regular, and `TooLargeError`."""
     with open_regular(path) as file:
+        return _bounded(file, most)
+
+
+def read_own(path: str | Path, most: int = MOST_BYTES) -> bytes:
+    """As `read_bounded`, for code that this process will run: a file that another user owns or may write is refused, too."""
+    with open_regular(path) as file:
+        state = os.fstat(file.fileno())
+        if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+            raise PermissionError(EPERM, "another user may have written it")
         return _bounded(file, most)
 
 

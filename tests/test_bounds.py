@@ -49,8 +49,8 @@ def test_more_levels_than_any_schedule_has_are_refused(take: str, levels: int) -
     assert found.hints == (f"give an integer from 1 to {MOST_LEVELS}",) and time.perf_counter() - start < 10
 
 
-def test_as_many_levels_as_a_schedule_has_are_written_and_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "out", "classical", monkeypatch, dtypes=("float64",), levels=MOST_LEVELS)
+def test_as_many_levels_as_a_schedule_has_are_written_and_read(tmp_path: Path) -> None:
+    folder = written(tmp_path / "out", "classical", dtypes=("float64",), levels=MOST_LEVELS)
     assert read_folder(folder).levels == MOST_LEVELS
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["schedule"]["levels"] += 1

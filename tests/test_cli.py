@@ -496,7 +496,12 @@ def test_verify_takes_one_thing_and_says_where_it_cannot_write(shell: Shell) -> 
 
 
 def test_options_that_mean_nothing_together_are_refused(shell: Shell) -> None:
-    for arguments in (["msmes", "--json", "--markdown"], ["--built", "x", "--html", "y"], ["--built", "x", "--levels", "2"]):
+    for arguments in (
+        ["msmes", "--json", "--markdown"],
+        ["msmes", "--trust"],
+        ["--built", "x", "--html", "y"],
+        ["--built", "x", "--levels", "2"],
+    ):
         status, _, err = shell("verify", *arguments)
         assert status == 1 and "error[E507]" in err
     status, _, err = shell("run", "strassen", "--shape", "8", "--tolerance", "1e-3")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
+from bilinear.artifact.generated import compare_images, require_generated
 from bilinear.artifact.identities import check_sources
 from bilinear.artifact.images import check_images
 from bilinear.artifact.read import BuiltFolder, BuiltProgram, read_folder
@@ -14,19 +15,23 @@ from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import Diagnostic
 
 
-def verify_built(folder: str | Path, *, seed: int | None = None, progress: Progress = no_progress) -> BuiltCheck:
+def verify_built(folder: str | Path, *, trust: bool = False, seed: int | None = None, progress: Progress = no_progress) -> BuiltCheck:
     """Test every program of an output folder of `bilinear compile`.
 
-    The folder's code is compiled and run, so it must come from a trusted source. What cannot be tested on this machine, for lack of a C++
-    compiler or a GPU, is a row that says so. Every call draws new inputs unless `seed` is given. Raises `BilinearError` if the folder is
-    incomplete or changed (E621, E622); errors found by the tests are in the result, whose `require` raises them.
+    Its sources and launches must be, byte for byte, what its algorithm and options generate here (E626), and only images that a rebuild
+    gives as well are loaded. With `trust` nothing is compared: the folder's code is compiled and run with the user's rights, whatever it
+    does (docs/trust.md). What cannot be tested on this machine, for lack of a C++ compiler or a GPU, is a row that says so. Every call
+    draws new inputs unless `seed` is given. Raises `BilinearError` if the folder is incomplete or changed (E621, E622, E626); errors found
+    by the tests are in the result, whose `require` raises them.
     """
     built = read_folder(folder)
+    if not trust:
+        require_generated(built)
     seed = secrets.randbits(128) if seed is None else seed
     rows: list[BuiltRow] = []
     failures: list[Diagnostic] = []
     for program in built.programs:
-        for found in _tests(built, program, seed, progress):
+        for found in _tests(built, program, trust, seed, progress):
             if isinstance(found, BuiltRow):
                 rows.append(found)
             else:
@@ -34,11 +39,15 @@ def verify_built(folder: str | Path, *, seed: int | None = None, progress: Progr
     return BuiltCheck(str(folder), built.name, built.levels, built.inputs, f"{seed:#x}", tuple(rows), tuple(failures))
 
 
-def _tests(folder: BuiltFolder, program: BuiltProgram, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
-    """The sources, then the images; images of a wrong source are not run on a device."""
+def _tests(folder: BuiltFolder, program: BuiltProgram, trust: bool, seed: int, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
+    """The sources, then the images; images of a wrong source, or that a rebuild has not given, are not run on a device."""
     for found in check_sources(folder, program, seed, progress):
         yield found
         if isinstance(found, Diagnostic):
             yield BuiltRow(program.dtype, "GPU", "-", "-", 0, "", "skipped", "the sources are wrong")
+            return
+    for found in () if trust else compare_images(program, folder.compiler, progress):
+        yield found
+        if isinstance(found, Diagnostic) or found.verdict == "skipped":
             return
     yield from check_images(folder, program, seed, progress)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilinear.artifact.write import output_files
-from bilinear.codegen.build import Program, build_programs
+from bilinear.artifact.write import Options, output_files
+from bilinear.codegen.build import Program, Progress, build_programs, no_progress, require_floats
+from bilinear.codegen.cuda.nvrtc import compiler_version
 from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.modes import require_mode
 from bilinear.codegen.names import REMAINDER
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.element import COMPLEX
+from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.placement import STAGE
-from bilinear.lowering.prepare import Prepared, plain, plain_complex
+from bilinear.ir.schedule import Schedule
+from bilinear.lowering.coefficients import require_elements
+from bilinear.lowering.prepare import Level, Prepared, plain, plain_complex, prepare, prepare_complex, require_levels
 from bilinear.places import require_folder
+from bilinear.planner.problem import require_inputs
 from bilinear.reporting.complex_report import ComplexReport
 from bilinear.reporting.examine import certificate_for
 from bilinear.reporting.report import Report
@@ -35,6 +41,39 @@ def require_kind(loaded: Loaded, dtype: str, inputs: str, mode: str) -> None:
         raise fail("E557", f"mode={mode!r} has no meaning for {dtype}: its stages run in one way", "leave it out")
 
 
+def require_options(loaded: Loaded, options: Options, dtypes: Sequence[str]) -> None:
+    """Refuse options that have no meaning, or none for this algorithm and these types."""
+    require_levels(options.levels)
+    require_inputs(options.inputs)
+    require_floats(options.floats)
+    require_mode(options.mode, options.floats)
+    require_kind(loaded, dtypes[0], options.inputs, options.mode)
+
+
+def programs_of(
+    loaded: Loaded, options: Options, dtypes: Sequence[str], targets: Sequence[CudaTarget], progress: Progress = no_progress
+) -> tuple[Prepared | None, tuple[Program, ...]]:
+    """The proofs of an algorithm (none for complex types), and its programs with their images for the targets, if there are any."""
+    prepared, schedule = _prepared(loaded, options, dtypes[0] in COMPLEX)  # verify, schedule, verify the result
+    for dtype in dtypes:
+        require_elements(loaded.scheme, schedule.coefficients, COMPILED[dtype].name, "f")
+    return prepared, build_programs(schedule, dtypes, targets, options.floats, progress=progress, mode=options.mode)  # lower, render, build
+
+
+def remainders_of(programs: Sequence[Program], targets: Sequence[CudaTarget], floats: str) -> tuple[Program, ...]:
+    """The programs of the plain multiply for the strips that the grid of these programs leaves over."""
+    rest = plain_complex() if programs[0].schedule.is_complex else plain().schedule
+    return build_programs(rest, [own.dtype for own in programs], targets, floats, named=REMAINDER)
+
+
+def _prepared(loaded: Loaded, options: Options, is_complex: bool) -> tuple[Prepared | None, Schedule]:
+    """The proved schedule that is compiled, and for real matrices its proofs."""
+    if is_complex:
+        return None, prepare_complex((Level(loaded.scheme, loaded.schedule),) * options.levels, core=loaded.complex_core)
+    prepared = prepare(loaded.scheme, loaded.schedule, options.levels, options.inputs, options.mode)
+    return prepared, prepared.schedule
+
+
 @dataclass(frozen=True)
 class Compiled:
     """All that compiling an algorithm gives: the proofs, and the kernels of its schedule, one program a dtype.
@@ -44,11 +83,10 @@ class Compiled:
 
     loaded: Loaded
     prepared: Prepared | None
-    inputs: str
+    options: Options
     programs: tuple[Program, ...]
     targets: tuple[CudaTarget, ...]
     report: Report | ComplexReport
-    floats: str = "own"
 
     def __repr__(self) -> str:
         dtypes, targets = ", ".join(own.numbers for own in self.programs), ", ".join(map(str, self.targets))
@@ -64,10 +102,10 @@ class Compiled:
         It may replace an earlier output that nobody has changed, and no other folder.
         """
         require_folder(Path(folder))
-        rest = plain().schedule if self.prepared is not None else plain_complex()
-        remainders = build_programs(rest, [own.dtype for own in self.programs], self.targets, self.floats, named=REMAINDER)
+        remainders = remainders_of(self.programs, self.targets, self.options.floats)
         views = {"report.json": self.report.json(), "report.md": self.report.markdown(), "report.html": self.report.html()}
         if self.prepared is not None:
             views["certificate.json"] = certificate_for(self.prepared)
         encoded = {name: text.encode() for name, text in views.items()}
-        write_folder(Path(folder), output_files(self.loaded.scheme, self.inputs, self.programs, remainders, __version__, encoded))
+        versions = {"bilinear": __version__, "compiler": compiler_version()}
+        write_folder(Path(folder), output_files(self.loaded, self.options, self.programs, remainders, versions, encoded))

@@ -10,13 +10,13 @@ from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
-Verdict = Literal["passed", "wrong", "skipped"]
+Verdict = Literal["passed", "wrong", "skipped", "equal"]
 COLUMNS = ("type", "where", "shape", "what", "trials", "a wrong one passes", "verdict")
 
 
 @dataclass(frozen=True)
 class BuiltRow:
-    """One test: the kernels of one element type, in one place, at one shape.
+    """One test: the kernels of one element type, in one place, at one shape; or `equal`, of images that are what a rebuild gives.
 
     `chance` bounds the probability that a wrong kernel passes all trials, as a power of two: `2^-118`; the functions that make the rows
     state its assumptions. `detail` gives the memory layout of the operands and beta, or the integers used.

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -29,8 +28,6 @@ from bilinear.errors import Diagnostic, fail
 from bilinear.ir.element import COMPILED, MULTIPLIED
 from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Space
-from bilinear.places import MOST_BYTES
-from bilinear.reading import read_bounded
 
 FACTORS = (1, 2, 3, -1, -2, -3)
 """The values of alpha and beta."""
@@ -72,7 +69,7 @@ def check_images(folder: BuiltFolder, program: BuiltProgram, seed: int, progress
     the test.
     """
     reason = why_no_device() if program.dtype in MULTIPLIED else f"CuPy has no arrays of {program.dtype}"
-    targets = list(dict.fromkeys(target for kernel in program.kernels for target, _ in kernel.images))
+    targets = list(dict.fromkeys(target for kernel in program.kernels for target, *_ in kernel.images))
     if reason is not None:
         yield BuiltRow(program.dtype, f"GPU, {', '.join(map(str, targets))}", "-", "-", 0, "", "skipped", reason)
         return
@@ -159,8 +156,8 @@ def _drawn(generator: np.random.Generator, size: int, extents: tuple[int, int], 
 
 
 @cache
-def _function(path: Path, name: str, shared_bytes: int, device: int) -> Function:
-    return load_function(read_bounded(path, MOST_BYTES), name, shared_bytes)
+def _function(image: bytes, name: str, shared_bytes: int, device: int) -> Function:
+    return load_function(image, name, shared_bytes)
 
 
 @dataclass(frozen=True)
@@ -190,6 +187,6 @@ class OnDevice:
 
         types: dict[str, Callable[[Array], object]] = {"pointer": np.uint64, "index": np.int64, "scalar": np.dtype(self.dtype).type}
         values = tuple(types[kind](value) for kind, value in arguments)
-        path = dict(kernel.images)[self.target]
-        function = _function(path, kernel.name, kernel.shared_bytes, cupy.cuda.Device().id)
+        image = next(image for target, _, image in kernel.images if target == self.target)
+        function = _function(image, kernel.name, kernel.shared_bytes, cupy.cuda.Device().id)
         function(blocks, (*kernel.threads, 1), values, kernel.shared_bytes)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bilinear.analysis.integer_range import MOST, IntegerRange
 from bilinear.artifact.json_reader import Node, parse
-from bilinear.artifact.write import ACCUMULATED, OVERWRITTEN
+from bilinear.artifact.write import ACCUMULATED, ALGORITHM, OVERWRITTEN, Options
+from bilinear.codegen.build import FLOATS
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.kernel import Argument, Cover, Grid
-from bilinear.ir.placement import INPUTS, MOST_LEVELS
+from bilinear.ir.placement import INPUTS, MODES, MOST_LEVELS
 from bilinear.ir.schedule import IMAGINARY, Space
 from bilinear.lowering.prepare import MOST_PRODUCTS
 from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
@@ -24,12 +26,13 @@ AGAIN = "compile the algorithm again"
 OPERANDS = ("A", "B", "C")
 """The spaces of the operands; those of complex ones are in `IMAGINARY`, too."""
 EXTENTS = ("bm", "bk", "bn")
+_ALGORITHM = re.compile(rf"{re.escape(ALGORITHM)}(:[A-Za-z_][A-Za-z_0-9-]{{0,255}})?")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,255}")
 
 
 @dataclass(frozen=True)
 class BuiltKernel:
-    """A kernel of a folder: its source, how it is launched, and the files of its images by target."""
+    """A kernel of a folder: its source, how it is launched, and its images by target, each with its path."""
 
     name: str
     source: str
@@ -37,7 +40,7 @@ class BuiltKernel:
     threads: tuple[int, int]
     shared_bytes: int
     arguments: tuple[Argument, ...]
-    images: tuple[tuple[CudaTarget, Path], ...]
+    images: tuple[tuple[CudaTarget, str, bytes], ...]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,7 @@ class BuiltProgram:
 
 @dataclass(frozen=True)
 class BuiltFolder:
-    """A complete output folder: every file named in its manifest exists and has the recorded hash."""
+    """A complete output folder: every file named in its manifest exists and has the recorded hash; `described` is the manifest itself."""
 
     path: Path
     name: str
@@ -76,6 +79,10 @@ class BuiltFolder:
     workspaces: tuple[Space, ...]
     integers: IntegerRange | None
     programs: tuple[BuiltProgram, ...]
+    algorithm: str
+    options: Options
+    compiler: str
+    described: Mapping[str, object]
 
     @property
     def is_complex(self) -> bool:
@@ -124,7 +131,18 @@ def read_folder(folder: str | Path) -> BuiltFolder:
         workspaces,
         _integers(schedule["integers"]),
         built,
+        root["algorithm"].matching(_ALGORITHM),
+        _options(root),
+        root["versions"]["compiler"].text(),
+        {name: node.value for name, node in root.pairs()},
     )
+
+
+def _options(root: Node) -> Options:
+    root["files"][ALGORITHM].text()
+    node = root["options"]
+    names = node["inputs"].choice(INPUTS), node["floats"].choice(tuple(FLOATS)), node["mode"].choice(MODES)
+    return Options(node["levels"].whole(1, MOST_LEVELS), *names)
 
 
 def _manifest(folder: Path) -> Node:
@@ -179,7 +197,7 @@ def _kernel(folder: Path, name: str, node: Node, known: dict[str, set[str]]) -> 
             target = CudaTarget(architecture)
         except BilinearError:
             raise image.wrong("is for an unknown architecture") from None
-        images.append((target, folder / _file(folder, image, "path")[0]))
+        images.append((target, *_file(folder, image, "path")))
     arguments = tuple(_argument(argument, known) for argument in node["arguments"].items())
     shared = node["shared_bytes"].whole(0, 227 * 1024)
     return BuiltKernel(name, _text(source, path), path, (threads[0], threads[1]), shared, arguments, tuple(images))

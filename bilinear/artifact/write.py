@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.build import Program
-from bilinear.codegen.cuda.nvrtc import Built, compiler_version
+from bilinear.codegen.cuda.nvrtc import Built
+from bilinear.frontend import Loaded
+from bilinear.frontend.write_scheme import loaded_text
 from bilinear.ir.kernel import Grid
+from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.places import FORMAT, MANIFEST, sealed
 
+ALGORITHM = "algorithm.bl"
 ACCUMULATED, OVERWRITTEN = "alpha*A*B + beta*C", "alpha*A*B"
 """The two possible results in C of a program's launches."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a folder is compiled with: with the algorithm and the element types this determines every source."""
+
+    levels: int
+    inputs: str
+    floats: str = "own"
+    mode: str = STAGE
+
+
 def output_files(
-    scheme: Scheme,
-    inputs: str,
+    loaded: Loaded,
+    options: Options,
     programs: Sequence[Program],
     remainders: Sequence[Program],
-    version: str,
+    versions: Mapping[str, str],
     views: Mapping[str, bytes] = MappingProxyType({}),
 ) -> dict[str, bytes]:
-    """Every file of the folder by its relative path: `manifest.json`, `src/*.cu`, `cubin/sm_NN/*.cubin`, `ptx/compute_NN/*.ptx`, `views`.
+    """Every file of the folder by its relative path.
 
+    These are `manifest.json`, `algorithm.bl`, `src/*.cu`, `cubin/sm_NN/*.cubin`, `ptx/compute_NN/*.ptx`, and the `views`.
     `remainders` are the programs of the plain multiply for matrices that are not multiples of the grid. The manifest names all files with
     their hashes, so that a folder can be recognized as ours before it is replaced.
     """
-    files = dict(views)
+    text, picked = loaded_text(loaded)
+    files = {ALGORITHM: text.encode(), **views}
     kernels = {program.numbers: _kernels(program, files) for program in programs}
     described = {program.numbers: {"kernels": kernels[program.numbers], "launches": _launches(program)} for program in programs}
     for remainder in remainders:
@@ -43,8 +59,10 @@ def output_files(
         described[remainder.numbers]["remainder"] = _launches(remainder)
     manifest: dict[str, object] = {
         "format": FORMAT,
-        "versions": {"bilinear": version, "compiler": compiler_version()},
-        **_identity(scheme, programs[0].schedule, inputs),
+        "versions": dict(versions),
+        "algorithm": f"{ALGORITHM}:{picked}" if picked else ALGORITHM,
+        "options": asdict(options),
+        **_identity(loaded.scheme, programs[0].schedule, options.inputs),
         "programs": described,
     }
     manifest["files"] = {path: _digest(content) for path, content in sorted(files.items())}

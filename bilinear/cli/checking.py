@@ -13,6 +13,7 @@ from bilinear.cli.common import waiting
 from bilinear.cli.groups import limit_option, problem_option
 from bilinear.errors import fail
 from bilinear.places import require_files
+from bilinear.reading import open_input
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
@@ -61,9 +62,9 @@ def _mapped(path: Path) -> Array:
     import numpy as np
 
     try:
-        with open(path, "rb") as file:
+        with open_input(path) as file:
             np.lib.format.read_magic(file)
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # a header is text of Python, in which NumPy meets errors of many kinds
         reason = getattr(error, "strerror", None) or str(error)
         raise fail("E705", f"{str(path)[:200]!r} is not a .npy file that can be read: {reason}", "write one with numpy.save") from None

@@ -41,7 +41,6 @@ def discover(
 
     It is written in this folder, named by format, rank and seed, unless `-o` names another place.
     """
-    from bilinear.codegen.cache import default_cache
     from bilinear.discovery.flip_search import discover
     from bilinear.discovery.tasks import Task
     from bilinear.frontend import load
@@ -49,9 +48,8 @@ def discover(
     shape, seconds = read_shape(format), read_seconds(time)
     task = Task(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
     require_files(output or Path("walk.bl"), state, file_of(json_file))
-    cache = default_cache().folder
     with interrupted_by_sigterm(), progress_bar() as progress:
-        found = discover(task, seconds, folder=cache and cache / "discovery", state=state, progress=progress)
+        found = discover(task, seconds, state=state, progress=progress)
     written = _write(found, output) if found.reached or best else None
     answer(json_file, lambda: json.dumps(_facts(found, written), indent=1), lambda: _told(found, written))
     if found.interrupted:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bilinear.reporting.digit_report import DigitReport
     from bilinear.reporting.report import Report
 
-WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report.md"
+WRITTEN = "algorithm.bl, sources, cubins, PTX, manifest.json, report.html, report.json, report.md"
 
 
 def compile(
@@ -103,7 +103,7 @@ def compile(
             loaded, levels=depth, dtypes=dtypes, architectures=targets, inputs=inputs, progress=progress, floats=floats, mode=mode
         )
         in_arrays = [one for one in dtypes if one in MULTIPLIED]
-        checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.inputs, devices(), progress)
+        checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.options.inputs, devices(), progress)
     facts = {**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}
     answer(json_file, lambda: json.dumps(facts, indent=1), lambda: _checked(compiled.report, checks, dtypes))
     require(checks)
@@ -123,6 +123,9 @@ def verify(
     inputs: Inputs = None,
     accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,
     built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="With --built: compile and run whatever the folder holds, with your rights (docs/trust.md).")
+    ] = False,
     json_file: Json = None,
     markdown: Annotated[bool, output_option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, output_option("--html", help="Also write the report as an HTML page.")] = None,
@@ -141,8 +144,10 @@ def verify(
         raise fail("E507", "--check runs coqc on theorems, and --rocq writes them", "give --rocq FILE --check")
     other_options = bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
     if built is not None:
-        _verify_built(built, json_file, other_options)
+        _verify_built(built, trust, json_file, other_options)
         return
+    if trust:
+        raise fail("E507", "--trust is about the code in a folder", "give --built FOLDER --trust")
     from bilinear.frontend import LoadedComplex, LoadedDigits, LoadedGram, load_any
     from bilinear.lowering.prepare import natural_inputs
     from bilinear.reporting.examine import certificate_of
@@ -280,13 +285,13 @@ def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) 
         return refusal(loaded, error), error
 
 
-def _verify_built(folder: Path, json_file: Path | None, other_options: bool) -> None:
+def _verify_built(folder: Path, trust: bool, json_file: Path | None, other_options: bool) -> None:
     if other_options:
-        raise fail("E507", "the test of a folder has no such option", "with --built there is --json only: the folder says the rest")
+        raise fail("E507", "the test of a folder has no such option", "with --built there are --trust and --json: the folder says the rest")
     from bilinear.artifact.check_folder import verify_built
 
     require_files(file_of(json_file))
     with progress_bar() as progress:
-        check = verify_built(folder, progress=progress)
+        check = verify_built(folder, trust=trust, progress=progress)
     answer(json_file, check.json, lambda: str(check))
     check.require()

@@ -105,8 +105,10 @@ def _describe(keep: bool, modes: bool = False, is_told: bool = True) -> Device:
     """The description of the current GPU, measured now, with rates of execution modes and kept if requested."""
     from bilinear.backends.gpu import driver_version
     from bilinear.measure.describe_device import tune as measure
-    from bilinear.planner.kept_plans import keep_description
+    from bilinear.planner.kept_plans import keep_description, require_place
 
+    if keep:
+        require_place()
     with progress_bar() as progress:
         device = measure(progress, modes=modes)
     if keep:
@@ -120,8 +122,10 @@ def _describe_cpu(output: Path | None, keep: bool) -> None:
     """Measure, and print, write or keep, the description of the processors here."""
     from bilinear.measure.describe_cpu import tune_cpu
     from bilinear.planner.device_files import cpu_json
-    from bilinear.planner.kept_plans import keep_cpu
+    from bilinear.planner.kept_plans import keep_cpu, require_place
 
+    if keep:
+        require_place()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     with progress_bar() as progress:
         cpu = tune_cpu(progress)

@@ -12,7 +12,8 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from bilinear.reading import read_bounded
+from bilinear.places import is_writable
+from bilinear.reading import read_own
 
 log = logging.getLogger("bilinear")
 
@@ -30,7 +31,7 @@ class Cache:
     """Entries in a folder, or only in memory if the folder cannot be written.
 
     Entries are written to a temporary file and renamed, so that processes may work at once. Each has a checksum of its key and its
-    content. An entry that is damaged, or lies under another key, is built again instead of loaded.
+    content. An entry that is damaged, lies under another key, or is another user's file, is built again instead of loaded.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -109,12 +110,9 @@ def default_cache() -> Cache:
 
 
 def _is_writable(folder: Path) -> bool:
-    try:
+    with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    return is_writable(folder)
 
 
 def _write(path: Path, key: str, text: str, image: bytes) -> None:
@@ -133,7 +131,7 @@ def _write(path: Path, key: str, text: str, image: bytes) -> None:
 
 def _read(path: Path, key: str) -> Entry | None:
     try:
-        content = read_bounded(path, MOST_BYTES)
+        content = read_own(path, MOST_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:

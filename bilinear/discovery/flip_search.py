@@ -61,12 +61,10 @@ class Found:
         return self.rank <= self.task.rank and not (self.task.lifted and (self.scheme is None or self.scheme.ring.name == "Z/2"))
 
 
-def discover(
-    task: Task, seconds: float, *, folder: Path | None = None, state: Path | None = None, progress: Progress = lambda *_: None
-) -> Found:
+def discover(task: Task, seconds: float, *, state: Path | None = None, progress: Progress = lambda *_: None) -> Found:
     """Walk until a scheme of the task's rank is found or the time is over; Ctrl-C also ends the walk and keeps its result.
 
-    `folder` keeps the compiled walk; compilation does not count as time. If the file `state` exists, the walk continues from there; it is
+    Compilation does not count as time. If the file `state` exists, the walk continues from there; it is
     written whenever the rank has fallen, every second, and at the end. Raises `BilinearError`: E660 if the rank is not a sensible goal,
     E661 if the format is too large, E662 without numba, E740 and E741 if no walk goes over the ring or begins at the start, E742 if `state`
     is not a state of this search.
@@ -75,8 +73,8 @@ def discover(
     begin = binary_walker if task.ring == "Z/2" else ternary_walker
     walkers: list[AnyWalker] = [begin(task.masks, task.seed, number) for number in range(task.walkers)]
     best = read_state(state, task, walkers) if state is not None and state.exists() else None
-    progress("compiling the walk (once)", 0, 1)
-    search = _Search(task, walkers, compiled_walk(folder, task.ring), progress, best)
+    progress("compiling the walk", 0, 1)
+    search = _Search(task, walkers, compiled_walk(task.ring), progress, best)
     keep = None if state is None else lambda: write_state(state, task, search.kept)
     return search.run(seconds, keep or (lambda: None))
 

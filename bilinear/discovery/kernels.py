@@ -4,7 +4,7 @@ A move rewrites a few products and keeps their sum; a move that would need a coe
 reductions: Kauers, Moosbauer, Flip graphs for matrix multiplication (2022). Plus transitions: Arai, Ichikawa, Hukushima, Adaptive flip
 graph algorithm for matrix multiplication (2024). Over {-1, 0, 1}: Perminov, Fast matrix multiplication via ternary meta flip graphs (2025).
 
-Only `discovery.compiled_walk` imports this module, after it has set the folder for compiled code.
+Only `discovery.compiled_walk` imports this module.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import numpy as np
-from numba import config, njit
+from numba import njit
 from numpy.typing import NDArray
 
 from bilinear.discovery.walker import BEST, BEST_AT, LEAST_PATIENCE, MOST_PATIENCE, PATIENCE, RANK, RETURN, ROOM, STEPS, Walker
@@ -32,8 +32,8 @@ S27, S30, S31, S32 = (np.uint64(shift) for shift in (27, 30, 31, 32))
 
 
 def compiled(function: F) -> F:
-    """Compile a function without the GIL; the code is cached only if a folder is set."""
-    machine_code: F = njit(nogil=True, error_model="numpy", cache=bool(config.CACHE_DIR))(function)
+    """Compile a function when it is first called; it runs without the GIL."""
+    machine_code: F = njit(nogil=True, error_model="numpy")(function)
     return machine_code
 
 

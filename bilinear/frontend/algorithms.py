@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bilinear.algebra.complex_tensor import is_real
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_complex, shipped_digits, shipped_transposed, split
+from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, shipped_of_all_kinds, split
 from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
@@ -243,7 +243,7 @@ def _find(asked: str, looks: Looks) -> Path:
     """The file for a name or path. Raises `BilinearError` (E121) if there is none."""
     if len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
-    path, known = Path(asked), own() | shipped() | shipped_digits() | shipped_transposed() | shipped_complex()
+    path, known = Path(asked), own() | shipped_of_all_kinds()
     try:
         if looks.is_file(path) or (looks.exists(path) and asked not in known):
             return path

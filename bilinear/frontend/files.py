@@ -151,6 +151,11 @@ def shipped_transposed() -> dict[str, Path]:
     return {path.stem: path for path in sorted((algorithms_folder() / TRANSPOSED).glob(f"*{SUFFIX}"))}
 
 
+def shipped_of_all_kinds() -> dict[str, Path]:
+    """Every shipped file by the name of what it holds."""
+    return shipped() | shipped_digits() | shipped_complex() | shipped_transposed()
+
+
 def own() -> dict[str, Path]:
     """The algorithms that the user has added (`bilinear add`), by name."""
     folder = own_folder()

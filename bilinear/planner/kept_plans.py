@@ -6,13 +6,13 @@ The description of processors is kept for the version of the library behind NumP
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from bilinear.errors import BilinearError, fail
+from bilinear.places import require_kept
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import cpu_json, device_json, parse_cpu, parse_device
@@ -39,6 +39,14 @@ def kept_at(name: str, driver: int | str) -> Path | None:
         return None
     stem = re.sub(r"[^a-z0-9]+", "-", f"{name}-{driver}".lower()).strip("-")
     return folder / f"{stem}.json" if folder.is_absolute() else None
+
+
+def require_place() -> None:
+    """Refuse (E612), before it is measured, a description that could not be kept."""
+    path = kept_at("any", "version")
+    if path is None:
+        raise fail("E612", "there is no home folder to keep a description in", HOME)
+    require_kept(path.parent, HOME)
 
 
 def keep_description(device: Device, driver: int) -> Path:
@@ -79,8 +87,7 @@ def folder_of_plans(name: str, driver: int) -> Path:
         raise fail("E612", "there is no home folder to keep plans in", HOME)
     folder = described.with_suffix("")
     make_folder(folder, HOME)
-    if not os.access(folder, os.W_OK):
-        raise fail("E612", f"nothing can be written in {folder}", HOME)
+    require_kept(folder, HOME)
     return folder
 
 

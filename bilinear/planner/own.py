@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
+from bilinear.places import require_kept, sealed
 from bilinear.planner.profiles import OutlineEntry, OwnRecord, entry_of, outline_of, way_key
 from bilinear.planner.ways import Way, algorithm_named, forget_changed_files, forget_names, full_names, hashes
 from bilinear.resources import implementation_sha256, own_folder
@@ -26,7 +26,7 @@ MIXED = "winograd"
 def add(file: str) -> tuple[str, Path]:
     """Keep the algorithm of a `.bl` file, proved, as one of the user's own; returns its name and place.
 
-    It is written as text that needs no other file. Raises `BilinearError`: E576 if its name is that of a shipped algorithm or no name, E612
+    It is written as text that needs no other file. Raises `BilinearError`: E576 if its name is reserved or no name, E612
     if nothing can be written, E528 if float32 cannot hold its coefficients, and the errors of what cannot be read, proved or run.
     """
     from bilinear.frontend.algorithms import is_file_name
@@ -35,19 +35,20 @@ def add(file: str) -> tuple[str, Path]:
         raise fail("E576", f"{file!r} is a folder, and one algorithm is added at a time", "name a .bl file in it")
     if not is_file_name(file):
         raise fail("E576", f"{file!r} is not a .bl file", "`bilinear import` writes one from a published table")
+    folder = _folder()
+    require_kept(folder, HOME)
     forget_changed_files()
     (path,) = full_names((file,))
     name, text = _written(path)
     data = text.encode()
     record: OwnRecord = {
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "algorithm_sha256": hashlib.sha256(data).hexdigest(),
         "implementation_sha256": implementation_sha256(),
         "outlines": _outlines(path, name),
     }
-    folder = _folder()
     make_folder(folder, HOME)
     place = folder / f"{name}.bl"
-    write_files({place: data, place.with_suffix(".json"): json.dumps(record) + "\n"})
+    write_files({place: data, place.with_suffix(".json"): sealed(record)})
     forget_names()
     return name, place
 
@@ -68,6 +69,18 @@ def remove(name: str) -> Path:
     return place
 
 
+def reserved_names() -> set[str]:
+    """The names that mean something already: shipped files of every kind, products of plans, and words of options and of the language."""
+    from bilinear.frontend.files import shipped_of_all_kinds
+    from bilinear.ir.residue_tile import RESIDUE_TILES
+    from bilinear.ir.rounded import ROUNDINGS
+    from bilinear.ir.tile import FLOAT_TILES
+    from bilinear.planner.plan import LIBRARIES
+    from bilinear.planner.residues import RESIDUES
+
+    return {*shipped_of_all_kinds(), *FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS, *LIBRARIES, "auto", "rotate", "transpose"}
+
+
 def _folder() -> Path:
     folder = own_folder()
     if folder is None:
@@ -79,12 +92,11 @@ def _written(file: str) -> tuple[str, str]:
     """The name and the text of the algorithm of a file; the text needs no other file and means the same."""
     from bilinear.analysis.identity import schedule_hash, scheme_hash
     from bilinear.frontend import parse_source
-    from bilinear.frontend.files import shipped
     from bilinear.source import Source
 
     loaded = algorithm_named(file)
     name = loaded.scheme.name if loaded.schedule is None else loaded.schedule.name
-    if name in shipped() or not name.isidentifier():
+    if name in reserved_names() or not name.isidentifier():
         raise fail("E576", f"{name!r} cannot be the name of an algorithm of your own", "give it another one in its header")
     text = _text(loaded)
     module = parse_source(Source(f"{name}.bl", text))

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from bilinear.ir.schedule import Schedule, Space
+from bilinear.places import unsealed
 from bilinear.planner.model import LinearWork, Part, ProductWork, Profile, Work
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, hashes, lowered, strategies
 from bilinear.reading import read_bounded
@@ -56,9 +57,9 @@ class OutlineEntry(TypedDict):
 
 
 class OwnRecord(TypedDict):
-    """What is kept beside an algorithm that the user has added: hashes of its file and of this version, and the outlines of its ways."""
+    """What is kept, sealed, beside an algorithm that the user has added: hashes of its file and of this version, and its ways' outlines."""
 
-    sha256: str
+    algorithm_sha256: str
     implementation_sha256: str
     outlines: dict[str, OutlineEntry]
 
@@ -144,16 +145,19 @@ def own_outlines() -> Mapping[str, OutlineEntry]:
 
 @cache
 def own_records() -> dict[str, OwnRecord]:
-    """What is kept of each algorithm that the user has added, read once a process. What another version wrote is left out, and logged."""
+    """What is kept of each algorithm that the user has added, read once a process.
+
+    A record that is damaged, that another version wrote, or whose algorithm has changed, is left out and logged.
+    """
     folder, found = own_folder(), dict[str, OwnRecord]()
     for path in sorted(path for path in folder.glob("*.bl") if not path.is_dir()) if folder is not None else ():
         try:
-            record = json.loads(read_bounded(path.with_suffix(".json")))
-            same = record["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-        except (OSError, ValueError, KeyError, TypeError):
-            same = False
-        if same and record["implementation_sha256"] == implementation_sha256():
-            found[path.stem] = record
+            record = unsealed(read_bounded(path.with_suffix(".json")))
+            wanted = {"algorithm_sha256": hashlib.sha256(read_bounded(path)).hexdigest(), "implementation_sha256": implementation_sha256()}
+        except OSError:
+            record = None
+        if record is not None and record == {**record, **wanted}:
+            found[path.stem] = cast("OwnRecord", record)
         else:
             from logging import getLogger  # to import it takes a tenth of a first plan
 

@@ -104,12 +104,19 @@ def kernel_table(kernels: Sequence[KernelLine]) -> tuple[tuple[str, ...], ...]:
     """Header and rows of the built kernels; empty if there are none."""
     if not kernels:
         return ()
-    header = ("kernel", "built for", "threads", "registers", "shared B", "spills B", "image B")
+    header = ("kernel", "built for", "threads", "registers", "shared B", "spilled to memory", "image B")
     rows = (
-        (k.kernel, k.architecture, str(k.threads), _count(k.registers), _count(k.shared_bytes), _count(k.spills), str(k.image_bytes))
+        (k.kernel, k.architecture, str(k.threads), _count(k.registers), _count(k.shared_bytes), _spilled(k), str(k.image_bytes))
         for k in kernels
     )
     return header, *rows
+
+
+def _spilled(k: KernelLine) -> str:
+    """What a thread keeps in memory for want of registers: the launch bounds limit these, so that several blocks run at once."""
+    if not k.spills:
+        return "-" if k.spills is None else "none"
+    return f"{k.spills} B a thread, which may have {k.registers} registers"
 
 
 def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:

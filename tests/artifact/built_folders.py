@@ -4,63 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from bilinear import frontend
-from bilinear.artifact import write as output
 from bilinear.artifact.check_folder import verify_built
-from bilinear.codegen.build import Program, ProgramKernel, distinct_kernels
-from bilinear.codegen.lower import schedule_to_launches
-from bilinear.codegen.names import REMAINDER
-from bilinear.codegen.render import render
+from bilinear.artifact.compiled import programs_of, remainders_of
+from bilinear.artifact.write import Options, output_files
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
-from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import STAGE
-from bilinear.ir.schedule import Schedule
-from bilinear.ir.tile import USUAL
-from bilinear.lowering.prepare import natural_inputs, plain, prepare
+from bilinear.lowering.prepare import natural_inputs
 from bilinear.writing import write_folder
 
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+VERSIONS = {"bilinear": "0", "compiler": "none"}
 FIRST = "msmes_l1_linear1_f64"
-
-
-def program(schedule: Schedule, dtype: str, tile: str = USUAL, named: str = "", mode: str = STAGE) -> Program:
-    """A program without images, which needs no CUDA compiler."""
-    launches = schedule_to_launches(schedule, ELEMENTS[dtype], tile, named, mode)
-    return Program(schedule, dtype, launches, tuple(ProgramKernel(kernel, render(kernel), ()) for kernel in distinct_kernels(launches)))
 
 
 def written(
     folder: Path,
     algorithm: str | Path,
-    monkeypatch: pytest.MonkeyPatch,
     inputs: str = "",
     dtypes: tuple[str, ...] = tuple(IN_ARRAYS),
     levels: int = 1,
-    tile: str = USUAL,
+    floats: str = "own",
     mode: str = STAGE,
+    views: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
-    """An output folder without images."""
+    """An output folder without images, which needs no CUDA compiler."""
     loaded = frontend.load(algorithm)
-    inputs = inputs or natural_inputs(loaded.schedule)
-    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs, mode).schedule
-    monkeypatch.setattr(output, "compiler_version", lambda: "none")
-    programs = [program(schedule, dtype, tile, mode=mode) for dtype in dtypes]
-    rests = [program(plain().schedule, dtype, tile, REMAINDER) for dtype in dtypes]
-    write_folder(folder, output.output_files(loaded.scheme, inputs, programs, rests, "0"))
+    options = Options(levels, inputs or natural_inputs(loaded.schedule), floats, mode)
+    _, programs = programs_of(loaded, options, dtypes, ())
+    write_folder(folder, output_files(loaded, options, programs, remainders_of(programs, (), floats), VERSIONS, views))
     return folder
 
 
-def refusal(folder: Path) -> Diagnostic:
+def refusal(folder: Path, *, trust: bool = True) -> Diagnostic:
     """The first diagnostic about a folder that is broken or wrong."""
     with pytest.raises(BilinearError) as caught:
-        verify_built(folder, seed=1).require()
+        verify_built(folder, trust=trust, seed=1).require()
     return caught.value.diagnostics[0]
 
 

@@ -59,8 +59,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
-def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float32",), tile="doubles-usual")
+def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Path) -> None:
+    folder = written(tmp_path / "built", "msmes", dtypes=("float32",), floats="doubles")
     verify_built(folder, seed=1).require()
     assert all(
         "f64.f64.f64.f64" in (folder / "src" / f"{name}.cu").read_text() for name in ("msmes_l1_product_f32", "remainder_product_f32")
@@ -71,8 +71,8 @@ def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Pat
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("mode", MODES[1:])
-def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "built", "strassen", monkeypatch, dtypes=("float32",), levels=2, mode=mode)
+def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "built", "strassen", dtypes=("float32",), levels=2, mode=mode)
     verify_built(folder, seed=1).require()
     (program,) = json.loads((folder / "manifest.json").read_text())["programs"].values()
     assert [launch["stage"] for launch in program["launches"]] == sorted(launch["stage"] for launch in program["launches"])
@@ -82,8 +82,8 @@ def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path, mon
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", SHIPPED)
-def test_the_kernels_of_every_shipped_algorithm_are_identities(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = verify_built(written(tmp_path / "built", name, monkeypatch), seed=1)
+def test_the_kernels_of_every_shipped_algorithm_are_identities(name: str, tmp_path: Path) -> None:
+    check = verify_built(written(tmp_path / "built", name), seed=1)
     assert check.failures == ()
     assert [(row.dtype, row.verdict) for row in check.rows if row.where.startswith("CPU")] == [
         ("float64", "passed"), ("float64", "passed"), ("float32", "passed"), ("float32", "passed")
@@ -95,17 +95,17 @@ def test_the_kernels_of_every_shipped_algorithm_are_identities(name: str, tmp_pa
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("inputs", "levels"), [("consume", 1), ("preserve", 1), ("restore", 2)])
-def test_every_promise_and_two_levels(inputs: str, levels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = verify_built(written(tmp_path / "built", "msmes", monkeypatch, inputs, ("float64",), levels), seed=2)
+def test_every_promise_and_two_levels(inputs: str, levels: int, tmp_path: Path) -> None:
+    check = verify_built(written(tmp_path / "built", "msmes", inputs, ("float64",), levels), seed=2)
     check.require()
     assert (check.inputs, check.levels) == (inputs, levels)
 
 
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
-def test_fractions_are_numbers_of_the_field_and_not_exact_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fractions_are_numbers_of_the_field_and_not_exact_on_a_gpu(tmp_path: Path) -> None:
     (tmp_path / "halves.bl").write_text(FRACTIONS)
-    folder = written(tmp_path / "built", tmp_path / "halves.bl", monkeypatch, dtypes=("float32",))
+    folder = written(tmp_path / "built", tmp_path / "halves.bl", dtypes=("float32",))
     assert "Real(1) / Real(3)" in "".join(path.read_text() for path in (folder / "src").iterdir())
     verify_built(folder, seed=3).require()
     found = read_folder(folder)
@@ -117,7 +117,7 @@ def test_fractions_are_numbers_of_the_field_and_not_exact_on_a_gpu(tmp_path: Pat
 def test_the_result_as_text_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built_images, "why_no_device", lambda: "there is none")
     seen: list[tuple[str, int, int]] = []
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
     check = verify_built(folder, progress=lambda *told: seen.append(told))
     check.require()
     told = json.loads(check.json())
@@ -139,7 +139,7 @@ def test_the_result_as_text_and_as_json(tmp_path: Path, monkeypatch: pytest.Monk
 def test_where_nothing_can_be_tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built_identity, "skip_reason", lambda: "no C++20 compiler")
     monkeypatch.setattr(built_images, "why_no_device", lambda: "CuPy is not installed")
-    folder = written(tmp_path / "built", "strassen", monkeypatch)
+    folder = written(tmp_path / "built", "strassen")
     check = verify_built(folder)
     assert not check.passed and {row.verdict for row in check.rows} == {"skipped"}
     found = refusal(folder)
@@ -182,9 +182,9 @@ class InItsOwnType(built_identity.Emulated):
 @needs_emulator
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("name", "levels"), [("msmes", 1), ("winograd", 2), ("laderman", 1)])
-def test_integers_in_the_range_are_exact(name: str, levels: int, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integers_in_the_range_are_exact(name: str, levels: int, dtype: str, tmp_path: Path) -> None:
     """The largest integers of either sign, through the emitted code in the element type itself, with an odd inner extent."""
-    folder = read_folder(written(tmp_path / "built", name, monkeypatch, dtypes=(dtype,), levels=levels))
+    folder = read_folder(written(tmp_path / "built", name, dtypes=(dtype,), levels=levels))
     shape = tuple(extent * 3 + extent - 1 for extent in folder.grid)
     m, k, n = shape
     size = integer_size(folder, dtype, (m, k, n))
@@ -206,11 +206,9 @@ def test_integers_in_the_range_are_exact(name: str, levels: int, dtype: str, tmp
     ("name", "levels", "wanted"),
     [("strassen", 1, (2, 2, 12, 1)), ("strassen", 2, (4, 4, 144, 1)), ("winograd", 1, (4, 4, 18, 1)), ("naive2x2", 1, (1, 1, 2, 1))],
 )
-def test_the_numbers_that_a_schedule_forms(
-    name: str, levels: int, wanted: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_numbers_that_a_schedule_forms(name: str, levels: int, wanted: tuple[int, ...], tmp_path: Path) -> None:
     """The last but one is the growth factor of the literature: 12 for Strassen, 18 for Winograd (Higham 2002, section 23.2.2)."""
-    found = read_folder(written(tmp_path / "built", name, monkeypatch, dtypes=("float64",), levels=levels)).integers
+    found = read_folder(written(tmp_path / "built", name, dtypes=("float64",), levels=levels)).integers
     assert found is not None
     assert (found.left, found.right, found.result, found.denominator) == wanted
 
@@ -236,7 +234,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def images_of(program: BuiltProgram, *architectures: str) -> BuiltProgram:
     def renewed(launch: BuiltLaunch) -> BuiltLaunch:
-        return replace(launch, kernel=replace(launch.kernel, images=tuple((CudaTarget(name), Path(name)) for name in architectures)))
+        return replace(launch, kernel=replace(launch.kernel, images=tuple((CudaTarget(name), name, b"") for name in architectures)))
 
     return replace(program, launches=tuple(map(renewed, program.launches)), remainder=tuple(map(renewed, program.remainder)))
 
@@ -248,7 +246,7 @@ def images_of(program: BuiltProgram, *architectures: str) -> BuiltProgram:
 def test_the_images_are_tested_with_as_many_trials_as_the_range_asks_for(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = read_folder(written(tmp_path / "built", name, monkeypatch, dtypes=("float32",)))
+    folder = read_folder(written(tmp_path / "built", name, dtypes=("float32",)))
     program = images_of(folder.programs[0], "sm_80", "sm_90")
     monkeypatch.setattr(built_images, "OnDevice", lambda dtype, target: InItsOwnType(program))
     other, row = built_images.check_images(folder, program, 1, no_progress)
@@ -314,7 +312,7 @@ def test_a_wrong_image_of_a_right_source_is_found_on_a_gpu(tmp_path: Path) -> No
         (folder / image["path"]).write_bytes(content)
         image["sha256"] = manifest["files"][image["path"]] = hashlib.sha256(content).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    check = verify_built(folder)
+    check = verify_built(folder, trust=True)
     assert [found.code for found in check.failures] == ["E623"]
     assert check.failures[0].message.startswith("C is not alpha * A * B + beta * C: C")
     assert {row.verdict for row in check.rows if row.dtype == "float32" and row.trials} == {"passed"}

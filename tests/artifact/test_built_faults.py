@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from artifact.built_folders import FIRST, kernels, launches, needs_emulator, refresh, refusal, written
+from artifact.built_folders import FIRST, VERSIONS, kernels, launches, needs_emulator, refresh, refusal, written
 
+from bilinear.artifact import check_folder, generated
 from bilinear.artifact import identities as built_identity
-from bilinear.artifact import write as output
 from bilinear.artifact.check_folder import verify_built
+from bilinear.artifact.compiled import programs_of, remainders_of
+from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import read_folder
+from bilinear.artifact.write import Options, output_files
+from bilinear.codegen import build as builds
+from bilinear.codegen.cuda.nvrtc import Built
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError
+from bilinear.frontend import load
 from bilinear.ir.element import IN_ARRAYS
+from bilinear.places import sealed
+from bilinear.writing import write_folder
 
 Edit = Callable[[dict[str, Any]], Any]
 
@@ -53,13 +62,13 @@ BROKEN: list[tuple[Edit, str, str]] = [
 
 
 @pytest.mark.parametrize(("edit", "code", "message"), BROKEN, ids=[message[-40:] for _, _, message in BROKEN])
-def test_a_manifest_that_is_not_whole(edit: Edit, code: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+def test_a_manifest_that_is_not_whole(edit: Edit, code: str, message: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
     manifest = json.loads((folder / "manifest.json").read_text())
     edit(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BilinearError) as caught:
-        verify_built(folder)
+        verify_built(folder, trust=True)
     (found,) = caught.value.diagnostics
     assert found.code == code
     assert message in found.message
@@ -77,8 +86,8 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
     assert refusal(tmp_path).code == "E621"
 
 
-def test_a_source_that_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+def test_a_source_that_was_changed(tmp_path: Path) -> None:
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
     source = folder / "src" / f"{FIRST}.cu"
     source.write_text(source.read_text() + "\n")
     found = refusal(folder)
@@ -89,11 +98,88 @@ def test_a_source_that_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert refusal(folder).code == "E622"
 
 
+def constructor(mark: Path) -> Callable[[str], str]:
+    """Text that runs where the host loads the library that it is compiled to."""
+    return lambda text: (
+        f'{text}#ifndef __CUDA_ARCH__\n#include <cstdio>\nstatic int mark = std::fclose(std::fopen("{mark}", "w"));\n#endif\n'
+    )
+
+
+FOREIGN: list[tuple[Edit, str]] = [
+    (lambda m: launches(m).reverse(), '"kernel": "msmes_l1_linear'),
+    (lambda m: kernels(m)[FIRST].update(threads=[16, 8]), "+      16,"),
+    (lambda m: kernels(m)[FIRST]["arguments"][0].update(kind="index", name="bm"), '"name": "bm"'),
+    (lambda m: m["schedule"].update(inputs="consume"), '+  "inputs": "consume"'),
+    (lambda m: m["options"].update(levels=2), ""),
+    (lambda m: kernels(m)[FIRST].update(source="algorithm.bl", sha256=m["files"]["algorithm.bl"]), '"source": "algorithm.bl"'),
+]
+
+
+@pytest.mark.parametrize(("edit", "shown"), FOREIGN, ids=range(len(FOREIGN)))
+def test_launches_that_nobody_generated_do_not_run(edit: Edit, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built_identity, "compile_on_cpu", None)
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    edit(manifest)
+    manifest.pop("sha256")
+    (folder / "manifest.json").write_bytes(sealed(manifest))
+    found = refusal(folder, trust=False)
+    assert found.code == "E626" and found.notes[0] == "--- generated"
+    assert any(shown in note for note in found.notes), found
+
+
+@needs_emulator
+@pytest.mark.parametrize("name", [FIRST, "remainder_product_f64"])
+def test_text_that_nobody_generated_runs_with_trust_alone(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built_identity, "cases", lambda folder: ())
+    folder, mark = written(tmp_path / "built", "msmes", dtypes=("float64",)), tmp_path / "mark"
+    refresh(folder, name, constructor(mark))
+    found = refusal(folder, trust=False)
+    assert found.code == "E626" and not mark.exists()
+    assert found.message.startswith(f"src/{name}.cu is not what algorithm.bl and the options in manifest.json generate")
+    assert any(note.startswith("+static int mark") for note in found.notes)
+    verify_built(folder, trust=True)
+    assert mark.exists()
+
+
+def test_an_image_that_a_rebuild_does_not_give_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither one that differs, nor one of another compiler."""
+    loaded, options, target = load("classical"), Options(1, "restore"), CudaTarget("sm_90")
+
+    def built(requests: Any, done: Any = None) -> tuple[Built, ...]:
+        return tuple(Built(target, f"image of {name}".encode(), (), "", False) for _, name, target in requests)
+
+    for module in (builds, generated):
+        monkeypatch.setattr(module, "build_all", built)
+    monkeypatch.setattr(generated, "compiler_version", lambda: "none")
+    monkeypatch.setattr(check_folder, "check_sources", lambda *given: iter(()))
+    monkeypatch.setattr(check_folder, "check_images", lambda *given: iter([BuiltRow("float64", "GPU", "-", "-", 1, "", "passed")]))
+    _, programs = programs_of(loaded, options, ("float64",), (target,))
+    folder = tmp_path / "built"
+    write_folder(folder, output_files(loaded, options, programs, remainders_of(programs, (target,), "own"), VERSIONS))
+    assert [row.verdict for row in verify_built(folder).rows] == ["equal", "passed"]
+
+    monkeypatch.setattr(generated, "compiler_version", lambda: "another")
+    (row,) = verify_built(folder).rows
+    assert (row.verdict, row.reason) == ("skipped", "not checked: built by none, and here is another")
+
+    monkeypatch.setattr(generated, "compiler_version", lambda: "none")
+    image = next(folder.rglob("*.cubin"))
+    image.write_bytes(b"another")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    place, digest = f"cubin/sm_90/{image.name}", hashlib.sha256(b"another").hexdigest()
+    kernels(manifest)[image.stem]["images"]["sm_90"]["sha256"] = manifest["files"][place] = digest
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    check = verify_built(folder)
+    assert [row.verdict for row in check.rows] == ["wrong"] and not check.passed
+    assert check.failures[0].message == f"{place} is not the image that none builds from its source"
+    assert [row.verdict for row in verify_built(folder, trust=True).rows] == ["passed"]
+
+
 @pytest.mark.parametrize("name", ["report.json", "certificate.json"])
 def test_a_report_or_a_certificate_that_was_changed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     views = {"report.json": b"proved", "certificate.json": b"proof"}
-    monkeypatch.setattr(output, "output_files", partial(output.output_files, views=views))
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",), views=views)
     read_folder(folder)
     (folder / name).write_bytes(b"another")
     assert (refusal(folder).code, refusal(folder).message) == ("E622", f"{name} is not the file that was written")
@@ -134,13 +220,11 @@ WRONG_SOURCES: list[tuple[str, Callable[[str], str], str, str]] = [
 @pytest.mark.sample(4)
 @needs_emulator
 @pytest.mark.parametrize(("name", "edit", "code", "what"), WRONG_SOURCES)
-def test_a_wrong_source(
-    name: str, edit: Callable[[str], str], code: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+def test_a_wrong_source(name: str, edit: Callable[[str], str], code: str, what: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
     refresh(folder, name, edit)
     if code == "skipped":
-        row = verify_built(folder).rows[0]
+        row = verify_built(folder, trust=True).rows[0]
         assert (row.verdict, row.reason) == ("skipped", "a constant that is not a rational number has no image in the field")
         return
     found = refusal(folder)
@@ -180,8 +264,8 @@ WRONG_MANIFESTS: list[tuple[Edit, str, str]] = [
 
 @needs_emulator
 @pytest.mark.parametrize(("edit", "code", "what"), WRONG_MANIFESTS)
-def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
     manifest = json.loads((folder / "manifest.json").read_text())
     edit(manifest)
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -191,10 +275,10 @@ def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path, monk
 
 
 @needs_emulator
-def test_a_wrong_program_leaves_the_other_one_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = written(tmp_path / "built", "strassen", monkeypatch)
+def test_a_wrong_program_leaves_the_other_one_right(tmp_path: Path) -> None:
+    folder = written(tmp_path / "built", "strassen")
     refresh(folder, "strassen_expand_l1_product_f64", replaced(r"Real\(1\) \}", "Real(2) }"))
-    check = verify_built(folder)
+    check = verify_built(folder, trust=True)
     verdicts = {dtype: {row.verdict for row in check.rows if row.dtype == dtype and row.trials} for dtype in IN_ARRAYS}
     assert verdicts == {"float64": {"wrong"}, "float32": {"passed"}}
     assert not check.passed and [found.code for found in check.failures] == ["E623"]
@@ -204,7 +288,7 @@ def test_a_wrong_program_leaves_the_other_one_right(tmp_path: Path, monkeypatch:
 @needs_emulator
 def test_a_kernel_that_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built_identity, "MOST_SECONDS", 0.3)
-    folder = written(tmp_path / "built", "msmes", monkeypatch, dtypes=("float64",))
+    folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
     refresh(folder, FIRST, replaced(r"^    switch \(place\[0\]\) \{$", "    for (volatile int i = 0; i < 1;) {}\n    switch (place[0]) {"))
     found = refusal(folder)
     assert (found.code, found.message) == ("E624", f"a kernel fails: {FIRST}: not ended after 0.3 seconds")

@@ -122,6 +122,7 @@ NO_FILES = (
     ("plan", "--shape", "64", "--device", "{}"),
     ("bench", "--shapes-file", "{}"),
     ("combine", "2,2,2", "{}"),
+    ("check", "{}", "{}", "{}"),
 )
 
 
@@ -153,6 +154,30 @@ def test_a_plan_or_a_folder_that_never_ends_is_refused_at_once(shell: Shell) -> 
         assert (status, out) == (1, "") and "error[E621]" in err
 
 
+def test_a_place_that_only_seems_writable_is_refused_before_the_work(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may write anywhere, by the permissions of /proc."""
+    for work in ("driver.programs_of", "reporting.examine.examine", "measure.describe_cpu.tune_cpu", "planner.own._outlines"):
+        monkeypatch.setattr(f"bilinear.{work}", lambda *_, **__: pytest.fail("worked"))
+    monkeypatch.setenv("XDG_DATA_HOME", "/proc/x")
+    for code, *words in (
+        ("E611", "compile", "s.bl", "-o", "/proc/x"),
+        ("E612", "compile", "s.bl", "-o", "out", "--json=/proc/x"),
+        ("E612", "verify", "s.bl", "--html", "/proc/x"),
+        ("E612", "verify", "s.bl", "--rocq", "/proc/x.v"),
+        ("E612", "tune", "--cpu", "-o", "/proc/x"),
+        ("E612", "tune", "--cpu", "--keep"),
+        ("E612", "add", "s.bl"),
+        ("E612", "discover", "3,3,3", "--rank", "23", "--state", "/proc/x"),
+        ("E612", "combine", "4,4,4", "-o", "/proc/x"),
+        ("E612", "share", "s.bl", "-o", "/proc/x"),
+        ("E612", "schedule", "s.bl", "--in-place", "-o", "/proc/x"),
+    ):
+        status, out, err = shell(*words)
+        assert (status, out) == (1, "") and f"error[{code}]" in err, words
+    with pytest.raises(BilinearError, match="E611"):
+        bilinear.compile("s.bl", output="/proc/x")
+
+
 @pytest.mark.parametrize("manifest", ["{}", '{"format": "bilinear-manifest/1"}'])
 def test_a_folder_with_any_manifest_is_left_alone(shell: Shell, monkeypatch: pytest.MonkeyPatch, manifest: str) -> None:
     for folder in ("p", "build/strassen"):
@@ -160,7 +185,7 @@ def test_a_folder_with_any_manifest_is_left_alone(shell: Shell, monkeypatch: pyt
         Path(folder, "manifest.json").write_text(manifest)
         Path(folder, "notes.txt").write_text("mine")
     before = contents()
-    monkeypatch.setattr("bilinear.driver.build_programs", lambda *_, **__: pytest.fail("compiled"))
+    monkeypatch.setattr("bilinear.driver.programs_of", lambda *_, **__: pytest.fail("compiled"))
     for words in (("-o", "p"), ()):
         status, out, err = shell("compile", "s.bl", *words)
         assert (status, out) == (1, "") and "error[E611]" in err and contents() == before

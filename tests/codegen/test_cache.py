@@ -77,6 +77,20 @@ def test_an_entry_under_another_key_is_not_loaded(tmp_path: Path, caplog: pytest
     assert caplog.messages == [f"kernel cache entry {other} is damaged and is built again"]
 
 
+@pytest.mark.parametrize("change", ["owner", "mode"])
+def test_an_entry_that_another_user_may_have_written_is_not_loaded(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "bilinear")
+    Cache(tmp_path).put(KEY, TEXT, IMAGE)
+    if change == "mode":
+        entry(tmp_path).chmod(0o620)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert Cache(tmp_path).get(KEY) is None
+    assert caplog.messages == [f"kernel cache entry {KEY} cannot be read: another user may have written it"]
+
+
 @pytest.mark.parametrize("body", [b"", b"\n", b"x\nimage", b"-1\nimage", b"9" * 5000 + b"\nimage"])
 def test_a_checksum_that_is_right_does_not_make_an_entry(tmp_path: Path, body: bytes) -> None:
     entry(tmp_path).parent.mkdir(parents=True)

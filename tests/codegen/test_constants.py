@@ -107,11 +107,9 @@ def test_integers_wrap_around(value: int) -> None:
 @pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize(("value", "integers"), [(2**61, True), (-(2**63) - 1, False), (2**130 + 1, False)])
-def test_folders_with_large_coefficients_are_read_and_proved(
-    value: int, integers: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_with_large_coefficients_are_read_and_proved(value: int, integers: bool, tmp_path: Path) -> None:
     file = scaled(tmp_path, str(value), f"{'-' if value < 0 else ''}1/{abs(value)}")
-    folder = written(tmp_path / "out", file, monkeypatch, dtypes=("float64",))
+    folder = written(tmp_path / "out", file, dtypes=("float64",))
     assert (read_folder(folder).integers is not None) == integers
     check = verify_built(folder, seed=1)
     check.require()
@@ -128,10 +126,8 @@ def test_folders_with_large_coefficients_are_read_and_proved(
         (r'"-9223372036854775809"', "TEXT", "has a constant that cannot be read"),
     ],
 )
-def test_a_constant_that_is_not_the_nearest_is_found(
-    pattern: str, new: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = written(tmp_path / "out", scaled(tmp_path, "-9223372036854775809", "-1/9223372036854775809"), monkeypatch, dtypes=("float64",))
+def test_a_constant_that_is_not_the_nearest_is_found(pattern: str, new: str, message: str, tmp_path: Path) -> None:
+    folder = written(tmp_path / "out", scaled(tmp_path, "-9223372036854775809", "-1/9223372036854775809"), dtypes=("float64",))
     (name,) = (path.stem for path in (folder / "src").iterdir() if "product" in path.name and path.name.startswith("v"))
     refresh(folder, name, lambda text: re.sub(pattern, new, text))
     found = refusal(folder)
@@ -139,9 +135,9 @@ def test_a_constant_that_is_not_the_nearest_is_found(
 
 
 @needs_emulator
-def test_a_denominator_that_the_field_does_not_have_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_denominator_that_the_field_does_not_have_is_skipped(tmp_path: Path) -> None:
     file = scaled(tmp_path, str(field.PRIME), f"1/{field.PRIME}")
-    (row, *_) = verify_built(written(tmp_path / "out", file, monkeypatch), seed=1).rows
+    (row, *_) = verify_built(written(tmp_path / "out", file), seed=1).rows
     assert (row.verdict, row.reason) == ("skipped", "the denominator of a constant is a multiple of 2^61-1")
 
 

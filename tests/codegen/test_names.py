@@ -6,12 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
-from artifact.built_folders import program, written
+from artifact.built_folders import VERSIONS, written
 
-from bilinear.artifact import write as output
 from bilinear.artifact.read import read_folder
+from bilinear.artifact.write import Options, output_files
+from bilinear.codegen.build import build_program
 from bilinear.codegen.names import REMAINDER, file_name, stem
 from bilinear.frontend import load
+from bilinear.ir.element import COMPILED
 from bilinear.lowering.prepare import plain, prepare
 
 NAMES = ["plain", "remainder", "remainder_l1_product_f64", "x_l1_linear1", "Msmes", "a-b", "a" * 200, "_", "_9"]
@@ -20,10 +22,10 @@ STRANGE = ["", "a.b", "a b", "9", "é", "a" * 300, "a" * 299 + "b", "../..", "a\
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_kernels_of_a_schedule_and_of_the_remainder_are_apart(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_a_schedule_and_of_the_remainder_are_apart(name: str, tmp_path: Path) -> None:
     file = tmp_path / "x.bl"
     file.write_text(re.sub("^schedule msmes", f"schedule {name}", (load("msmes").path).read_text(), flags=re.MULTILINE))
-    folder = read_folder(written(tmp_path / "out", file, monkeypatch))
+    folder = read_folder(written(tmp_path / "out", file))
     for own in folder.programs:
         core, rest = ({launch.kernel.name for launch in part} for part in (own.launches, own.remainder))
         assert len(core) == 4 and {kernel.lower() for kernel in core}.isdisjoint(kernel.lower() for kernel in rest)
@@ -45,11 +47,10 @@ def test_no_stem_begins_as_the_remainder_does() -> None:
     assert stem("winograd-expand", 2) == "winograd_expand_l2"
 
 
-def test_no_path_is_written_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "compiler_version", lambda: "none")
-    loaded = load("msmes")
+def test_no_path_is_written_twice() -> None:
+    loaded, element = load("msmes"), COMPILED["float64"]
     schedule = prepare(loaded.scheme, loaded.schedule, 1, "restore").schedule
     for named in (stem(schedule.name, 1), stem(schedule.name.upper(), 1)):
-        rest = program(plain().schedule, "float64", named=named)
+        rest = build_program(plain().schedule, element, (), named=named)
         with pytest.raises(AssertionError):
-            output.output_files(loaded.scheme, "restore", [program(schedule, "float64")], [rest], "0")
+            output_files(loaded, Options(1, "restore"), [build_program(schedule, element, ())], [rest], VERSIONS)

@@ -16,7 +16,7 @@ import pytest
 
 from bilinear.codegen.cache import Cache
 from bilinear.codegen.cuda import nvrtc
-from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.cuda.target import OLDEST, CudaTarget
 from bilinear.errors import BilinearError, Diagnostic
 
 REVERSE = """
@@ -77,6 +77,12 @@ def test_virtual_architectures_give_ptx(cache: Cache) -> None:
     assert (built.target.kind, built.resources) == ("ptx", ())
     assert b".target sm_90" in built.image
     assert built.image.endswith(b"\0")  # the driver reads PTX up to its zero
+
+
+@needs_nvrtc
+def test_what_the_assembler_refuses_is_no_ptx(cache: Cache) -> None:
+    found = refusal('extern "C" __global__ void bad() { asm volatile("no.instruction;"); }', "compute_90", cache)
+    assert (found.code == "E601" and "no.instruction" in "".join(found.notes)) or "ptxas" in "".join(found.notes)
 
 
 @needs_nvrtc
@@ -154,7 +160,7 @@ def test_an_unknown_architecture_lists_the_known_ones(architecture: str, cache: 
 
 @needs_nvrtc
 def test_every_architecture_that_is_listed_is_built(cache: Cache) -> None:
-    for number in nvrtc.architectures():
+    for number in (number for number in nvrtc.architectures() if number >= OLDEST):
         assert nvrtc.build(REVERSE, "reverse", CudaTarget(f"sm_{number}"), cache=cache).resources
 
 

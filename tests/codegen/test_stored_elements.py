@@ -173,8 +173,8 @@ def test_kernels_are_built(element: Element, tile: str) -> None:
 @pytest.mark.slow
 @needs_emulator
 @pytest.mark.parametrize("algorithm", ["winograd", "msmes"])
-def test_a_folder_of_an_added_type_is_proved(algorithm: str, known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = verify_built(written(tmp_path / "out", algorithm, monkeypatch, dtypes=(known,)), seed=1)
+def test_a_folder_of_an_added_type_is_proved(algorithm: str, known: str, tmp_path: Path) -> None:
+    check = verify_built(written(tmp_path / "out", algorithm, dtypes=(known,)), seed=1)
     check.require()
     *sources, images = check.rows
     assert [row.verdict for row in sources] == ["passed"] * 8

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from shell import Shell
 
 from bilinear.codegen.build import dtypes_of
+from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import CudaTarget, target_of, targets_of
 from bilinear.errors import BilinearError
 from bilinear.ir.element import COMPILED
@@ -30,8 +33,22 @@ def test_what_names_no_architecture_is_refused(name: str) -> None:
     with pytest.raises(BilinearError, match=r"E603.*names no CUDA architecture") as caught:
         CudaTarget(name)
     assert caught.value.diagnostics[0].hints == (
-        "name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of turing, ampere, ada, hopper, blackwell",
+        "name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of ampere, ada, hopper, blackwell",
     )
+
+
+@pytest.mark.parametrize("name", ["sm_70", "sm_75", "compute_75", "compute_50", "turing"])
+def test_what_is_too_old_is_refused_in_every_form(name: str, shell: Shell) -> None:
+    """By a list, at a build, and by the command before its work; what is recommended works."""
+    with pytest.raises(BilinearError, match="E603") as caught:
+        targets_of([name])
+    (hint,) = caught.value.diagnostics[0].hints
+    assert all(targets_of([word]) for word in re.findall(r"sm_\d+|ampere|ada|hopper|blackwell", hint))
+    if name != "turing":
+        with pytest.raises(BilinearError, match=rf"E603.*no kernels for {name}: they copy asynchronously, which begins with sm_80"):
+            build_all([("", "none", CudaTarget(name))])
+    status, out, err = shell("compile", "strassen", "--arch", name)
+    assert (status, out) == (1, "") and "error[E603]" in err
 
 
 @pytest.mark.parametrize("names", ["sm_90", [], (), iter(())])

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from bilinear.algebra.classical import classical
-from bilinear.codegen.cache import default_cache
 from bilinear.discovery import compiled_walk, flip_search
 from bilinear.discovery.binary import FIELD, PAIRS, BinaryWalker, binary_walker
 from bilinear.discovery.flip_search import Found
@@ -27,12 +26,11 @@ from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
 
 Products = tuple[tuple[int, ...], ...]
-FOLDER = default_cache().folder
 
 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
-    return compiled_walk.kernels(FOLDER and FOLDER / "discovery", "binary_kernels")
+    return compiled_walk.kernels("binary_kernels")
 
 
 def products(walker: BinaryWalker) -> Products:
@@ -187,7 +185,7 @@ def test_three_products_with_dependent_factors_become_two(kernels: Any) -> None:
 
 
 def discover(task: Task, seconds: float = 600, **options: Any) -> Found:
-    return flip_search.discover(task, seconds, folder=FOLDER and FOLDER / "discovery", **options)
+    return flip_search.discover(task, seconds, **options)
 
 
 @pytest.mark.parametrize(("blocks", "rank"), [((2, 2, 2), 7), ((2, 2, 3), 11), ((2, 3, 3), 15), ((3, 3, 3), 23)])

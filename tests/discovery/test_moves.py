@@ -25,7 +25,6 @@ from discovery.flips import (
     walker_of,
 )
 
-from bilinear.codegen.cache import default_cache
 from bilinear.discovery import compiled_walk
 from bilinear.discovery.walker import BEST, BEST_AT, RANK, ROOM, STEPS, Walker, classical_walker
 
@@ -34,8 +33,7 @@ FORMATS = ((2, 2, 2), (2, 3, 2), (3, 1, 4), (3, 3, 3))
 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
-    folder = default_cache().folder
-    return compiled_walk.kernels(folder and folder / "discovery")
+    return compiled_walk.kernels()
 
 
 def linked_pairs(walker: Walker, mode: int) -> list[frozenset[int]]:

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from discovery.flips import multiplication
 
-from bilinear.codegen.cache import default_cache
 from bilinear.discovery import compiled_walk, flip_search
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.states import AnyWalker, Best
@@ -32,8 +31,7 @@ from bilinear.verify.scheme import prove_scheme
 
 
 def discover(task: Task, seconds: float = 60, **options: Any) -> Found:
-    folder = default_cache().folder
-    return flip_search.discover(task, seconds, folder=folder and folder / "discovery", **options)
+    return flip_search.discover(task, seconds, **options)
 
 
 def scheme_of(found: Found) -> Scheme:
@@ -152,7 +150,7 @@ def test_an_interrupt_ends_with_what_was_reached(monkeypatch: pytest.MonkeyPatch
     found = discover(Task((3, 3, 3), 19), progress=progress)
     assert found.interrupted and not found.reached
     assert multiplies(scheme_of(found)) and found.rank < 27 and found.seconds < 30
-    assert told[0] == "compiling the walk (once)" and told[-1] == f"<3,3,3>: rank {found.rank}, looking for 19"
+    assert told[0] == "compiling the walk" and told[-1] == f"<3,3,3>: rank {found.rank}, looking for 19"
 
 
 def test_a_lower_rank_is_written_before_the_next_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +240,7 @@ def test_the_widest_masks_have_their_64_blocks() -> None:
 def test_without_numba_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(BilinearError) as refused:
-        compiled_walk.kernels(None)
+        compiled_walk.compiled_walk("Z")
     (diagnostic,) = refused.value.diagnostics
     assert diagnostic.code == "E662" and diagnostic.hints == ("pip install '.[discover]' in the folder of the checkout",)
 
@@ -252,24 +250,3 @@ def test_numba_is_not_imported_before_a_walk() -> None:
         "import sys, bilinear, bilinear.cli.app, bilinear.cli.discovering, bilinear.discovery.flip_search; print('numba' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "False\n"
-
-
-def test_compiled_code_is_kept_in_the_folder_that_is_named(tmp_path: Path) -> None:
-    """In a process of its own; one move is compiled, for that takes less time than the walk."""
-    program = """
-import sys
-from pathlib import Path
-from bilinear.discovery import compiled_walk
-from bilinear.discovery.walker import BEST, classical_walker
-folder = Path(sys.argv[1]) if sys.argv[1] else None
-compiled_walk.kernels(folder).below(classical_walker(2, 2, 2, 0, 0).random, 5)
-import numba
-print(repr(numba.config.CACHE_DIR))
-"""
-    before = set(Path(compiled_walk.__file__).parent.rglob("*.nb?"))
-    for folder in (str(tmp_path), ""):
-        done = subprocess.run([sys.executable, "-c", program, folder], capture_output=True, text=True, check=True)
-        assert done.stdout == "''\n"  # numba's setting is for others, too, and is left as it was
-    assert {path.suffix for path in tmp_path.rglob("kernels.below*")} == {".nbi", ".nbc"}
-    assert set(Path(compiled_walk.__file__).parent.rglob("*.nb?")) == before == set()
-    assert [path.name for path in tmp_path.iterdir()] == [compiled_walk._version()]  # other sources, another folder

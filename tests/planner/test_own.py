@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,16 +16,18 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import shipped
 from bilinear.interchange.gather import shipped_schemes
+from bilinear.places import sealed, unsealed
 from bilinear.planner.choose import contenders, make_plan
 from bilinear.planner.device_files import load_device
-from bilinear.planner.own import add, remove
+from bilinear.planner.own import add, remove, reserved_names
 from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.portfolio import own_ways, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import own_records
 from bilinear.planner.ways import Way, algorithm_named, forget_names
-from bilinear.resources import own_folder
+from bilinear.reading import MOST_BYTES
+from bilinear.resources import algorithms_folder, own_folder
 
 PROBLEM = Problem(8192, 8192, 8192, "float64")
 """Large enough for two levels of any small scheme."""
@@ -157,13 +160,57 @@ def test_what_cannot_be_added(text: str, code: str, message: str, tmp_path: Path
     assert code_of(caught) == "E576"
 
 
-def test_what_another_version_added_is_told_and_not_planned_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_name_that_means_something_is_added(tmp_path: Path) -> None:
+    """Every shipped file, every product of a plan, and the words of options and of the language."""
+    files = {path.stem for path in algorithms_folder().rglob("*.bl")}
+    words = {"auto", "library", "cublas", "cublaslt", "rotate", "transpose", "residues", "pairs_on_load", "tf32", "bfloat16"}
+    assert files | words <= reserved_names()
+    for name in (*words, "pairs", "complex3", "rxtx", "residues14", "gaussian7", "msmes"):
+        (tmp_path / "x.bl").write_text(f"scheme {name} <1,1,1;1>\n  M: 1 | 1 | 1\n")
+        with pytest.raises(BilinearError, match=f"'{name}' cannot be the name of an algorithm of your own") as caught:
+            add(str(tmp_path / "x.bl"))
+        assert code_of(caught) == "E576"
+    assert own_folder() is not None and not list(own_folder().glob("*"))  # type: ignore[union-attr]
+
+
+def without(record: dict[str, Any], *path: str) -> bytes:
+    inner = record
+    for name in path[:-1]:
+        inner = inner[name]
+    inner.pop(path[-1])
+    return json.dumps(record, indent=1).encode()
+
+
+DAMAGED: dict[str, Callable[[dict[str, Any]], bytes]] = {
+    "another version": lambda record: sealed({**record, "implementation_sha256": "another"}),
+    "another file": lambda record: sealed({**record, "algorithm_sha256": "another"}),
+    "no version": lambda record: without(record, "implementation_sha256"),
+    "no outlines": lambda record: without(record, "outlines"),
+    "no grid": lambda record: without(record, "outlines", "mine preserve", "grid"),
+    "odd outlines": lambda record: json.dumps({**record, "outlines": [1]}).encode(),
+    "no object": lambda record: b"[]",
+    "no text": lambda record: b"\xff",
+    "empty": lambda record: b"",
+    "brackets": lambda record: b"[" * 200_000,
+    "objects": lambda record: b'{"a":' * 200_000,
+    "too large": lambda record: b" " * (MOST_BYTES + 1),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED.values(), ids=list(DAMAGED))
+def test_a_record_that_is_damaged_is_told_and_not_planned_with(
+    damage: Callable[[dict[str, Any]], bytes], shell: Shell, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     _, place = add(str(copied("strassen", tmp_path, "mine")))
-    record = json.loads(place.with_suffix(".json").read_text())
-    place.with_suffix(".json").write_text(json.dumps({**record, "implementation_sha256": "another"}))
-    own_records.cache_clear()
+    record = unsealed(place.with_suffix(".json").read_bytes())
+    assert record is not None
+    place.with_suffix(".json").write_bytes(damage(record))
+    forget_names()
     assert own_ways(PROBLEM) == []
     assert f"{place} is not planned with: add it again with `bilinear add`" in caplog.text
+    assert shell("list", "--own")[0] == 0
+    status, out, _ = shell("plan", "--shape", 4096, "--device", "h200", "--levels", "mine")
+    assert status == 0 and "mine" in out
 
 
 def test_the_command_line_adds_lists_and_removes(shell: Shell, tmp_path: Path) -> None:

@@ -274,3 +274,9 @@ def test_a_text_report_needs_no_template_engine() -> None:
 def test_reports_are_values() -> None:
     assert proved("strassen") == proved("strassen") and hash(proved("strassen")) == hash(proved("strassen"))
     assert isinstance(replace(proved("strassen"), algorithm="other"), Report)
+
+
+def test_spills_are_told_in_words() -> None:
+    report = proved("strassen")
+    for page in (str(report), report.markdown(), report.html()):
+        assert "68 B a thread, which may have 168 registers" in page and "spilled to memory" in page and "none" in page

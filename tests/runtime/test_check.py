@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import struct
 import tracemalloc
 from dataclasses import replace
 from fractions import Fraction
@@ -333,6 +335,22 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert (status, out) == (1, "") and "error[E704]" in err
     assert json.loads(shell(*command[:-2], "--json")[1])["passed"] is None
     assert "the product, exactly" in shell("check", at["i"], at["i"], at["i"])[1]
-    for wrong in (at["text"], str(tmp_path / "none.npy"), str(tmp_path)):
+    os.mkfifo(tmp_path / "pipe.npy")
+    headers = (
+        "(99999999999999999999,4)",
+        "(9223372036854775807,4)",
+        "(-1,)",
+        "(2.5,)",
+        f"({'(' * 3000}",
+        "(4,)]",
+        "()}" * 40,
+        "('a',)",
+        "{}",
+    )
+    for number, shape in enumerate(headers):
+        header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+        (tmp_path / f"{number}.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + b"\0" * 128)
+    odd = (tmp_path / f"{number}.npy" for number in range(len(headers)))
+    for wrong in map(str, (at["text"], tmp_path / "none.npy", tmp_path, tmp_path / "pipe.npy", "/dev/zero", *odd)):
         status, out, err = shell("check", at["a"], at["b"], wrong)
         assert (status, out) == (1, "") and "error[E705]" in err

@@ -126,8 +126,7 @@ def import_everything() -> None:
             import_module(name)
     prove("msmes").html()
     with suppress(BilinearError):  # without numba there is no walk; with it, nothing is told while numba compiles the first one
-        cache = default_cache().folder
-        discover(Task((2, 2, 2), 7, 0, 1), 2, folder=cache and cache / "discovery")
+        discover(Task((2, 2, 2), 7, 0, 1), 2)
     words = sys.argv
     sys.argv = ["bilinear", "list"]
     with suppress(SystemExit), redirect_stdout(io.StringIO()):  # what reads the words imports more, too

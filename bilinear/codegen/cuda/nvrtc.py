@@ -18,7 +18,7 @@ from typing import Any
 
 from bilinear.codegen.cache import Cache, Entry, default_cache
 from bilinear.codegen.cuda import nvrtc_child
-from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.cuda.target import OLDEST, CudaTarget, require_built_for
 from bilinear.errors import BilinearError, Diagnostic, fail, install
 
 REMEDY = install("nvrtc")
@@ -93,11 +93,13 @@ def build(source: str, name: str, target: CudaTarget, *, cache: Cache | None = N
 def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: Callable[[int], None] = _nothing) -> tuple[Built, ...]:
     """Compile sources for targets, as many at once as there are cores, or take their images from the cache.
 
-    `done` is called with the number of images that are there. Raises `BilinearError`: E601 with the compiler's log, E602 if the compiler is
-    missing, E603 if it does not know a target. Compilers that still run end with the call, even by an exception.
+    PTX is assembled, too: what the assembler refuses is no image. `done` is called with the number of images that are there. Raises
+    `BilinearError`: E601 with the compiler's log, E602 if the compiler is missing, E603 if no kernels can be built for a target.
+    Compilers that still run end with the call, even by an exception.
     """
     for _, _, target in requests:
         _require_known(target)
+    wanted, requests = requests, tuple(dict.fromkeys([*requests, *((source, name, target.assembled) for source, name, target in requests)]))
     store = cache if cache is not None else default_cache()
     keys = [store.key(source, *target.options, compiler_version()) for source, _, target in requests]
     entries = [store.get(key) for key in keys]
@@ -105,7 +107,7 @@ def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: 
     waiting, running = deque(missing), deque[tuple[int, _Compiler]]()
     try:
         while waiting or running:
-            done(len(requests) - len(waiting) - len(running))
+            done(min(len(requests) - len(waiting) - len(running), len(wanted)))
             while waiting and len(running) < (os.cpu_count() or 1):
                 running.append((waiting[0], _Compiler(*requests[waiting.popleft()])))
             number, compiler = running[0]
@@ -115,16 +117,19 @@ def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: 
     finally:
         for _, compiler in running:
             compiler.stop()
-    found = ((request[2], entry) for request, entry in zip(requests, entries, strict=True) if entry is not None)
-    return tuple(
-        Built(target, image, _resources(log), log, cached=number not in missing) for number, (target, (log, image)) in enumerate(found)
-    )
+    found = {
+        request: Built(request[2], entry[1], _resources(entry[0]), entry[0], cached=number not in missing)
+        for number, (request, entry) in enumerate(zip(requests, entries, strict=True))
+        if entry is not None
+    }
+    return tuple(found[request] for request in wanted)
 
 
 def _require_known(target: CudaTarget) -> None:
-    """Refuse a target that the compiler cannot build for (E603)."""
+    """Refuse a target that the kernels, or the compiler, cannot be built for (E603)."""
+    require_built_for(target)
     if target.capability not in architectures():
-        known = ", ".join(f"sm_{number}" for number in architectures())
+        known = ", ".join(f"sm_{number}" for number in architectures() if number >= OLDEST)
         raise fail("E603", f"{compiler_version()} cannot build for {target.name!r}", f"choose among {known}, or compute_NN for PTX")
 
 

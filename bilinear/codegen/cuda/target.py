@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from bilinear.errors import fail
 
 OPTIONS = ("--std=c++17", "--ptxas-options=-v")
-FAMILIES = {"turing": "sm_75", "ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "sm_100"}
+OLDEST = 80
+"""The first compute capability, times ten, that copies asynchronously to shared memory, as the kernels of products do."""
+FAMILIES = {"ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "sm_100"}
 """Architectures by the names of their families: a cubin for the first chip of each."""
 WARPGROUPS = 90
 """The compute capability, times ten, that has the matrix instructions of warpgroups."""
+HINT = f"name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of {', '.join(FAMILIES)}"
 _NAME = re.compile(r"(sm|compute)_(\d{2,3})([af]?)", re.ASCII)
 _SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
 """By suffix, the first compute capability, times ten, with features of one chip (a) or of a family of chips (f)."""
@@ -30,8 +33,7 @@ class CudaTarget:
     def __post_init__(self) -> None:
         match = _NAME.fullmatch(self.name)
         if match is None or int(match[2]) < _SUFFIX_SINCE[match[3]]:
-            hint = f"name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of {', '.join(FAMILIES)}"
-            raise fail("E603", f"{self.name!r} names no CUDA architecture", hint)
+            raise fail("E603", f"{self.name!r} names no CUDA architecture", HINT)
 
     def __str__(self) -> str:
         return self.name
@@ -57,6 +59,11 @@ class CudaTarget:
         return self.capability == WARPGROUPS and not self.is_virtual
 
     @property
+    def assembled(self) -> CudaTarget:
+        """The chip for which its code is assembled: itself, or the first one that a virtual architecture stands for."""
+        return CudaTarget(self.name.replace("compute", "sm"))
+
+    @property
     def options(self) -> tuple[str, ...]:
         """The options of the compiler."""
         return (f"--gpu-architecture={self.name}", *OPTIONS)
@@ -79,8 +86,17 @@ def target_of(capability: str | int) -> CudaTarget:
 
 
 def targets_of(names: Sequence[str]) -> tuple[CudaTarget, ...]:
-    """The targets of these names, each once. Raises `BilinearError` (E603) if there is no name, or a name is of no architecture."""
+    """The targets of these names, each once. Raises `BilinearError` (E603) if there is no name, or no kernels can be built for one."""
     distinct = names if isinstance(names, str) else tuple(dict.fromkeys(FAMILIES.get(name, name) for name in names))
     if isinstance(distinct, str) or not distinct:
         raise fail("E603", f"architectures={distinct!r} names no architecture", "give a list such as ['sm_90', 'compute_90']")
-    return tuple(map(CudaTarget, distinct))
+    targets = tuple(map(CudaTarget, distinct))
+    for target in targets:
+        require_built_for(target)
+    return targets
+
+
+def require_built_for(target: CudaTarget) -> None:
+    """Refuse (E603) an architecture that lacks what the kernels need."""
+    if target.capability < OLDEST:
+        raise fail("E603", f"no kernels for {target}: they copy asynchronously, which begins with sm_{OLDEST}", HINT)
