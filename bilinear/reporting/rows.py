@@ -115,9 +115,15 @@ def kernel_table(kernels: Sequence[KernelLine]) -> tuple[tuple[str, ...], ...]:
 def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """How an operand that is not restored may be recovered, or why it cannot: a heading and lines for each."""
     lines: list[tuple[str, tuple[str, ...]]] = []
+    recovered = [fate for fate in t.fates if fate.restoring]
+    if len({fate.restoring for fate in recovered}) < len(recovered):  # one list of steps for both
+        told = ", ".join(f"{fate.operand} is {_fate(fate)}" for fate in recovered)
+        lines.append((f"{told}: these steps bring both back, in this order", recovered[0].restoring))
+        recovered = []
     for fate in t.fates:
+        order = ", in this order" if len(fate.restoring) > 1 else ""
         found = (
-            ("this brings it back", fate.restoring),
+            (f"this brings it back{order}", fate.restoring if fate in recovered else ()),
             ("changes that leave no trace, at any input", fate.confused),
             ("two inputs that end in one state", fate.counterexample),
         )
