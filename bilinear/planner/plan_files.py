@@ -17,7 +17,7 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
 from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, ROUNDED, THIN, Candidate, Panel, Plan
-from bilinear.planner.problem import Problem
+from bilinear.planner.problem import MOST_BYTES, Problem
 from bilinear.planner.ways import forget_changed_files, hashes
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record", bound="DataclassInstance")
 Object = dict[str, object]
-MOST_COUNT = 2**80
-"""More than the bytes of any workspace, even for the largest extents."""
 FORMAT = "bilinear-plan/10"
 HINT = "write one with save_plan, or with `bilinear plan --json`"
 LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
@@ -206,7 +204,7 @@ def _check(plan: Plan) -> None:
 
 def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
     if candidate.is_digits:
-        return (*products_of(dtype), *TILES[dtype]) if candidate.rest else products_of(dtype)
+        return (*products_of(dtype), *TILES.get(dtype, ())) if candidate.rest else products_of(dtype)
     if candidate.is_rounded:
         return tuple(ROUNDINGS) if dtype == FLOAT32.name and not candidate.levels and not candidate.rest else ()
     if dtype in HALVES:
@@ -225,12 +223,12 @@ def is_level_name(name: str) -> bool:
 def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
     texts = c.strategy, c.why, *c.all_levels, *(text for part in c.parts for text in (part.inputs, part.tile))
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
-    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_BYTES for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
-    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.levels if c.is_thin else c.parts_of_sums > 1):
+    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_BYTES or (c.levels if c.is_thin else c.parts_of_sums > 1):
         raise ValueError("its parts of sums make no sense")
     for part in c.parts:
-        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_COUNT for x in part.cut):
+        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_BYTES for x in part.cut):
             raise ValueError("its blocks make no sense")
         if part.cut != (1, 1) and not part.is_digits:
             raise ValueError("its blocks make no sense")

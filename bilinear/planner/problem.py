@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
+from sys import float_info
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS
@@ -11,6 +11,8 @@ from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
 CLASSES = {"classical": 1.0, "twice": 2.0}
 """The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
+MOST_BYTES = 2**80
+"""More than any workspace, even for the largest extents."""
 USUAL_LIMIT = 8.0
 """The most that it may be where no accuracy is asked for, and no algorithm is named."""
 
@@ -74,8 +76,8 @@ class Problem:
         if self.dtype not in known:
             raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(known)}")
         require_inputs(self.inputs)
-        if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
-            raise fail("E543", f"workspace={self.workspace!r} is not a number of bytes", "give an integer of at least 0")
+        if self.workspace is not None and not (isinstance(self.workspace, int) and 0 <= self.workspace < MOST_BYTES):
+            raise fail("E543", f"workspace={self.workspace!r:.60} is not a number of bytes", "give an integer of at least 0, below 2^80")
         require_accuracy(self.accuracy)
 
 
@@ -83,10 +85,10 @@ def require_accuracy(accuracy: float | str | None) -> None:
     """Refuse (E543) an accuracy that is neither a class nor a bound."""
     if accuracy is None or (isinstance(accuracy, str) and accuracy in CLASSES):
         return
-    if isinstance(accuracy, int | float) and not isinstance(accuracy, bool) and 0 < accuracy < inf:
+    if isinstance(accuracy, int | float) and not isinstance(accuracy, bool) and 0 < accuracy <= float_info.max:
         return
     hint = f"give the largest error, such as 1e-9, or {' or '.join(CLASSES)}"
-    raise fail("E543", f"accuracy={accuracy!r} is neither a positive number nor a class of accuracy", hint)
+    raise fail("E543", f"accuracy={accuracy!r:.60} is neither a positive number nor a class of accuracy", hint)
 
 
 def require_inputs(inputs: str) -> None:

@@ -138,7 +138,8 @@ def dtype_name(dtype: DTypeLike) -> str:
     if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a lookup takes to find the plan
         return dtype
     try:
-        return str(np.dtype(dtype))
+        found = np.dtype(dtype)
+        return str(found) if found.names is None else str(dtype)
     except (TypeError, ValueError):
         return str(dtype)
 
