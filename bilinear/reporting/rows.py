@@ -12,6 +12,8 @@ from bilinear.verify.facts import LOST, OperandFate
 
 Rows = tuple[tuple[str, str], ...]
 
+MOST_WIDTHS = 12
+"""The numbers of products of at most this many launches are listed one by one."""
 PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
 
 
@@ -48,10 +50,14 @@ def acceptance_rows(report: ReportFacts) -> Rows:
 
 def lowered_rows(low: LoweredFacts) -> Rows:
     """The costs of the schedule as it runs."""
-    groups = f"{_many(low.products, 'product')} in {_many(low.colours, 'contention-free group')}"
+    launches = _many(low.launches, "launch", "launches")
+    each = ", ".join(map(str, low.widths))
+    if low.colours > MOST_WIDTHS:
+        each = f"{min(low.widths)} to {max(low.widths)} of {low.products}"
     return (
         ("inputs", PROMISES[low.inputs]),
-        ("lowered", f"{_many(low.levels, 'level')}: {_many(low.launches, 'launch', 'launches')}, {groups}"),
+        ("as it runs", f"{_many(low.levels, 'level')} in {launches}"),
+        ("launched at once", f"{each} products: no two of a launch add to one block of C"),
         ("sums move", f"{low.sums_traffic:g} N^2 elements"),
         ("workspace", f"{low.workspace:g} N^2 elements" if low.workspace else "nothing beyond A, B, C"),
         ("schedule hash", low.sha256),
@@ -171,7 +177,7 @@ def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
     for costs in t.costs:
         yield "live blocks", f"{costs.live_blocks} at most"
         yield "longest chain", _many(costs.chain, "step")
-        yield "products at once", ", ".join(map(str, costs.widths))
+        yield "products a stage", f"{', '.join(map(str, costs.widths))} as written"
         yield "memory passes", str(costs.passes)
 
 

@@ -64,7 +64,7 @@ def plan(
         that is kept between calls.
     accuracy : float or "classical" or "twice", optional
         The largest allowed error bound, in units of max|A| * max|B|, or the most that the probable error by norm may be, in units of the
-        classical multiply's. With an accuracy, products of digits may be chosen (docs/digits.md).
+        classical multiply's. Without one, `residues` that keep "classical" may be chosen; with one, other digits, too (docs/digits.md).
     explain : bool
         Compute errors for every candidate.
     levels : sequence of str, optional

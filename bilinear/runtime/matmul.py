@@ -97,9 +97,9 @@ def matmul(
         theirs may then come back as zeros, and sums that overflow leave Inf and NaN.
     accuracy : float or "classical" or "twice", optional
         A budget for `auto`. A number limits the bound of max|C - A*B| / (max|A| max|B|), which holds for all data; "classical" and
-        "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. With an accuracy,
-        `auto` also weighs products of digits, several times as fast in float32 on a GPU that has the instructions; they are exact only on
-        integers of at most 11 bits (docs/digits.md). A bound that nothing keeps is refused (E519).
+        "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. On a GPU that has the
+        instructions, `auto` always weighs residues that keep "classical"; with an accuracy it also weighs `pairs` of float16 digits, which
+        are exact only on integers of at most 11 bits (docs/digits.md). A bound that nothing keeps is refused (E519).
     plan : Plan, optional
         A plan of `bilinear.plan`, which runs exactly, with its own promise about the inputs.
     stream : stream, optional
