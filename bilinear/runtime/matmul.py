@@ -183,8 +183,10 @@ def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Asked, stream: 
 
 
 def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory: object, beside: bool) -> Array:
-    if gpus is None or beside:
-        raise fail("E773", "memory= needs gpus=, which takes no stream= and no modulus=", "leave one of them out")
+    if gpus is None:
+        raise fail("E773", "memory= limits the product on several GPUs, and no gpus= are named", "give gpus=, or use workspace=")
+    if beside:
+        raise fail("E773", "gpus= streams its own parts of the product, and takes no stream= and no modulus=", "leave them out")
     from bilinear.runtime.streamed import matmul_streamed  # most calls need none of it
 
     return matmul_streamed(a, b, out, asked, gpus, memory)
