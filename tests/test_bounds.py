@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ def test_every_refusal_of_levels_says_the_same_limit(shell: Shell) -> None:
     ones, told = np.ones((64, 64)), [shell("verify", "strassen", "--levels", levels)[2] for levels in ("6", "21", "x", "-1")]
     for levels in (6, 21, -1, "x"):
         with pytest.raises(BilinearError) as caught:
-            bilinear.matmul(ones, ones, algorithm="strassen", levels=levels)
+            bilinear.matmul(ones, ones, algorithm="strassen", levels=cast("int", levels))
         told.append(str(caught.value))
     assert all(LEVELS_ALLOWED in " ".join(text.split()) for text in told) and "20 levels, and at most 17,000 products" in LEVELS_ALLOWED
     assert [re.findall(r"E\d+", text)[0] for text in told] == ["E501", "E502", "E514", "E514"] * 2

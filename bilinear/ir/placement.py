@@ -9,6 +9,8 @@ from bilinear.ir.tile import SMALL, USUAL, beside
 
 MOST_EXTENT = 2**31 - 1
 """The largest extent of a matrix that is planned for or created."""
+MOST_WORKSPACE = 2**80
+"""Bytes: more than any workspace, even for the largest extents."""
 MOST_LEVELS = 20
 """The most levels of a schedule, even of a scheme with one product."""
 MOST_PRODUCTS = 17_000

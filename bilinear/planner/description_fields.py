@@ -43,6 +43,8 @@ class Reader:
         """A record, field by field, beside those that are `given`: as its type is usually read, unless it has its `own` way."""
         ways = own or {}
         names = {field.name: str(field.type) for field in fields(kind) if field.name not in given}  # type: ignore[arg-type]
+        unknown = value.keys() - names.keys() - {"format"} if isinstance(value, dict) else ()
+        self.check(not unknown, f"{', '.join(sorted(map(repr, unknown)))} is no field of it")
         found = {name: self.field(value, name, ways[name] if name in ways else USUAL[type]) for name, type in names.items()}
         return kind(**found, **given)
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
-from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.placement import MOST_LEVELS, MOST_WORKSPACE
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
 from bilinear.planner.digits import products_of
 from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, ROUNDED, THIN, Candidate, Panel, Plan
-from bilinear.planner.problem import MOST_BYTES, Problem
+from bilinear.planner.problem import Problem
 from bilinear.planner.ways import forget_changed_files, hashes
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
@@ -176,6 +176,8 @@ def _record(kind: type[Record], value: Object) -> Record:
 def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
+    if p.workspace is not None and p.workspace > MOST_WORKSPACE:
+        raise ValueError(f"its workspace is above {MOST_WORKSPACE} bytes")
     for candidate in plan.candidates:
         _check_fields(candidate, _tiles_of(candidate, p.dtype))
     if chosen.ms is None and not chosen.is_digits and not chosen.is_rounded and p.dtype not in HALVES:
@@ -223,12 +225,12 @@ def is_level_name(name: str) -> bool:
 def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
     texts = c.strategy, c.why, *c.all_levels, *(text for part in c.parts for text in (part.inputs, part.tile))
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
-    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_BYTES for count in counts):
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_WORKSPACE for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
-    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_BYTES or (c.levels if c.is_thin else c.parts_of_sums > 1):
+    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_WORKSPACE or (c.levels if c.is_thin else c.parts_of_sums > 1):
         raise ValueError("its parts of sums make no sense")
     for part in c.parts:
-        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_BYTES for x in part.cut):
+        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_WORKSPACE for x in part.cut):
             raise ValueError("its blocks make no sense")
         if part.cut != (1, 1) and not part.is_digits:
             raise ValueError("its blocks make no sense")

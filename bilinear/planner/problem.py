@@ -11,8 +11,6 @@ from bilinear.ir.placement import INPUTS, MOST_EXTENT
 
 CLASSES = {"classical": 1.0, "twice": 2.0}
 """The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
-MOST_BYTES = 2**80
-"""More than any workspace, even for the largest extents."""
 USUAL_LIMIT = 8.0
 """The most that it may be where no accuracy is asked for, and no algorithm is named."""
 
@@ -76,8 +74,8 @@ class Problem:
         if self.dtype not in known:
             raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(known)}")
         require_inputs(self.inputs)
-        if self.workspace is not None and not (isinstance(self.workspace, int) and 0 <= self.workspace < MOST_BYTES):
-            raise fail("E543", f"workspace={self.workspace!r:.60} is not a number of bytes", "give an integer of at least 0, below 2^80")
+        if self.workspace is not None and not (isinstance(self.workspace, int) and self.workspace >= 0):
+            raise fail("E543", f"workspace={self.workspace!r} is not a number of bytes", "give an integer of at least 0")
         require_accuracy(self.accuracy)
 
 

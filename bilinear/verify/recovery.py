@@ -267,7 +267,8 @@ class _WayBack(_Contents):
                 names = [name for name in row.made_of if name in self.names and not self._is_original(name) and self._adds(name, row)]
                 if rest.entries and names:
                     scale = row.made_of[names[0]]
-                    return names[0], Row(*({key: c / scale for key, c in part.items()} for part in (row.entries, row.made_of)))
+                    entries, made_of = {w: c / scale for w, c in row.entries.items()}, {name: c / scale for name, c in row.made_of.items()}
+                    return names[0], Row(entries, made_of)
         return None
 
     def _taken(self, rows: Mapping[str, Row[Word]]) -> _Step:

@@ -23,7 +23,26 @@ from bilinear.reporting.plans import plan_table
 
 H200 = load_device("h200")
 LOST = object()
-VALUES = (LOST, None, True, 0, -1, 5e-324, 1e-17, 1e17, float("nan"), 10**400, 3, "x", [], {}, [[1, 1]], "library", "restore", "pairs")
+VALUES: tuple[Any, ...] = (
+    LOST,
+    None,
+    True,
+    0,
+    -1,
+    5e-324,
+    1e-17,
+    1e17,
+    float("nan"),
+    10**400,
+    3,
+    "x",
+    [],
+    {},
+    [[1, 1]],
+    "library",
+    "restore",
+    "pairs",
+)
 DTYPES = (*ELEMENTS, *COMPLEX)
 SHAPES = ((1024, 1024, 1024), (4096, 64, 4096), (1000, 8, 8))
 
@@ -94,6 +113,12 @@ def test_absurd_figures_of_a_data_sheet_are_refused(change: dict[str, float]) ->
     sheet = json.loads(shipped_devices()["a100"].read_text()) | change
     with pytest.raises(BilinearError, match=rf"E542.*{'shared memory' if 'shared' in change else next(iter(change))}"):
         parse_device(json.dumps(sheet).encode(), "mine.json")
+
+
+def test_a_field_that_nothing_reads_is_refused() -> None:
+    for whole in (small_description(), json.loads(shipped_devices()["a100"].read_text())):
+        with pytest.raises(BilinearError, match=r"E542.*'clok' is no field of it"):
+            parse_device(json.dumps({**whole, "clok": 1}).encode(), "mine.json")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
