@@ -36,7 +36,7 @@ PRODUCTS = {
 }
 DEEP = ("pairs", *(name for name in (*PRODUCTS["float32"], *PRODUCTS["float64"]) if name.startswith("residues")))
 """Products that have levels above or inside."""
-LEGEND = (("library", "libraries", 0), ("own", "fewer products on their own unit", 90), ("digits", "digits and residues", 334))
+LEGEND = (("library", "libraries", 0), ("own", "fast schemes in the type itself", 90), ("digits", "digits and residues", 334))
 CHARACTER = 6.6
 """The width of a character, about."""
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, PANEL, GAP = 860, 420, 62, 84, 366, 338, 76

@@ -90,7 +90,7 @@ def picture(found: list[list[Room]], theme: Theme) -> str:
         f".file {{ fill: {theme.memory} }} .call {{ fill: {theme.nothing} }}",
         "</style>",
         f'<rect class="mark" width="{WIDTH}" height="{height}"/>',
-        f'<text class="title" x="{NAME}" y="30">The rooms, and where a file and a call pass</text>',
+        f'<text class="title" x="{NAME}" y="30">The folders, and the steps of a file and of a call through them</text>',
         f'<text class="quiet" x="{NAME}" y="{TOP - 16}">rooms; those in one band do not import each other</text>',
         f'<text class="middle file" x="{FILE}" y="{TOP - 32}">compile FILE.bl</text>',
         f'<text class="middle call" x="{CALL}" y="{TOP - 32}">matmul(a, b)</text>',

@@ -18,7 +18,7 @@ MOST_BYTES = 64 * 2**20
 """The largest size of a file in an output folder."""
 MOST_TOLD = 5
 """The most foreign files that a message names."""
-ELSEWHERE = "choose another folder with --output"
+ELSEWHERE = "choose another folder by output="
 
 
 def require_files(*places: Path | None, unread: Iterable[str | Path] = ()) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/msmes")
-schedule, programs = (json.loads((folder / "manifest.json").read_text())[part] for part in ("schedule", "programs"))
+try:
+    schedule, programs = (json.loads((folder / "manifest.json").read_text())[part] for part in ("schedule", "programs"))
+except (OSError, ValueError, LookupError, TypeError) as error:
+    sys.exit(f"{folder} is no output folder ({error}): write one with `bilinear compile msmes --output {folder}`")
 print(f"{folder}: {schedule['name']}, {schedule['levels']} level(s), inputs={schedule['inputs']}, {' and '.join(programs)}")
 try:
     import cupy as cp

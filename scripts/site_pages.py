@@ -12,11 +12,13 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from typer.testing import CliRunner
 
 import bilinear
 from bilinear.cli.app import app
+from bilinear.codegen.cuda import nvrtc
 from bilinear.resources import algorithms_folder
 
 if TYPE_CHECKING:
@@ -85,7 +87,12 @@ RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bil
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Name the version in the footer, and write out the patterns of the navigation: the pages that no other line names."""
+    """Name the version in the footer, and write out the patterns of the navigation: the pages that no other line names.
+
+    Raises `PluginError`, which MkDocs prints as one line, if the example of `compile` cannot be run.
+    """
+    if (missing := nvrtc.available()) is not None:
+        raise PluginError(f"the page of commands compiles an example, and {missing}: run scripts/setup, or {nvrtc.REMEDY}")
     config.copyright = f"bilinear {bilinear.__version__}, free software under the MIT license."
     named = {entry for section in config.nav or () for entry in _pages_of(section)}
     config.nav = [_written_out(section, named) for section in config.nav or ()]
@@ -248,7 +255,7 @@ def _told(line: str, data: str) -> list[str]:
     settings = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "XDG_DATA_HOME": data}
     done = CliRunner().invoke(app, line.split(), prog_name="bilinear", env=settings)
     if done.exit_code:
-        raise RuntimeError(f"bilinear {line}: {done.output}{done.exception}")
+        raise PluginError(f"bilinear {line}: {done.output}{done.exception}")
     output = done.stdout.replace(data, "~/.local/share").replace(str(Path.home()), "~")
     printed = [text.rstrip() for text in output.strip("\n").splitlines()]
     return ["```", f"$ bilinear {line}", *printed, "```", ""]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from shell import Shell
 import bilinear
 from bilinear.artifact.read import read_folder
 from bilinear.errors import BilinearError
-from bilinear.ir.placement import MOST_EXTENT, MOST_LEVELS
+from bilinear.ir.placement import LEVELS_ALLOWED, MOST_EXTENT, MOST_LEVELS, MOST_PRODUCTS
 from bilinear.lowering.prepare import Level, prepare_levels
 
 ONES = np.ones((4, 4))
@@ -46,7 +47,19 @@ def test_more_levels_than_any_schedule_has_are_refused(take: str, levels: int) -
         call(levels)
     (found,) = caught.value.diagnostics
     assert (found.code, found.message) == ("E502", f"levels={levels} is not a number of levels")
-    assert found.hints == (f"give an integer from 1 to {MOST_LEVELS}",) and time.perf_counter() - start < 10
+    assert found.hints == (f"give an integer from 1: {LEVELS_ALLOWED}",) and time.perf_counter() - start < 10
+
+
+def test_every_refusal_of_levels_says_the_same_limit(shell: Shell) -> None:
+    """And the limit is true: 16,807 products are placed, 117,649 are not."""
+    ones, told = np.ones((64, 64)), [shell("verify", "strassen", "--levels", levels)[2] for levels in ("6", "21", "x", "-1")]
+    for levels in (6, 21, -1, "x"):
+        with pytest.raises(BilinearError) as caught:
+            bilinear.matmul(ones, ones, algorithm="strassen", levels=cast("int", levels))
+        told.append(str(caught.value))
+    assert all(LEVELS_ALLOWED in " ".join(text.split()) for text in told) and "20 levels, and at most 17,000 products" in LEVELS_ALLOWED
+    assert [re.findall(r"E\d+", text)[0] for text in told] == ["E501", "E502", "E514", "E514"] * 2
+    assert 7**5 <= MOST_PRODUCTS < 7**6
 
 
 def test_as_many_levels_as_a_schedule_has_are_written_and_read(tmp_path: Path) -> None:
@@ -73,7 +86,7 @@ def test_products_of_a_schedule_are_counted_where_it_has_more_than_its_scheme(tm
     a = np.arange(16.0).reshape(4, 4)
     assert np.array_equal(bilinear.load(file).matmul(a, a, levels=3), a @ a)
     for levels in (9, MOST_LEVELS):
-        with pytest.raises(BilinearError, match=rf"E501.*{levels} levels of thrice are {3**levels} products"):
+        with pytest.raises(BilinearError, match=rf"E501.*{levels} levels of thrice are {3**levels:,} products"):
             bilinear.load(file).verify(levels=levels)
 
 

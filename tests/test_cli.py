@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,9 +18,12 @@ from shell import Shell
 import bilinear
 from bilinear.codegen.cuda import nvrtc
 from bilinear.errors import BilinearError
-from bilinear.frontend import parse_source
+from bilinear.frontend import load, parse_source
+from bilinear.ir.schedule import ProductStage
+from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
 
+ROOT = Path(__file__).parents[1]
 needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 
 
@@ -239,10 +243,23 @@ def test_a_command_line_that_is_not_understood_leaves_with_1(shell: Shell) -> No
         assert "Usage" in err
 
 
+def test_the_report_on_the_page_is_the_one_that_is_printed(shell: Shell) -> None:
+    """And its numbers of products are those of the launches: in msmes no two products of one launch add to the same block of C."""
+    page = (ROOT / "docs" / "command-line.md").read_text()
+    (shown,) = re.findall(r"^```\n(msmes: proved\n.*?)  \.\.\.\n```", page, re.DOTALL | re.MULTILINE)
+    printed = [line for line in shell("verify", "msmes")[1].splitlines() if not line.startswith("  accepted by")]
+    assert [line.rstrip() for line in shown.splitlines()] == printed[: len(shown.splitlines())]
+    loaded = load("msmes")
+    lowered = prepare(loaded.scheme, loaded.schedule, 1, "restore").schedule
+    targets = [[{t.block for t in p.targets} for p in stage.products] for stage in lowered.stages if isinstance(stage, ProductStage)]
+    assert all(len(set.union(*launch)) == sum(map(len, launch)) for launch in targets)
+    assert f"launched at once  {', '.join(str(len(launch)) for launch in targets)} products" in shown
+
+
 def test_verify_speaks_text_json_and_markdown(shell: Shell) -> None:
     status, text, _ = shell("verify", "msmes", "--levels", "2")
     assert status == 0
-    assert "49 products in 16 contention-free groups" in text
+    assert "launched at once  1 to 4 of 49 products: no two of a launch add to one block of C" in text
     facts = shell.json("verify", "msmes", "--levels", "2")
     assert facts["schedules"][0]["restores"] == ["A", "B"]
     assert facts["lowered"][0]["sums_traffic"] == 17
@@ -306,7 +323,11 @@ def test_run_multiplies_modulo_a_number(shell: Shell, monkeypatch: pytest.Monkey
         assert check["exact"] and check["restored"] and check["passed"]
         assert (check["modulus"], check["inputs"], check["shape"]) == (modulus, inputs, [33, 21, 27])
     assert "classical ms" in shell("run", "strassen", "--shape", "20", "--modulus", "7")[1]
-    for words, code in ((("--modulus", "1"), "E593"), (("--modulus", "7", "--dtype", "float32"), "E557"), (("--modulus", "3"), "E594")):
+    for words, code in (
+        *((("--modulus", str(p)), "E593") for p in (1, 0, -1)),
+        *((("--modulus", "7", "--dtype", dtype), "E557") for dtype in ("float32", "float64")),
+        (("--modulus", "3"), "E594"),
+    ):
         status, _, err = shell("run", "walk_444_mod2", "--shape", "20", *words)
         assert status == 1 and code in err
     from bilinear.backends import modular_arrays
@@ -524,7 +545,7 @@ def test_a_found_schedule_is_written_and_proved(shell: Shell) -> None:
     status, out, _ = shell("schedule", "strassen", "--in-place", "-o", "found.bl")
     assert status == 0 and "found.bl" in out
     status, out, _ = shell("verify", "found.bl")
-    assert status == 0 and "A afterwards      restored" in out and "products at once  3, 4" in out
+    assert status == 0 and "A afterwards      restored" in out and "products a stage  3, 4 as written" in out
     assert shell("run", "found.bl", "--shape", "33", "--levels", "2")[0] == 0
     status, out, _ = shell("schedule", "winograd", "--in-place", "--consume", "--temporaries", "1")
     assert status == 0 and "schedule winograd" in out

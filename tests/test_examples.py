@@ -19,7 +19,7 @@ EXAMPLES = sorted((CHECKOUT / "examples").glob("*.py"))
 ALONE = "run_without_bilinear.py"
 CHECKER = "check_certificate.py"
 """A whole program, tested in tests/reporting/test_certificate.py."""
-MOST_LINES = 75
+MOST_LINES = 78
 
 
 def _run(example: Path, folder: Path, *arguments: str, library: bool = True) -> str:
@@ -99,6 +99,18 @@ def test_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     (difference,) = re.findall(r"the losses differ by (\S+) of themselves", printed)
     assert float(difference) < 1e-4
+
+
+@pytest.mark.parametrize("manifest", [None, "", "{}", "[]"])
+def test_run_without_bilinear_needs_an_output_folder(tmp_path: Path, manifest: str | None) -> None:
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    command = [sys.executable, str(_example(ALONE)), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and done.stdout == ""
+    assert re.fullmatch(
+        rf"{tmp_path} is no output folder \(.*\): write one with `bilinear compile msmes --output {tmp_path}`\n", done.stderr
+    )
 
 
 def test_run_without_bilinear(tmp_path: Path) -> None:

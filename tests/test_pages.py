@@ -11,7 +11,7 @@ from pages import NEEDS, ROOT, listings, run_page
 
 from bilinear.emulator import skip_reason
 
-NAMES = "index", "tutorial", "papers", "using-python", "certificate", "depth-first", "additions", "algebra"
+NAMES = "index", "tutorial", "papers", "using-python", "certificate", "depth-first", "additions", "algebra", "chains", "formats"
 PAGES = [ROOT / "docs" / f"{name}.md" for name in NAMES] + sorted((ROOT / "docs" / "how-to").glob("*.md"))
 WITH_LISTINGS = [page for page in PAGES if listings(page)]
 SLOW = {"tutorial": pytest.mark.slow}  # it compiles, and checks the kernels

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import bilinear
 from bilinear.cli.app import app
+from bilinear.codegen.cuda import nvrtc
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -63,6 +65,19 @@ def test_what_describes_the_project_agrees() -> None:
     citation, changes = (ROOT / "CITATION.cff").read_text(), (ROOT / "CHANGELOG.md").read_text()
     assert f"version: {bilinear.__version__}\n" in citation and f"\n## {bilinear.__version__}" in changes
     assert re.findall(r"^  - name: (.*)$", citation, re.MULTILINE) == [author["name"] for author in project["authors"]]
+
+
+@pytest.mark.skipif(NO_MKDOCS, reason="MkDocs is not installed (pip install --group docs)")
+def test_without_a_compiler_the_site_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.exceptions import PluginError
+
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    monkeypatch.setattr(nvrtc, "available", lambda: "cuda-bindings is not installed")
+    with pytest.raises(
+        PluginError, match=r"^the page of commands compiles an example, and cuda-bindings is not installed: run scripts/setup.*$"
+    ):
+        importlib.import_module("site_pages").on_config(MkDocsConfig())
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The best rank that direct sums and tensor products of known schemes reach for a format, and the composition that reaches it."""
+"""The best rank that direct sums and tensor products of a library's schemes reach for a format, and the composition that reaches it."""
 
 from __future__ import annotations
 

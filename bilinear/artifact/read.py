@@ -16,9 +16,8 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.kernel import Argument, Cover, Grid
-from bilinear.ir.placement import INPUTS, MODES, MOST_LEVELS
+from bilinear.ir.placement import INPUTS, MODES, MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import IMAGINARY, Space
-from bilinear.lowering.prepare import MOST_PRODUCTS
 from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
 from bilinear.reading import read_bounded
 

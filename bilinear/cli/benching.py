@@ -13,7 +13,7 @@ from bilinear.cli import completing
 from bilinear.cli.answers import STDOUT, Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
 from bilinear.cli.checks import modular_times
 from bilinear.cli.common import (
-    Dtypes,
+    AnyDtypes,
     Shapes,
     device_files,
     joined,
@@ -40,7 +40,7 @@ SIZES = "2048", "4096", "8192", "16384", "32768"
 
 def bench(
     shape: Shapes = None,
-    dtype: Dtypes = DTYPES,
+    dtype: AnyDtypes = None,
     shapes_file: Annotated[Path | None, problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
     grid: Annotated[bool, problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
@@ -78,7 +78,7 @@ def bench(
     from bilinear.reporting.bench_table import bench_table, grid_summary
 
     if modulus is not None:
-        others = {"--dtype": dtype != DTYPES, "--shapes-file": shapes_file, "--grid": grid, "--accuracy": accuracy, "--keep": keep}
+        others = {"--dtype": dtype is not None, "--shapes-file": shapes_file, "--grid": grid, "--accuracy": accuracy, "--keep": keep}
         others |= {"--time": time, "--png": png, "--html": html, "--svg": svg}
         _bench_modulo(joined(shape or SIZES), modulus, words(algorithms or "auto"), rounds, json_file, others)
         return
@@ -87,7 +87,8 @@ def bench(
     seconds = read_seconds(time) if time else None
     asked = words(algorithms or ("auto" if grid else "plan"))
     kept = read_sides(keep)
-    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, read_dtypes(dtype, MULTIPLIED), asked, read_accuracy(accuracy), kept)
+    dtypes = read_dtypes(DTYPES if dtype is None else dtype, MULTIPLIED)
+    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, dtypes, asked, read_accuracy(accuracy), kept)
     file = file_of(json_file)
     require_pages(html, svg, file, png, unread=device_files())
     measuring.require_gpu()

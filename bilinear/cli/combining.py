@@ -32,7 +32,7 @@ def combine(
     every: Annotated[bool, typer.Option("--all", help="Also list the best rank of every format up to this one.")] = False,
     json_file: Json = None,
 ) -> None:
-    """Find the least rank that sums and products of known schemes reach for a format, and the composition that reaches it."""
+    """Find the least rank that sums and products of the shipped schemes and yours reach for a format, and how."""
     from bilinear.algebra.best_rank import best_compositions
     from bilinear.algebra.common_ring import lies_over
     from bilinear.interchange.gather import schemes_of, shipped_schemes

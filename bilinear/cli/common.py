@@ -20,6 +20,7 @@ from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.terminal import columns_of, wrapped
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
+from bilinear.ir.placement import LEVELS_ALLOWED, MOST_EXTENT
 from bilinear.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ Inputs = Annotated[
 Shape = Annotated[str, problem_option(help="Size of the check: m,k,n or MxKxN, or one number for all three.")]
 Shapes = Annotated[list[str] | None, problem_option(help="N, MxKxN or m,k,n; given again for further shapes.")]
 Dtypes = Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)]
+AnyDtypes = Annotated[
+    str | None,
+    problem_option(help="Element types, comma-separated (default: float64,float32).", autocompletion=completing.dtypes),
+]
+"""The same where another option may leave no choice: None if no type is named."""
 A_MOMENT = 1.0
 """Seconds before a line shows the progress."""
 Output = Annotated[Path | None, output_option("--output", "-o", help="Write the result to a .bl file.")]
@@ -68,8 +74,6 @@ def read_dtypes(text: str, known: Mapping[str, Element] = IN_ARRAYS) -> tuple[st
 
 def read_shape(text: str) -> tuple[int, int, int]:
     """m, k and n (E504)."""
-    from bilinear.ir.placement import MOST_EXTENT
-
     try:
         sizes = [int(word) for word in words(text.replace("x", ","))]
     except ValueError:
@@ -84,8 +88,6 @@ def read_shape(text: str) -> tuple[int, int, int]:
 
 def read_chain(text: str) -> list[tuple[int, int]]:
     """The shapes of matrices that share extents, written once each (E504)."""
-    from bilinear.ir.placement import MOST_EXTENT
-
     try:
         extents = [int(word) for word in words(text.replace("x", ","))]
     except ValueError:
@@ -99,7 +101,7 @@ def read_chain(text: str) -> list[tuple[int, int]]:
 def read_levels(text: str) -> int:
     """A number of levels (E514)."""
     if not re.fullmatch("[1-9][0-9]{0,3}", text):
-        hint = "give a number from 1; `bilinear run` and `compile` also take auto, because they know a shape"
+        hint = f"give a number from 1 (`bilinear run` and `compile` also take auto, because they know a shape): {LEVELS_ALLOWED}"
         raise fail("E514", f"--levels {text[:40]} is not a number of levels", hint)
     return int(text)
 

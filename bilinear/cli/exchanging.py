@@ -12,6 +12,7 @@ import typer
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
 from bilinear.cli.common import Algorithm, Output, progress_bar, say
+from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
@@ -80,7 +81,7 @@ def export(
     for path in contents:
         say(f"written to {path}")
     for lost in what_is_lost(scheme, to):
-        say(f"note: {lost}")
+        say(f"note: {as_options(lost)}")
 
 
 def _place(name: str, to: str, output: Path | None) -> Path:

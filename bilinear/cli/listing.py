@@ -26,7 +26,7 @@ MOST_DIGITS = 10
 
 
 def list_algorithms(
-    format: Annotated[str, typer.Option(help="Only schemes of these sizes, in any order: 3,4,5, or '2,3,*' with * for any.")] = "",
+    format: Annotated[str, typer.Option(help="Only schemes of these sizes, in any order: 3,4,5 or 3x4x5, or '2,3,*' with * for any.")] = "",
     over: Annotated[
         str,
         typer.Option(
@@ -152,9 +152,11 @@ def _list_own(json_file: Path | None) -> None:
 
 def _read_format(text: str) -> tuple[int | None, int | None, int | None]:
     """Three sizes, None for any (E670)."""
-    sizes = [None if word == ANY else int(word) if word.isdecimal() and len(word) < MOST_DIGITS else 0 for word in words(text or "*,*,*")]
+    written = words((text or ANY).replace("x", ","))
+    sizes = [None if word == ANY else int(word) if word.isdecimal() and len(word) < MOST_DIGITS else 0 for word in written]
+    sizes *= 3 if len(sizes) == 1 else 1
     if len(sizes) != 3 or 0 in sizes:
-        raise fail("E670", f"{text[:40]!r} is not a format", "give three sizes, * for any: --format '2,3,*'")
+        raise fail("E670", f"{text[:40]!r} is not a format", "give three sizes, or one for all, * for any: --format '2,3,*', 3x3x3")
     return sizes[0], sizes[1], sizes[2]
 
 

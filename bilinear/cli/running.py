@@ -13,7 +13,6 @@ from bilinear.cli.answers import Json, answer, file_of
 from bilinear.cli.checks import check_table, modular_table, require, require_exact, run_checks
 from bilinear.cli.common import (
     Algorithm,
-    Dtypes,
     Inputs,
     Shape,
     SomeLevels,
@@ -38,7 +37,9 @@ if TYPE_CHECKING:
 def run(
     algorithm: Algorithm,
     shape: Shape = "1024",
-    dtype: Dtypes = "float64",
+    dtype: Annotated[
+        str | None, problem_option(help="Element types, comma-separated (default: float64).", autocompletion=completing.dtypes)
+    ] = None,
     levels: SomeLevels = "1",
     inputs: Inputs = None,
     device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.", autocompletion=completing.usable)] = "all",
@@ -58,7 +59,11 @@ def run(
     from bilinear.lowering.prepare import natural_inputs
 
     check_inputs(inputs)
-    size, dtypes, depth = read_shape(shape), read_dtypes(dtype, MULTIPLIED), None if levels == "auto" else read_levels(levels)
+    size, dtypes, depth = (
+        read_shape(shape),
+        read_dtypes("float64" if dtype is None else dtype, MULTIPLIED),
+        None if levels == "auto" else read_levels(levels),
+    )
     loaded = load_for_arrays(algorithm)
     require_files(file_of(json_file))
     depth = depth or read_levels_for(levels, loaded.scheme, size)
@@ -67,8 +72,10 @@ def run(
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
     if modulus is not None and accuracy:
         raise fail("E557", "--accuracy has no meaning with --modulus: integers are exact", "leave it out")
+    if modulus is not None and dtype is not None:
+        raise fail("E557", "--dtype has no meaning with --modulus: integers are multiplied in int64", "leave it out")
     if modulus is not None:
-        _run_modulo(loaded, size, dtype, depth, promised, device, modulus, json_file)
+        _run_modulo(loaded, size, depth, promised, device, modulus, json_file)
         return
     if accuracy:
         from bilinear.measure.accurate import require_accurate
@@ -82,13 +89,13 @@ def run(
 
 
 def _run_modulo(
-    loaded: Loaded, size: tuple[int, int, int], dtype: str, levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
+    loaded: Loaded, size: tuple[int, int, int], levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
 ) -> None:
     """`run` with a modulus: integers in int64."""
     from bilinear.measure.check_modulo import check_modulo
+    from bilinear.runtime.modular import read_modulus
 
-    if dtype != "float64":
-        raise fail("E557", "--dtype has no meaning with --modulus: integers are multiplied in int64", "leave it out")
+    read_modulus(modulus)
     checks = [check_modulo(loaded, size, modulus, levels, inputs, each) for each in devices(device)]
     answer(json_file, lambda: json.dumps([check.to_json() for check in checks], indent=1), lambda: modular_table(checks))
     for check in checks:

@@ -8,15 +8,18 @@ from dataclasses import replace
 
 from bilinear.errors import Diagnostic
 
-OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype"}
+OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype", "ring": "over", "format": "from"}
 ARGUMENTS = (
-    "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|modulus|dtype|dtypes|architectures|products|output|algorithm"
+    "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|modulus|dtype|dtypes|architectures|products|output|algorithm|"
+    "ring|entry|format"
 )
 _ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|(-?[\w.]+)|(?=[\s,.;:)]|\Z))")
 """Not inside of quotes, or of a path: so are names of files that users chose."""
 _MODULAR = re.compile(r"matmul\(\.\.\., modulus=([0-9]+)\)")
 CALLS = {
     "explain=True": "--explain",
+    "transposed=True": "--c columns",
+    "transposed=False": "--c rows",
     "give algorithm= and levels= to matmul": "`bilinear run NAME --levels 2` runs levels of one algorithm",
 }
 OLDER = {

@@ -179,7 +179,7 @@ def _written(module: ModuleType, placement: MeshPlacement) -> object:
 
 def _require_no_gradient(torch: ModuleType, operands: tuple[Array, Array]) -> None:
     if records_gradients(torch, *operands):
-        raise fail("E516", "a DTensor asks for gradients, which are not recorded", "use torch.no_grad(), or tensor.detach()")
+        raise fail("E516", "a DTensor requires gradients, and this product records none", "use torch.no_grad(), or tensor.detach()")
 
 
 def _local(x: Array) -> Array:

@@ -255,7 +255,9 @@ def _find(asked: str, looks: Looks) -> Path:
     if name in known:
         return known[name]
     if (asked.endswith(SUFFIX) or "/" in asked) and not _LIKE_COMPOSED.search(name):
-        near = did_you_mean(name, known) or "`bilinear list` names the shipped algorithms, `bilinear new` starts a file"
+        plain = Path(name).name
+        is_shipped = f"{plain} is shipped: its name alone, without a folder, means it" if plain in known else ""
+        near = is_shipped or did_you_mean(name, known) or "`bilinear list` names the shipped algorithms, `bilinear new` starts a file"
         raise fail("E121", f"there is no file {shown(asked, 200)}", near)
     hint = COMPOSITION_HINT if _LIKE_COMPOSED.search(name) else did_you_mean(name, known) or f"shipped are {listed(known, 20)}"
     raise fail("E121", f"{shown(asked, 200)} is neither a file nor a shipped algorithm", hint)

@@ -166,7 +166,7 @@ def _problem_of_moduli(claims: _Claims, is_complex: bool) -> tuple[str, str, str
 
 
 def digits_of(header: SchemeHeader, known: Container[str], unsure: bool) -> str:
-    """The name behind `over` if it is one of digits, or, where it is `unsure` which there are, not one of a ring; else nothing."""
+    """The name after `over` if digits have it, else an empty string. If `unsure` which digits there are, any name but a ring's counts."""
     name = header.ring.text[len("over") :].strip() if header.ring is not None else ""
     return name if name in known or (unsure and parse_ring(name) is None) else ""
 

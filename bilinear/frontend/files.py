@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from enum import Enum
+from functools import cache
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
@@ -134,6 +136,13 @@ def _source(path: Path, data: bytes) -> Source:
 def shipped() -> dict[str, Path]:
     """The shipped algorithms by name."""
     return {path.stem: path for path in sorted(algorithms_folder().glob(f"*{SUFFIX}"))}
+
+
+@cache
+def restoring_schedules(scheme: str) -> list[str]:
+    """The shipped in-place schedules of this scheme that restore A and B, by the headers of their files."""
+    header = re.compile(rf"^schedule (\w+) of {re.escape(scheme)}:.*\brestores A B\b", re.MULTILINE)
+    return [found[1] for path in shipped().values() if (found := header.search(path.read_text(encoding="utf-8")))]
 
 
 def shipped_digits() -> dict[str, Path]:

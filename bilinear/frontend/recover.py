@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 
 from bilinear.frontend.reporter import first_word
 from bilinear.frontend.syntax import Broken
@@ -48,6 +49,15 @@ def statement_start(text: str, offset: int) -> int:
     return start + max(line.rfind(mark) + 1 for mark in ";{")
 
 
+def keyword_of(text: str) -> str:
+    """The keyword with which a statement begins, or the one that its first word was meant to be: `schedul foo` begins a schedule."""
+    word = first_word(text)
+    if word in KEYWORDS or re.match(r"\s*[a-z]+[ \t]+[A-Za-z_{]", text) is None:
+        return word
+    near = get_close_matches(word, sorted(KEYWORDS), n=1, cutoff=0.75)
+    return near[0] if near else word
+
+
 def broken_statement(source: Source, text: str, offset: int, opening: bool) -> tuple[Broken, int, int]:
     """The broken statement around an offset, and the range of text to blank.
 
@@ -57,13 +67,13 @@ def broken_statement(source: Source, text: str, offset: int, opening: bool) -> t
     start, end = _stage_range(marked, offset) if opening else _range(marked, offset)
     while start < end and marked[start].isspace():
         start += 1
-    word = first_word(text[start : start + 200])
+    word = keyword_of(text[start : start + 200])
     return Broken(word, word in ("scheme", "schedule", "digits"), Span(source, start, end)), start, end
 
 
 def _range(text: str, offset: int) -> tuple[int, int]:
     start = statement_start(text, offset)
-    word = first_word(text[start : start + 200])
+    word = keyword_of(text[start : start + 200])
     if word in ("stage", "restore", "basis"):
         return start, _stage_end(text, offset)
     stops = "\n" if word in WHOLE_LINE else "\n;}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bilinear.errors import Diagnostic
 from bilinear.frontend.messages import MESSAGES, Message
-from bilinear.frontend.recover import KEYWORDS, line_start, skeleton, statement_start, unclosed_brace
+from bilinear.frontend.recover import KEYWORDS, keyword_of, line_start, skeleton, statement_start, unclosed_brace
 from bilinear.frontend.reporter import first_word, shown
 from bilinear.source import Source, Span
 
@@ -48,6 +48,11 @@ def _finding(source: Source, text: str, offset: int, accepted: frozenset[str], a
     message = _pick(accepted, "end" if at_end else _kind(text, offset), "group" if grouped else head)
     if message.code == "E109":
         return Finding(_diagnostic(message, source, group, group + 1), group)
+    if message.code == "E111" and (meant := keyword_of(text[statement_start(text, offset) :][:200])) != head:
+        start = text.index(head, statement_start(text, offset))
+        place = Span(source, start, start + len(head))
+        what = f"no statement begins with {shown(head)}"
+        return Finding(Diagnostic("E111", what, place, "no keyword", hints=(f"did you mean {meant}?",)), start)
     word = re.compile(r'[A-Za-z0-9_]+|"[^"\n]*"?|.', re.DOTALL).match(text, offset)
     end = offset if at_end or word is None else word.end()
     return Finding(_diagnostic(message, source, offset, end), min(offset, max(0, len(text) - 1)))

@@ -55,7 +55,7 @@ def _picked(path: str | Path, names: tuple[str, ...], entry: str) -> str:
         some = ", ".join(f"'{name}'" for name in names[:8])
         note = f"it holds {some}{f' and {len(names) - 8} more' if len(names) > 8 else ''}"
         raise BilinearError(
-            Diagnostic("E354", f"{path} holds {len(names)} schemes", notes=(note,), hints=(f"name one: --entry {names[0]}",))
+            Diagnostic("E354", f"{path} holds {len(names)} schemes", notes=(note,), hints=(f"name one: entry={names[0]!r}",))
         )
     if (entry or not names) and entry not in names:
         raise fail("E354", f"{path} holds no scheme {entry[:40]!r}", f"it holds {', '.join(names[:20]) or 'nothing'}")

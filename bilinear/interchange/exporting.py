@@ -229,5 +229,5 @@ def what_is_lost(scheme: Scheme, form: str) -> tuple[str, ...]:
     if nested and form == "fast-matmul":
         lost.append("its named sums are written over the blocks alone")
     if form == "npz" and str(scheme.ring) != "Q":
-        lost.append(f"an archive tells no ring: read it with --over {scheme.ring}")
+        lost.append(f"an archive tells no ring: read it with ring={str(scheme.ring)!r}")
     return tuple(lost)

@@ -107,7 +107,7 @@ def format_of(path: Path, named: str = "") -> tuple[Format, str]:
         return by_name[0], "by its name"
     by_look = next((f for f in by_name or FORMATS.values() if re.match(f.looks, head)), None)
     if by_look is None:
-        hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name one: --from {'|'.join(FORMATS)}"
+        hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name it by format=, one of {', '.join(FORMATS)}"
         raise fail("E351", f"{path} is of no known format", hint)
     return by_look, "by how it begins"
 

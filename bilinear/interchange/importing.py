@@ -173,7 +173,7 @@ def _refused(
     many = f"{len(proof.failures)} of {proof.equations}" if proof.complete else f"at least {len(proof.failures)} of {proof.equations}"
     message = f"{scheme.name} {scheme.format} over {proof.ring} does not multiply: {many} Brent equations fail"
     if ring is None and proof.valid_over:
-        hints.append(f"as it is written it holds over {', '.join(proof.valid_over)}: say --over {proof.valid_over[0]} if that is meant")
+        hints.append(f"as it is written it holds over {', '.join(proof.valid_over)}: give ring={proof.valid_over[0]!r} if that is meant")
     if not hints:
         notes.append("tried were both orientations of C, the ring of the file, and every Z/p that its equations allow")
         hints = ["compare the file with its source; is it complete?"]
@@ -187,10 +187,6 @@ def _otherwise(reading: Reading, ring: Ring | None, transposed: bool | None) -> 
     told = []
     for scheme, orientation, _ in _readings(reading, None, None):
         if all(scheme.ring.holds(c) for table in scheme.tables for row in table for _, c in row) and prove_scheme(scheme).holds:
-            turn = (
-                [f"--c {'columns' if orientation else 'rows'} (C {'' if orientation else 'not '}transposed)"]
-                if transposed is not None
-                else []
-            )
-            told.append(" and ".join([*turn, *([f"--over {scheme.ring}"] if ring is not None else [])]))
+            turn = [f"transposed={orientation}"] if transposed is not None else []
+            told.append(" and ".join([*turn, *([f"ring={str(scheme.ring)!r}"] if ring is not None else [])]))
     return told

@@ -47,7 +47,7 @@ def read_notebook(path: str | Path, entry: str = "", ring: Ring | None = None) -
     if not entry and len(names) > 1:
         some = f"it holds {', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}"
         raise BilinearError(
-            Diagnostic("E354", f"{path} holds {len(names)} schemes", notes=(some,), hints=(f"name one: --entry {names[0]}",))
+            Diagnostic("E354", f"{path} holds {len(names)} schemes", notes=(some,), hints=(f"name one: entry={names[0]!r}",))
         )
     name = names[0]
     triples = _triples(Path(path), name)

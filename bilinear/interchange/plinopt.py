@@ -24,7 +24,7 @@ TRIED = ("sqrt(3)", "i", "sqrt(2)", "sqrt(5)", "sqrt(-3)", "sqrt(6)", "sqrt(7)",
 """Numbers that are tried for a placeholder without a comment."""
 MOST_TRIED_TERMS = 100_000
 """Numbers for a placeholder are tried in schemes with at most this many coefficient products; published ones have up to 33 thousand."""
-SAY_IT = "say it: ring=Ring('Q[sqrt(3)]'), or --over 'Q[sqrt(3)]'"
+SAY_IT = "name the ring, such as ring='Q[sqrt(3)]'"
 LETTERS = ("L", "R", "P")
 
 TAGS = ("A", "B", "C")

@@ -84,10 +84,11 @@ class ThinMmaTile(ThinTileFacts):
 
 @dataclass(frozen=True)
 class ThinFetchedTile(ThinMmaTile):
-    """Such a tile whose slices `fetchers` warps fetch, so that no barrier holds up the warps that multiply. These write results themselves.
+    """A tile whose slices are fetched by `fetchers` warps of their own, so that no barrier delays the warps that multiply and write.
 
-    If the tile `keeps` B, a block keeps a strip of its columns, and a result may have many strips: a block runs all of its units in one
-    before it begins the next one. Then `turns` groups of warps may have tiles of their own: while one of them writes, the others multiply.
+    If the tile `keeps` B, a block of threads keeps a strip of B's columns in shared memory. A result may have many strips: a block finishes
+    its units of one strip before it begins the next. `turns` groups of warps can then work on a tile each: while one writes its results,
+    the others multiply.
     """
 
     k_warps: int = field(default=1, init=False)

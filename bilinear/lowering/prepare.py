@@ -11,9 +11,10 @@ from math import prod
 from bilinear.algebra.complex_products import four_products, of_conjugates, three_products
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import fail
+from bilinear.frontend.files import restoring_schedules
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.placement import MOST_LEVELS, STAGE
+from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS, STAGE
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.thread import CUDA_THREAD, NO_ROOM, Thread
@@ -32,9 +33,6 @@ from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.composed import prove_composed
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
-
-MOST_PRODUCTS = 17_000
-"""The most products of a flat schedule: with more, blocks are small, and the proof of 16,807 (five levels of seven) takes 6 s."""
 
 
 @dataclass(frozen=True)
@@ -108,10 +106,18 @@ def check_promise(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> 
         return
     if schedule is None:
         message = f"inputs={inputs!r} needs an in-place schedule, and {scheme.name} is a scheme without one"
-        raise fail("E525", message, "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one")
+        raise fail("E525", message, _with_a_schedule(scheme))
     if inputs == "restore" and not schedule.keeps >= {"A", "B"}:
         hint = "use inputs='consume', or inputs='preserve'"
         raise fail("E525", f"{schedule.name} does not restore both A and B", hint, span=schedule.span)
+
+
+def _with_a_schedule(scheme: Scheme) -> str:
+    """What to do where a scheme has no in-place schedule: take one that is shipped for it, or have one found."""
+    names = restoring_schedules(scheme.name)
+    if names:
+        return f"use algorithm={names[0]!r}, the shipped schedule of {scheme.name} that restores A and B, or inputs='preserve'"
+    return "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one"
 
 
 def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0) -> Prepared:
@@ -191,14 +197,14 @@ def _prove_complex(algorithm: BilinearAlgorithm, schedule: Schedule) -> _Proved:
 def require_levels(levels: int) -> None:
     """Refuse an invalid number of levels (E502) before anything of that size is built."""
     if not isinstance(levels, int) or isinstance(levels, bool) or not 1 <= levels <= MOST_LEVELS:
-        raise fail("E502", f"levels={levels!r} is not a number of levels", f"give an integer from 1 to {MOST_LEVELS}")
+        raise fail("E502", f"levels={levels!r} is not a number of levels", f"give an integer from 1: {LEVELS_ALLOWED}")
 
 
 def _require_products(what: str, levels: Sequence[_Proved]) -> None:
     """Refuse a flat schedule with too many products (E501); a schedule may have more of them than its scheme."""
     products = prod(max(level.scheme.rank, level.authored.products) for level in levels)
     if products > MOST_PRODUCTS:
-        raise fail("E501", f"{what} are {products} products", f"at most {MOST_PRODUCTS} are run flat")
+        raise fail("E501", f"{what} are {products:,} products", f"take fewer levels: {LEVELS_ALLOWED}")
 
 
 def authored_schedule(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> Schedule:

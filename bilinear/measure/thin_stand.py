@@ -62,9 +62,10 @@ class Case(NamedTuple):
 
 
 def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRIEF) -> Iterator[Case]:
-    """Products with one short side, or with two and a longer one; of one in ten every side may be short, and 2 is as likely as 32.
+    """Draw products with sides of random lengths, which are spread evenly on a logarithmic scale; a side is short up to `SHORT`.
 
-    Two of five have lines of even lengths. `brief` is as `MOST_BRIEF`.
+    Half of them have one short side and four in ten have two. Of the others any side may be short. In one of ten all sides are powers of
+    two, in three of ten longer sides are multiples of 8. `brief` is as `MOST_BRIEF`.
     """
     draw = random.Random(seed)
 

@@ -93,7 +93,7 @@ def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> 
     off = [(candidate.ms or 0.0) / (chosen.ms or 1.0) - 1 for candidate in timed]
     gain = f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
     if chosen is library:
-        gain = "nothing gains enough" if min(off) < 0 else "nothing is faster"
+        gain = "no plan gains the margin" if min(off) < 0 else "nothing is faster"
     first = replace(chosen, why=f"timed: {gain}")
     others = [replace(c, why=f"timed: {abs(x):.1%} {'slower' if x >= 0 else 'faster'}") for c, x in zip(timed[1:], off[1:], strict=True)]
     return Plan(problem, device.name, (first, *others), hashes_of(chosen), implementation_sha256())
@@ -297,4 +297,4 @@ def _why_chosen(chosen: Candidate, library: Candidate, best: Candidate) -> str:
         return f"chosen: the fastest that is accurate enough; of the library's multiply {library.why}"
     if chosen is not library:
         return f"chosen: {(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
-    return "chosen: nothing is faster" if best is library else "chosen: nothing gains enough"
+    return "chosen: nothing is faster" if best is library else "chosen: no plan gains the margin"

@@ -158,7 +158,7 @@ def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Pla
     if chosen is library and library.why:
         raise too_inaccurate(library.why)
     gain = (library.ms or 0.0) / (chosen.ms or 1.0)
-    why = "chosen: nothing gains enough" if chosen is library else f"chosen: {gain:.2f} times as fast as the library, by the model"
+    why = "chosen: no plan gains the margin" if chosen is library else f"chosen: {gain:.2f} times as fast as the library, by the model"
     others = [c for c in (library, *able) if c is not chosen]
     off = [replace(c, why=c.why or f"{abs((c.ms or 0.0) / (chosen.ms or 1.0) - 1):.1%} {_side(c, chosen)}") for c in others]
     refused = [c for c in ways if c.why]

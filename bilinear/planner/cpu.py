@@ -123,7 +123,7 @@ def cpu_plan(problem: Problem, cpu: Cpu, is_warm: bool = False, explain: bool = 
     if chosen is library and library.why:
         raise too_inaccurate(library.why)
     ratio = (library.ms or 0.0) / (chosen.ms or 1.0)
-    why = f"chosen: {ratio:.2f} times as fast as the library" if gains else "chosen: nothing gains enough"
+    why = f"chosen: {ratio:.2f} times as fast as the library" if gains else "chosen: no plan gains the margin"
     others = [_lost(candidate, chosen) for candidate in (*able, library) if candidate is not chosen]
     refused = [c for c in found if c.why]
     sha256 = outline(Way(chosen.levels)).sha256 if gains else ()

@@ -12,8 +12,8 @@ from bilinear.errors import BilinearError, fail
 from bilinear.planner.device import Table
 
 T = TypeVar("T")
-MOST = 1e18
-"""Of any number of a description."""
+LEAST, MOST = 1e-18, 1e18
+"""Of any positive number of a description: predicted times are finite, and not 0."""
 MOST_SOURCE, MOST_POINTS = 400, 100_000
 
 
@@ -43,6 +43,8 @@ class Reader:
         """A record, field by field, beside those that are `given`: as its type is usually read, unless it has its `own` way."""
         ways = own or {}
         names = {field.name: str(field.type) for field in fields(kind) if field.name not in given}  # type: ignore[arg-type]
+        unknown = value.keys() - names.keys() - {"format"} if isinstance(value, dict) else ()
+        self.check(not unknown, f"{', '.join(sorted(map(repr, unknown)))} is no field of it")
         found = {name: self.field(value, name, ways[name] if name in ways else USUAL[type]) for name, type in names.items()}
         return kind(**found, **given)
 
@@ -65,8 +67,8 @@ def read_source(reader: Reader, value: object, name: str) -> str:
 
 def read_number(reader: Reader, value: object, name: str) -> int | float:
     """A positive number."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < MOST:
-        raise reader.wrong(f"{name} is not a number between 0 and {MOST:g}")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not LEAST < value < MOST:
+        raise reader.wrong(f"{name} is not a number between {LEAST:g} and {MOST:g}")
     return value
 
 
@@ -106,11 +108,13 @@ def read_table(reader: Reader, value: object, name: str) -> Table:
 def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, object, str], tuple[T, ...]]:
     """How a list of thousands of numbers above this one is read."""
 
+    least = above or LEAST
+
     def column(reader: Reader, value: object, name: str) -> tuple[T, ...]:
         if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
             raise reader.wrong(f"{name} is not a list of 1 to {MOST_POINTS} values")
-        if not ({*map(type, value)} <= {int, float} and all(map(isfinite, value)) and above < min(value) and max(value) < MOST):
-            raise reader.wrong(f"{name} has other values than numbers between {above} and {MOST:g}")
+        if not ({*map(type, value)} <= {int, float} and all(map(isfinite, value)) and least < min(value) and max(value) < MOST):
+            raise reader.wrong(f"{name} has other values than numbers between {least:g} and {MOST:g}")
         found = tuple(map(kind, value))
         reader.check(found == tuple(value), f"{name} has other values than whole numbers")
         return found

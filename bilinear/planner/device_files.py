@@ -149,7 +149,10 @@ def parse_device(content: bytes, document: str) -> Device:
     """
     value, reader = _parsed(content, document)
     if value.get("format") == SHEET:
-        return estimate(reader.record(DataSheet, value, _SHEET), load_device("h200"))
+        estimated = estimate(reader.record(DataSheet, value, _SHEET), load_device("h200"))
+        fits = all({USUAL, SMALL} <= {tile.name for tile in rates.tiles} for _, rates in estimated.elements)
+        reader.check(fits, f"tiles of the product kernel need more than its shared memory of {estimated.shared} bytes")
+        return estimated
     _require_format(reader, value, FORMAT)
     return reader.record(Device, value, _DEVICE, **({} if "modes" in value else {"modes": None}))
 

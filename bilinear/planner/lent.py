@@ -1,7 +1,7 @@
-"""Digits in C itself: rows of C are computed in parts, and the digits of a part lie in the rows that are computed later.
+"""Products of digits with little memory: C is computed in parts, and the rows that are not computed yet hold the digits of a part.
 
-Digits that do not fit there lie in the workspace, if there is one. A and B are never written. The last rows have no later ones: a product
-that fits the workspace computes them, or one that needs none.
+Digits that do not fit there go to the workspace, if there is one. A and B are never written. No rows follow the last part, so its product
+must fit the workspace, or need none.
 """
 
 from __future__ import annotations

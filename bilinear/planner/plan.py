@@ -52,12 +52,14 @@ class Panel:
 class Candidate:
     """A way to run a problem.
 
-    `levels` names the algorithm of each level, the outermost first (none: the library's multiply). `strategy` says how each runs: `expand`
-    (all sums, all products, all results), `recurse` (one product at a time, few temporaries) or `inplace` (sums in A and B themselves).
-    With a `rest` it is `borrow` (temporaries in the part of C that is computed later). Without levels it is one of `LIBRARIES`, or `thin`:
-    the kernel for thin products, whose sums are split in `parts_of_sums`. `digits` has any levels, or none: their products are of digits,
-    and C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `rounded` are products
-    of numbers rounded to the type that `tile` names. Digits of A and of B and products, where `lent` names them by A, B and P, lie in C.
+    `levels` names the algorithm of each level, the outermost first. `strategy` is one of
+
+    * with levels, `expand` (all sums, all products, all results), `recurse` (one product at a time, few temporaries), `inplace` (sums in A
+      and B themselves), or several of them; with a `rest`, `borrow` (the part of C that is computed later holds the temporaries);
+    * without levels, one of `LIBRARIES`, `thin` (the kernel for thin products, which splits sums in `parts_of_sums`), or `rounded` (the
+      library's product of numbers rounded to the type that `tile` names);
+    * with or without levels, `digits`: the innermost products are of digits. C, row-major, is computed in `cut` blocks of rows and of
+      columns, one after the other in the same workspace. `lent` names what lies in C: the digits of A, those of B, and the products P.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;

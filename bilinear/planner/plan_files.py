@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
-from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.placement import MOST_LEVELS, MOST_WORKSPACE
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record", bound="DataclassInstance")
 Object = dict[str, object]
-MOST_COUNT = 2**80
-"""More than the bytes of any workspace, even for the largest extents."""
 FORMAT = "bilinear-plan/10"
 HINT = "write one with save_plan, or with `bilinear plan --json`"
 LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
@@ -178,6 +176,8 @@ def _record(kind: type[Record], value: Object) -> Record:
 def _check(plan: Plan) -> None:
     """Check the values on which running and printing the plan rely."""
     chosen, p = plan.chosen, plan.problem
+    if p.workspace is not None and p.workspace > MOST_WORKSPACE:
+        raise ValueError(f"its workspace is above {MOST_WORKSPACE} bytes")
     for candidate in plan.candidates:
         _check_fields(candidate, _tiles_of(candidate, p.dtype))
     if chosen.ms is None and not chosen.is_digits and not chosen.is_rounded and p.dtype not in HALVES:
@@ -206,7 +206,7 @@ def _check(plan: Plan) -> None:
 
 def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
     if candidate.is_digits:
-        return (*products_of(dtype), *TILES[dtype]) if candidate.rest else products_of(dtype)
+        return (*products_of(dtype), *TILES.get(dtype, ())) if candidate.rest else products_of(dtype)
     if candidate.is_rounded:
         return tuple(ROUNDINGS) if dtype == FLOAT32.name and not candidate.levels and not candidate.rest else ()
     if dtype in HALVES:
@@ -225,12 +225,12 @@ def is_level_name(name: str) -> bool:
 def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
     texts = c.strategy, c.why, *c.all_levels, *(text for part in c.parts for text in (part.inputs, part.tile))
     counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
-    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_COUNT for count in counts):
+    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_WORKSPACE for count in counts):
         raise ValueError("a field of a candidate has the wrong type")
-    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_COUNT or (c.levels if c.is_thin else c.parts_of_sums > 1):
+    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_WORKSPACE or (c.levels if c.is_thin else c.parts_of_sums > 1):
         raise ValueError("its parts of sums make no sense")
     for part in c.parts:
-        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_COUNT for x in part.cut):
+        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_WORKSPACE for x in part.cut):
             raise ValueError("its blocks make no sense")
         if part.cut != (1, 1) and not part.is_digits:
             raise ValueError("its blocks make no sense")

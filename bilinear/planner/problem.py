@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import inf
+from sys import float_info
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS
@@ -83,10 +83,10 @@ def require_accuracy(accuracy: float | str | None) -> None:
     """Refuse (E543) an accuracy that is neither a class nor a bound."""
     if accuracy is None or (isinstance(accuracy, str) and accuracy in CLASSES):
         return
-    if isinstance(accuracy, int | float) and not isinstance(accuracy, bool) and 0 < accuracy < inf:
+    if isinstance(accuracy, int | float) and not isinstance(accuracy, bool) and 0 < accuracy <= float_info.max:
         return
     hint = f"give the largest error, such as 1e-9, or {' or '.join(CLASSES)}"
-    raise fail("E543", f"accuracy={accuracy!r} is neither a positive number nor a class of accuracy", hint)
+    raise fail("E543", f"accuracy={accuracy!r:.60} is neither a positive number nor a class of accuracy", hint)
 
 
 def require_inputs(inputs: str) -> None:

@@ -11,9 +11,9 @@ from bilinear.errors import BilinearError
 from bilinear.explain.why_wrong import RefusedError
 from bilinear.frontend import Loaded
 from bilinear.ir.element import IN_ARRAYS
-from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.placement import MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.prepare import MOST_PRODUCTS, Prepared, check_promise, is_runnable, prepare, require_levels
+from bilinear.lowering.prepare import Prepared, check_promise, is_runnable, prepare, require_levels
 from bilinear.lowering.proofs import proved, proved_schedule
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.certificate import certificate_text

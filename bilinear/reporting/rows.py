@@ -12,6 +12,8 @@ from bilinear.verify.facts import LOST, OperandFate
 
 Rows = tuple[tuple[str, str], ...]
 
+MOST_WIDTHS = 12
+"""The numbers of products of at most this many launches are listed one by one."""
 PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
 
 
@@ -48,10 +50,14 @@ def acceptance_rows(report: ReportFacts) -> Rows:
 
 def lowered_rows(low: LoweredFacts) -> Rows:
     """The costs of the schedule as it runs."""
-    groups = f"{_many(low.products, 'product')} in {_many(low.colours, 'contention-free group')}"
+    launches = _many(low.launches, "launch", "launches")
+    each = ", ".join(map(str, low.widths))
+    if low.colours > MOST_WIDTHS:
+        each = f"{min(low.widths)} to {max(low.widths)} of {low.products}"
     return (
         ("inputs", PROMISES[low.inputs]),
-        ("lowered", f"{_many(low.levels, 'level')}: {_many(low.launches, 'launch', 'launches')}, {groups}"),
+        ("as it runs", f"{_many(low.levels, 'level')} in {launches}"),
+        ("launched at once", f"{each} products: no two of a launch add to one block of C"),
         ("sums move", f"{low.sums_traffic:g} N^2 elements"),
         ("workspace", f"{low.workspace:g} N^2 elements" if low.workspace else "nothing beyond A, B, C"),
         ("schedule hash", low.sha256),
@@ -122,9 +128,15 @@ def _spilled(k: KernelLine) -> str:
 def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """How an operand that is not restored may be recovered, or why it cannot: a heading and lines for each."""
     lines: list[tuple[str, tuple[str, ...]]] = []
+    recovered = [fate for fate in t.fates if fate.restoring]
+    if len({fate.restoring for fate in recovered}) < len(recovered):  # one list of steps for both
+        told = ", ".join(f"{fate.operand} is {_fate(fate)}" for fate in recovered)
+        lines.append((f"{told}: these steps bring both back, in this order", recovered[0].restoring))
+        recovered = []
     for fate in t.fates:
+        order = ", in this order" if len(fate.restoring) > 1 else ""
         found = (
-            ("this brings it back", fate.restoring),
+            (f"this brings it back{order}", fate.restoring if fate in recovered else ()),
             ("changes that leave no trace, at any input", fate.confused),
             ("two inputs that end in one state", fate.counterexample),
         )
@@ -172,7 +184,7 @@ def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
     for costs in t.costs:
         yield "live blocks", f"{costs.live_blocks} at most"
         yield "longest chain", _many(costs.chain, "step")
-        yield "products at once", ", ".join(map(str, costs.widths))
+        yield "products a stage", f"{', '.join(map(str, costs.widths))} as written"
         yield "memory passes", str(costs.passes)
 
 

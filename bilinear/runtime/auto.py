@@ -64,7 +64,7 @@ def plan(
         that is kept between calls.
     accuracy : float or "classical" or "twice", optional
         The largest allowed error bound, in units of max|A| * max|B|, or the most that the probable error by norm may be, in units of the
-        classical multiply's. With an accuracy, products of digits may be chosen (docs/digits.md).
+        classical multiply's. Without one, `residues` that keep "classical" may be chosen; with one, other digits, too (docs/digits.md).
     explain : bool
         Compute errors for every candidate.
     levels : sequence of str, optional
@@ -138,7 +138,8 @@ def dtype_name(dtype: DTypeLike) -> str:
     if isinstance(dtype, str) and dtype in ELEMENTS:  # NumPy takes longer to name a dtype than a lookup takes to find the plan
         return dtype
     try:
-        return str(np.dtype(dtype))
+        found = np.dtype(dtype)
+        return str(found) if found.names is None else str(dtype)
     except (TypeError, ValueError):
         return str(dtype)
 

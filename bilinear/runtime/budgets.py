@@ -8,6 +8,7 @@ import numpy as np
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
+from bilinear.ir.placement import MOST_WORKSPACE
 
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(|B|iB)", re.ASCII)
 """A size with its unit: `2G` and `2GiB` are 2 * 1024^3 bytes, `2GB` are 2 * 1000^3."""
@@ -20,7 +21,7 @@ def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
     if isinstance(workspace, str) and workspace == "none":
         return 0, None
     if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
-        return int(workspace), None
+        return min(int(workspace), MOST_WORKSPACE), None
     if isinstance(workspace, str) and (size := _SIZE.fullmatch(workspace)) is not None:
         unit = 1000 if size[3] == "B" else 1024
         return int(float(size[1]) * unit ** ("KMGT".index(size[2]) + 1)), None

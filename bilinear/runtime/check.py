@@ -57,8 +57,10 @@ def check(
         The same.
     c : array of shape (..., m, n)
         The result that is checked.
-    alpha, beta : number
-        The factors of the call.
+    alpha : number
+        The factor of A*B in the call.
+    beta : number
+        The factor of `before` in the call.
     before : array, optional
         C as it was before the call, needed if beta is not 0.
     tolerance : float, optional

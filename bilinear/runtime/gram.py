@@ -60,7 +60,9 @@ def gram(
         Where the result is written. It may overlap `a`, which is copied then. By default a new array of the same kind.
     transposed : bool
         Compute a.T @ a of shape (..., k, k) instead. Nothing is copied for it.
-    alpha, beta : number
+    alpha : number
+        As in `matmul`.
+    beta : number
         As in `matmul`. `out` is taken to be symmetric: only one triangle of it is read, the one named or else the lower one.
     triangle : {"lower", "upper"}, optional
         Write only this triangle, with the diagonal. The other one of `out` is left as it is, and is 0 in a new array. Default: both.

@@ -1,4 +1,4 @@
-"""Products that A*A^T is made of, on arrays: of two matrices by what a call names, of one by its transpose by the library, and mirrors."""
+"""The steps of A*A^T on arrays: multiply two blocks by the named algorithm, or one by its transpose by the library; mirror a triangle."""
 
 from __future__ import annotations
 

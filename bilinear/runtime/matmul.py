@@ -97,9 +97,9 @@ def matmul(
         theirs may then come back as zeros, and sums that overflow leave Inf and NaN.
     accuracy : float or "classical" or "twice", optional
         A budget for `auto`. A number limits the bound of max|C - A*B| / (max|A| max|B|), which holds for all data; "classical" and
-        "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. With an accuracy,
-        `auto` also weighs products of digits, several times as fast in float32 on a GPU that has the instructions; they are exact only on
-        integers of at most 11 bits (docs/digits.md). A bound that nothing keeps is refused (E519).
+        "twice" limit the probable error by norm to that of the classical multiply in this type, or to twice that. On a GPU that has the
+        instructions, `auto` always weighs residues that keep "classical"; with an accuracy it also weighs `pairs` of float16 digits, which
+        are exact only on integers of at most 11 bits (docs/digits.md). A bound that nothing keeps is refused (E519).
     plan : Plan, optional
         A plan of `bilinear.plan`, which runs exactly, with its own promise about the inputs.
     stream : stream, optional
@@ -183,8 +183,10 @@ def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Asked, stream: 
 
 
 def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory: object, beside: bool) -> Array:
-    if gpus is None or beside:
-        raise fail("E773", "memory= needs gpus=, which takes no stream= and no modulus=", "leave one of them out")
+    if gpus is None:
+        raise fail("E773", "memory= limits the product on several GPUs, and no gpus= are named", "give gpus=, or use workspace=")
+    if beside:
+        raise fail("E773", "gpus= streams its own parts of the product, and takes no stream= and no modulus=", "leave them out")
     from bilinear.runtime.streamed import matmul_streamed  # most calls need none of it
 
     return matmul_streamed(a, b, out, asked, gpus, memory)

@@ -8,6 +8,7 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype
+from bilinear.ir.placement import LEVELS_ALLOWED
 from bilinear.planner.plan import Plan
 
 if TYPE_CHECKING:
@@ -118,7 +119,11 @@ class Options(NamedTuple):
 def check_levels(levels: object) -> None:
     """Refuse (E514) what is not a number of levels."""
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
-        raise fail("E514", f"levels={levels!r} is not a number of levels", "give an integer of at least 0, or 'auto'")
+        raise fail(
+            "E514",
+            f"levels={levels!r} is not a number of levels",
+            f"give an integer from 0, or 'auto': {LEVELS_ALLOWED}",
+        )
 
 
 def check_options(options: Options, out: Array) -> None:

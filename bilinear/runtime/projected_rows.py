@@ -104,7 +104,7 @@ class _Chain(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """Of rows of a projection together: the norm of the matrix, a bound of the error, and that of the norm of the low parts of sums."""
+    """For all rows of a projection: the norm of the matrix, and bounds of the error and of the norm of the sums' low parts."""
 
     size: float
     error: float
@@ -112,10 +112,11 @@ class _Bounds(NamedTuple):
 
 
 def _bounds(squares: float, tails: float, chain: _Chain, vectors: _Vectors, is_wide: bool) -> _Bounds:
-    """Bounds by Cauchy and Schwarz, row by row, and by the triangle inequality for several, from the squared norms of rows and lower parts.
+    """Bound a projection by the squared norms of its rows and of their lower parts.
 
-    What is not exact is the lower part of the row times the vectors, the row times the rest, and what additions of exact sums lost; they
-    are added up in one chain. Without pieces (not `is_wide`) the whole sum is such a chain.
+    Each row is bounded by the inequality of Cauchy and Schwarz, several together by the triangle inequality. Three things are rounded: the
+    lower part of a row times the vectors, the row times the rest of the vectors, and the additions of exact sums. One chain of additions
+    sums them up. Without pieces (not `is_wide`) the whole sum is one such chain.
     """
     terms, elements = chain.terms, chain.terms * chain.rows
     size = _from_above(squares, elements)

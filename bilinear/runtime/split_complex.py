@@ -50,7 +50,9 @@ def matmul_parts(
         Of the same type.
     out : pair of arrays (m, n), optional
         Where the parts of the result are written. They may overlap the operands, not each other.
-    alpha, beta : real number
+    alpha : real number
+        As in `matmul`.
+    beta : real number
         As in `matmul`.
     algorithm : str or Algorithm
         As in `matmul` for complex arrays: a scheme, which three real products run, or a composition such as `complex4 (x) strassen`;

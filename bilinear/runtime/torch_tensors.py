@@ -46,9 +46,9 @@ def records_gradients(torch: ModuleType, *arrays: Array) -> bool:
 def check_recorded(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: object) -> None:
     """Refuse (E516) what the operators, which record gradients, do not compute."""
     if not _is_product(torch, a, b, out, asked, stream):
-        raise unrecorded("operators compute the product of two tensors, into a new one")
+        raise unrecorded("gradients are recorded of products of two tensors, without out=, factors and other options")
     if not isinstance(asked[2], str):
-        raise unrecorded("operators take an algorithm by its name or path")
+        raise unrecorded("gradients are recorded where an algorithm is given by its name or path")
 
 
 def _is_product(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: object) -> bool:
@@ -206,14 +206,14 @@ def _as_cupys(handle: int) -> Any:
 def adopt_tensor(torch: ModuleType, array: Array) -> Array:
     """A tensor as a CuPy or NumPy array of the same memory; anything else unchanged.
 
-    Refused are tensors that ask for gradients, which are not recorded (E516), and tensors whose memory does not hold their elements (E517):
-    sparse ones, results that conjugate, views that negate (PyTorch would export the latter without their sign), types that CuPy or NumPy
-    does not know, and tensors inside of a transformation such as `torch.vmap`.
+    Refused are tensors that require gradients, which this call does not record (E516), and those whose memory does not hold their
+    elements (E517): sparse ones, results that conjugate, views that negate (PyTorch would export the latter without their sign), types
+    that CuPy or NumPy does not know, and tensors inside of a transformation such as `torch.vmap`.
     """
     if not isinstance(array, torch.Tensor):
         return array
     if array.requires_grad and torch.is_grad_enabled():
-        raise unrecorded("there is no operator for this multiply")
+        raise unrecorded("there is no derivative for it")
     try:
         if array.is_neg():
             raise BufferError("it is a view that negates its memory")
@@ -241,7 +241,7 @@ def give_tensor(torch: ModuleType, result: Array) -> Array:
 def unrecorded(reason: str) -> Exception:
     """The refusal of a multiply whose gradient would be lost."""
     hint = "give two tensors and the name of an algorithm, and no other options; or tensor.detach(), or use torch.no_grad()"
-    return fail("E516", f"a tensor asks for gradients, which are not recorded: {reason}", hint)
+    return fail("E516", f"a tensor requires gradients, and this call records none: {reason}", hint)
 
 
 @cache

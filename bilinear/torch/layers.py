@@ -53,7 +53,7 @@ def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "aut
 
 
 def weighted(x: Array, weight: Array, bias: Array, how: How) -> Array:
-    """`linear` with options that were checked. Types that no schedule runs on stay PyTorch's, which rounds the sum with the bias once."""
+    """`linear` with options that were checked. PyTorch multiplies types that no schedule runs on."""
     reason = why_pytorchs(x)
     if reason is not None:
         leave(how, reason)

@@ -42,11 +42,11 @@ class StageFact:
 class OperandFate:
     """Whether an operand's original blocks can be recovered from the final state, C excluded.
 
-    `verdict` is one of RESTORED, LINEAR, RECOMPUTE, LOST, UNDECIDED. `restoring` lists the steps, in the language, that restore the
-    operand. If LINEAR, they form one stage. If RECOMPUTE, a block alone on the right stands for its content at the end, and the factors of
-    products are original blocks restored by earlier steps, or forms of original blocks known from the final contents. `divisor` is a
-    divisor in these steps that has no inverse in the ring (the integer 2 over Z, a polynomial over Q[lambda]); empty if all their
-    coefficients are in the ring.
+    `verdict` is one of RESTORED, LINEAR, RECOMPUTE, LOST, UNDECIDED. `restoring` lists the stages that restore the operand, executed one
+    after the other from the final state: a name stands for the content of its block at that moment, and the steps of one stage, separated
+    by semicolons, read what was there before it. If a stage reads blocks of both operands, both operands that can be restored list the
+    same stages, which restore both. `divisor` is a divisor in these steps that has no inverse in the ring (the integer 2 over Z, a
+    polynomial over Q[lambda]); empty if all their coefficients are in the ring.
 
     If LOST, `confused` lists changes of the inputs that leave no trace at any input, as steps with any matrix X ("A11 += X ; A21 += X"),
     and `lost_dimensions` counts them: their parts in this operand are a basis of all such changes. If there are none, the final state

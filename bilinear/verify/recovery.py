@@ -1,16 +1,17 @@
 """Decide whether A and B can be recovered from the final state: by rank, then by recomputing products, then by two inputs.
 
 C holds results and temporaries are gone, so only the contents of A's and B's own blocks remain: forms and products of the original blocks.
-An original block in their span is a linear combination of them: the rank decides, and the combination is the restoring stage. If products
-are in the way, products of known forms are subtracted from the contents until nothing new is learnt. An operand that is still unknown is
-lost if two inputs have the same final state; such inputs are searched for, and executed before they are reported.
+An original block in their span is a linear combination of them: the rank decides. If products are in the way, products of known forms are
+subtracted from the contents until nothing new is learnt. An operand that is known comes with steps that restore it, in an order in which
+they can be executed. An operand that is still unknown is lost if two inputs have the same final state; such inputs are searched for, and
+executed before they are reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block
@@ -24,14 +25,24 @@ from bilinear.verify.untraced import as_updates, untraced_changes
 if TYPE_CHECKING:
     from bilinear.verify.engine import PolyElement
 
+Forms = Mapping[str, Mapping[Word, Row[Word]]]
+"""The known forms over A and over B, as reduced rows by pivot."""
 MOST_WORDS = 4000
 """With more products of blocks than this, none is recomputed: only rank and two inputs decide."""
 
 
 def operand_fates(schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> tuple[OperandFate, OperandFate]:
     """The fates of A and B in a one-level schedule that ended in this state."""
-    recovery = _Recovery(schedule, symbols, state)
-    return recovery.fate("A"), recovery.fate("B")
+    return _Recovery(schedule, symbols, state).fates()
+
+
+class _Step(NamedTuple):
+    """A step that brings blocks back, as text, the blocks whose contents it reads, and its coefficients."""
+
+    targets: frozenset[str]
+    reads: frozenset[str]
+    text: str
+    numbers: tuple[Number, ...]
 
 
 class _Recovery:
@@ -42,24 +53,37 @@ class _Recovery:
         self.symbols = symbols
         self.blocks = {space.name: space.blocks for space in schedule.spaces[:2]}
         self.state = {block: state[block] for blocks in self.blocks.values() for block in blocks}
-        self.contents = [Row(dict(value), {str(block): symbols.domain.one}) for block, value in self.state.items()]
-        self.rounds: list[dict[str, dict[Word, Row[Word]]]] = []
+        self.contents = _Contents(symbols, self.blocks, self.state)
+        self.rounds: list[Forms] = []
         """The known forms of A and B after each round, as reduced rows by pivot; the first round uses linear combinations alone."""
-        self.inside: dict[str, list[Number]] = {}
-        """For each factor of a recomputed product, by name: all coefficients of the combination of contents that gives it."""
 
-    def fate(self, side: str) -> OperandFate:
-        """The fate of an operand."""
+    def fates(self) -> tuple[OperandFate, OperandFate]:
+        """The fates of A and of B; the steps that bring operands back run one after the other, from the final state."""
+        verdicts = {side: self._verdict(side) for side in self.blocks}
+        wanted = [side for side, verdict in verdicts.items() if verdict in (LINEAR, RECOMPUTE)]
+        steps = _WayBack(self.symbols, self.blocks, self.state).steps(wanted) if wanted else []
+        is_joint = any(len({name[0] for name in step.targets | step.reads}) > 1 for step in steps)
+        own = {side: [step for step in steps if is_joint or min(step.targets)[0] == side] for side in wanted}
+        a, b = (self._lost(side) if v == LOST else self._told(side, v, own.get(side, [])) for side, v in verdicts.items())
+        return a, b
+
+    def _told(self, side: str, verdict: str, steps: Sequence[_Step]) -> OperandFate:
+        divisor = needed_divisor(self.schedule.ring, [number for step in steps for number in step.numbers])
+        if steps and not any("*" in step.text for step in steps):
+            verdict = LINEAR  # what was recomputed tells nothing that multiples by alpha and beta do not
+        return OperandFate(side, verdict, tuple(step.text for step in steps), divisor)
+
+    def _verdict(self, side: str) -> str:
+        """RESTORED, LINEAR, RECOMPUTE or UNDECIDED, or LOST if the rounds leave it open."""
         own = self.blocks[side]
         if all(self.state[block] == self.symbols.original[block] for block in own):
-            return OperandFate(side, RESTORED)
+            return RESTORED
         if self.schedule.ring.has_zero_divisors:  # no elimination
-            return OperandFate(side, UNDECIDED)
+            return UNDECIDED
         for number, known in enumerate(self._known_by_round(side)):
             if len(known) == len(own):
-                steps, divisor = self._restoring(side)
-                return OperandFate(side, RECOMPUTE if number and any("*" in step for step in steps) else LINEAR, steps, divisor)
-        return self._lost(side)
+                return RECOMPUTE if number else LINEAR
+        return LOST
 
     def _lost(self, side: str) -> OperandFate:
         """The fate of an operand that is not known: lost at every input, or at some two inputs."""
@@ -74,9 +98,9 @@ class _Recovery:
         confused = tuple(as_updates(change, self.symbols) for change in changes)
         return OperandFate(side, LOST, (), "", len(changes), confused, found.told())
 
-    def _known_by_round(self, side: str) -> Iterable[dict[Word, Row[Word]]]:
+    def _known_by_round(self, side: str) -> Iterable[Mapping[Word, Row[Word]]]:
         if not self.rounds:
-            self.rounds.append(self._forms(self.contents))
+            self.rounds.append(self.contents.forms(self.contents.rows()))
         yield self.rounds[0][side]
         if sum(map(len, self.state.values())) > MOST_WORDS:
             return
@@ -94,93 +118,181 @@ class _Recovery:
     def _learn(self) -> bool:
         """Run one more round: subtract the products of known forms. Returns whether anything new is known."""
         last = self.rounds[-1]
-        new = self._forms([*self.contents, *self._derived(last)])
+        new = self.contents.forms([*self.contents.rows(), *self.contents.derived(last)])
         if all(len(new[side]) == len(last[side]) for side in new):
             return False
         self.rounds.append(new)
         return True
 
-    def _forms(self, rows: Sequence[Row[Word]]) -> dict[str, dict[Word, Row[Word]]]:
+
+class _Contents:
+    """What the blocks of A and B hold, and the forms over A or over B that follow from it."""
+
+    def __init__(self, symbols: Symbols, blocks: Mapping[str, Sequence[Block]], state: Mapping[Block, Value]) -> None:
+        self.symbols = symbols
+        self.state = dict(state)
+        self.names = {str(block): block for side in blocks.values() for block in side}
+        self.sides = tuple(blocks)
+        self.inside: dict[str, tuple[frozenset[str], tuple[Number, ...]]] = {}
+        """For each product, by its text: the blocks whose contents its factors read, and the coefficients in them."""
+
+    def rows(self) -> list[Row[Word]]:
+        """The contents, each under the name of its block."""
+        return [Row(dict(self.state[block]), {name: self.symbols.domain.one}) for name, block in self.names.items()]
+
+    def forms(self, rows: Sequence[Row[Word]]) -> Forms:
         """The forms over A, and those over B, in the span of the rows."""
         known = {}
-        for side in self.blocks:
+        for side in self.sides:
             pivots = reduced(rows, lambda word, side=side: (_is_plain(word, side), word))  # type: ignore[misc]
             known[side] = {word: row for word, row in pivots.items() if _is_plain(word, side)}
         return known
 
-    def _derived(self, known: Mapping[str, Mapping[Word, Row[Word]]]) -> Iterable[Row[Word]]:
-        """Products of known forms, and multiples of known values by alpha and beta, each with its name.
+    def derived(self, known: Forms) -> Iterator[Row[Word]]:
+        """Products of known forms, and multiples of known forms by alpha and beta, each under its text.
 
         Only products that can reduce the contents are formed. The pivot of a reduced form occurs in no other form, so the product of two
         pivots occurs in no other product of forms. If it is not a word of the contents, the product is useless.
         """
-        one = self.symbols.domain.one
         for word in sorted({word for value in self.state.values() for word in value}):
-            pivots = [(side, self._plain(side, word)) for side in LETTERS if word[LETTERS[side]]]
+            pivots = [(side, _plain(side, word)) for side in LETTERS if word[LETTERS[side]]]
             if (len(pivots) == 1 and not any(word[:2])) or any(pivot not in known.get(side, {}) for side, pivot in pivots):
                 continue
             rows = [self._whole(known[side][pivot]) for side, pivot in pivots]
-            factors = [self.symbols.ring.from_dict(row.entries) for row in rows]
             value = self.symbols.alpha ** word[0] * self.symbols.beta ** word[1]
-            for factor in factors:
-                value = value * factor
+            for row in rows:
+                value = value * self.symbols.ring.from_dict(row.entries)
             letters = "*".join(name if e == 1 else f"{name}^{e}" for name, e in zip(("alpha", "beta"), word[:2], strict=True) if e)
-            name = "*".join(map(self._factor, factors))
+            name = "*".join(self._factor(row) for row in rows)
             name = f"[{letters}] {name}" if letters else name
-            self.inside[name] = [number for row in rows for number in self._numbers(row)]
-            yield Row(dict(value), {name: one})
+            self.inside[name] = frozenset().union(*map(self.reads, rows)), tuple(number for row in rows for number in self.numbers(row))
+            yield Row(dict(value), {name: self.symbols.domain.one})
 
-    def _plain(self, side: str, word: Word) -> Word:
-        """The block of one operand in a word."""
-        return tuple(e if place == LETTERS[side] else 0 for place, e in enumerate(word))
+    def reads(self, row: Row[Word]) -> frozenset[str]:
+        """The blocks whose contents the combination reads that forms a row."""
+        return frozenset().union(*(self.inside[name][0] if name in self.inside else {name} for name in row.made_of))
 
-    def _factor(self, value: Value) -> str:
-        text = self.symbols.text(value)
-        return text if len(value) == 1 and text.isalnum() else f"({text})"
-
-    def _restoring(self, side: str) -> tuple[tuple[str, ...], str]:
-        """The steps that restore an operand, each block in the first round in which it is known; and the divisor in them."""
-        rows: dict[Block, Row[Word]] = {}
-        for known in self.rounds:
-            for block in self.blocks[side]:
-                (word,) = self.symbols.original[block]
-                row = known[side].get(word)
-                if block not in rows and row is not None and len(row.entries) == 1:
-                    rows[block] = row
-        numbers = [number for row in rows.values() for number in self._numbers(row)]
-        steps = (self._step(block, row) for block, row in rows.items())
-        return tuple(filter(None, steps)), needed_divisor(self.schedule.ring, numbers)
-
-    def _whole(self, row: Row[Word]) -> Row[Word]:
-        """A multiple without fractions, over Q."""
-        entries = self.symbols.whole(row.entries)
-        word = next(iter(entries))
-        scale = entries[word] / row.entries[word]
-        return Row(entries, {name: c * scale for name, c in row.made_of.items()})
-
-    def _numbers(self, row: Row[Word]) -> Iterator[Number]:
-        """The coefficients of the combination of contents that forms a row."""
+    def numbers(self, row: Row[Word]) -> Iterator[Number]:
+        """The coefficients of this combination."""
         for name, number in row.made_of.items():
             yield number
-            yield from self.inside.get(name, ())
+            yield from self.inside.get(name, (frozenset(), ()))[1]
 
-    def _step(self, block: Block, row: Row[Word]) -> str:
-        """`A12 = A12 - A22`, or `+=` if the block keeps its content; empty if nothing changes."""
-        made_of = dict(row.made_of)
-        operator = "="
-        if made_of.get(str(block)) == self.symbols.domain.one:
-            del made_of[str(block)]
-            operator = "+="
-        if not made_of:
-            return "" if operator == "+=" else f"{block} = 0 {block}"
+    def _whole(self, row: Row[Word]) -> Row[Word]:
+        """A multiple whose combination has no fractions, over Q."""
+        made_of = self.symbols.whole(row.made_of)
+        name = next(iter(made_of))
+        scale = made_of[name] / row.made_of[name]
+        return Row({word: c * scale for word, c in row.entries.items()}, made_of)
+
+    def _factor(self, row: Row[Word]) -> str:
+        text = self.sum_text(row.made_of)
+        return text if text in self.names else f"({text})"
+
+    def sum_text(self, made_of: Mapping[str, Number]) -> str:
+        """A combination in the language: `A12 - 2 A22`, terms to add first."""
         terms = sorted(((*self.symbols.signed(c), name) for name, c in made_of.items()), key=lambda term: term[0] != "+")
-        if operator == "+=" and all(sign == "-" for sign, _, _ in terms):
-            operator, terms = "-=", [("+", size, name) for _, size, name in terms]
         text = ""
         for sign, size, name in terms:
             body = name if size == "1" else f"{size} {name}"
             text += f" {sign} {body}" if text else f"{'-' if sign == '-' else ''}{body}"
-        return f"{block} {operator} {text}"
+        return text
+
+
+class _WayBack(_Contents):
+    """Finds steps that restore operands, executed one after the other: every name stands for the content at that moment.
+
+    A step adds to a block what turns its content into the original, so nothing that is known is lost. It reads contents, and products of
+    sums of contents. If there is no such step, a product is subtracted from a content that then tells more, or, where blocks have changed
+    places, several blocks are restored at once.
+    """
+
+    def steps(self, wanted: Sequence[str]) -> list[_Step]:
+        """The steps for these operands; empty if they were not found."""
+        targets = {name for name in self.names if name[0] in wanted}
+        found: list[_Step] = []
+        while not all(map(self._is_original, targets)):
+            step = self._next()
+            if step is None:
+                return []
+            found.append(step)
+        needed, kept = targets, []
+        for step in reversed(found):
+            if step.targets & needed:
+                needed = needed | step.reads
+                kept.append(step)
+        return kept[::-1]
+
+    def _is_original(self, name: str) -> bool:
+        return bool(self.state[self.names[name]] == self.symbols.original[self.names[name]])
+
+    def _next(self) -> _Step | None:
+        """Take one step; None if there is none."""
+        rows = self.rows()
+        linear = self.forms(rows)
+        single = self._singles(linear)
+        safe = [name for name, row in single.items() if self._adds(name, row)]
+        if not safe and sum(map(len, self.state.values())) <= MOST_WORDS:
+            more = self.forms([*rows, *self.derived(linear)])
+            single = self._singles(more) | single
+            safe = [name for name, row in single.items() if self._adds(name, row)]
+            if not safe and (cleared := self._cleared(linear, more)) is not None:
+                return self._taken(dict([cleared]))
+        if safe:
+            name = min(safe, key=lambda name: len(single[name].made_of))
+            return self._taken({name: single[name]})
+        return self._taken(single) if single else None
+
+    def _singles(self, known: Forms) -> dict[str, Row[Word]]:
+        """The blocks that do not hold their originals, which are known."""
+        rows = {
+            name: known[name[0]].get(next(iter(self.symbols.original[block])))
+            for name, block in self.names.items()
+            if not self._is_original(name)
+        }
+        return {name: row for name, row in rows.items() if row is not None and len(row.entries) == 1}
+
+    def _adds(self, name: str, row: Row[Word]) -> bool:
+        """True if a block's content is a term of this combination, and is read nowhere else in it."""
+        return name in row.made_of and not any(name in self.inside[term][0] for term in row.made_of if term in self.inside)
+
+    def _cleared(self, linear: Forms, more: Forms) -> tuple[str, Row[Word]] | None:
+        """A block, and a form that it holds once products are subtracted, which no combination of contents gives."""
+        for side, forms in more.items():
+            for row in forms.values():
+                rest = Row(dict(row.entries))
+                for word, other in linear[side].items():
+                    if word in rest.entries:
+                        rest.minus(rest.entries[word], other)
+                names = [name for name in row.made_of if name in self.names and not self._is_original(name) and self._adds(name, row)]
+                if rest.entries and names:
+                    scale = row.made_of[names[0]]
+                    entries, made_of = {w: c / scale for w, c in row.entries.items()}, {name: c / scale for name, c in row.made_of.items()}
+                    return names[0], Row(entries, made_of)
+        return None
+
+    def _taken(self, rows: Mapping[str, Row[Word]]) -> _Step:
+        """The step that gives blocks the values of these rows at once; it changes the contents."""
+        text = " ; ".join(self._step_text(name, row) for name, row in rows.items())
+        reads = frozenset().union(*map(self.reads, rows.values()))
+        for name, row in rows.items():
+            self.state[self.names[name]] = self.symbols.ring.from_dict(row.entries)
+        return _Step(frozenset(rows), reads, text, tuple(number for row in rows.values() for number in self.numbers(row)))
+
+    def _step_text(self, name: str, row: Row[Word]) -> str:
+        """`A12 = A22 - A12`, or `+=` if the block's content is added to."""
+        made_of = dict(row.made_of)
+        if made_of.get(name) != self.symbols.domain.one:
+            return f"{name} = {self.sum_text(made_of) or f'0 {name}'}"
+        del made_of[name]
+        if all(self.symbols.signed(c)[0] == "-" for c in made_of.values()):
+            return f"{name} -= {self.sum_text({term: -c for term, c in made_of.items()})}"
+        return f"{name} += {self.sum_text(made_of)}"
+
+
+def _plain(side: str, word: Word) -> Word:
+    """The block of one operand in a word."""
+    return tuple(e if place == LETTERS[side] else 0 for place, e in enumerate(word))
 
 
 def _is_plain(word: Word, side: str) -> bool:

@@ -177,7 +177,8 @@ def _way_back(fate: OperandFate, schedule: AnySchedule) -> tuple[Lines, Lines]:
     if fate.divisor:
         return (f"{fate.operand} can be had back where {fate.divisor} can be divided by, which {schedule.ring} does not allow",), ()
     if fate.verdict == LINEAR:
-        return (), (f"this brings {fate.operand} back: restore stage {{ {' ; '.join(fate.restoring)} }}",)
+        stages = " ".join(f"restore stage {{ {steps} }}" for steps in fate.restoring)
+        return (), (f"this brings {fate.operand} back: {stages}",)
     if fate.verdict == LOST and not fate.confused:
         return (f"{fate.operand} is not determined at every input", *fate.counterexample), ()
     return tuple(f"it is lost: {change} leaves no trace" for change in fate.confused), ()

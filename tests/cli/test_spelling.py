@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from shell import Shell
 from typer.main import get_command
@@ -13,6 +14,7 @@ from typer.main import get_command
 from bilinear.cli.app import app
 from bilinear.cli.common import joined
 from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_options, as_spelled_now
+from bilinear.frontend import load
 from bilinear.measure.bench_shapes import read_sizes
 
 
@@ -49,6 +51,8 @@ def test_a_command_line_is_written_as_it_is_spelled_now(given: str, now: str) ->
         ("leave accuracy= out", "leave --accuracy out"),
         ("use inputs='preserve', or levels=2.", "use --inputs preserve, or --levels 2."),
         ("there is no file 'mode='", "there is no file 'mode='"),
+        ("give ring='Z/2', or with transposed=False", "give --over Z/2, or with --c rows"),
+        ("name one: entry='4,4,4'; name it by format=, one of exp", "name one: --entry 4,4,4; name it by --from, one of exp"),
     ],
 )
 def test_arguments_of_python_are_shown_as_options(python: str, options: str) -> None:
@@ -144,3 +148,34 @@ def test_levels_may_be_chosen_where_a_shape_is_known(shell: Shell) -> None:
     plan = ("plan", "--shape", "8192", "--device", "h200")
     assert shell(*plan, "--levels", "auto") == shell(*plan)
     assert "also take auto" in shell("verify", "strassen", "--levels", "auto")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("plan --shape 64 --device h200 --dtype float64,float32", "no plans for --dtype float64,float32"),
+        ("run strassen --inputs restore", "use algorithm msmes, the shipped schedule of strassen that restores A and B"),
+        ("run winograd_223 --inputs restore", "`bilinear schedule --in-place` looks for one"),
+        ("verify nowhere/msmes.bl", "hint: msmes is shipped: its name alone, without a folder, means it"),
+        ("import u.npz --over Q", "with --over Z/2 it holds"),
+        ("import u.npz", "give --over Z/2 if that is meant"),
+    ],
+)
+def test_a_hint_says_what_to_do_here(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, told: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    scheme = load("strassen").scheme
+    u, v, w = (
+        np.array([[dict(row).get(i, 0) for i in range(form.inputs)] for row in form.matrix]) for form in (scheme.u, scheme.v, scheme.w)
+    )
+    if words.endswith("Q"):
+        u, v, w = np.abs(u), np.abs(v), np.abs(w)
+    else:
+        w[0, 0] *= -1
+    np.savez("u.npz", u=u.T, v=v.T, w=w)
+    status, _, err = shell(*words.split())
+    assert status == 1 and told in " ".join(err.split())
+
+
+def test_a_format_is_written_as_elsewhere(shell: Shell) -> None:
+    found = {text: shell("list", "--format", text)[1] for text in ("3,3,3", "3x3x3", "3", "4,2,4", "4x2x4")}
+    assert found["3,3,3"] == found["3x3x3"] == found["3"] and "laderman" in found["3"] and found["4,2,4"] == found["4x2x4"]

@@ -261,7 +261,7 @@ def test_c_the_other_way_round_is_found_and_told(form_name: str, name: str, tmp_
     assert isinstance(found, Imported) and found.transposed is not usual and found.scheme.tables == scheme.tables
     assert found.found == (f"C is {'not ' if usual else ''}transposed",) and "unlike this format" in found.orientation
     assert import_scheme(path, transposed=not usual).scheme.tables == scheme.tables
-    with pytest.raises(BilinearError, match=rf"E356(.|\n)*with --c {'rows' if usual else 'columns'} "):
+    with pytest.raises(BilinearError, match=rf"E356(.|\n)*with transposed={not usual} "):
         import_file(path, transposed=usual)
 
 

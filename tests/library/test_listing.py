@@ -55,7 +55,7 @@ def test_where_nothing_is_so(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--format", "2,3"), "error[E670]: '2,3' is not a format\n  hint: give three sizes, * for any: --format '2,3,*'\n"),
+        (("--format", "2,3"), "error[E670]: '2,3' is not a format\n  hint: give three sizes, or one for all"),
         (("--format", "2,3,x"), "error[E670]: '2,3,x' is not a format"),
         (("--format", "0,3,3"), "error[E670]"),
         (("--format", f"{'9' * 5000},3,3"), "error[E670]"),

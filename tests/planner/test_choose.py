@@ -136,7 +136,7 @@ def test_the_margin_keeps_the_library() -> None:
     gain = make_plan(LARGE, H200).chosen.ms or 0.0
     even = tuple((key, rate) for key, rate in ((16384.0, 2 * 16384**3 / (gain * 1.02) * 1e-9),))
     choice = make_plan(LARGE, H200.with_rates("float64", replace(H200.rates("float64"), library=even)))
-    assert choice.is_library and choice.chosen.why == "chosen: nothing gains enough"
+    assert choice.is_library and choice.chosen.why == "chosen: no plan gains the margin"
     assert choice.candidates[1].why.startswith("gains ")
 
 
@@ -597,7 +597,7 @@ def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:
         assert choice.chosen == replace(chosen, ms=2.0, why=choice.chosen.why) and len(choice.sha256) == len(chosen.all_levels)
         assert plan_from_json(plan_json(choice), "plan.json") == choice
     kept = timed_plan(problem, H200, (library, replace(whole, ms=2.99), replace(parts, ms=4.5)))
-    assert [c.why for c in kept.candidates] == ["timed: nothing gains enough", "timed: 0.3% faster", "timed: 50.0% slower"]
+    assert [c.why for c in kept.candidates] == ["timed: no plan gains the margin", "timed: 0.3% faster", "timed: 50.0% slower"]
     assert kept.is_library and not kept.sha256 and plan_from_json(plan_json(kept), "plan.json") == kept
     assert timed_plan(problem, H200, (library, replace(whole, ms=3.0))).chosen.why == "timed: nothing is faster"
 

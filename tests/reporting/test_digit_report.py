@@ -22,7 +22,7 @@ pairs: proved
 
   format    <1,1,1;3>
   digits    pair: float16 x 2, lambda = 2^-11, unshifted, scaled by rows of A and columns of B
-  a number  4 bytes in digits, 4 as float32
+  a number  4 bytes as digits, 4 bytes as float32
   cut       x = h + lambda l, each digit what is left of x, rounded to nearest, ties to even; at most 2^-23 |x| is left over; low \
 digits are stored as the parts of x that they are
   proof     the products of digits are x*y up to O(lambda^2): 4 coefficients, exactly

@@ -51,7 +51,7 @@ KEYS: dict[str, list[str]] = {
     "schedules.stages.states": ["block", "kind", "value"],
     "schedules.fates": ["operand", "verdict", "restoring", "divisor", "lost_dimensions", "confused", "counterexample"],
     "schedules.costs": ["live_blocks", "chain", "widths", "passes"],
-    "lowered": ["inputs", "levels", "launches", "products", "colours", "sums_traffic", "workspace", "sha256"],
+    "lowered": ["inputs", "levels", "launches", "products", "colours", "widths", "sums_traffic", "workspace", "sha256"],
     "accuracy": ["levels", "dtype", "inner", "growth", "deterministic", "probabilistic", "confidence", "drift"],
     "levels_for": ["accuracy", "dtype", "inner", "always", "likely", "confidence", "looked"],
     "findings": ["code", "message", "place", "excerpt", "notes", "hints"],
@@ -87,7 +87,8 @@ def test_text_of_an_in_place_schedule() -> None:
         ["recursion", "safe", "in", "place", "at", "every", "level"],
         ["A", "afterwards", "restored"],
         ["holds", "over", "every", "ring"],
-        ["products", "at", "once", "4,", "3"],
+        ["products", "a", "stage", "4,", "3", "as", "written"],
+        ["as", "it", "runs", "1", "level", "in", "7", "launches"],
         ["workspace", "nothing", "beyond", "A,", "B,", "C"],
         ["growth", "factor", "12", "a", "level"],
     ):

@@ -227,7 +227,7 @@ def test_gpus_that_are_asked_for() -> None:
         ({"beta": 1}, "E515"),
         ({"inputs": "consume"}, "E773.*plans each block"),
         ({"modulus": 7}, "E773.*no stream= and no modulus="),
-        ({"gpus": None, "memory": 100}, "E773.*needs gpus="),
+        ({"gpus": None, "memory": 100}, "E773.*no gpus= are named"),
         ({"memory": 1.5}, "E773.*is not a size"),
     ],
 )

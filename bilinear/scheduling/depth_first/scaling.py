@@ -71,7 +71,7 @@ def _target(target: Target) -> ScaledTarget:
 
 
 def _with_old_values(block_map: BlockMap) -> BlockMap:
-    """A map that keeps old values as one whose forms contain them."""
+    """Write a map that adds to its targets as one that overwrites them: its forms then contain the old values."""
     rows = []
     sources = list(block_map.sources)
     for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
