@@ -143,6 +143,20 @@ class Array:
         return Array(self.host.T)
 
 
+class Stream:
+    """A stream of another library, which may be entered again."""
+
+    def __init__(self, gpu: Gpu, handle: int) -> None:
+        self._gpu, self._handle, self._entered = gpu, handle, list[Any]()
+
+    def __enter__(self) -> None:
+        self._entered.append(self._gpu.using(stream=self._handle))
+        self._entered[-1].__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
+
+
 class PinnedMemory:
     """Host memory that a kernel may write; as with CuPy, it is not zeroed."""
 
@@ -336,7 +350,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul
-    cuda.Stream = SimpleNamespace(from_external=lambda stream: gpu.using(stream=stream.__cuda_stream__()[1]))
+    cuda.Stream = SimpleNamespace(from_external=lambda stream: Stream(gpu, stream.__cuda_stream__()[1]))
     cuda.using_allocator = lambda allocate: gpu.using(allocate=allocate)
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
     cupy.empty = gpu.empty
