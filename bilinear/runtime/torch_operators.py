@@ -55,7 +55,8 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(a: Array, b: Array, algorithm: str, levels: int | None) -> Array:
         if _is_eager(a, b):
-            return _product(_CLASSICAL[a.ndim], a.ndim, a, b, algorithm, levels)
+            with torch._C.DisableTorchFunction():  # what it calls is not for a context such as `using`
+                return _product(_CLASSICAL[a.ndim], a.ndim, a, b, algorithm, levels)
         return _OPERATORS[a.ndim](a, b, algorithm, levels)
 
     @staticmethod
@@ -108,6 +109,8 @@ def _is_eager(a: Array, b: Array) -> bool:
     """Whether nobody but this call sees the tensors: no tracing, transformation or mode, which need the operator; that takes 0.1 ms."""
     kinds = torch.Tensor, torch.nn.Parameter
     if type(a) not in kinds or type(b) not in kinds or torch.compiler.is_compiling():
+        return False
+    if any(x.is_conj() or x.is_neg() for x in (a, b)):  # operators are given what they read as it lies in memory
         return False
     return bool(_level() is None and _modes() == 0)
 
