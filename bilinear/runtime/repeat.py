@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from bilinear.backends.caches import keep
 from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
+from bilinear.backends.room import LARGE, fitting
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat, is_own_transpose
 from bilinear.ir.placement import Placement
@@ -69,6 +71,8 @@ class LibraryRepeat:
         left, right = a.data.ptr, b.data.ptr
         if (out is None or self.workspace) and is_captured():
             return None
+        if self.workspace >= LARGE and fitting(self.workspace, self.result_bytes(out)) is not None:
+            return None
         if out is None:
             out = self._empty(self._shape, self._dtype)
             target = out.data.ptr
@@ -85,6 +89,10 @@ class LibraryRepeat:
     def may_overlap(self, left: int, right: int, target: int) -> bool:
         """Whether the result may overlap an operand at these addresses."""
         return self._reaches.may_overlap(left, right, target, False)
+
+    def result_bytes(self, out: Array) -> int:
+        """The bytes of a new result; 0 if there is an `out`."""
+        return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
 
     def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
         """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address. Raises before anything is written."""
@@ -152,6 +160,8 @@ class PlacementRepeat:
         stream = executor.stream()
         if (self._needs_more or out is None) and self._is_captured(stream):
             return None
+        if self.workspace >= LARGE and fitting(self.workspace, self.result_bytes(out)) is not None:
+            return None
         if self._scans and not executor.is_finite(Matrix(left, self._layouts[0]), Matrix(right, self._layouts[1])):
             return None
         try:
@@ -167,6 +177,10 @@ class PlacementRepeat:
     def may_overlap(self, left: int, right: int, target: int) -> bool:
         """Whether an array that is written may overlap another one at these addresses."""
         return self._reaches.may_overlap(left, right, target, self._writes_inputs)
+
+    def result_bytes(self, out: Array) -> int:
+        """The bytes of a new result; 0 if there is an `out`."""
+        return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
 
     def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
         """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address."""

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from bilinear.backends.caches import keep
+from bilinear.backends.room import LARGE, fitting
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.repeat import MOST_REPEATS, Key, LibraryRepeat, PlacementRepeat, asked_key, repeated
@@ -35,6 +36,8 @@ class TensorRepeat:
         handle = stream_of(torch)(self._index)
         left, right, target = a.data_ptr(), b.data_ptr(), 0 if out is None else out.data_ptr()
         if self._here() != self._index or self._is_captured(handle) or repeat.may_overlap(left, right, target):
+            return None
+        if repeat.workspace >= LARGE and fitting(repeat.workspace, repeat.result_bytes(out), of_torch=True) is not None:
             return None
         try:
             space = torch.empty(repeat.workspace, dtype=torch.uint8, device=self._device) if repeat.workspace else None

@@ -222,6 +222,7 @@ class Gpu:
     is_capturing: bool = False
     of_graph: list[int] = field(default_factory=list)
     status: int = 0
+    free: int = 2**40
     math_mode: int = 0
     last_taken: Callable[[], Any] = lambda: None
 
@@ -344,6 +345,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda: Any = ModuleType("cupy.cuda")
     cuda.driver = SimpleNamespace(launchKernel=gpu.launch)
     cuda.runtime = SimpleNamespace(getDevice=lambda: 0, free=free, streamIsCapturing=lambda stream: gpu.is_capturing)
+    cuda.runtime.memGetInfo = lambda: (gpu.free, 2**40)
+    cuda.get_allocator = lambda: gpu.allocate
     cuda.Device = lambda *_: device
     cuda.alloc_pinned_memory = PinnedMemory
     cuda.alloc, cuda.malloc_async = gpu.take, gpu.malloc_async
@@ -354,6 +357,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.using_allocator = lambda allocate: gpu.using(allocate=allocate)
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
     cupy.empty = gpu.empty
+    cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0)
     cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
     cupy.tri = lambda n, dtype: Array(np.tri(n, dtype=dtype))
     cupy.copyto = lambda target, source, where: np.copyto(target.host, source.host, where=where.host)
