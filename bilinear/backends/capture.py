@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,11 +23,10 @@ def memory_of_graph() -> Iterator[None]:
 
     The array must be dropped before the capture ends. Memory from a pool would be given to others while the graph goes on writing to it.
     """
-    if not is_captured():
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not is_captured():
         yield
         return
-    import cupy
-
     with cupy.cuda.using_allocator(cupy.cuda.malloc_async):
         yield
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
 from bilinear.backends.caches import Same, keep
+from bilinear.backends.room import fitting
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype, real_type
@@ -42,6 +44,8 @@ class Decision:
     recipe: Recipe | None
     placement: Placement | None = None
     library: str | Direct = LIBRARY
+    workspace: int = 0
+    """The bytes of workspace of a plan that was chosen."""
 
 
 _decisions: dict[tuple[object, ...], Decision] = {}
@@ -60,6 +64,11 @@ def decide(options: Options, layouts: Layouts) -> Decision:
     if found is None:
         found = _decide(options, layouts)
         keep(_decisions, key, found, MOST_DECISIONS)
+    if options.is_automatic and options.most_bytes is None:
+        most = fitting(found.workspace, 0 if layouts.out is not None else prod(found.shape) * found.dtype.itemsize)
+        if most is not None:
+            log.info("%d bytes of workspace are not free: a plan for %d bytes runs", found.workspace, most)
+            return decide(options._replace(workspace=most), layouts)
     return found
 
 
@@ -69,7 +78,7 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     recipe = _named(options) if plan is None else chosen_recipe(plan)
     if recipe is not None and options.conjugated:
         recipe = replace(recipe, conjugated=options.conjugated)
-    reason = _why_library(options, layouts, recipe, dtype)
+    reason, needed = _why_library(options, layouts, recipe, dtype), 0 if plan is None else plan.chosen.workspace or 0
     shapes = layouts.a.shape, layouts.b.shape
     if reason is None and dtype.kind == "c":
         _check_complex(options)
@@ -78,9 +87,9 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
         if options.algorithm is not None and recipe is not None and options.alpha != 0:
             warn_unused(recipe.loaded.name, str(reason))
         log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, "the library's multiply" if direct is None else direct, reason)
-        return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct)
+        return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct, workspace=needed)
     try:
-        return Decision(shape, dtype, recipe, placement_as_they_lie(recipe, layouts, shape, dtype))
+        return Decision(shape, dtype, recipe, placement_as_they_lie(recipe, layouts, shape, dtype), workspace=needed)
     except BilinearError as error:
         if not options.is_automatic:
             raise

@@ -106,8 +106,8 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
         if own is None and asked.plan is not None and not isinstance(decision.library, str) and asked.alpha != 0:
             return  # it ran on vectors as matrices
         direct = own or (library_of(layouts, decision.library) if asked.alpha != 0 else None)
-        allocates = own is not None and own.workspace > 0
-        keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct, allocates))
+        workspace = 0 if own is None else own.workspace * decision.dtype.itemsize
+        keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct, workspace))
     elif placement is None or placement.schedule.is_complex:
         return
     elif a.ndim == b.ndim == out.ndim == 2 and _adds_with(asked, placement):

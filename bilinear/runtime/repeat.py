@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
+from math import prod
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import is_captured
-from bilinear.backends.cublas import Multiply
 from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
+from bilinear.backends.room import LARGE, fitting
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat, is_own_transpose
 from bilinear.ir.placement import Placement
@@ -53,13 +55,13 @@ def _near(x: Layout, y: Layout) -> tuple[int, int]:
 
 
 class LibraryRepeat:
-    """The library's multiply, or a thin product, for matrices of known layouts on one device. A call `allocates` memory or does not."""
+    """The library's multiply, or a thin product, for matrices of known layouts on one device, in `workspace` bytes."""
 
-    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, multiply: Multiply, allocates: bool) -> None:
+    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, multiply: Callable[..., None], workspace: int) -> None:
         self._empty = module.empty
         self._shape, self._dtype = decision.shape, decision.dtype
         self._reaches = reaches
-        self._multiply, self._allocates = multiply, allocates
+        self._multiply, self.workspace = multiply, workspace
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew.
@@ -67,7 +69,9 @@ class LibraryRepeat:
         That is so if arrays may overlap, if memory is short or needed during capture, or if a kernel cannot be built for these addresses.
         """
         left, right = a.data.ptr, b.data.ptr
-        if (out is None or self._allocates) and is_captured():
+        if (out is None or self.workspace) and is_captured():
+            return None
+        if self.workspace >= LARGE and fitting(self.workspace, self.result_bytes(out)) is not None:
             return None
         if out is None:
             out = self._empty(self._shape, self._dtype)
@@ -81,6 +85,21 @@ class LibraryRepeat:
         except (BilinearError, MemoryError):
             return None
         return out
+
+    def may_overlap(self, left: int, right: int, target: int) -> bool:
+        """Whether the result may overlap an operand at these addresses."""
+        return self._reaches.may_overlap(left, right, target, False)
+
+    def result_bytes(self, out: Array) -> int:
+        """The bytes of a new result; 0 if there is an `out`."""
+        return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
+
+    def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
+        """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address. Raises before anything is written."""
+        if workspace:
+            self._multiply(left, right, target, alpha, beta, workspace)
+        else:
+            self._multiply(left, right, target, alpha, beta)
 
 
 class CupyRepeat:
@@ -124,6 +143,9 @@ class PlacementRepeat:
         self._writes_inputs = inputs != "preserve"
         self._scans = inputs == "restore"
         self._needs_more = bool(self._elements) or self._scans
+        self.workspace = self._elements * decision.dtype.itemsize
+        self.is_launched = self._bound is not None and not self._scans
+        """Whether a call is launches and nothing else."""
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew.
@@ -138,6 +160,8 @@ class PlacementRepeat:
         stream = executor.stream()
         if (self._needs_more or out is None) and self._is_captured(stream):
             return None
+        if self.workspace >= LARGE and fitting(self.workspace, self.result_bytes(out)) is not None:
+            return None
         if self._scans and not executor.is_finite(Matrix(left, self._layouts[0]), Matrix(right, self._layouts[1])):
             return None
         try:
@@ -147,23 +171,36 @@ class PlacementRepeat:
                 target = out.data.ptr
         except MemoryError:
             return None
+        self.launch(left, right, target, alpha, beta, 0 if buffer is None else buffer.data.ptr)
+        return out
+
+    def may_overlap(self, left: int, right: int, target: int) -> bool:
+        """Whether an array that is written may overlap another one at these addresses."""
+        return self._reaches.may_overlap(left, right, target, self._writes_inputs)
+
+    def result_bytes(self, out: Array) -> int:
+        """The bytes of a new result; 0 if there is an `out`."""
+        return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
+
+    def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
+        """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address."""
+        dtype = self._dtype
         factors = self._one if alpha == 1 else factor("alpha", alpha, dtype), self._zero if beta == 0 else factor("beta", beta, dtype)
         if self._largest > 1:
             check_scaling(factors[0], self._largest, dtype)
+        bases = left, right, target, workspace
         if self._bound is None:
-            execute(executor, self._placement, self._call(left, right, target, factors, buffer))
-            return out
-        bases = left, right, target, 0 if buffer is None else buffer.data.ptr
-        ready = self._bound.ready(bases, *factors, stream)
-        run_parts(self._placement, self._parts, ready, partial(self._stopped, left, right, target, factors, buffer))
-        return out
+            execute(self._executor, self._placement, self._call(bases, factors))
+            return
+        ready = self._bound.ready(bases, *factors, self._executor.stream())
+        run_parts(self._placement, self._parts, ready, partial(self._stopped, bases, factors))
 
-    def _stopped(self, left: int, right: int, target: int, factors: tuple[Factor, Factor], buffer: Array, done: Parts) -> Stopped:
-        return Stopped(self._executor, self._placement, self._call(left, right, target, factors, buffer), None, done)
+    def _stopped(self, bases: tuple[int, ...], factors: tuple[Factor, Factor], done: Parts) -> Stopped:
+        return Stopped(self._executor, self._placement, self._call(bases, factors), None, done)
 
-    def _call(self, left: int, right: int, target: int, factors: tuple[Factor, Factor], buffer: Array) -> Call:
-        a, b, c = map(Matrix, (left, right, target), self._layouts)
-        workspace = None if buffer is None else Matrix(buffer.data.ptr, flat(self._elements, self._dtype), buffer)
+    def _call(self, bases: tuple[int, ...], factors: tuple[Factor, Factor]) -> Call:
+        a, b, c = map(Matrix, bases[:3], self._layouts)
+        workspace = Matrix(bases[3], flat(self._elements, self._dtype)) if self._elements else None
         return Call(a, b, c, *factors, workspace)
 
 
@@ -183,22 +220,28 @@ def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[
     library's multiply have none.
     """
     cupy = sys.modules.get("cupy")
-    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
     if cupy is None or not type(a) is type(b) is cupy.ndarray or (out is not None and type(out) is not cupy.ndarray):
         return None, None
-    if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
+    own = asked_key(asked)
+    if own is None:
         return None, None
-    if tolerance is not None or type(inputs) is not str or type(accuracy) not in _ACCURACIES:
-        return None, None
-    named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
     left, right = a.strides, b.strides  # CuPy makes a new tuple each time
     shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.strides, out.dtype)
-    device, described = cupy.cuda.runtime.getDevice(), value_of(DEVICE)
     is_transposed = left == right[::-1] and is_own_transpose(a, b)  # most calls are spared the look at addresses
-    own = named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, device, described, is_transposed
-    key = a.shape, left, a.dtype, b.shape, right, b.dtype, shape, strides, dtype, own
+    key = a.shape, left, a.dtype, b.shape, right, b.dtype, shape, strides, dtype, cupy.cuda.runtime.getDevice(), is_transposed, own
     found = _repeats.get(key)
     return key, None if found is None else found[0]
+
+
+def asked_key(asked: tuple[Array, ...]) -> Key | None:
+    """What the options say of what runs; None if a call with them is never kept."""
+    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
+    if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
+        return None
+    if tolerance is not None or type(inputs) is not str or type(accuracy) not in _ACCURACIES:
+        return None
+    named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
+    return named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, value_of(DEVICE)
 
 
 def keep_repeat(key: Key, asked: Options, repeat: Repeat) -> None:

@@ -90,5 +90,7 @@ def _batched(left: Array, right: Array, how: How) -> Array:
 
 def recorded(a: Array, b: Array, algorithm: str, levels: int | Literal["auto"]) -> Array:
     """`bilinear.matmul` of tensors that ask for gradients. It multiplies in their own type, inside of autocast, too."""
+    if not torch.is_autocast_enabled(a.device.type):
+        return matmul(a, b, algorithm=algorithm, levels=levels)
     with torch.autocast(a.device.type, enabled=False):
         return matmul(a, b, algorithm=algorithm, levels=levels)

@@ -13,8 +13,10 @@ from typing import Protocol
 import torch
 
 from bilinear.ir.matrix import Array
+from bilinear.runtime.on_arrays import Asked
 from bilinear.runtime.options import Options
-from bilinear.runtime.torch_tensors import TYPES, matmul_tensors, multiplies_by_itself
+from bilinear.runtime.torch_repeat import keep_tensors
+from bilinear.runtime.torch_tensors import TYPES, found_again, matmul_tensors, multiplies_by_itself
 
 How = tuple[str, int | None]
 """An algorithm and its levels, as the operators take them; None stands for "auto"."""
@@ -44,7 +46,7 @@ def multiply(a: Array, b: Array, how: How) -> Array:
     """a @ b of two matrices, or of two batches of as many, by the operators; gradients, of any order, are products by the same `how`."""
     if torch.is_autocast_enabled(a.device.type):
         return _cast(a.device.type, a, b, *how)  # before anything is kept for a gradient
-    return _Product.apply(a, b, *how)
+    return (_Eager if _is_eager(a, b) else _Product).apply(a, b, *how)
 
 
 class _Product(torch.autograd.Function):  # type: ignore[misc]
@@ -74,6 +76,18 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
         return _of_batches(multiply, info, in_dims, a, b, algorithm, levels)
 
 
+class _Eager(torch.autograd.Function):  # type: ignore[misc]
+    """The same without an operator, and with a context that PyTorch fills in a tenth of the time; not for `torch.func`."""
+
+    @staticmethod
+    def forward(ctx: Context, a: Array, b: Array, algorithm: str, levels: int | None) -> Array:
+        _Product.setup_context(ctx, (a, b, algorithm, levels), None)
+        with torch._C.DisableTorchFunction():  # what it calls is not for a context such as `using`
+            return _product(_CLASSICAL[a.ndim], a.ndim, a, b, algorithm, levels)
+
+    backward = _Product.backward
+
+
 def _of_batches(
     multiply: Callable[[Array, Array, How], Array],
     info: Batch,
@@ -100,18 +114,40 @@ def _of_batches(
     return multiply(left, right, how).reshape(*a.shape[:3], b.shape[3]), 0
 
 
+def _is_eager(a: Array, b: Array) -> bool:
+    """Whether nobody but this call sees the tensors: no tracing, transformation or mode, which need the operator and its 0.1 ms."""
+    kinds = torch.Tensor, torch.nn.Parameter
+    if type(a) not in kinds or type(b) not in kinds or torch.compiler.is_compiling():
+        return False
+    if any(x.is_conj() or x.is_neg() for x in (a, b)):  # operators are given what they read as it lies in memory
+        return False
+    return bool(_level() is None and _modes() == 0)
+
+
+_level: Callable[[], object] = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", lambda: "unknown")
+_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: -1)
+"""The transformation of `torch.func` and the number of dispatch modes that are active; a release of PyTorch without them is never eager."""
+
+
 def _product(
     classical: Callable[[Array, Array], Array], dims: int, a: Array, b: Array, algorithm: str = "auto", levels: int | None = None
 ) -> Array:
     """a @ b of two matrices, or of two batches of them, as a new tensor by rows."""
-    asked = 1, 0, algorithm, "auto" if levels is None else levels, "preserve", None, None, None, None
+    asked: Asked = (1, 0, algorithm, "auto" if levels is None else levels, "preserve", None, None, None, None)
     a, b = a.detach(), b.detach()
     fits = a.ndim == b.ndim == dims and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
     if not fits or a.dtype != b.dtype or a.device != b.device:
         return classical(a, b)  # which refuses it
+    out, key = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device), None
+    if a.is_cuda:
+        asked, key, result = found_again(torch, a, b, out, asked)
+        if result is not None:
+            return result
     if multiplies_by_itself(a, b, Options(*asked)):
-        return classical(a, b)
-    out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
+        result = classical(a, b)
+        if key is not None and algorithm == "auto":
+            keep_tensors(torch, key, None, asked, result)
+        return result
     return matmul_tensors(torch, a, b, out, asked, None)
 
 
@@ -144,4 +180,5 @@ def multiplied_type(tensor: Array) -> torch.dtype:
 
 SCHEDULED = frozenset(getattr(torch, name) for name in TYPES if hasattr(torch, name))
 """The types that schedules run on."""
-_OPERATORS = {2: _operator("mm", torch.mm, 2), 3: _operator("bmm", torch.bmm, 3)}
+_CLASSICAL = {2: torch.mm, 3: torch.bmm}
+_OPERATORS = {dims: _operator(name, _CLASSICAL[dims], dims) for dims, name in ((2, "mm"), (3, "bmm"))}

@@ -16,9 +16,12 @@ from bilinear.frontend import load_for_arrays
 from bilinear.ir.element import FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import NUMPY, cupy_module, kind_of
+from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.on_arrays import Asked, matmul_arrays
 from bilinear.runtime.options import Options, check_options, check_plan_options
+from bilinear.runtime.repeat import Key
+from bilinear.runtime.torch_repeat import by_torch, cupy_stream, keep_tensors, repeated_tensors
 from bilinear.runtime.unused import warn_unused
 
 _ONLY_AS_ARRAYS = {"bool", "uint16", "uint32", "uint64"}
@@ -97,7 +100,37 @@ def _name(what: object) -> str:
 
 
 def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
-    """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays."""
+    """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays. A call that ran before on a GPU is found first."""
+    asked, key, result = (asked, None, None) if stream is not None else found_again(torch, a, b, out, asked)
+    if result is not None:
+        return result
+    result, is_pytorchs = _matmul_anew(torch, a, b, out, asked, stream)
+    if key is not None:
+        if is_pytorchs and asked[2] == "auto":  # else a warning belongs to each call
+            keep_tensors(torch, key, None, asked, result)
+        elif not is_pytorchs and _name(a.dtype) not in HALVES:
+            keep_tensors(torch, key, (adopt_tensor(torch, a), adopt_tensor(torch, b), adopt_tensor(torch, out)), asked, result)
+    return result
+
+
+def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked) -> tuple[Asked, Key | None, Array]:
+    """What is asked for, with the algorithm that its name means now; the key under which the call is to be kept, if it is; and the result
+    of a call that ran before on a GPU, or None.
+    """
+    if value_of(USE_LIBRARY) is not None and uses_library():
+        return asked, None, None
+    if isinstance(asked[2], str) and asked[2] != "auto":
+        asked = (*asked[:2], algorithm_as_it_is(asked[2], load_for_arrays), *asked[3:])
+    key, repeat = repeated_tensors(torch, a, b, out, asked)
+    if repeat is None:
+        return asked, key, None
+    return asked, None, repeat.run(a, b, out, asked[0], asked[1])
+
+
+def _matmul_anew(
+    torch: ModuleType, a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None
+) -> tuple[Array, bool]:
+    """The same, decided anew, and whether PyTorch multiplied."""
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype != b.dtype:
         with suppress(RuntimeError):  # two types without a common one are refused as they are
             common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
@@ -106,12 +139,17 @@ def matmul_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Ask
     if element is not None:
         half = _by_half(torch, element, a, b, out, asked, stream)
         if half is not None:
-            return half
+            return half, False
+        options = Options(*asked)
+        is_plain = options.is_unsaid and options.alpha == 1 and options.accuracy is None and stream is None
+        own = by_torch(torch, a, b, out) if is_plain else None
+        if own is not None:
+            return own, True
     if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, Options(*asked)):
-        return torch.matmul(a, b)
+        return torch.matmul(a, b), True
     conjugated = "".join(name for name, x in zip("AB", (a, b), strict=True) if isinstance(x, torch.Tensor) and x.is_conj())
     a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is
-    return on_arrays_of(torch, a, b, out, asked, stream, partial(matmul_arrays, conjugated=conjugated))
+    return on_arrays_of(torch, a, b, out, asked, stream, partial(matmul_arrays, conjugated=conjugated)), False
 
 
 def half_of(torch: ModuleType, a: Array, b: Array, out: Array = None) -> Element | None:
@@ -180,27 +218,9 @@ def surroundings(torch: ModuleType, stream: Any, *arrays: Array) -> Iterator[Non
         return
     cupy, device = cupy_module(), devices.pop()
     given = torch.cuda.current_stream(device) if stream is None else stream
-    own = _as_cupys(given.cuda_stream) if hasattr(given, "cuda_stream") else given
+    own = cupy_stream(given.cuda_stream) if hasattr(given, "cuda_stream") else given
     with cupy.cuda.Device(device.index), own, cupy.cuda.using_allocator(_pool().malloc):
         yield
-
-
-class _Stream:
-    """A stream of another library that speaks the CUDA stream protocol."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._handle
-
-
-def _as_cupys(handle: int) -> Any:
-    """A stream of this handle as CuPy's; before version 14 CuPy took the handle itself."""
-    import cupy
-
-    make = getattr(cupy.cuda.Stream, "from_external", None)
-    return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
 
 
 def adopt_tensor(torch: ModuleType, array: Array) -> Array:

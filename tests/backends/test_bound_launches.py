@@ -14,7 +14,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
-from bilinear.backends import bound_launches, cuda_executor, loaded_kernels
+from bilinear.backends import bound_launches, cuda_executor, loaded_kernels, room
 from bilinear.backends.executor import allocate_workspace, lay_out
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
@@ -28,7 +28,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import auto, decide, devices_here
+from bilinear.runtime import auto, decide, devices_here, repeat
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -366,7 +366,9 @@ def test_vectors_and_empty_results_are_captured(gpu: Gpu) -> None:
     np.testing.assert_array_equal(y.host, a.host @ x.host)
 
 
-def test_auto_runs_in_a_graph_what_it_runs_outside(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def by_winograd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """`auto` knows a slow library, and nothing else than a level of Winograd."""
     h200, slow = replace(load_device("h200"), thin=(), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)),))
     monkeypatch.setattr(
@@ -374,6 +376,30 @@ def test_auto_runs_in_a_graph_what_it_runs_outside(gpu: Gpu, monkeypatch: pytest
     )
     for cached in (make_plan, auto._chosen, auto._logged):
         cached.cache_clear()
+    yield
+    for cached in (make_plan, auto._chosen, auto._logged):
+        cached.cache_clear()
+
+
+def test_a_plan_takes_no_more_memory_than_is_free(gpu: Gpu, by_winograd: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First and repeated calls: with less memory another plan runs, here the library; the caller's own limit is not touched."""
+    monkeypatch.setattr(room, "LARGE", 1)
+    monkeypatch.setattr(repeat, "LARGE", 1)
+    (x, y, _), (a, b, c) = operands(8, EVEN)
+    for free, runs in ((2**40, True), (2**40, True), (3000, False), (3000, False), (2**40, True)):
+        gpu.launches.clear()
+        gpu.library, c.host[...] = 0, np.nan
+        with gpu.using(free=free):
+            bilinear.matmul(a, b, c)
+        np.testing.assert_array_equal(c.host, x @ y)
+        assert (bool(gpu.launches), bool(gpu.library)) == (runs, not runs)
+    gpu.launches.clear()
+    with gpu.using(free=3000):
+        bilinear.matmul(a, b, c, workspace=2**20)
+    assert gpu.launches
+
+
+def test_auto_runs_in_a_graph_what_it_runs_outside(gpu: Gpu, by_winograd: None) -> None:
     (x, y, _), (a, b, c) = operands(8, EVEN)
     for is_capturing in (False, True, False):
         gpu.launches.clear()
@@ -382,8 +408,6 @@ def test_auto_runs_in_a_graph_what_it_runs_outside(gpu: Gpu, monkeypatch: pytest
             bilinear.matmul(a, b, c)
         np.testing.assert_array_equal(c.host, x @ y)
         assert gpu.launches and not gpu.library
-    for cached in (make_plan, auto._chosen, auto._logged):
-        cached.cache_clear()
 
 
 def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
-from bilinear.runtime import torch_tensors
+from bilinear.runtime import torch_repeat, torch_tensors
 from bilinear.runtime.on_arrays import matmul_arrays
 
 
@@ -27,4 +27,5 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
         return matmul_arrays(a, b, out, asked, stream, conjugated)
 
     monkeypatch.setattr(torch_tensors, "matmul_arrays", noted)
+    monkeypatch.setattr(torch_repeat, "_repeats", {})
     return found

@@ -116,6 +116,71 @@ def test_operators_run_on_the_current_stream() -> None:
     assert torch.equal(found, 2 * wanted)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.int64])
+@pytest.mark.parametrize(
+    "options", [{}, {"algorithm": "winograd", "levels": 1}, {"algorithm": "classical", "levels": 1, "alpha": 2, "beta": -1}]
+)
+def test_repeated_calls_are_the_product_wherever_tensors_lie(dtype: Array, options: dict[str, Array]) -> None:
+    """The first call of a layout, and later ones on other tensors; of views, into `out`, aside from an operand, and on another stream."""
+    if dtype in (torch.bfloat16, torch.float16, torch.int64):
+        options = {}  # a schedule would round its products, and multiplies no integers aside from an operand
+    alpha, beta = options.get("alpha", 1), options.get("beta", 0)
+    for turn in range(3):
+        a, b = there(96, 64, seed=turn, dtype=dtype), there(64, 96, seed=turn + 9, dtype=dtype)
+        wanted = alpha * (a.double() @ b.double()) if dtype != torch.complex64 else alpha * (a @ b)
+        if beta == 0:
+            assert torch.equal(bilinear.matmul(a, b, **options), wanted.to(dtype))
+            assert torch.equal(bilinear.matmul(b.mT, a.mT, **options), wanted.to(dtype).mT)
+        for out in (torch.full((96, 96), 5, dtype=dtype, device=DEVICE), torch.full((96, 200), 5, dtype=dtype, device=DEVICE)[:, 3:99]):
+            assert bilinear.matmul(a, b, out, **options) is out
+            assert torch.equal(out, (wanted + 5 * beta).to(dtype))
+        square = there(64, 64, seed=turn, dtype=dtype)
+        own = square.clone()
+        bilinear.matmul(own, own, own, **options)
+        exact = square.double() @ square.double() if dtype != torch.complex64 else square @ square
+        assert torch.equal(own, (alpha * exact + beta * square).to(dtype))
+    side, late = torch.cuda.Stream(), there(96, 64, dtype=dtype)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(10_000_000)
+        late = late * 2
+        out = bilinear.matmul(late, b, torch.zeros(96, 96, dtype=dtype, device=DEVICE), **options)
+    side.synchronize()
+    exact = late.double() @ b.double() if dtype != torch.complex64 else late @ b
+    assert torch.equal(out, (alpha * exact).to(dtype))
+
+
+def test_repeated_calls_are_captured_and_replayed_on_other_numbers() -> None:
+    a, b, out = there(512, 512, dtype=torch.float32), there(512, 512, seed=1, dtype=torch.float32), torch.zeros(512, 512, device=DEVICE)
+    for options in ({}, {"algorithm": "winograd", "levels": 2}, {"accuracy": "classical"}):
+        for _ in range(2):
+            bilinear.matmul(a, b, out, **options)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            bilinear.matmul(a, b, out, **options)
+        for seed in range(3):
+            a.copy_(there(512, 512, seed=seed, dtype=torch.float32))
+            graph.replay()
+            assert torch.equal(out, a @ b)
+
+
+def test_a_repeated_call_notices_what_it_cannot_repeat() -> None:
+    """Conjugate and negative views, a gradient that is asked for, another shape of `out`, and an algorithm whose file has changed."""
+    a, b = there(40, 40, dtype=torch.complex64), there(40, 40, seed=1, dtype=torch.complex64)
+    for _ in range(2):
+        assert torch.equal(bilinear.matmul(a * 1j, b), (a * 1j) @ b)
+        assert torch.equal(bilinear.matmul((a * 1j).conj(), b), (a * 1j).conj() @ b)
+        assert torch.equal(bilinear.matmul((a * 1j).imag, b.real), (a * 1j).imag @ b.real)
+    x, y = there(40, 40, dtype=torch.float32), there(40, 40, seed=1, dtype=torch.float32)
+    for _ in range(3):
+        (own,) = asking(x)
+        bilinear.matmul(own, y).sum().backward()
+        assert torch.equal(own.grad, torch.ones_like(x) @ y.T)
+        assert not bilinear.matmul(x, y).requires_grad
+    with pytest.raises(ValueError, match="out"):
+        bilinear.matmul(x, y, torch.zeros(40, 41, device=DEVICE))
+
+
 def test_a_transformer_trains_as_with_the_librarys_multiply() -> None:
     command = [sys.executable, str(EXAMPLE), "--steps", "5", "--width", "64"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -143,6 +143,20 @@ class Array:
         return Array(self.host.T)
 
 
+class Stream:
+    """A stream of another library, which may be entered again."""
+
+    def __init__(self, gpu: Gpu, handle: int) -> None:
+        self._gpu, self._handle, self._entered = gpu, handle, list[Any]()
+
+    def __enter__(self) -> None:
+        self._entered.append(self._gpu.using(stream=self._handle))
+        self._entered[-1].__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._entered.pop().__exit__(*error)
+
+
 class PinnedMemory:
     """Host memory that a kernel may write; as with CuPy, it is not zeroed."""
 
@@ -208,6 +222,7 @@ class Gpu:
     is_capturing: bool = False
     of_graph: list[int] = field(default_factory=list)
     status: int = 0
+    free: int = 2**40
     math_mode: int = 0
     last_taken: Callable[[], Any] = lambda: None
 
@@ -330,16 +345,19 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda: Any = ModuleType("cupy.cuda")
     cuda.driver = SimpleNamespace(launchKernel=gpu.launch)
     cuda.runtime = SimpleNamespace(getDevice=lambda: 0, free=free, streamIsCapturing=lambda stream: gpu.is_capturing)
+    cuda.runtime.memGetInfo = lambda: (gpu.free, 2**40)
+    cuda.get_allocator = lambda: gpu.allocate
     cuda.Device = lambda *_: device
     cuda.alloc_pinned_memory = PinnedMemory
     cuda.alloc, cuda.malloc_async = gpu.take, gpu.malloc_async
     cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
     cupy: Any = ModuleType("cupy")
     cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul
-    cuda.Stream = SimpleNamespace(from_external=lambda stream: gpu.using(stream=stream.__cuda_stream__()[1]))
+    cuda.Stream = SimpleNamespace(from_external=lambda stream: Stream(gpu, stream.__cuda_stream__()[1]))
     cuda.using_allocator = lambda allocate: gpu.using(allocate=allocate)
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))
     cupy.empty = gpu.empty
+    cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0)
     cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
     cupy.tri = lambda n, dtype: Array(np.tri(n, dtype=dtype))
     cupy.copyto = lambda target, source, where: np.copyto(target.host, source.host, where=where.host)

@@ -17,7 +17,7 @@ from runtime.pretended_gpu import Array, Gpu, pretend
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import decide, devices_here, gram_plans, torch_tensors
+from bilinear.runtime import decide, devices_here, gram_plans, torch_repeat, torch_tensors
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -44,6 +44,20 @@ class Tensor:
     dtype: str = "torch.float64"
     layout: str = "torch.strided"
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def stride(self) -> tuple[int, ...]:
+        return tuple(stride // self.array.itemsize for stride in self.array.strides)
+
+    def data_ptr(self) -> int:
+        return int(self.array.data.ptr)
+
     def is_conj(self) -> bool:
         return False
 
@@ -61,7 +75,9 @@ class Torch(ModuleType):
     """The parts of PyTorch that `matmul` uses; it records its calls."""
 
     records = True
-    int16 = "torch.int16"
+    int16, uint8, float64, strided = "torch.int16", "torch.uint8", "torch.float64", Tensor.layout
+    nn = SimpleNamespace(Parameter=Tensor)
+    _C = SimpleNamespace()
 
     def __init__(self) -> None:
         super().__init__("torch")
@@ -77,6 +93,11 @@ class Torch(ModuleType):
         self.allocated.append((size, device, stream))
         return 1
 
+    def empty(self, shape: Any, dtype: str, device: Place) -> Tensor:
+        made = np.full(shape, 99, dtype.removeprefix("torch."))
+        self.allocate(made.nbytes, device.index, self.cuda.current_stream(device).cuda_stream)
+        return Tensor(Array(made), device, dtype=dtype)
+
     def is_grad_enabled(self) -> bool:
         return self.records
 
@@ -87,6 +108,8 @@ class Torch(ModuleType):
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
+    torch_repeat.cupy_stream.cache_clear()
+    monkeypatch.setattr(torch_repeat, "_repeats", {})
     torch_tensors._pool.cache_clear()
     monkeypatch.setattr(devices_here, "current_device", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", Torch())
@@ -146,6 +169,30 @@ def test_result_and_workspace_are_of_pytorchs_pool_and_stream(gpu: Gpu) -> None:
         assert sorted(size for size, *_ in torch().allocated) == [16 * 16 * 8, 15 * 8 * 8 * 8]  # 3.75 N^2 of workspace
     assert {stream for _, stream in gpu.launches} == {STREAM}
     assert gpu.allocate is None
+
+
+def test_a_repeated_call_makes_no_array_of_a_tensor(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is found by the tensors' layout. What it cannot repeat is decided anew."""
+    x, y, a, b = operands()
+    out, wide = Tensor(Array(np.full((16, 16), np.nan))), Array(np.zeros((16, 40)))
+    calls: list[tuple[Any, dict[str, Any]]] = [(out, {"alpha": 2, **WINOGRAD}), (None, {}), (None, WINOGRAD)]
+    for target, options in calls:
+        bilinear.matmul(a, b, target, **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["cupy"], "from_dlpack", lambda tensor: pytest.fail("made an array"))
+        for target, options in calls:
+            left = Tensor(Array(x + 1))
+            found = bilinear.matmul(left, b, target, **options)
+            np.testing.assert_array_equal(found.array.host, options.get("alpha", 1) * ((x + 1) @ y))
+    for again in (Tensor(wide[:, :16]), a):  # another layout, and an operand
+        wanted = 2 * (a.array.host @ y)
+        np.testing.assert_array_equal(bilinear.matmul(a, b, again, alpha=2, **WINOGRAD).array.host, wanted)
+    with pytest.raises(BilinearError, match=r"E517.*negates"):
+        bilinear.matmul(replace(b, negates=True), b)
+    with gpu.using(is_capturing=True):
+        bilinear.matmul(b, b, out, alpha=2, **WINOGRAD)
+    np.testing.assert_array_equal(out.array.host, 2 * (y @ y))
+    assert gpu.of_graph == [15 * 8 * 8 * 8]
 
 
 def test_out_is_written_and_given_back(gpu: Gpu) -> None:
