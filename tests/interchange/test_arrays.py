@@ -11,7 +11,7 @@ import pytest
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.interchange.from_arrays import exact_number, scheme_from_arrays
+from bilinear.interchange.arrays import exact_number, scheme_from_arrays
 from bilinear.interchange.importing import import_arrays
 from bilinear.ir.number import generator
 from bilinear.ir.scheme import Scheme

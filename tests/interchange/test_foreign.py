@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from oracle import scheme_computes
 
 from bilinear.errors import BilinearError
+from bilinear.interchange.arrays import python_entries
 from bilinear.interchange.importing import Imported, import_file, import_scheme
-from bilinear.interchange.notebook import notebook_entries
 from bilinear.interchange.targets import Identified
 from bilinear.verify.scheme import prove_scheme
 
@@ -31,11 +31,18 @@ def written(folder: Path, name: str, text: str) -> Path:
 def test_one_scheme_in_every_format(tmp_path: Path, name: str) -> None:
     found = import_file(written(tmp_path, name, FILES[name]))
     assert isinstance(found, Imported) and found.found == ()
-    assert found.scheme.format == "<2,2,2;7>" and str(found.scheme.ring) == ("Q[i]" if name == "imaginary.exp" else "Q")
+    assert found.scheme.format == "<2,2,2;7>" and str(found.scheme.ring) == ("Q[i]" if name in ("imaginary.exp", "complex.txt") else "Q")
     assert scheme_computes(found.scheme)
-    if name not in ("winograd.txt", "halves.txt", "signed.exp", "imaginary.exp"):
+    if name not in ("winograd.txt", "halves.txt", "signed.exp", "imaginary.exp", "complex.txt"):
         tables = [[[dict(row).get(i, 0) for i in range(4)] for row in linear.matrix] for linear in (found.scheme.u, found.scheme.v)]
         assert tables == [U, V]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_reader_reads_what_editors_and_papers_do_to_a_text(tmp_path: Path, name: str) -> None:
+    printed = FILES[name].replace("-", "\u2212").replace("*", "\u22c5").replace(" ", "\u00a0").replace("\n", "\r\n")
+    plain = import_scheme(written(tmp_path, name, FILES[name]))
+    assert import_scheme(written(tmp_path, name, f"\ufeff{printed}")).scheme.tables == plain.scheme.tables
 
 
 def test_named_sums_keep_the_authors_additions(tmp_path: Path) -> None:
@@ -83,7 +90,7 @@ def test_a_product_of_b_and_a_needs_entries_that_commute(tmp_path: Path) -> None
 
 def test_a_notebook_of_several_schemes(tmp_path: Path) -> None:
     path = written(tmp_path, "n.ipynb", notebook(arrays("first"), arrays("second"), "x = np.array([1])"))
-    assert notebook_entries(path) == ("first", "second")
+    assert python_entries(path) == ("first", "second")
     assert import_scheme(path, entry="second").scheme.name == "second"
     for entry, message in (("", "holds 2 schemes"), ("third", "holds no scheme 'third'")):
         with pytest.raises(BilinearError, match=f"E354.*{message}"):
@@ -108,15 +115,15 @@ MALFORMED = [
     ("x.mpl", MPL.format(ONE.replace("Matrix(2, 2", "Matrix(2, 3", 1)), "E253", "other sizes than it says"),
     ("x.mpl", f"T:=TriadSet([{triads()[:90]}", "E254", "a list is not closed"),
     ("x.m", "x = 1;", "E653", "holds no scheme"),
-    ("x.m", matlab("U", U), "E254", "assigns U only"),
+    ("x.m", matlab("U", U), "E653", "it assigns U of U, V and W"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2", "E254", "a matrix is not closed"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2; 3]", "E253", "not of one length"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 y]", "E252", "'y' is not a number"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1]", "E253", ""),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = []", "E357", "not a table"),
-    ("x.ipynb", "{}", "E255", "this is not a notebook"),
-    ("x.ipynb", "[", "E255", "this is not JSON"),
-    ("x.ipynb", "[" * 100_000, "E255", "nested too deeply"),
+    ("x.ipynb", '{"cells": 1}', "E255", "this is not a notebook"),
+    ("x.ipynb", '{"cells":', "E255", "this is not JSON"),
+    ("x.ipynb", '{"cells":' + "[" * 100_000, "E255", "nested too deeply"),
     ("x.ipynb", notebook("x = 1"), "E653", "holds no scheme"),
     ("x.ipynb", notebook("s = (np.array([[1e999]]), np.array([[1]]), np.array([[1]]))"), "E252", "not an exact number"),
     ("x.ipynb", notebook("s = (np.array([1]), np.array([[1]]), np.array([[1]]))"), "E252", "row 1 of an array is not a row of numbers"),
@@ -127,13 +134,13 @@ MALFORMED = [
         "something that is not a number",
     ),
     ("x.ipynb", notebook(f"s = (np.array([[{'-' * 5000}1]]), np.array([[1]]), np.array([[1]]))"), "E653", "holds no scheme"),
-    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the first line is not a size"),
+    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the file does not begin with its sizes"),
     ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 8"), "E254", "holds 7 products, not 8"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 1 2 ;", 1), "E253", "the row has 5 numbers, not 4"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 y ;", 1), "E252", "'y' is not a number"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "", 1), "E252", "a line has the number of a product and three rows"),
     ("ternary.txt", FILES["ternary.txt"] + "1", "E254", "is not complete: 85 numbers follow"),
-    ("ternary.txt", FILES["ternary.txt"].replace("2 2 2 7", "2 2 9999 7"), "E253", "is too large"),
+    ("ternary.txt", FILES["ternary.txt"].replace("2 2 2 7", "2 2 9999 7"), "E253", "does not begin with its sizes"),
     ("ternary.txt", FILES["ternary.txt"].replace("-1", "y", 1), "E252", "'y' is not a number"),
     ("x.txt", "m1 = (a11)(b11)\n", "E254", "no block of C is computed"),
     ("x.txt", "m1 = (a11)(b11\nc11 = m1", "E254", "a parenthesis is not closed"),

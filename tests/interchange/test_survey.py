@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from bilinear.cli.app import app
 from bilinear.errors import BilinearError
-from bilinear.interchange.survey import LACKS, PASSED_OVER, PROVED, REFUSED, Row, by_folder, by_format, survey
+from bilinear.interchange.folders import LACKS, PASSED_OVER, PROVED, REFUSED, Row, by_folder, by_format, survey
 
 COUNTS = {
     "npz": 113,
@@ -86,7 +86,7 @@ def _check_the_rest(table: dict[str, Row]) -> None:
 
 @needs_folder
 def test_published_programs_have_the_additions_that_their_names_say() -> None:
-    from bilinear.interchange.plinopt import read_sms_set
+    from published import read_sms_set
 
     data = FOLDER / "plinopt" / "data"
     for name, additions in [("3x3x3_23_58", 58), ("4x4x4_49_156", 156), ("2x2x2_7_Winograd", 15)]:
@@ -113,7 +113,7 @@ def test_a_folder_of_anything(tmp_path: Path) -> None:
         "package.json": "E653",
         "n.ipynb": "E653",
     }
-    assert {rows[f"x-CoB_{m}.sms"].what for m in "LRP"} == {"the -ALT files whose bases it changes"}
+    assert {rows[f"x-CoB_{m}.sms"].what for m in "LRP"} == {"the files x-ALT_L.sms, x-ALT_R.sms, x-ALT_P.sms"}
     assert [line[:5] for line in by_format(list(rows.values()))] == [
         ("sms", 3, 0, 3, 0),
         ("fast-matmul", 2, 1, 0, 1),
