@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from bilinear.errors import fail
@@ -57,11 +58,15 @@ _LATEX = (
 """What LaTeX writes for indices, fractions and products, for the end of a formula, and what it writes beside the formulas."""
 
 
+def _at_its_place(plain: str, match: re.Match[str]) -> str:
+    return match.expand(plain).ljust(len(match[0]))
+
+
 def without_latex(text: str) -> str:
     """Formulas as LaTeX writes them, `M_1 &= (A_{11}+A_{22})\\cdot B_{11} \\\\`, in plain signs; the places of all signs remain."""
     if "\\" in text or "_{" in text or "$" in text:
         for written, plain in _LATEX:
-            text = written.sub(lambda match, plain=plain: match.expand(plain).ljust(len(match[0])), text)
+            text = written.sub(partial(_at_its_place, plain), text)
     return text
 
 
