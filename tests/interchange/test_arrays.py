@@ -41,6 +41,13 @@ def test_either_orientation_of_the_tables(name: str, rows: bool, dtype: str) -> 
     assert scheme_from_arrays(u.tolist(), v.tolist(), w.tolist()).tables == scheme.tables
 
 
+@pytest.mark.parametrize("turned", range(8))
+def test_each_table_has_an_orientation_of_its_own(turned: int) -> None:
+    scheme = load("strassen").scheme
+    u, v, w = (table.T if turned >> i & 1 else table for i, table in enumerate(tables(scheme)))
+    assert scheme_from_arrays(u, v, w).tables == scheme.tables
+
+
 def test_the_orientation_of_c_is_found_or_taken_as_it_is_said() -> None:
     scheme = load("hopcroft_kerr").scheme
     u, v, w = tables(scheme)

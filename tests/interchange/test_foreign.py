@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from oracle import scheme_computes
 
 from bilinear.errors import BilinearError
 from bilinear.interchange.arrays import python_entries
+from bilinear.interchange.folders import survey
 from bilinear.interchange.importing import Imported, import_file, import_scheme
 from bilinear.interchange.targets import Identified
 from bilinear.verify.scheme import prove_scheme
@@ -69,6 +72,32 @@ def test_matrices_with_tagged_names(tmp_path: Path, tags: str) -> None:
     (tmp_path / f"s_R_{tags[1]}.sms").unlink()
     with pytest.raises(BilinearError, match=rf"E352.*lacks its partner s_R_{tags[1]}.sms" if tags == "AAA" else "E352"):
         import_file(tmp_path / f"s_P_{tags[2]}.sms")
+
+
+CHANGE = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+BACK = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, -1, 1]]
+
+
+def program(table: Sequence[Sequence[int]]) -> str:
+    """A straight-line program, its first output by way of a temporary that another output uses too."""
+    sums = ["".join(f"{c:+}*i{i}" for i, c in enumerate(row) if c) for row in table]
+    lines = [f"o{number}:={text};" for number, text in enumerate(sums)]
+    lines[0] = f"t0:={sums[0]};\no0:=t0;" if len(table) < 7 else f"t0:={sums[0]};\no0:=t0;\no3:={sums[3]}+t0-t0;"
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(("scheme", "bases"), [("-ALT_{}", "-CoB_{}"), ("_{}_A", "_{}_C")])
+def test_programs_in_other_bases(tmp_path: Path, scheme: str, bases: str) -> None:
+    """U is that of Strassen in the basis in which A22 is A21 + A22; what uses a temporary is a step."""
+    for letter, table, change in zip("LRP", (U, V, columns(W)), (CHANGE, None, None), strict=True):
+        rows = table if change is None else (np.array(table) @ np.array(BACK)).tolist()
+        written(tmp_path, f"2x2x2_7_s{scheme.format(letter)}.slp", program(rows))
+        written(tmp_path, f"2x2x2_7_s{bases.format(letter)}.slp", program(change or np.eye(4, dtype=int).tolist()))
+    for kind, letter in product((scheme, bases), "LRP"):
+        found = import_scheme(tmp_path / f"2x2x2_7_s{kind.format(letter)}.slp")
+        assert found.scheme.bases is not None and found.scheme.u.steps and scheme_computes(found.scheme)
+    rows_of_folder = list(survey(tmp_path))
+    assert len(rows_of_folder) == 6 and {row.verdict for row in rows_of_folder} == {"proved"}
 
 
 @pytest.mark.parametrize("name", COMMUTING)
