@@ -13,10 +13,10 @@ from typing import BinaryIO
 MOST_BYTES = 4 * 2**20
 """The default size limit of a file, in bytes."""
 
-SIGNS = {
-    **dict.fromkeys(map(chr, (0x2212, 0x2010, 0x2011, 0x2012, 0x2013, 0xFE63, 0xFF0D)), "-"),
-    **dict.fromkeys(map(chr, (0xB7, 0xD7, 0x2022, 0x2062, 0x2217, 0x2219, 0x22C5, 0x2A2F)), "*"),
-    **dict.fromkeys(map(chr, (0xA0, 0x2002, 0x2003, 0x2009, 0x202F)), " "),
+SIGNS: dict[int, str] = {
+    **dict.fromkeys((0x2212, 0x2010, 0x2011, 0x2012, 0x2013, 0xFE63, 0xFF0D), "-"),
+    **dict.fromkeys((0xB7, 0xD7, 0x2022, 0x2062, 0x2217, 0x2219, 0x22C5, 0x2A2F), "*"),
+    **dict.fromkeys((0xA0, 0x2002, 0x2003, 0x2009, 0x202F), " "),
 }
 """What texts copied from papers have for the signs of a keyboard: minus signs and dashes, dots and crosses, wide and narrow spaces."""
 
@@ -101,7 +101,7 @@ def text_of(data: bytes, errors: str = "strict") -> str:
 
 def with_plain_signs(text: str) -> str:
     """The text with each of `SIGNS` as on a keyboard; every character stays at its place."""
-    return text if text.isascii() else text.translate(str.maketrans(SIGNS))
+    return text if text.isascii() else text.translate(SIGNS)
 
 
 def _bounded(file: BinaryIO, most: int) -> bytes:

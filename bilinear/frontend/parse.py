@@ -50,7 +50,7 @@ _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 
 def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
     """The statements of a source in order; those that do not parse are reported and become `Broken`."""
-    text = _without_comments(source.text)
+    text = without_comments(source.text)
     rest, rows = _ROW.subn("", text)
     equations = len(rest)
     if rows > MOST_ROWS:
@@ -65,7 +65,7 @@ def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
         return []
     if _has_long_names(source, _QUOTED.sub(lambda m: " " * len(m[0]), text), reporter):
         return []
-    if _as_in_papers(source, skeleton(text), reporter):
+    if _written_as_in_papers(source, text, reporter):
         return []
     text = _without_assignments(source, text, reporter)
     broken: list[Broken] = []
@@ -89,20 +89,9 @@ def _has_long_names(source: Source, text: str, reporter: Reporter) -> bool:
     return bool(found)
 
 
-def _as_in_papers(source: Source, text: str, reporter: Reporter) -> bool:
-    """True if equations are written as papers print them, which `bilinear import` reads; that is reported once (E117).
-
-    A file that writes some of its blocks or products as the language does has a slip, which the parser reports at its place.
-    """
-    found = [(match.start(), "LaTeX") for match in _LATEX.finditer(text)]
-    equations = [match for match in _SEGMENT.finditer(text) if "=" in match[0] and first_word(match[0]) not in KEYWORDS]
-    if not any(_BLOCK.search(equation[0]) for equation in equations):
-        defined = {first_word(equation[0]) for equation in equations}
-        names = (match for equation in equations for match in _OTHER_BLOCK.finditer(text, equation.start(), equation.end()))
-        found += [(match.start(), "a block of another name than A12 or A[1,2]") for match in names if match[0] not in defined]
-    products = [match for equation in equations if (match := _IMPLIED.search(text, equation.start(), equation.end()))]
-    if len(products) > 1:
-        found += [(match.start(match.lastindex or 0), "a product without *") for match in products]
+def _written_as_in_papers(source: Source, text: str, reporter: Reporter) -> bool:
+    """True if equations are written as papers print them, which is reported once (E117)."""
+    found = as_in_papers(text)
     if not found:
         return False
     (place, what), file = min(found), source.name if source.name.endswith(SUFFIX) else "FILE"
@@ -112,6 +101,24 @@ def _as_in_papers(source: Source, text: str, reporter: Reporter) -> bool:
     span = Span(source, place, word.end() if word is not None else place + 1)
     reporter.report("E117", "these equations are written as in a paper, not in the language", span, what, note=note, hint=hint)
     return True
+
+
+def as_in_papers(text: str) -> list[tuple[int, str]]:
+    """The places where equations, in a text without comments, are written as papers print them, and how; `bilinear import` reads them.
+
+    There are none if the file writes some of its blocks or products as the language does: then it has a slip, which the parser reports.
+    """
+    text = skeleton(text)
+    found = [(match.start(), "LaTeX") for match in _LATEX.finditer(text)]
+    equations = [match for match in _SEGMENT.finditer(text) if "=" in match[0] and first_word(match[0]) not in KEYWORDS]
+    if not any(_BLOCK.search(equation[0]) for equation in equations):
+        defined = {first_word(equation[0]) for equation in equations}
+        names = (match for equation in equations for match in _OTHER_BLOCK.finditer(text, equation.start(), equation.end()))
+        found += [(match.start(), "a block of another name than A12 or A[1,2]") for match in names if match[0] not in defined]
+    products = [match for equation in equations if (match := _IMPLIED.search(text, equation.start(), equation.end()))]
+    if len(products) > 1:
+        found += [(match.start(match.lastindex or 0), "a product without *") for match in products]
+    return found
 
 
 def _without_assignments(source: Source, text: str, reporter: Reporter) -> str:
@@ -159,7 +166,7 @@ def _accepted(error: UnexpectedInput) -> frozenset[str]:
     return frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
 
 
-def _without_comments(text: str) -> str:
+def without_comments(text: str) -> str:
     """The text with comments and a byte order mark blanked, and with plain signs outside quotes, so that all offsets stay valid."""
     if text.startswith("\ufeff"):
         text = " " + text[1:]

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bilinear.errors import fail
+from bilinear.frontend.parse import as_in_papers, without_comments
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
 from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
@@ -239,7 +240,9 @@ class Formulas:
 
 
 def begins_formulas(begins: Beginning) -> bool:
-    """True where the first line gives a name to a sum or a product of blocks."""
+    """True where the first line gives a name to a sum or a product of blocks; below a header of the language, if they are as in papers."""
+    if re.match(r"scheme\b", begins.content) and not as_in_papers(without_comments(begins.text)):
+        return False
     text = _SKIPPED.sub("", without_latex(begins.text)).lstrip()
     return re.match(rf"{_NAME}[ \t]*:?=[-+.0-9j*/() \t]*[abAB]_?[0-9\[]", text) is not None
 

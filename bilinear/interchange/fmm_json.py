@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bilinear.errors import BilinearError, Diagnostic
+from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
@@ -95,6 +95,8 @@ class _File:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.data = parsed_json(source, _KEYS, _HINT)
+        if not self.data.keys() & {"n", *"uvwUVW", "u_sparse", "v_sparse", "w_sparse"}:
+            raise fail("E653", f"{source.name} holds no scheme", _HINT)
 
     def wrong(self, key: str, what: str, code: str = "E252", hint: str = "") -> BilinearError:
         """An error about the value of a key; it points at the key."""

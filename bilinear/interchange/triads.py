@@ -50,7 +50,7 @@ def begins_mathematica(begins: Beginning) -> bool:
 
 def begins_maple(begins: Beginning) -> bool:
     """True where a set of triads is made."""
-    return _SET.search(begins.text) is not None
+    return re.search(r"^\s*(?:[A-Za-z_]\w*\s*:=\s*)?TriadSet\s*\(", begins.text, re.MULTILINE) is not None
 
 
 def read_mathematica(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
