@@ -306,7 +306,7 @@ def test_run_multiplies_modulo_a_number(shell: Shell, monkeypatch: pytest.Monkey
         assert check["exact"] and check["restored"] and check["passed"]
         assert (check["modulus"], check["inputs"], check["shape"]) == (modulus, inputs, [33, 21, 27])
     assert "classical ms" in shell("run", "strassen", "--shape", "20", "--modulus", "7")[1]
-    for words, code in ((("--modulus", "1"), "E593"), (("--modulus", "7", "--dtype", "float32"), "E557"), (("--modulus", "3"), "E594")):
+    for words, code in ((("--modulus", "1"), "E593"), (("--modulus", "7", "--dtype", "float64"), "E557"), (("--modulus", "3"), "E594")):
         status, _, err = shell("run", "walk_444_mod2", "--shape", "20", *words)
         assert status == 1 and code in err
     from bilinear.backends import modular_arrays

@@ -16,6 +16,7 @@ from bilinear.cli.common import (
     Dtypes,
     Shapes,
     device_files,
+    is_given,
     joined,
     nothing_measured,
     progress_bar,
@@ -39,6 +40,7 @@ SIZES = "2048", "4096", "8192", "16384", "32768"
 
 
 def bench(
+    context: typer.Context,
     shape: Shapes = None,
     dtype: Dtypes = DTYPES,
     shapes_file: Annotated[Path | None, problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
@@ -78,7 +80,13 @@ def bench(
     from bilinear.reporting.bench_table import bench_table, grid_summary
 
     if modulus is not None:
-        others = {"--dtype": dtype != DTYPES, "--shapes-file": shapes_file, "--grid": grid, "--accuracy": accuracy, "--keep": keep}
+        others = {
+            "--dtype": is_given(context, "dtype"),
+            "--shapes-file": shapes_file,
+            "--grid": grid,
+            "--accuracy": accuracy,
+            "--keep": keep,
+        }
         others |= {"--time": time, "--png": png, "--html": html, "--svg": svg}
         _bench_modulo(joined(shape or SIZES), modulus, words(algorithms or "auto"), rounds, json_file, others)
         return

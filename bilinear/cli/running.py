@@ -19,6 +19,7 @@ from bilinear.cli.common import (
     SomeLevels,
     check_inputs,
     devices,
+    is_given,
     progress_bar,
     read_accuracy,
     read_dtypes,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     algorithm: Algorithm,
     shape: Shape = "1024",
     dtype: Dtypes = "float64",
@@ -65,10 +67,11 @@ def run(
     promised = inputs or natural_inputs(loaded.schedule)
     if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
-    if modulus is not None and accuracy:
-        raise fail("E557", "--accuracy has no meaning with --modulus: integers are exact", "leave it out")
     if modulus is not None:
-        _run_modulo(loaded, size, dtype, depth, promised, device, modulus, json_file)
+        for name, why in (("accuracy", "integers are exact"), ("tolerance", "integers are exact"), ("dtype", "integers are of int64")):
+            if is_given(context, name):
+                raise fail("E557", f"--{name} has no meaning with --modulus: {why}", "leave it out")
+        _run_modulo(loaded, size, depth, promised, device, modulus, json_file)
         return
     if accuracy:
         from bilinear.measure.accurate import require_accurate
@@ -82,13 +85,11 @@ def run(
 
 
 def _run_modulo(
-    loaded: Loaded, size: tuple[int, int, int], dtype: str, levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
+    loaded: Loaded, size: tuple[int, int, int], levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
 ) -> None:
     """`run` with a modulus: integers in int64."""
     from bilinear.measure.check_modulo import check_modulo
 
-    if dtype != "float64":
-        raise fail("E557", "--dtype has no meaning with --modulus: integers are multiplied in int64", "leave it out")
     checks = [check_modulo(loaded, size, modulus, levels, inputs, each) for each in devices(device)]
     answer(json_file, lambda: json.dumps([check.to_json() for check in checks], indent=1), lambda: modular_table(checks))
     for check in checks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Literal
 
@@ -12,7 +12,8 @@ from bilinear.frontend import Loaded, LoadedGram, load_any
 from bilinear.frontend.algorithms import AnyLoaded, of_blocks
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor
-from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of, multiplies_itself
+from bilinear.runtime.accept import accept
+from bilinear.runtime.arrays import Kept, Kind, multiplies_itself
 from bilinear.runtime.gram_blocks import gram_arrays
 from bilinear.runtime.gram_schemes import by_scheme
 from bilinear.runtime.named import algorithm_as_it_is
@@ -127,8 +128,9 @@ def gram(
         return recorded_gram(forwards, a, transposed, triangle, how)
     element = half_of(torch, a, a, out)
     with surroundings(torch, stream, a, out, workspace):
-        adopt_own = adopt_tensor if element is None else adopt_bits
-        operand, target, buffer = adopt_own(torch, a), adopt_own(torch, out), adopt_tensor(torch, workspace)
+        read, written = partial(adopt_tensor, torch, reads=stream is None), partial(adopt_tensor, torch, reads=False)
+        operand, target = (read(a), written(out)) if element is None else (adopt_bits(torch, a), adopt_bits(torch, out))
+        buffer = written(workspace)
         asked = asked._replace(workspace=buffer)
         result = _on_arrays(operand, target, transposed, triangle, algorithm, products, asked, None, element)
         if out is not None:
@@ -165,9 +167,8 @@ def _on_arrays(
         other = found if isinstance(found, str) else of_blocks(found)
     if element is not None and isinstance(asked.accuracy, float | int):
         raise fail("E519", f"no error bound is known for A*A^T of {element}", "leave accuracy= out")
-    kind = kind_of(a, out)
-    x, target = adopt(a, kind), None if out is None else adopt_out(out, kind)
-    with stream if stream is not None and kind.on_gpu else nullcontext():
+    kind, (x,), (target,), entered = accept({"a": a}, {"out": out}, asked.workspace, stream)
+    with entered:
         result = run(asked._replace(algorithm=other), kind, _operand(x, transposed), target, triangle)
     return out if out is not None else kind.give_back(result)
 

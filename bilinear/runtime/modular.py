@@ -20,11 +20,12 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import modular
 from bilinear.ir.integers import INTEGERS
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.matrix import Array, Dtype, call_of, matrix_of
+from bilinear.ir.matrix import Array, Dtype, call_of, indices, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
 from bilinear.lowering.prepare import plain
-from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accept
+from bilinear.runtime.arrays import Kept
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.direct import NEW
@@ -36,7 +37,6 @@ from bilinear.runtime.on_arrays import Asked
 from bilinear.runtime.operands import as_matrices
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.recipe import Recipe, placement_for
-from bilinear.runtime.safety import indices
 from bilinear.runtime.torch_tensors import on_arrays_of, torch_of
 
 Factors = tuple[int, int]
@@ -54,10 +54,10 @@ def matmul_modulo(a: Array, b: Array, out: Array, modulus: object, asked: Asked,
     p = read_modulus(modulus)
     torch = torch_of(a, b, out)
 
-    def multiply(a: Array, b: Array, out: Array, asked: Asked, stream: None) -> Array:
-        return _on_arrays(a, b, out, p, asked)
+    def multiply(a: Array, b: Array, out: Array, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
+        return _on_arrays(a, b, out, p, asked, stream)
 
-    return _on_arrays(a, b, out, p, asked) if torch is None else on_arrays_of(torch, a, b, out, asked, stream, multiply)
+    return multiply(a, b, out, asked, stream) if torch is None else on_arrays_of(torch, a, b, out, asked, stream, multiply)
 
 
 def read_modulus(modulus: object) -> int:
@@ -71,17 +71,17 @@ def read_modulus(modulus: object) -> int:
     return p
 
 
-def _on_arrays(a: Array, b: Array, out: Array, p: int, asked: Asked) -> Array:
+def _on_arrays(a: Array, b: Array, out: Array, p: int, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
     options = Options(*asked)
     check_options(options, out)
     if options.tolerance is not None or options.accuracy is not None or options.plan is not None:
         raise fail("E598", "tolerance=, accuracy= and plan= are for rounded numbers", "leave them out: products modulo p are exact")
     if isinstance(a, Kept) or isinstance(b, Kept):
         raise fail("E598", "a prepared operand holds sums that are not reduced modulo p", "give both operands as arrays")
-    kind = kind_of(a, b, out)
-    left, right = adopt(a, kind), adopt(b, kind)
+    kind, (left, right), (target,), entered = accept({"a": a, "b": b}, {"out": out}, options.workspace, stream)
     require_complex(options.algorithm, left, right)
-    result = _multiply(options._replace(kind=kind), left, right, None if out is None else adopt_out(out, kind), p)
+    with entered:
+        result = _multiply(options._replace(kind=kind), left, right, target, p)
     return out if out is not None else kind.give_back(result)
 
 

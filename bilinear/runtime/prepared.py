@@ -14,7 +14,8 @@ from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
 from bilinear.planner.plan import Digits, Plan, bytes_text
-from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accept
+from bilinear.runtime.arrays import Kept, Kind, adopt, kind_of
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.executors import make_executor
@@ -25,7 +26,7 @@ from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options, check_plan_options
 from bilinear.runtime.prepared_digits import KEPT_BY_AUTO, KeptDigits, digits_to_keep, kept_digits
 from bilinear.runtime.recipe import Recipe, parted, placement_for
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
+from bilinear.runtime.torch_tensors import as_arrays, give_tensor, torch_of
 
 LEFT, RIGHT = "A", "B"
 
@@ -88,8 +89,7 @@ class Prepared(Kept):
         """
         torch = torch_of(self.operand, other, out)
         if torch is not None:
-            with surroundings(torch, None, self.operand, other, out, workspace):
-                left, right, target, buffer = (adopt_tensor(torch, x) for x in (self.operand, other, out, workspace))
+            with as_arrays(torch, None, (self.operand, other), (out, workspace)) as (left, right, target, buffer):
                 result = replace(self, operand=left).matmul(right, target, alpha=alpha, beta=beta, workspace=buffer)
                 return give_tensor(torch, result) if out is None else out
         a, b = (self.operand, other) if self.side == LEFT else (other, self.operand)
@@ -98,9 +98,7 @@ class Prepared(Kept):
         self._check_unchanged()
         if (self.recipe is None and self.digits is None) or alpha == 0 or uses_library():
             return self._unprepared(a, b, out, options)
-        kind = kind_of(a, b, out)
-        left, right = adopt(a, kind), adopt(b, kind)
-        target = None if out is None else adopt_out(out, kind)
+        kind, (left, right), (target,), _ = accept({"a": a, "b": b}, {"out": out}, workspace)
         result = self._multiply(options._replace(kind=kind), left, right, target)
         return out if out is not None else kind.give_back(result)
 
@@ -206,12 +204,10 @@ def prepare(
         raise fail("E538", f"{_lines(side)}={extent!r} is not an extent", f"give an integer from 1 to {MOST_EXTENT}")
     torch = torch_of(operand)
     if torch is not None:
-        with surroundings(torch, None, operand):
-            array = adopt_tensor(torch, operand)
+        with as_arrays(torch, None, (operand,)) as (array,):
             kept = prepare(array, rows=rows, columns=columns, algorithm=algorithm, levels=levels, accuracy=accuracy, plan=plan, check=check)
             return replace(kept, operand=operand)
-    kind = kind_of(operand)
-    matrix = adopt(operand, kind)
+    kind, (matrix,), _, _ = accept({"the operand": operand}, {})
     if matrix.ndim != 2:
         raise fail("E538", f"an operand of {matrix.ndim} dimension(s) cannot be prepared", "give a matrix")
     if algorithm != "auto" and not isinstance(algorithm, Loaded):
@@ -221,7 +217,7 @@ def prepare(
     options = Options(1, 0, algorithm, levels, "preserve", None, None, plan, accuracy)
     check_options(options, None)
     recipe, layouts, settled = _recipe(options, kind, matrix, side, extent)
-    make = partial(Prepared, operand, side, settled, check)
+    make = partial(Prepared, operand if hasattr(operand, "shape") else matrix, side, settled, check)
     if isinstance(recipe, Digits):
         return make(None, (0, 0, 0), None, _digest(matrix) if check else None, kept_digits(recipe, layouts, kind, matrix, side))
     if recipe is None:

@@ -14,14 +14,15 @@ from bilinear.ir.element import COMPLEX, IN_ARRAYS
 from bilinear.ir.matrix import Array, Call, Factor, layout_of, matrix_of
 from bilinear.lowering.prepare import require_levels
 from bilinear.runtime import devices_here
-from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accept
+from bilinear.runtime.arrays import Kind
 from bilinear.runtime.executors import make_executor
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import check_levels
 from bilinear.runtime.recipe import Recipe, fitted_placement
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
+from bilinear.runtime.torch_tensors import as_arrays, give_tensor, torch_of
 
 Parts = tuple[Array, Array]
 """The real and the imaginary part of a matrix."""
@@ -79,18 +80,18 @@ def matmul_parts(
     >>> float(real[0, 0]), float(imaginary[0, 0])
     (22.0, 0.0)
     """
-    check_levels(levels)
+    check_levels(levels, algorithm)
     if levels != "auto":
         require_levels(int(levels))
     given = [*_pair("a", a), *_pair("b", b), *(() if out is None else _pair("out", out))]
     loaded = algorithm if isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm), load_for_arrays)
     torch = torch_of(*given)
-    with nullcontext() if torch is None else surroundings(torch, stream, *given):
-        arrays = given if torch is None else [adopt_tensor(torch, x) for x in given]
-        kind = kind_of(*arrays)
-        read, written = [adopt(x, kind) for x in arrays[:4]], [adopt_out(x, kind) for x in arrays[4:]]
+    with nullcontext(given) if torch is None else as_arrays(torch, stream, given[:4], given[4:]) as arrays:
+        named = [f"the {part} part of {name}" for name in ("a", "b", "out") for part in ("real", "imaginary")]
+        outs = dict(zip(named[4:], arrays[4:], strict=False))
+        kind, read, written, entered = accept(dict(zip(named, arrays[:4], strict=False)), outs, stream=stream if torch is None else None)
         _require_fitting(read, written)
-        with stream if stream is not None and torch is None and kind.on_gpu else nullcontext():
+        with entered:
             result = _multiply(kind, read, written, (alpha, beta), loaded, levels)
         if out is not None:
             return out

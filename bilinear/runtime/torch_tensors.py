@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache, partial
 from types import ModuleType
@@ -15,7 +15,8 @@ from bilinear.errors import fail
 from bilinear.frontend import load_for_arrays
 from bilinear.ir.element import FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Array
-from bilinear.runtime.arrays import NUMPY, cupy_module, kind_of
+from bilinear.runtime.accept import accept, stream_for
+from bilinear.runtime.arrays import NUMPY, cupy_module
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.on_arrays import Asked, matmul_arrays
 from bilinear.runtime.options import Options, check_options, check_plan_options
@@ -118,7 +119,7 @@ def half_of(torch: ModuleType, a: Array, b: Array, out: Array = None) -> Element
     """The type of 16 bits of A, B and, if it is given, `out`, or with an `out` of float32: dense tensors on a GPU, in the memory that holds
     their elements. None for others.
     """
-    given = [x for x in (a, b, out) if x is not None]
+    given = [a, b, *(() if out is None else (out,))]
     if not all(isinstance(x, torch.Tensor) for x in given) or a.dtype != b.dtype:
         return None
     name = _name(a.dtype)
@@ -138,8 +139,9 @@ def _by_half(torch: ModuleType, element: Element, a: Array, b: Array, out: Array
         options = options._replace(algorithm=algorithm_as_it_is(options.algorithm))
     with surroundings(torch, stream, a, b, out, options.workspace):
         left, right, target = (adopt_bits(torch, x) for x in (a, b, out))
-        options = options._replace(workspace=adopt_tensor(torch, options.workspace))
-        result = by_half(options, kind_of(left, right), element, left, right, target)
+        options = options._replace(workspace=adopt_tensor(torch, options.workspace, False))
+        kind, (left, right), (target,), _ = accept({"a": left, "b": right}, {"out": target}, options.workspace)
+        result = by_half(options, kind, element, left, right, target)
         if result is None or out is not None:
             return None if result is None else out
         return give_tensor(torch, result).view(a.dtype)
@@ -158,17 +160,26 @@ def on_arrays_of(
 ) -> Array:
     """What a multiply of arrays gives for tensors: on the tensors' device, stream and memory."""
     before, workspace, after = asked[:5], asked[5], asked[6:]
-    with surroundings(torch, stream, a, b, out, workspace):
-        left, right, target, buffer = (adopt_tensor(torch, x) for x in (a, b, out, workspace))
+    with as_arrays(torch, stream, (a, b), (out, workspace)) as (left, right, target, buffer):
         result = multiply(left, right, target, (*before, buffer, *after), None)
         return give_tensor(torch, result) if out is None else out
+
+
+@contextmanager
+def as_arrays(torch: ModuleType, stream: Any, read: Sequence[Array], written: Sequence[Array] = ()) -> Iterator[list[Array]]:
+    """In their `surroundings`, tensors that are read and others that are written, as arrays; what is no tensor stays as it is.
+
+    On a stream that is given nothing is copied: PyTorch would copy on its current one.
+    """
+    with surroundings(torch, stream, *read, *written):
+        yield [*(adopt_tensor(torch, x, stream is None) for x in read), *(adopt_tensor(torch, x, False) for x in written)]
 
 
 @contextmanager
 def surroundings(torch: ModuleType, stream: Any, *arrays: Array) -> Iterator[None]:
     """Make CuPy use the tensors' device, PyTorch's current stream or the given one, and PyTorch's memory pool; nothing on processors.
 
-    The given stream is PyTorch's or CuPy's. Tensors of several devices are refused (E511).
+    The given stream is PyTorch's or CuPy's; on processors it is refused (E510). Tensors of several devices are refused (E511).
     """
     devices = {x.device for x in arrays if isinstance(x, torch.Tensor)}
     if len(devices) > 1:
@@ -176,11 +187,13 @@ def surroundings(torch: ModuleType, stream: Any, *arrays: Array) -> Iterator[Non
             "E511", f"the operands live on different devices: {', '.join(sorted(map(str, devices)))}", "move them to one device first"
         )
     if not any(isinstance(x, torch.Tensor) and x.is_cuda for x in arrays):
-        yield
+        with stream_for(False, stream):
+            yield
         return
     cupy, device = cupy_module(), devices.pop()
     given = torch.cuda.current_stream(device) if stream is None else stream
     own = _as_cupys(given.cuda_stream) if hasattr(given, "cuda_stream") else given
+    own = stream_for(True, own)
     with cupy.cuda.Device(device.index), own, cupy.cuda.using_allocator(_pool().malloc):
         yield
 
@@ -203,25 +216,26 @@ def _as_cupys(handle: int) -> Any:
     return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
 
 
-def adopt_tensor(torch: ModuleType, array: Array) -> Array:
+def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
     """A tensor as a CuPy or NumPy array of the same memory; anything else unchanged.
 
-    Refused are tensors that ask for gradients, which are not recorded (E516), and tensors whose memory does not hold their elements (E517):
-    sparse ones, results that conjugate, views that negate (PyTorch would export the latter without their sign), types that CuPy or NumPy
-    does not know, and tensors inside of a transformation such as `torch.vmap`.
+    If it is only read, a view that conjugates or negates its memory is copied. Refused are tensors that ask for gradients, which are not
+    recorded (E516), and those whose memory does not hold their elements (E517): sparse ones, such views if they are not only read, types
+    that CuPy or NumPy does not know, and tensors inside of a transformation such as `torch.vmap`.
     """
     if not isinstance(array, torch.Tensor):
         return array
     if array.requires_grad and torch.is_grad_enabled():
         raise unrecorded("there is no operator for this multiply")
     try:
-        if array.is_neg():
+        own = array.detach()
+        if reads and (own.is_conj() or own.is_neg()):
+            own = own.resolve_conj().resolve_neg()
+        if own.is_neg():  # PyTorch would export it without its sign
             raise BufferError("it is a view that negates its memory")
-        return _on_gpu(array.detach()) if array.is_cuda else array.detach().numpy()
+        return _on_gpu(own) if own.is_cuda else own.numpy()
     except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the versions of PyTorch and CuPy
-        hint = (
-            "give a dense tensor, after resolve_conj() and resolve_neg(); inside of torch.func and torch.compile, use bilinear.torch.matmul"
-        )
+        hint = "give a dense tensor, not conjugated or negated; inside of torch.func and torch.compile, use bilinear.torch.matmul"
         if _name(array.dtype) not in TYPES:
             hint = f"convert it: these options are for tensors of {', '.join(sorted(TYPES))}"
         raise fail("E517", f"a tensor cannot be multiplied as it lies in memory: {error}", hint) from None
