@@ -6,8 +6,10 @@ must be writable, and no two elements of theirs may share memory. They may overl
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,8 +17,9 @@ import numpy as np
 
 from bilinear.errors import ArrayTypeError, ArrayValueError, BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, Layout, Matrix, indices, layout_of, matrix_of
-from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of, multiplies_itself, stream_for
 from bilinear.runtime.budgets import budget_and_buffer
+from bilinear.runtime.torch_memory import as_arrays, give_tensor, torch_of
 
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor
@@ -24,24 +27,51 @@ if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
 MOST_WORK = 100_000
 """Steps that NumPy may take to decide whether two views share memory."""
 UNFIT = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
-_NO_STREAM = nullcontext()
 
 
 class Given(NamedTuple):
-    """The arrays of a call as NumPy's or CuPy's own, where they lie, and the stream to run on, which is entered. `out` may be None."""
+    """The arrays of a call as NumPy's or CuPy's own, where they lie; outs and the workspace may be None."""
 
     kind: Kind
     operands: list[Array]
     outs: list[Array]
-    stream: AbstractContextManager[object]
+    workspace: Array
 
 
-def accept(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace: Array = None, stream: object = None) -> Given:
-    """The arrays of a call that reads the operands and writes the outs, each by the name that messages have for it.
+@contextmanager
+def accepted(
+    operands: Mapping[str, Array],
+    outs: Mapping[str, Array],
+    workspace: Array = None,
+    stream: object = None,
+    *,
+    bits: bool = False,
+    own: bool = False,
+) -> Iterator[Given]:
+    """The arrays of a call that reads the operands and writes the outs, each by the name that messages have for it; on its stream.
 
-    Raises `BilinearError`: E510 for a stream, E511 and E512 for devices, E518 for what is no array, E520 for outs that cannot be written,
-    E534 and E529 for a workspace.
+    PyTorch's tensors lie on their device, with PyTorch's stream and memory; those of 16 bits as integers, if their `bits` are asked for.
+    NumPy's subclasses with a multiply of their `own`, such as masked arrays, are refused (E733) where that is not called.
+
+    Raises `BilinearError`: E510 for a stream, E511 and E512 for devices, E516 to E518 for what is no array, E520 for outs that cannot be
+    written, E534 and E529 for a workspace.
     """
+    torch = torch_of(*operands.values(), *outs.values())
+    strange = None if own else next((x for x in (*operands.values(), *outs.values()) if multiplies_itself(x)), None)
+    if strange is not None:
+        raise fail("E733", f"{type(strange).__name__} has its own multiply, which this call does not use", "give plain arrays")
+    if torch is None:
+        given = _checked(operands, outs, workspace)
+        with stream_for(given.kind.on_gpu, stream):
+            yield given
+        return
+    with as_arrays(torch, stream, [*operands.values()], [*outs.values(), workspace], bits) as (*arrays, buffer):
+        count = len(operands)
+        given = _checked(dict(zip(operands, arrays, strict=False)), dict(zip(outs, arrays[count:], strict=True)), buffer)
+        yield given._replace(kind=replace(given.kind, give_back=partial(give_tensor, torch)))
+
+
+def _checked(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace: Array) -> Given:
     missing = next((name for name, x in operands.items() if x is None), None)
     if missing is not None:
         raise fail("E518", f"{missing} is None", "give an array", kind=ArrayTypeError)
@@ -58,18 +88,7 @@ def accept(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace: 
             raise fail("E520", f"{first} and {second} share memory, and both are written", "give separate arrays", kind=ArrayValueError)
     if workspace is not None:
         _check_buffer(budget_and_buffer(workspace)[1], kind, (*read, *written))
-    return Given(kind, read, written, stream_for(kind.on_gpu, stream))
-
-
-def stream_for(on_gpu: bool, stream: object) -> AbstractContextManager[object]:
-    """What is entered to run on a stream; refused (E510) for arrays in the host's memory, and if it is no stream."""
-    if stream is None:
-        return _NO_STREAM
-    if not on_gpu:
-        raise fail("E510", "stream= is for arrays on a GPU, and these lie in the host's memory", "leave stream= out")
-    if not isinstance(stream, AbstractContextManager):
-        raise fail("E510", f"stream={stream!r:.60} is not a stream", "give a stream of CuPy, or for tensors one of PyTorch")
-    return stream
+    return Given(kind, read, written, workspace)
 
 
 def is_writable(array: Array) -> bool:

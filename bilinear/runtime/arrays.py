@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -137,6 +138,17 @@ def adopt_out(array: Array, kind: Kind) -> Array:
     return view
 
 
+def stream_for(on_gpu: bool, stream: object) -> AbstractContextManager[object]:
+    """What is entered to run on a stream; refused (E510) for arrays in the host's memory, and if it is no stream."""
+    if stream is None:
+        return _NO_STREAM
+    if not on_gpu:
+        raise fail("E510", "stream= is for arrays on a GPU, and these lie in the host's memory", "leave stream= out")
+    if not isinstance(stream, AbstractContextManager):
+        raise fail("E510", f"stream={stream!r:.60} is not a stream", "give a stream of CuPy, or for tensors one of PyTorch")
+    return stream
+
+
 def cupy_module() -> ModuleType:
     """CuPy, for arrays on a GPU; refused (E512) if it is not installed."""
     try:
@@ -175,3 +187,4 @@ def _wrapper(operands: list[Array]) -> Callable[[Array], Array]:
 
 
 NUMPY = Kind(np, False, _giver(None))
+_NO_STREAM = nullcontext()

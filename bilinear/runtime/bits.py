@@ -16,10 +16,9 @@ from bilinear.ir.number import residue
 from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.prepare import require_levels, require_products
 from bilinear.lowering.proofs import proved
-from bilinear.runtime.accept import accept
+from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.torch_tensors import as_arrays, give_tensor, torch_of
 
 log = logging.getLogger("bilinear")
 
@@ -79,18 +78,8 @@ def matmul_bits(
         require_products(f"{levels} levels of {tables.name}", len(tables.u) ** levels)
     elif levels != 1:
         raise fail("E514", f"levels={levels} are those of a scheme, and the algorithm is 'classical'", "name a scheme")
-    torch = torch_of(a, b, out)
-    if torch is None:
-        return _on_arrays(a, b, out, tables, levels, stream)
-    with as_arrays(torch, stream, (a, b), (out,)) as (left, right, target):
-        result = _on_arrays(left, right, target, tables, levels, None)
-        return give_tensor(torch, result) if out is None else out
-
-
-def _on_arrays(a: Array, b: Array, out: Array, tables: _Tables | None, levels: int, stream: AbstractContextManager[object] | None) -> Array:
-    kind, (left, right), (target,), entered = accept({"a": a, "b": b}, {"out": out}, stream=stream)
-    _require_packed(left, right, target)
-    with entered:
+    with accepted({"a": a, "b": b}, {"out": out}, stream=stream) as (kind, (left, right), (target,), _):
+        _require_packed(left, right, target)
         result = _product(kind, left, right) if tables is None else _by_scheme(kind, tables, left, right, levels)
         if target is None:
             return kind.give_back(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from math import inf
 from numbers import Real
@@ -13,13 +13,12 @@ from bilinear.analysis.projections import expected, least_exact_vectors, least_v
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, Factor
-from bilinear.runtime.accept import accept
-from bilinear.runtime.arrays import Kind, multiplies_itself
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import Kind
 from bilinear.runtime.checked import Checked
 from bilinear.runtime.projected import CheckedProduct, fits, is_zero, largest_in, residuals_exactly, residuals_of_floats
 from bilinear.runtime.projected_rows import residuals_on_gpu
 from bilinear.runtime.thin_products import TINY, UNIT
-from bilinear.runtime.torch_tensors import as_arrays, torch_of
 
 VECTORS = 16
 """With a confidence of 1 - 1e-6 the bound is then about four times the estimate."""
@@ -99,25 +98,25 @@ def check(
     False
     """
     a, b, c, before = (x.detach() if hasattr(x, "requires_grad") else x for x in (a, b, c, before))  # nothing is recorded here
-    torch = torch_of(a, b, c, before)
-    if torch is not None:
-        with as_arrays(torch, stream, (a, b, c, before)) as (x, y, z, old):
-            return check(
-                x, y, z, alpha=alpha, beta=beta, before=old, tolerance=tolerance, confidence=confidence, vectors=vectors, seed=seed
-            )
     if beta != 0 and before is None:
         raise fail("E702", "beta is not 0, but C before the call is not given", "give before=, a copy of C from before the multiply")
     before = None if beta == 0 else before
-    if any(multiplies_itself(x) for x in (a, b, c, before)):
-        raise fail("E702", "masked arrays, and others with a multiply of their own, are not checked", "give their data")
-    kind, given, entered = _adopted({"a": a, "b": b, "c": c, "before": before}, stream)
-    dtype = _working_type([x.dtype for x in given if x is not None], given[2].dtype)
     _check_options(tolerance, confidence, seed)
-    count = _vectors(vectors, 1 - confidence, exact=dtype.kind in "iu")
-    problem = _problem(kind, given, alpha, beta, dtype, count, seed)
-    with entered, np.errstate(all="ignore"):
-        checked = _exact(problem, given[2]) if dtype.kind in "iu" else _floats(problem, given[2], 1 - confidence)
-    return replace(checked, confidence=confidence, tolerance=tolerance)
+    named = {"a": a, "b": b, "c": c} | ({} if before is None else {"before": before})
+    with ExitStack() as stack:
+        try:
+            kind, given, _, _ = stack.enter_context(accepted(named, {}, stream=stream))
+        except BilinearError:
+            raise
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the array's library
+            raise fail("E702", f"an array cannot be checked as it lies in memory: {error}", "convert it, for example to float32") from None
+        given = given if before is not None else [*given, None]
+        dtype = _working_type([x.dtype for x in given if x is not None], given[2].dtype)
+        count = _vectors(vectors, 1 - confidence, exact=dtype.kind in "iu")
+        problem = _problem(kind, given, alpha, beta, dtype, count, seed)
+        with np.errstate(all="ignore"):
+            checked = _exact(problem, given[2]) if dtype.kind in "iu" else _floats(problem, given[2], 1 - confidence)
+        return replace(checked, confidence=confidence, tolerance=tolerance)
 
 
 def _floats(problem: CheckedProduct, c: Array, risk: float) -> Checked:
@@ -161,18 +160,6 @@ def _place(problem: CheckedProduct, row: int) -> tuple[int, ...]:
     """The index of a row of C by its number; none if there are no rows."""
     shape = (*problem.batch, problem.c.shape[-2])
     return tuple(int(i) for i in np.unravel_index(row, shape)) if 0 not in shape else ()
-
-
-def _adopted(arrays: dict[str, Array], stream: object) -> tuple[Kind, list[Array], AbstractContextManager[object]]:
-    """The arrays as those of NumPy or CuPy (E702 for element types that they lack); `before` may be None."""
-    named = {name: x for name, x in arrays.items() if x is not None or name != "before"}
-    try:
-        kind, given, _, entered = accept(named, {}, stream=stream)
-    except BilinearError:
-        raise
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the array's library
-        raise fail("E702", f"an array cannot be checked as it lies in memory: {error}", "convert it, for example to float32") from None
-    return kind, given if "before" in named else [*given, None], entered
 
 
 def _working_type(dtypes: list[Dtype], result: Dtype) -> Dtype:

@@ -12,14 +12,13 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.errors import ArrayTypeError, fail
 from bilinear.ir.matrix import Array, Dtype, layout_of
-from bilinear.runtime.accept import accept, check_apart, check_out, is_writable
+from bilinear.runtime.accept import accepted, check_apart, check_out, is_writable
 from bilinear.runtime.arrays import multiplies_itself
 from bilinear.runtime.labelled import Labelled, Work, diagonal, product, summed, without_ones, written
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import looked_at
 from bilinear.runtime.options import ProductOptions, check_levels
 from bilinear.runtime.subscripts import Contraction, Labels, Shape, as_text, extents_of, read_subscripts
-from bilinear.runtime.torch_tensors import as_arrays, give_tensor, torch_of
 
 Axes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 """A number of axes, or the axes of the first operand and those of the second."""
@@ -132,38 +131,32 @@ def _axes(axes: Axes, shapes: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
 
 def _contract(contraction: Contraction, given: Sequence[Array], out: Array, options: ProductOptions) -> Array:
     """The sum, as an array of the operands' kind."""
-    torch = torch_of(*given, out)
-    if torch is not None:
-        with as_arrays(torch, None, given, (out,)) as (*arrays, target):
-            result = _contract(contraction, arrays, target, options)
-            return give_tensor(torch, result) if out is None else out
     unknown = next((name for name in options if name not in ProductOptions.__annotations__), None)
     if unknown is not None:
         raise TypeError(f"einsum() got an unexpected keyword argument {unknown!r}")
     check_levels(options.get("levels", "auto"), options.get("algorithm", "auto"))
-    own = next((type(x).__name__ for x in (*given, out) if multiplies_itself(x)), None)
-    if own is not None:
-        raise fail("E733", f"{own} has a multiply of its own, which einsum does not call", "give plain arrays, such as array.filled(0)")
-    plain = [np.asarray(x) if isinstance(x, np.ndarray) else x for x in given]
+    plain = [np.asarray(x) if isinstance(x, np.ndarray) and not multiplies_itself(x) else x for x in given]
     named = {f"operand {at}": x for at, x in enumerate(plain, 1)}
-    kind, arrays, (target,), _ = accept(named, {"out": out}, options.get("workspace"))
-    if kind.on_gpu and is_captured():
-        hint = "turn and reshape them before the capture, and call matmul with out="
-        raise not_captured("operands may have to be copied, in memory from the pool", hint)
-    extents = extents_of(contraction, [x.shape for x in arrays])
-    dtype = np.result_type(*(x.dtype for x in arrays))
-    if target is not None:
-        check_out(layout_of(target), (), tuple(extents[label] for label in contraction.result), dtype)
-    parts = [without_ones(diagonal(Labelled(x, labels)), extents) for x, labels in zip(arrays, contraction.operands, strict=True)]
-    _check_named(contraction, parts, options)
-    if options.get("inputs") == "consume":
-        check_apart(arrays)
-    if options.get("inputs", "preserve") != "preserve" and len(parts) > 2:  # a later product must not be refused after the first one wrote
-        _reduced(list(parts), contraction.result, dtype, target, Work(partial(looked_at, kind, **options), False))
-    result = _reduced(parts, contraction.result, dtype, target, Work(partial(matmul, **options)))
-    if out is not None:
-        return out
-    return kind.give_back(result if is_writable(result) else result.copy())  # DLPack exports no read-only view
+    with accepted(named, {"out": out}, options.get("workspace")) as (kind, arrays, (target,), buffer):
+        if buffer is not None:
+            options = {**options, "workspace": buffer}
+        if kind.on_gpu and is_captured():
+            hint = "turn and reshape them before the capture, and call matmul with out="
+            raise not_captured("operands may have to be copied, in memory from the pool", hint)
+        extents = extents_of(contraction, [x.shape for x in arrays])
+        dtype = np.result_type(*(x.dtype for x in arrays))
+        if target is not None:
+            check_out(layout_of(target), (), tuple(extents[label] for label in contraction.result), dtype)
+        parts = [without_ones(diagonal(Labelled(x, labels)), extents) for x, labels in zip(arrays, contraction.operands, strict=True)]
+        _check_named(contraction, parts, options)
+        if options.get("inputs") == "consume":
+            check_apart(arrays)
+        if options.get("inputs", "preserve") != "preserve" and len(parts) > 2:  # no later product may be refused after the first one wrote
+            _reduced(list(parts), contraction.result, dtype, target, Work(partial(looked_at, kind, **options), False))
+        result = _reduced(parts, contraction.result, dtype, target, Work(partial(matmul, **options)))
+        if out is not None:
+            return out
+        return kind.give_back(result if is_writable(result) else result.copy())  # DLPack exports no read-only view
 
 
 def _check_named(contraction: Contraction, parts: Sequence[Labelled], options: ProductOptions) -> None:

@@ -12,13 +12,13 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
-from bilinear.runtime.accept import stream_for
-from bilinear.runtime.arrays import Kept, is_on_gpu
+from bilinear.runtime.arrays import Kept, is_on_gpu, stream_for
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.on_arrays import Asked, multiply_anew
 from bilinear.runtime.repeat import repeated
-from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors, records_gradients, torch_of
+from bilinear.runtime.torch_memory import records_gradients, torch_of
+from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors
 
 
 def matmul(

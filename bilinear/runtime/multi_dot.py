@@ -22,14 +22,13 @@ from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.problem import require_inputs
 from bilinear.runtime import devices_here
-from bilinear.runtime.accept import accept, check_apart, check_out
+from bilinear.runtime.accept import accepted, check_apart, check_out
 from bilinear.runtime.auto import dtype_name, plan
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import looked_at
 from bilinear.runtime.options import check_levels
-from bilinear.runtime.torch_tensors import as_arrays, give_tensor, torch_of
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -95,32 +94,25 @@ def multi_dot(
            [90., 90., 90., 90.]])
     """
     given = chains.members(arrays)
-    torch = torch_of(*given, out)
-    if torch is not None:
-        with as_arrays(torch, stream, given, (out,)) as (*matrices, target):
-            run = partial(multi_dot, matrices, out=target, device=device, workspace=workspace)
-            result = run(algorithm=algorithm, levels=levels, inputs=inputs)
-            return give_tensor(torch, result) if out is None else out
     require_inputs(inputs)
-    budget = _budget(workspace)
     check_levels(levels, algorithm)
+    budget = _budget(workspace)
     if not given:
         chain_extents(())
     named = {f"matrix {at} of the chain": x for at, x in enumerate(given, 1)}
-    kind, matrices, (out_view,), entered = accept(named, {"out": out}, stream=stream)
-    extents, dtype = chain_extents([x.shape for x in matrices]), np.result_type(*(x.dtype for x in matrices))
-    inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
-    target = None if out is None else _target(out_view, matrices, dtype)[inside]
-    if inputs == "consume":
-        check_apart(matrices)
-    has_times = algorithm == levels == "auto" and (kind.on_gpu or device is not None)
-    found = _planned(extents, str(dtype), *_times(device, str(dtype)) if has_times else (None, None), inputs, budget)
-    matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
-    with entered:
+    with accepted(named, {"out": out}, stream=stream, own=True) as (kind, matrices, (view,), _):
+        extents, dtype = chain_extents([x.shape for x in matrices]), np.result_type(*(x.dtype for x in matrices))
+        inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
+        target = None if out is None else _target(view, matrices, dtype)[inside]
+        if inputs == "consume":
+            check_apart(matrices)
+        has_times = algorithm == levels == "auto" and (kind.on_gpu or device is not None)
+        found = _planned(extents, str(dtype), *_times(device, str(dtype)) if has_times else (None, None), inputs, budget)
+        matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
         if inputs != "preserve":  # a later product must not be refused after the first one has written its operands
             _run(found, matrices, dtype, target, partial(looked_at, kind, algorithm=algorithm, levels=levels, inputs=inputs))
         result = _run(found, matrices, dtype, target, partial(matmul, algorithm=algorithm, levels=levels, inputs=inputs))
-    return out if out is not None else kind.give_back(result[tuple(0 if at is None else at for at in inside)])
+        return out if out is not None else kind.give_back(result[tuple(0 if at is None else at for at in inside)])
 
 
 def _run(plan: ChainPlan, matrices: Sequence[Array], dtype: Dtype, target: Array, multiply: Callable[..., Array]) -> Array:

@@ -46,11 +46,9 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
-        if out is not None:
-            fit(layouts_of(a, b, out))
         try:
             return np.matmul(*formed(asked.conjugated, a, b), out=out)
-        except ValueError:
+        except (TypeError, ValueError):
             fit(layouts_of(a, b, out))  # which says it with a code
             raise
     if kind.on_gpu and a.dtype.kind in "biu" and b.dtype.kind in "biu":

@@ -8,7 +8,7 @@ import numpy as np
 
 from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, is_own_transpose
-from bilinear.runtime.accept import accept
+from bilinear.runtime.accept import accepted
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.gram_blocks import own_product
 from bilinear.runtime.magnitudes import check_tolerance_option
@@ -56,11 +56,10 @@ def multiply_anew(
     if plan is not None:
         check_plan_options(plan, algorithm, levels, inputs)
     check_tolerance_option(tolerance, inputs if plan is None else plan.chosen.promise)
-    kind, (left, right), (given,), entered = accept({"a": a, "b": b}, {"out": out}, workspace, stream)
-    with entered:
+    with accepted({"a": a, "b": b}, {"out": out}, workspace, stream, own=True) as (kind, (left, right), (given,), _):
         if is_own_transpose(left, right) and options.is_unsaid:
             result = own_product(options, kind, left, given)
             if result is not None:
                 return out if out is not None else kind.give_back(result)
         result = multiply(options, kind, key, left, right, given)
-    return out if out is not None else kind.give_back(result)
+        return out if out is not None else kind.give_back(result)

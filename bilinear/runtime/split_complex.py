@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from bilinear.backends.caches import Same
@@ -14,7 +14,7 @@ from bilinear.ir.element import COMPLEX, IN_ARRAYS
 from bilinear.ir.matrix import Array, Call, Factor, layout_of, matrix_of
 from bilinear.lowering.prepare import require_levels
 from bilinear.runtime import devices_here
-from bilinear.runtime.accept import accept
+from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.executors import make_executor
 from bilinear.runtime.layouts import layouts_of
@@ -22,7 +22,6 @@ from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import check_levels
 from bilinear.runtime.recipe import Recipe, fitted_placement
-from bilinear.runtime.torch_tensors import as_arrays, give_tensor, torch_of
 
 Parts = tuple[Array, Array]
 """The real and the imaginary part of a matrix."""
@@ -85,18 +84,12 @@ def matmul_parts(
         require_levels(int(levels))
     given = [*_pair("a", a), *_pair("b", b), *(() if out is None else _pair("out", out))]
     loaded = algorithm if isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm), load_for_arrays)
-    torch = torch_of(*given)
-    with nullcontext(given) if torch is None else as_arrays(torch, stream, given[:4], given[4:]) as arrays:
-        named = [f"the {part} part of {name}" for name in ("a", "b", "out") for part in ("real", "imaginary")]
-        outs = dict(zip(named[4:], arrays[4:], strict=False))
-        kind, read, written, entered = accept(dict(zip(named, arrays[:4], strict=False)), outs, stream=stream if torch is None else None)
+    named = [f"the {part} part of {name}" for name in ("a", "b", "out") for part in ("real", "imaginary")]
+    operands, outs = (dict(zip(named[at], given[at], strict=False)) for at in (slice(4), slice(4, None)))
+    with accepted(operands, outs, stream=stream) as (kind, read, written, _):
         _require_fitting(read, written)
-        with entered:
-            result = _multiply(kind, read, written, (alpha, beta), loaded, levels)
-        if out is not None:
-            return out
-        real, imaginary = (kind.give_back(x) if torch is None else give_tensor(torch, x) for x in result)
-        return real, imaginary
+        real, imaginary = _multiply(kind, read, written, (alpha, beta), loaded, levels)
+        return out if out is not None else (kind.give_back(real), kind.give_back(imaginary))
 
 
 def _pair(name: str, parts: Parts) -> Parts:

@@ -18,7 +18,7 @@ from bilinear.planner.problem import Problem
 from bilinear.planner.stream_choice import BUS, stream_plan
 from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime import devices_here
-from bilinear.runtime.accept import accept, shares_memory
+from bilinear.runtime.accept import accepted, shares_memory
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.on_arrays import Asked, matmul_arrays
@@ -135,7 +135,8 @@ def _kind(*given: Array) -> Kind:
     """NumPy's, or CuPy's if all lie on one GPU; refuses (E772) others, which `_check` does by their types."""
     a, b, out = given
     present = [x for x in given if x is not None]
-    kind = accept({"a": a, "b": b}, {"out": out}).kind
+    with accepted({"a": a, "b": b}, {"out": out}) as (kind, *_):
+        pass
     if kind.on_gpu and all(isinstance(x, kind.module.ndarray) for x in present) and len({x.device.id for x in present}) > 1:
         raise fail("E772", "the matrices lie on several GPUs", "move them to one, or give a rank of MPI each (docs/distributed.md)")
     return kind

@@ -14,7 +14,8 @@ import torch
 
 from bilinear.ir.matrix import Array
 from bilinear.runtime.options import Options
-from bilinear.runtime.torch_tensors import TYPES, matmul_tensors, multiplies_by_itself
+from bilinear.runtime.torch_memory import TYPES
+from bilinear.runtime.torch_tensors import matmul_tensors, multiplies_by_itself
 
 How = tuple[str, int | None]
 """An algorithm and its levels, as the operators take them; None stands for "auto"."""

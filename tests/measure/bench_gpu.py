@@ -20,7 +20,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import auto, decide, devices_here, multiply, on_arrays
+from bilinear.runtime import auto, decide, devices_here, multiply
 from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), thin=(), policy=Policy(least_block=32))
@@ -121,7 +121,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     gpu = Gpu()
     arrays: Any = SimpleNamespace(matmul=gpu.matmul, empty=np.empty, ndarray=np.ndarray, asarray=np.asarray)
     monkeypatch.setitem(sys.modules, "cupy", gpu)
-    monkeypatch.setattr(on_arrays, "kind_of", lambda *operands: Kind(arrays, True, lambda result: result))
+    monkeypatch.setattr("bilinear.runtime.accept.kind_of", lambda *operands: Kind(arrays, True, lambda result: result))
     for user in (multiply, bench_details):
         monkeypatch.setattr(user, "make_executor", lambda kind: Timed(gpu))
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)

@@ -109,6 +109,16 @@ def test_what_is_no_matrix_in_memory_is_refused_by_its_type(name: str, module: s
 
 
 @pytest.mark.parametrize("name", CALLS)
+def test_no_mask_is_lost(name: str) -> None:
+    """Only `matmul` and chains of it call the multiply of a subclass."""
+    dtype, call = CALLS[name]
+    masked = np.ma.masked_array(arrays(dtype)[0], arrays(dtype)[0] > 2)
+    if name in ("multi_dot", "prepared") or (name.startswith("matmul") and not name.endswith(("modulo", "GPUs"))):
+        return
+    refused(call, [masked, *arrays(dtype)[1:]], np.full((N, N), 7, dtype), "E733.*MaskedArray|E772")
+
+
+@pytest.mark.parametrize("name", CALLS)
 def test_no_operand_is_none(name: str) -> None:
     dtype, call = CALLS[name]
     if name not in ("parts", "bits"):
