@@ -104,9 +104,9 @@ class Prepared(Kept):
     def _multiply(self, options: Options, a: Array, b: Array, out: Array) -> Array:
         layouts = layouts_of(a, b, out)
         shape, dtype = fit(layouts)
-        other = layouts.b if self.side == LEFT else layouts.a
-        if other.dtype != self.operand.dtype or other.ndim < 2:
-            kept = f"a matrix of {self.operand.dtype}"
+        own, other = (layouts.a, layouts.b) if self.side == LEFT else (layouts.b, layouts.a)
+        if other.dtype != own.dtype or other.ndim < 2:
+            kept = f"a matrix of {own.dtype}"
             raise fail("E538", f"{kept} was prepared, and this is {other.ndim}-dimensional {other.dtype}", f"give {kept}")
         if self.digits is not None:
             return self.digits.multiply(options, layouts, a, b, out)

@@ -119,6 +119,9 @@ def fits(problem: CheckedProduct, narrow: Dtype) -> bool:
     for _, _, c, before in _groups(problem):
         for rows, old in _panels(problem, c, before):
             rest = rows if old is None else rows - problem.beta * old
+            rest = (
+                rest.astype(f"i{rest.dtype.itemsize}") if narrow.kind == "i" else rest
+            )  # an unsigned C holds what is below 0 wrapped around
             if rest.size and not (limits.min <= int(rest.min()) and int(rest.max()) <= limits.max):
                 return False
     return True

@@ -185,6 +185,44 @@ def test_integers_are_checked_modulo_their_range() -> None:
     assert bilinear.check(a, b, a.astype(np.int32) @ b.astype(np.int32)).passed  # in C's type
 
 
+@pytest.mark.parametrize("inner", ["int8", "uint8", "int64"])
+@pytest.mark.parametrize("outer", ["int8", "uint16", "int32", "uint64"])
+def test_a_product_of_integers_in_another_type_passes_and_an_error_of_its_wrapping_does_not(inner: str, outer: str) -> None:
+    """C in a narrower type is the product modulo that; in a wider one it is the product, or what `matmul` wraps around before."""
+    generator, limits = np.random.default_rng(9), np.iinfo(inner)
+    for most in (1, min(limits.max, 99)):
+        a, b, before = (generator.integers(0 if limits.min == 0 else -most, most + 1, shape, inner) for shape in ((4, 5), (5, 6), (4, 6)))
+        wrapped, old = a @ b, before.astype(outer)
+        check = partial(bilinear.check, a, b, alpha=3, beta=-2 if outer[0] == "i" else 2, before=old)
+        wanted = (3 * wrapped).astype(outer) + np.dtype(outer).type(-2 if outer[0] == "i" else 2) * old
+        assert check(wanted).passed
+        assert bilinear.check(a, b, a.astype(outer) @ b.astype(outer)).passed
+        for bit in (0, 7, 8 * np.dtype(outer).itemsize - 1):
+            wrong = wanted.copy()
+            wrong[3, 2] ^= np.dtype(outer).type(1) << np.dtype(outer).type(bit)
+            assert check(wrong).passed is False and (most > 1 or check(wrong).row == (3,))
+
+
+def test_exact_products_of_zeros_pass_and_others_do_not() -> None:
+    z, b, tall, wide = np.zeros((4, 4)), np.ones((4, 4)), np.ones((4, 0)), np.ones((0, 4))
+    for dtype in ("float32", "float64", "complex128"):
+        for x, y, how in (
+            (z, b, {}),
+            (b, z, {}),
+            (z, z, {}),
+            (tall, wide, {}),
+            (b, b, {"alpha": 0}),
+            (z, b, {"beta": 2, "before": z.astype(dtype)}),
+        ):
+            check = partial(bilinear.check, x.astype(dtype), y.astype(dtype), tolerance=0, **how)
+            found = check(z.astype(dtype))
+            assert found.require().relative == 0 == found.bound
+            for value in (1e-300 if dtype != "float32" else 1e-40, np.nan):
+                wrong = z.astype(dtype)
+                wrong[1, 2] = value
+                assert check(wrong).passed is False
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("place", range(3))
 def test_what_is_not_finite_has_no_bound(value: float, place: int) -> None:

@@ -117,9 +117,6 @@ def test_mixed_types_are_multiplied_in_the_type_common_to_all() -> None:
 
 def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = matrices()
-    out = np.zeros((7, 6), np.int64)
-    sealed = out.copy()
-    sealed.flags.writeable = False
     monkeypatch.setattr(multi_dot, "matmul", lambda *_, **__: pytest.fail("multiplied"))
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (None, {}, "E550.*a chain of type NoneType"),
@@ -143,11 +140,6 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
     square = np.eye(3)
     with pytest.raises(BilinearError, match=r"E523.*operands 1 and 3 apart"):
         bilinear.multi_dot([square, np.eye(3), square.T], inputs="consume")
-    with pytest.raises(TypeError, match="cannot hold"):
-        bilinear.multi_dot(matrices(dtype=float), out=out)
-    with pytest.raises(ValueError, match="read-only"):
-        bilinear.multi_dot(chain, out=sealed)
-    assert not out.any()
 
 
 def test_one_matrix_may_stand_several_times() -> None:
