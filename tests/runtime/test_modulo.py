@@ -179,7 +179,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "alpha": (lambda a, out: bilinear.matmul(a, a, modulus=7, alpha=0.5), r"E598\]: alpha=0.5 is not an integer"),
     "tolerance": (lambda a, out: bilinear.matmul(a, a, modulus=7, tolerance=1e-3), "E5(98|32)"),
     "accuracy": (lambda a, out: bilinear.matmul(a, a, modulus=7, accuracy="classical"), r"E598\]: tolerance="),
-    "masked": (lambda a, out: bilinear.matmul(np.ma.masked_array(a), a, modulus=7), r"E598\]: MaskedArray"),
     "prepared": (
         lambda a, out: bilinear.matmul(bilinear.prepare(a * 1.0, columns=4, algorithm="winograd"), a, modulus=7),
         r"E598\]: a prepared",
