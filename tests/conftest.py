@@ -20,14 +20,21 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1] / "bilinear"
 
-settings.register_profile("bilinear", deadline=None, derandomize=True)
-settings.load_profile("bilinear")
+settings.register_profile("slow", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("slow"), max_examples=15)
+settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden sources anew")
     parser.addoption("--require-gpu", action="store_true", help="fail where a GPU test would be skipped")
     parser.addoption("--slow", action="store_true", help="run also the tests marked slow, and fail where one of them would be skipped")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the test modules are imported: some ask for a multiple of the examples."""
+    if config.getoption("--slow"):
+        settings.load_profile("slow")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
