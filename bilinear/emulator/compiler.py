@@ -27,9 +27,8 @@ WARP = HEADER.with_name("warp_on_cpu.h")
 USES_WARP = re.compile(r"\b(?:copy_16|load_matrices)\b")
 CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
 STRICTER = {"g++": ",bounds-strict"}  # also checks the bounds of an array at the end of a structure
-FASTER = {"g++": "-O0"}  # a third of the time of -O1, and few numbers go through a text; zig adds other checks to what is not optimised
-    "g++": "-O0"
-}  # a third of the time of -O1: few numbers go through many texts. Zig adds checks of its own to what is not optimised
+FASTER = {"g++": "-O0"}
+"""A third of the time of -O1, and few numbers go through a text. Zig would add checks of its own to what is not optimised."""
 FLAGS = (
     "-std=c++20",
     "-fPIC",
