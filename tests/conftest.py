@@ -38,26 +38,35 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    mark_all_but_samples(items)
+    left_out = mark_all_but_samples(items)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: scripts/test --slow runs it"))
 
 
-def mark_all_but_samples(items: Iterable[pytest.Item]) -> None:
-    """Of a test marked `sample(n)`, n of the selected cases stay quick; the others are marked slow."""
+def mark_all_but_samples(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Of a test marked `sample(n, slow=m)`, n of the selected cases stay quick, and others are marked slow: all, or m with the quick ones.
+
+    Returns the rest, which never run.
+    """
     families: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sample"):
             families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set()
     for family in families.values():
         marker = family[0].get_closest_marker("sample")
         assert marker is not None
-        kept = spread(marker.args[0], len(family))
+        kept, slow = (spread(wanted, len(family)) for wanted in (marker.args[0], marker.kwargs.get("slow", len(family))))
         for number, item in enumerate(family):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+            if number not in slow:
+                left_out.add(item)
+    return left_out
 
 
 def spread(wanted: int, count: int) -> set[int]:
