@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from published import FOLDER, needs_folder, published
 from typer.testing import CliRunner
@@ -156,7 +156,6 @@ def test_every_kind_of_number_makes_the_round_trip(form_name: str, ring: str, nu
     require_the_same(scheme, back(tmp_path, scheme, form_name), form_name)
 
 
-@settings(max_examples=60)
 @given(schemes(), st.sampled_from(sorted(WRITERS)))
 def test_round_trips_of_anything(tmp_path_factory: pytest.TempPathFactory, scheme: Scheme, form_name: str) -> None:
     try:

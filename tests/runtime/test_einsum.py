@@ -49,7 +49,7 @@ def operands(shapes: list[tuple[int, ...]], dtype: Any, seed: int = 1) -> list[A
     return [generator.integers(-3, 4, shape).astype(dtype) for shape in shapes]
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @given(cases(), st.sampled_from([np.int64, np.int8, np.uint8, np.float64, np.complex128, object, bool]))
 @example(("ij,jk", [(2, 3), (3, 4)]), np.int64)
 @example((",ij,", [(), (2, 3), ()]), np.int64)
