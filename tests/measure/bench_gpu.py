@@ -48,7 +48,9 @@ class Gpu(ModuleType):
         versions = {"runtimeGetVersion": lambda: 13000, "driverGetVersion": lambda: 13000}
         self.error: Exception | None = None
         """What a kernel that failed has the GPU say wherever it is waited for."""
-        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, deviceSynchronize=self.wait, **versions)
+        runtime = SimpleNamespace(
+            getDeviceProperties=lambda index: properties, streamIsCapturing=lambda stream: False, deviceSynchronize=self.wait, **versions
+        )
         stream = SimpleNamespace(synchronize=lambda: None)
         device = SimpleNamespace(id=0, compute_capability="90", pci_bus_id="0000:00:00.0")
         elapsed = lambda start, end: end.at - start.at  # noqa: E731
