@@ -51,7 +51,7 @@ class Gpu(ModuleType):
         runtime = SimpleNamespace(
             getDeviceProperties=lambda index: properties, streamIsCapturing=lambda stream: False, deviceSynchronize=self.wait, **versions
         )
-        stream = SimpleNamespace(synchronize=lambda: None)
+        stream = SimpleNamespace(synchronize=lambda: None, ptr=0)
         device = SimpleNamespace(id=0, compute_capability="90", pci_bus_id="0000:00:00.0")
         elapsed = lambda start, end: end.at - start.at  # noqa: E731
         self.cuda = SimpleNamespace(
