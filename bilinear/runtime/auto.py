@@ -12,10 +12,10 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, IN_ARRAYS, MULTIPLIED
 from bilinear.ir.placement import MOST_EXTENT
+from bilinear.methods.halves import half_plan
 from bilinear.planner.choose import make_plan
 from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
-from bilinear.planner.half import half_plan
 from bilinear.planner.model import is_aligned
 from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import Plan
