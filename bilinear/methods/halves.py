@@ -33,8 +33,11 @@ from bilinear.ir.schedule import Product, ProductStage, Schedule, Stage
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.accuracy import why_inaccurate
 from bilinear.planner.choose import too_inaccurate
-from bilinear.planner.plan import CUBLAS, LIBRARY, Candidate, Plan
+from bilinear.planner.library import Library
+from bilinear.planner.library_points import CUBLAS
+from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import (
     Way,
     algorithm_named,
@@ -160,7 +163,7 @@ def half_plan(problem: Problem, device: str, levels: tuple[str, ...] | None = No
     from bilinear.lowering.prepare import Level, prepare_levels
 
     forget_changed_files()
-    library = _judged(Candidate((), "preserve", LIBRARY, None, 0, _classical(problem.k, problem.dtype), probable=1.0), problem)
+    library = _judged(Candidate(Library(), None, 0, _classical(problem.k, problem.dtype), 1.0), problem)
     if levels is not None:
         if not levels:
             raise fail("E543", "no level is named", 'give algorithms, such as ("winograd",)')
@@ -184,7 +187,7 @@ def _candidate(levels: tuple[str, ...], problem: Problem) -> Candidate:
     p, way = problem, Way(levels)
     schedule = lowered(way)[0]
     placement = place_schedule(schedule, p.m, p.k, p.n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major))
-    found = Candidate(levels, "preserve", "expand", None, placement.workspace_elements * ELEMENTS[p.dtype].bytes, tile=CUBLAS)
+    found = Candidate(Scheduled(levels, tile=CUBLAS), None, placement.workspace_elements * ELEMENTS[p.dtype].bytes)
     if not placement.core[0]:
         return replace(found, why="blocks are too small")
     return replace(found, error=way_error(way, p.k, p.dtype), probable=way_probable(way, p.k, p.dtype))

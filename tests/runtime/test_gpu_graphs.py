@@ -12,6 +12,7 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.planner.choose import timed_plan
 from bilinear.planner.device_files import load_device
+from bilinear.planner.library import Library
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 
@@ -22,7 +23,7 @@ SHAPE = 513, 200, 511
 
 def of_library(name: str, dtype: str) -> Plan:
     """The plan to run this library's multiply."""
-    named, ruled = (Candidate((), "preserve", library, 1.0) for library in (name, LIBRARY))
+    named, ruled = (Candidate(Library(library), 1.0) for library in (name, LIBRARY))
     return timed_plan(Problem(*SHAPE, dtype, lies_evenly=False), load_device("h200"), (named, ruled))
 
 

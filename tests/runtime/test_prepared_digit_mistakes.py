@@ -14,9 +14,9 @@ from runtime.test_prepared_digits import SHAPE, SIDES, WAYS, gpu, kept, normal, 
 
 import bilinear
 from bilinear.backends.bound_launches import Place
-from bilinear.backends.kept_digits import KEPT, KeptMultiply
 from bilinear.emulator import skip_reason
-from bilinear.planner.digit_geometry import geometry_of
+from bilinear.methods.digits.geometry import geometry_of
+from bilinear.methods.digits.kept import KEPT, KeptMultiply
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 __all__ = ["gpu"]

@@ -14,13 +14,10 @@ from math import prod
 
 from bilinear.analysis.headroom import headroom
 from bilinear.backends.bound_launches import CELL, Bound, Place, Values
-from bilinear.backends.caches import Same
+from bilinear.backends.caches import MOST_KEPT, Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
-from bilinear.backends.cut_products import CutLaunch
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.residues import ModularMultiply
 from bilinear.backends.target_here import multiplies_by_warps
-from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail
@@ -33,7 +30,9 @@ from bilinear.ir.linear import LinearMap
 from bilinear.ir.matrix import Array, Factor, Layout, layout_of
 from bilinear.ir.number import residue
 from bilinear.ir.scheme import Scheme
-from bilinear.planner.residues import MOST_HEADROOM, MOST_TARGETS
+from bilinear.methods.digits.launches import CutLaunch
+from bilinear.methods.digits.residues import ModularMultiply
+from bilinear.methods.digits.schemes import MOST_HEADROOM, MOST_TARGETS
 
 LARGEST_DIRECT = 256
 """Products modulo a number up to this are products of residues modulo it, without others."""

@@ -7,9 +7,11 @@ from functools import lru_cache
 from math import ceil
 
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
+from bilinear.backends.caches import MOST_KEPT
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
+from bilinear.backends.gemm import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.target_here import target_here
 from bilinear.ir.element import IN_ARRAYS, Element
@@ -17,12 +19,8 @@ from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
-from bilinear.planner.plan import Thin
+from bilinear.methods.thin.plans import Thin
 
-ALIGNMENT = 16
-"""Bytes of a copy of several elements."""
-MOST_KEPT = 256
-"""The most products that are kept with their launches; the least recently used one is dropped."""
 MOST_SHARERS, BUSY_THREADS = 32, 2**18
 """The most threads that share the parts of an element, and the number of threads with which a launch that adds parts keeps a GPU busy."""
 MOST_UNITS = 2**31 - 1
@@ -116,11 +114,19 @@ class ThinMultiply:
         return own | {"alpha": "alpha", "beta": "beta", "blocks": ceil(self._m * self._n / adds.threads[0])}
 
 
+def kernels_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> tuple[ThinKernel | PartsKernel, ...]:
+    """The kernels for matrices of these layouts whose addresses are multiples of 16 bytes."""
+    element = IN_ARRAYS[str(c.dtype)]
+    layouts = (b.T, a.T, c.T) if thin.swaps else (a, b, c)
+    kernel = kernel_for(element, THIN_TILES[element.name][thin.tile], *layouts, is_aligned=True)
+    return (kernel,) if thin.parts == 1 else (kernel, parts_kernel(element, c.shape[0] * c.shape[1], thin.parts))
+
+
 def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultiply | None:
     """The thin product of matrices of these layouts on the current device.
 
-    None if they are not three matrices of one type that has kernels, if they lie as the tile cannot read them, if they are too large, or if
-    the device does not have the instructions of the tile.
+    None if they are not three matrices of one type that has kernels, if they lie as the tile cannot read them, if they are too large,
+    or if the device does not have the instructions of the tile.
     """
     if not a.ndim == b.ndim == c.ndim == 2 or not a.dtype == b.dtype == c.dtype or str(a.dtype) not in THIN_TILES:
         return None
@@ -148,14 +154,6 @@ def _kept(a: Layout, b: Layout, c: Layout, thin: Thin, device: int) -> ThinMulti
     return ThinMultiply(a, b, c, thin) if tile.runs_on(target_here(device).capability) else None
 
 
-def kernels_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> tuple[ThinKernel | PartsKernel, ...]:
-    """The kernels of a thin product of matrices of these layouts whose addresses are multiples of 16 bytes."""
-    element = IN_ARRAYS[str(c.dtype)]
-    layouts = (b.T, a.T, c.T) if thin.swaps else (a, b, c)
-    kernel = kernel_for(element, THIN_TILES[element.name][thin.tile], *layouts, is_aligned=True)
-    return (kernel,) if thin.parts == 1 else (kernel, parts_kernel(element, c.shape[0] * c.shape[1], thin.parts))
-
-
 def parts_kernel(element: Element, count: int, parts: int) -> PartsKernel:
     """The kernel that adds up so many partial results of `count` elements: the fewer elements there are, the more threads share each."""
     sharers = 1
@@ -172,17 +170,3 @@ def kernel_for(element: Element, tile: AnyThinTile, a: Layout, b: Layout, c: Lay
     orders = "".join("ca"[along] for along in (left_along, right_along)) + "cr"[kernel.by_rows]
     tile_name = tile.name.replace("-", "_")
     return replace(kernel, name=f"thin_{tile_name}_{orders}_{left}_{right}_{element.suffix}")
-
-
-def is_by_rows(x: Layout) -> bool:
-    """Whether neighbours in memory lie in one row. If neither rows nor columns are contiguous, the smaller stride decides."""
-    (rows, columns), (down, along) = x.shape, x.strides
-    if columns == 1 or rows == 1:
-        return columns > 1 or (rows == 1 and along == x.itemsize)
-    return abs(along) <= abs(down)
-
-
-def is_in_lanes(x: Layout) -> bool:
-    """Whether lines begin at multiples of 16 bytes if the first does, with neighbours side by side."""
-    shape, strides = (x.shape, x.strides) if is_by_rows(x) else (x.shape[::-1], x.strides[::-1])
-    return (shape[1] == 1 or strides[1] == x.itemsize) and (shape[0] == 1 or strides[0] % ALIGNMENT == 0)

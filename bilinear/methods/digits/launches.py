@@ -19,8 +19,8 @@ from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
+from bilinear.backends.gemm import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.thin import ALIGNMENT, is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
@@ -39,10 +39,9 @@ from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
 from bilinear.lowering.prepare import plain
 from bilinear.lowering.proofs import proved
-from bilinear.planner.complex_digits import complex_scheme_of
-from bilinear.planner.digit_geometry import CELL, WORD, DigitGeometry
-from bilinear.planner.digits import scheme_of
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import CELL, WORD, DigitGeometry
+from bilinear.methods.digits.schemes import complex_scheme_of, scheme_of
 from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map
 

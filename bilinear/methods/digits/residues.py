@@ -11,7 +11,14 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import (
+from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
+from bilinear.ir.digit_kernel import ClearKernel
+from bilinear.ir.digits import representation_of
+from bilinear.ir.matrix import Layout
+from bilinear.ir.residue_kernel import ResidueExpandKernel
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.launches import (
     CutLaunch,
     CutMultiply,
     Passes,
@@ -22,14 +29,7 @@ from bilinear.backends.cut_products import (
     proved_scheme,
     stem_of,
 )
-from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
-from bilinear.ir.digit_kernel import ClearKernel
-from bilinear.ir.digits import representation_of
-from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import ResidueExpandKernel
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.planner.plan import Digits
-from bilinear.planner.residues import require_residues
+from bilinear.methods.digits.schemes import require_residues
 
 
 class ModularMultiply(CutMultiply):

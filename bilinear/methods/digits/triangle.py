@@ -9,16 +9,17 @@ from dataclasses import replace
 from functools import lru_cache
 
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutLaunch, Passes, launched
-from bilinear.backends.digits import DigitMultiply
+from bilinear.backends.caches import MOST_KEPT
+from bilinear.backends.gemm import is_by_rows
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
-from bilinear.backends.thin import MOST_KEPT, is_by_rows
 from bilinear.codegen.lower_digits import DigitKernels
 from bilinear.ir.digit_kernel import MirrorKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
-from bilinear.planner.digit_geometry import triangle_tiles
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import triangle_tiles
+from bilinear.methods.digits.launches import CutLaunch, Passes, launched
+from bilinear.methods.digits.pairs import DigitMultiply
 
 MIRRORING = 264
 """Blocks of threads that copy a triangle."""

@@ -11,15 +11,17 @@ from functools import lru_cache
 from math import ceil
 
 from bilinear.backends.bound_launches import Place, Values, run_launches
+from bilinear.backends.caches import MOST_KEPT
 from bilinear.backends.cuda_executor import CudaExecutor
-from bilinear.backends.cut_products import CutLaunch, CutMultiply, at, launched, replaced
-from bilinear.backends.digits import DigitMultiply, digit_multiply_of
-from bilinear.backends.residues import ResidueMultiply
-from bilinear.backends.thin import ALIGNMENT, MOST_KEPT
+from bilinear.backends.gemm import ALIGNMENT
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.matrix import Layout
-from bilinear.planner.digit_geometry import WORD
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import WORD
+from bilinear.methods.digits.launches import CutLaunch, CutMultiply, at, launched, replaced
+from bilinear.methods.digits.pairs import DigitMultiply
+from bilinear.methods.digits.residues import ResidueMultiply
 from bilinear.planner.ways import follows_from_names
 
 WORKSPACE, KEPT = 3, 4

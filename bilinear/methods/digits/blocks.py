@@ -13,11 +13,11 @@ from functools import partial
 from math import ceil
 
 from bilinear.backends.bound_launches import Place, Values
-from bilinear.backends.cut_products import CutLaunch, CutMultiply, Passes, StoredMultiply, at, launched, replaced
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.matrix import Layout
-from bilinear.planner.digit_geometry import WORD, block_of
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import WORD, block_of
+from bilinear.methods.digits.launches import CutLaunch, CutMultiply, Passes, StoredMultiply, at, launched, replaced
 
 Make = Callable[[Layout, Layout, Layout, Digits], CutMultiply]
 """What makes the product of a block."""

@@ -1,4 +1,4 @@
-"""Float32 products that cuBLAS multiplies with fewer bits: TF32, for which the unit drops bits itself, or bfloat16, rounded by a kernel."""
+"""Products by cuBLAS of rounded numbers: launches that round, where the unit does not drop bits itself, and a call of the library."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from functools import lru_cache
 from math import ceil
 
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
+from bilinear.backends.caches import MOST_KEPT
 from bilinear.backends.capture import not_captured
 from bilinear.backends.cublas import Multiply, handle_on
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
-from bilinear.backends.gemm import gemm_of
+from bilinear.backends.gemm import ALIGNMENT, gemm_of, is_by_rows, is_in_lanes
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.thin import ALIGNMENT, MOST_KEPT, is_by_rows, is_in_lanes
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Factor, Layout
-from bilinear.ir.rounded import FLOAT32_LIBRARY, ROUNDINGS, RoundKernel
-from bilinear.planner.digit_geometry import CELL
-from bilinear.planner.plan import Rounded
-from bilinear.planner.rounded import line_bytes, lines_of
+from bilinear.ir.rounded import CELL, FLOAT32_LIBRARY, ROUNDINGS, RoundKernel, lines_of
 
 DEFAULT_ALGORITHM = -1
 """`CUBLAS_GEMM_DEFAULT`."""
@@ -36,15 +33,15 @@ class RoundedMultiply:
 
     alignment = ALIGNMENT
 
-    def __init__(self, a: Layout, b: Layout, c: Layout, rounded: Rounded) -> None:
+    def __init__(self, a: Layout, b: Layout, c: Layout, name: str) -> None:
         import numpy as np
 
-        self._own, self._layouts, self._dtype = ROUNDINGS[rounded.name], (a, b), c.dtype
+        self._own, self._layouts, self._dtype = ROUNDINGS[name], (a, b), c.dtype
         self._places, end, stored = [0, 0], 0, []
         for number, x in enumerate((a, b)):
             by_columns = not is_by_rows(x)
             count, line = lines_of(x.shape, by_columns)
-            pitch, size = line_bytes(line, self._own), self._own.stored
+            pitch, size = self._own.line_bytes(line), self._own.stored
             self._places[number], end = end, end + ceil(count * pitch / CELL) * CELL
             stored.append(Layout(x.shape, (size, pitch) if by_columns else (pitch, size), np.dtype("float16")))
         left, right = stored if self._own.stored else (a, b)
@@ -102,31 +99,31 @@ class RoundedMultiply:
     def _launch(self, number: int, x: Layout, is_aligned: bool) -> tuple[PlainLaunch, Values]:
         kernel, size = kernel_for(x, is_aligned), x.itemsize
         count, line = lines_of(x.shape, not is_by_rows(x))
-        pitch = line_bytes(line, self._own) // self._own.stored
+        pitch = self._own.line_bytes(line) // self._own.stored
         values: Values = {"X": Place(number, 0, x.strides, size), "Y": Place(3, self._places[number], (0, 0), size)}
         values |= {"apart": x.strides[0 if is_by_rows(x) else 1] // size, "line": line, "lines": count, "pitch": pitch}
         values["blocks"] = count * ceil(pitch / (kernel.threads[0] * kernel.lanes))
         return PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 1)), values
 
 
-def rounded_multiply_of(a: Layout, b: Layout, c: Layout, rounded: Rounded) -> RoundedMultiply | None:
+def rounded_multiply_of(a: Layout, b: Layout, c: Layout, name: str) -> RoundedMultiply | None:
     """The product for matrices of these layouts on the current device; None if cuBLAS does not multiply them as they lie."""
     if any(str(x.dtype) != FLOAT32.name for x in (a, b, c)) or gemm_of(a, b, c) is None:
         return None
     import cupy
 
-    return _kept(a, b, c, rounded, cupy.cuda.runtime.getDevice())
+    return _kept(a, b, c, name, cupy.cuda.runtime.getDevice())
 
 
 @lru_cache(MOST_KEPT)
-def _kept(a: Layout, b: Layout, c: Layout, rounded: Rounded, device: int) -> RoundedMultiply:
+def _kept(a: Layout, b: Layout, c: Layout, name: str, device: int) -> RoundedMultiply:
     """The product, with the launches that it has bound on a device."""
-    return RoundedMultiply(a, b, c, rounded)
+    return RoundedMultiply(a, b, c, name)
 
 
-def kernels_of(a: Layout, b: Layout, rounded: Rounded) -> set[RoundKernel]:
+def kernels_of(a: Layout, b: Layout, name: str) -> set[RoundKernel]:
     """The kernels of a product of matrices of these layouts whose addresses are multiples of 16 bytes."""
-    return {kernel_for(x, True) for x in (a, b)} if ROUNDINGS[rounded.name].stored else set()
+    return {kernel_for(x, True) for x in (a, b)} if ROUNDINGS[name].stored else set()
 
 
 def kernel_for(x: Layout, is_aligned: bool) -> RoundKernel:

@@ -11,13 +11,13 @@ from itertools import accumulate, pairwise
 from math import ceil
 
 from bilinear.backends.bound_launches import Place, Values
-from bilinear.backends.cut_blocks import WORKSPACE, Make, area_of, part_of, shifted
-from bilinear.backends.cut_products import CutLaunch, CutMultiply, replaced
 from bilinear.errors import fail
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import PANEL
-from bilinear.planner.digit_geometry import CELL
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.blocks import WORKSPACE, Make, area_of, part_of, shifted
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import CELL
+from bilinear.methods.digits.launches import CutLaunch, CutMultiply, replaced
 
 LENT = 4
 """The base of the memory that C lends (see `CutMultiply.__call__`)."""
@@ -41,18 +41,17 @@ class LentMultiply(CutMultiply):
         if any(begin % PANEL or begin + 1 >= end for begin, end in zip(self._begins, self._ends, strict=True)):
             raise fail("E543", f"the plan's parts of C do not fit {rows} rows", "plan again")
         hows = [replace(one, cut=digits.cut, lent=digits.lent)]
-        hows += [Digits(part.levels, part.tile, part.cut, lent=part.lent) for part in digits.rest]
-        self._plain = "" if digits.rest[-1].is_digits else digits.rest[-1].tile
-        if self._plain:
-            hows[-1] = one  # only its plain product is launched
+        hows += [part.choice if isinstance(part.choice, Digits) else one for part in digits.rest]  # of others the plain product is launched
+        last = digits.rest[-1].choice
+        self._plain = "" if isinstance(last, Digits) else last.tile
         extents = [(end - begin, columns) for begin, end in zip(self._begins, self._ends, strict=True)]
         self._parts = [part_of(self._layouts, own, replace(how, lent=""), make) for own, how in zip(extents, hows, strict=True)]
         placed = [self._placed(part, how.lent, end) for part, how, end in zip(self._parts[:-1], hows, self._ends, strict=False)]
         self._starts = [starts for starts, _, _ in placed]
         if any(inside > self._place(rows) - CELL for _, inside, _ in placed):  # C may begin anywhere
             raise fail("E543", "the rows of C that are computed later do not hold the plan's digits", "plan again")
-        last = 0 if self._plain else self._parts[-1].workspace
-        self.workspace = max(last, *(outside // self._itemsize for _, _, outside in placed))
+        most = 0 if self._plain else self._parts[-1].workspace
+        self.workspace = max(most, *(outside // self._itemsize for _, _, outside in placed))
         self.writing = len(self.launches(True, 1))
 
     def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
