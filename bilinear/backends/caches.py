@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
-MOST_KEPT = 256
-"""The most products that are kept with their launches; the least recently used one is dropped."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 

@@ -10,30 +10,8 @@ from bilinear.planner.method import Method
 from bilinear.planner.plan import Choice
 
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
-    from bilinear.backends.cublas import Multiply
     from bilinear.ir.launch import AnyKernel
-
-
-class BoundProduct(Protocol):
-    """C = alpha * A * B + beta * C for matrices of known layouts, called with addresses like a library's multiply.
-
-    `workspace` is the number of elements that a call allocates from CuPy's pool. The caller's memory, in its place, must begin at a
-    multiple of `alignment` bytes.
-    """
-
-    @property
-    def workspace(self) -> int:
-        """Elements of workspace."""
-
-    @property
-    def alignment(self) -> int:
-        """Bytes to whose multiples the caller's workspace is aligned."""
-
-    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor) -> None:
-        """Launch on CuPy's current stream, with workspace of the pool."""
-
-    def within(self, workspace: int) -> Multiply:
-        """The same, in the caller's memory at this address."""
+    from bilinear.methods.program import Program
 
 
 class Bindable(Choice):
@@ -69,5 +47,5 @@ class Binding(Method, Protocol[Chosen_contra]):
     def kernels(self, choice: Chosen_contra, a: Layout, b: Layout, c: Layout, has_warpgroups: bool = True) -> Iterable[AnyKernel]:
         """The kernels for matrices of these layouts at multiples of 16 bytes, on a chip that has warpgroups, or not."""
 
-    def bind(self, choice: Chosen_contra, a: Layout, b: Layout, c: Layout) -> BoundProduct | None:
+    def bind(self, choice: Chosen_contra, a: Layout, b: Layout, c: Layout) -> Program | None:
         """The product for matrices of these layouts on the current device; None if it does not multiply them."""

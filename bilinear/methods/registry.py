@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bilinear.ir.matrix import Layout
 from bilinear.methods.digits.method import DIGITS
-from bilinear.methods.method import Bindable, Binding, BoundProduct
+from bilinear.methods.method import Bindable, Binding
 from bilinear.methods.rounded.method import ROUNDED
 from bilinear.methods.thin.method import THIN
+
+if TYPE_CHECKING:  # which is imported with the first call on a GPU
+    from bilinear.methods.program import Program
 
 METHODS: tuple[Binding[Any], ...] = (
     THIN,
@@ -23,6 +26,6 @@ def method_of(choice: Bindable) -> Binding[Any]:
     return _BY_NAME[choice.method]
 
 
-def bind(choice: Bindable, a: Layout, b: Layout, c: Layout) -> BoundProduct | None:
+def bind(choice: Bindable, a: Layout, b: Layout, c: Layout) -> Program | None:
     """The product for matrices of these layouts on the current device; None if the method does not multiply them."""
     return method_of(choice).bind(choice, a, b, c)

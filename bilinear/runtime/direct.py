@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TYPE_CHECKING
 
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cublas import Multiply, multiply_of
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, layout_of
-from bilinear.methods.method import Bindable, BoundProduct
+from bilinear.methods.method import Bindable
 from bilinear.methods.registry import bind
 from bilinear.planner.library import Library
 from bilinear.planner.library_points import CUBLAS
@@ -20,6 +21,9 @@ from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Operands
+
+if TYPE_CHECKING:  # which is imported with the first call on a GPU
+    from bilinear.methods.program import Program
 
 log = logging.getLogger("bilinear")
 
@@ -64,13 +68,13 @@ def _own_layouts(a: Array, b: Array, out: Array) -> Operands | None:
     return layout_of(a), layout_of(b), layout_of(out)
 
 
-def within_limits(options: Options, choice: Bindable, own: BoundProduct, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
+def within_limits(options: Options, choice: Bindable, own: Program, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
     """A product whose workspace is the caller's, or memory of the pool; see `workspace_address`."""
     address = workspace_address(options, choice, own, a, b, out, aside)
     return own.within(address) if address else own
 
 
-def workspace_address(options: Options, choice: Bindable, own: BoundProduct, a: Array, b: Array, out: Array, aside: int = 0) -> int:
+def workspace_address(options: Options, choice: Bindable, own: Program, a: Array, b: Array, out: Array, aside: int = 0) -> int:
     """The address of the caller's workspace for a product; 0 if it takes memory of the pool, or needs none.
 
     Refuses (E535) a product that needs more than is allowed, together with a result of `aside` elements that is computed apart from `out`.

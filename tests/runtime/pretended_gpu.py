@@ -27,8 +27,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.input_kernel import MagnitudeKernel
 from bilinear.ir.kernel import ProductKernel
-from bilinear.methods.digits import binding, integers
-from bilinear.methods.thin import launches
+from bilinear.methods import program
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import auto, decide, devices_here, repeat
 
@@ -352,7 +351,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._look, loaded_kernels.loaded_function, launches._kept, binding._kept, integers._kept, integers._look):
+    for cached in (cuda_executor._look, loaded_kernels.loaded_function, program._kept):
         cached.cache_clear()
     return gpu
 

@@ -22,8 +22,8 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 from bilinear.ir.thin_unit_tile import ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
+from bilinear.methods import program
 from bilinear.methods.planning import load_plan, make_plan
-from bilinear.methods.thin import launches as thin
 from bilinear.methods.thin.plans import thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
@@ -111,7 +111,7 @@ def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, mon
             bound.append(arguments)
             super().__init__(*arguments)
 
-    monkeypatch.setattr(thin, "Bound", Counted)
+    monkeypatch.setattr(program, "Bound", Counted)
     a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
     plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.zeros((17, 9), "float32"))
     buffer = Array(np.empty(plan.chosen.workspace, np.uint8))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import partial
 
-from bilinear.backends.caches import MOST_KEPT
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.ir.element import MULTIPLIED
 from bilinear.ir.launch import AnyKernel
@@ -18,7 +17,7 @@ from bilinear.methods.digits.lent import LentMultiply
 from bilinear.methods.digits.pairs import DigitMultiply, LoadingMultiply
 from bilinear.methods.digits.residues import ResidueMultiply
 from bilinear.methods.digits.schemes import element_of
-from bilinear.planner.ways import follows_from_names
+from bilinear.methods.program import once
 
 
 def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> tuple[AnyKernel, ...]:
@@ -46,11 +45,9 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
         return None
     if 0 in (*a.shape, *b.shape) or any(stride % x.itemsize for x in (a, b, c) for stride in x.strides):
         return None
-    import cupy
-
     if not has_digit_units() or (digits.needs_little and multiplies_by_warps()):
         return None
-    return _kept(a, b, c, digits, multiplies_by_warps(), cupy.cuda.Device().id)
+    return once(multiply_of, a, b, c, digits, multiplies_by_warps())
 
 
 def multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> CutMultiply:
@@ -62,12 +59,3 @@ def multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool)
     if digits.tile in LOADING_TILES:
         return LoadingMultiply(a, b, c, digits)
     return ResidueMultiply(a, b, c, digits, by_warps) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits, by_warps)
-
-
-@lru_cache(MOST_KEPT)
-def _kept(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool, device: int) -> CutMultiply:
-    """The product, with the launches that it has bound on a device."""
-    return multiply_of(a, b, c, digits, by_warps)
-
-
-follows_from_names(_kept.cache_clear)

@@ -17,7 +17,6 @@ from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import (
-    CutLaunch,
     CutMultiply,
     Passes,
     StoredMultiply,
@@ -27,6 +26,7 @@ from bilinear.methods.digits.launches import (
     proved_scheme,
     stem_of,
 )
+from bilinear.methods.program import NamedLaunch
 
 LEAST_DEPTH = 512
 """The least terms of a line that a block of threads searches for the largest magnitude."""
@@ -34,7 +34,7 @@ BLOCKS_EACH = 8
 """Blocks of threads for each multiprocessor that search for the largest magnitudes."""
 
 
-def search(kernel: LargestKernel, operand: Values, multiprocessors: int) -> CutLaunch:
+def search(kernel: LargestKernel, operand: Values, multiprocessors: int) -> NamedLaunch:
     """The launch that finds the largest magnitudes: lines are cut in parts so that all multiprocessors take part."""
     terms, tiles = operand["terms"], ceil(operand["lines"] / kernel.lines)
     parts = max(1, min(ceil(terms / LEAST_DEPTH), ceil(BLOCKS_EACH * multiprocessors / tiles)))
@@ -63,17 +63,17 @@ class DigitMultiply(StoredMultiply):
             for x, lines, scales in zip(self.operands(), g.lines, ("LA", "LB"), strict=True)
         )
         first, second = (search(kernel, x, multiprocessors) for kernel, x in zip(own.largest, (left, right), strict=True))
-        each = zip(own.expand, (left, right), g.panels, g.places[1:3], strict=True)
+        each = zip(own.expand, (left, right), g.panels, ("DA", "DB"), strict=True)
         cut_left, cut_right = (self._expansion(*one) for one in each)
-        clear = launched(ClearKernel(), ceil(g.words / 256), {"words": result["LA"], "count": g.words})
+        clear = launched(ClearKernel(), ceil(g.words / 256), {"words": at("words"), "count": g.words})
         after = [*self.products(own.product, own.recompose, result, multiprocessors), self.classical(multiprocessors)]
         return Passes(clear, (first, second), (cut_left, cut_right), after)
 
-    def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, place: int) -> CutLaunch:
+    def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, digits: str) -> NamedLaunch:
         g = self._geometry
         lines, terms = panels * PANEL, g.slices * SLICE
         fast, slow = (terms, lines) if kernel.along else (lines, terms)
-        shape: Values = {"block_lines": operand["block"], "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(place)}
+        shape: Values = {"block_lines": operand["block"], "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(digits)}
         return launched(kernel, ceil(fast / (kernel.threads[0] * kernel.lanes)) * ceil(slow / kernel.threads[1]), operand | shape)
 
 
@@ -88,10 +88,10 @@ class LoadingMultiply(CutMultiply):
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_loading(self._tile, *self.orders(is_aligned)[:2])
 
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
         """The launches in their order, with the values of their arguments."""
         g, own, result = self._geometry, self.kernels(is_aligned), self.result()
-        clear = launched(ClearKernel(), ceil(g.words / 256), {"words": result["LA"], "count": g.words})
+        clear = launched(ClearKernel(), ceil(g.words / 256), {"words": at("words"), "count": g.words})
         left, right = self.operands()
         searches = [
             search(kernel, x | {"block": lines, "largest": result[scales], "flag": result["flag"]}, multiprocessors)

@@ -19,7 +19,6 @@ from bilinear.ir.residue_kernel import ResidueExpandKernel
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import (
-    CutLaunch,
     CutMultiply,
     Passes,
     StoredMultiply,
@@ -30,16 +29,17 @@ from bilinear.methods.digits.launches import (
     stem_of,
 )
 from bilinear.methods.digits.schemes import require_residues
+from bilinear.methods.program import NamedLaunch
 
 
 class ModularMultiply(CutMultiply):
     """What products of residues of floats and of integers have in common: how residues are written."""
 
-    def expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> CutLaunch:
+    def expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> NamedLaunch:
         """The launch that writes the residues of A (side 0) or of B (side 1)."""
         g = self._geometry
         panels, lines = g.panels[side], g.block[0 if side == 0 else 2]
-        shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
+        shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(("DA", "DB")[side])}
         return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
 
 

@@ -3,50 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 from math import ceil
 
-from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
-from bilinear.backends.caches import MOST_KEPT
-from bilinear.backends.cublas import Multiply
-from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
-from bilinear.backends.factor import factor
-from bilinear.backends.gemm import ALIGNMENT, is_by_rows, is_in_lanes
-from bilinear.backends.loaded_kernels import built_function
+from bilinear.backends.bound_launches import Place, Values
+from bilinear.backends.gemm import is_by_rows, is_in_lanes
 from bilinear.backends.target_here import target_here
 from bilinear.ir.element import IN_ARRAYS, Element
-from bilinear.ir.kernel import Cover, Grid, PartsKernel, ThinKernel
+from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch
-from bilinear.ir.matrix import Factor, Layout
+from bilinear.ir.matrix import Layout
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
+from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, matrix, once
 from bilinear.methods.thin.plans import Thin
 
 MOST_SHARERS, BUSY_THREADS = 32, 2**18
 """The most threads that share the parts of an element, and the number of threads with which a launch that adds parts keeps a GPU busy."""
 MOST_UNITS = 2**31 - 1
 """Units of a launch are counted in 32 bits."""
-_GRID = Grid(((Cover("blocks", 1),),), 1)
 
 
-class ThinMultiply:
-    """C = alpha * A * B + beta * C for matrices of these layouts on the current device, called with addresses like a library's multiply.
-
-    `workspace` is the number of elements that a call allocates from CuPy's pool: partial results, if sums are split. The caller's memory,
-    in its place, may begin at any element.
-    """
+class ThinMultiply(Program):
+    """A thin product. Its workspace holds partial results, if sums are split, and may begin at any element."""
 
     alignment = 1
+    what = "a thin product"
 
     def __init__(self, a: Layout, b: Layout, c: Layout, thin: Thin) -> None:
-        self._layouts = (b.T, a.T, c.T) if thin.swaps else (a, b, c)
-        self._swaps, self._dtype = thin.swaps, c.dtype
-        self._element: Element = IN_ARRAYS[str(c.dtype)]
-        self._tile = THIN_TILES[self._element.name][thin.tile]
+        self._own: Element = IN_ARRAYS[str(c.dtype)]
+        super().__init__((b.T, a.T, c.T) if thin.swaps else (a, b, c), thin.swaps, self._own)
+        self._tile = THIN_TILES[self._own.name][thin.tile]
         (self._m, self._k), self._n = self._layouts[0].shape, self._layouts[1].shape[1]
         self._depth = ceil(ceil(self._k / thin.parts) / self._tile.k) * self._tile.k
         self._parts = ceil(self._k / self._depth)
-        self._executor = CudaExecutor()
-        self._bound: dict[bool, Bound] = {}
         self.workspace = self._parts * self._m * self._n if self._parts > 1 else 0
 
     @property
@@ -54,62 +42,37 @@ class ThinMultiply:
         """Tiles of the result, each as often as its sums are split."""
         return ceil(self._m / self._tile.m) * ceil(self._n / self._tile.n) * self._parts
 
-    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0) -> None:
-        """Launch on CuPy's current stream; `workspace` is the address of the caller's memory for partial results, if there is one.
+    def buffers(self) -> Buffers:
+        """Where named buffers lie, `P` with the partial results among them."""
+        return {**super().buffers(), "P": (WORKSPACE, 0)}
 
-        Raises `StageError` if a launch fails, and before any launch the errors of missing kernels and memory.
-        """
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
+        """The launches in their order, with the values of their arguments."""
         import cupy
 
-        if self._swaps:
-            a, b = b, a
-        kept = None
-        if self.workspace and not workspace:
-            kept = cupy.empty(self.workspace, self._dtype)  # freed in stream order
-            workspace = kept.data.ptr
-        is_aligned = (a | b | c | workspace) % ALIGNMENT == 0
-        bound = self._bound.get(is_aligned) or self._bind(is_aligned)
-        factors = factor("alpha", alpha, self._dtype), factor("beta", beta, self._dtype)
-        with bound.ready((a, b, c, workspace), *factors, self._executor.stream()) as steps:
-            run_launches(steps, "a thin product", 1)
-
-    def within(self, workspace: int) -> Multiply:
-        """The same, with partial results in the caller's memory at this address."""
-        return lambda a, b, c, alpha, beta: self(a, b, c, alpha, beta, workspace)
-
-    def _bind(self, is_aligned: bool) -> Bound:
-        """The launches for operands at multiples of 16 bytes, or at any address."""
-        import cupy
-
-        device = cupy.cuda.Device()
-        kernel = kernel_for(self._element, self._tile, *self._layouts, is_aligned)
-        shared = device.attributes["MaxSharedMemoryPerBlockOptin"]
-        slots = device.attributes["MultiProcessorCount"] * kernel.resident_in(shared)
-        size = self._dtype.itemsize
+        kernel = kernel_for(self._own, self._tile, *self._layouts, is_aligned)
+        slots = multiprocessors * kernel.resident_in(cupy.cuda.Device().attributes["MaxSharedMemoryPerBlockOptin"])
         values: Values = {"m": self._m, "k": self._k, "n": self._n, "parts": self._parts, "depth": self._depth, "apart": 0}
         values |= {"blocks": min(self.units, slots), "alpha": "alpha", "beta": "beta"}
-        for number, (name, x) in enumerate(zip("ABC", self._layouts, strict=True)):
-            values |= {name: Place(number, 0, x.strides, size), f"{name}_rs": x.strides[0] // size, f"{name}_cs": x.strides[1] // size}
+        for name, x in zip("ABC", self._layouts, strict=True):
+            values |= matrix(name, x)
         if self._parts == 1:
-            launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values)]
-        else:
-            launches = [(PlainLaunch(kernel, _GRID), built_function(kernel, device.id), values | self._partial(kernel.by_rows))]
-            adds = parts_kernel(self._element, self._m * self._n, self._parts)
-            launches.append((PlainLaunch(adds, _GRID), built_function(adds, device.id), self._added(values, kernel.by_rows, adds)))
-        bound = self._bound[is_aligned] = Bound(self._element, launches, launch_kernel())
-        return bound
+            return [(PlainLaunch(kernel, GRID), values)]
+        adds = parts_kernel(self._own, self._m * self._n, self._parts)
+        partial = values | self._partial(kernel.by_rows)
+        return [(PlainLaunch(kernel, GRID), partial), (PlainLaunch(adds, GRID), self._added(values, kernel.by_rows, adds))]
 
     def _partial(self, by_rows: bool) -> Values:
-        """The arguments by which the partial results take the place of C: one after the other in the workspace, which is base 3."""
+        """The arguments by which the partial results take the place of C: one after the other in the workspace."""
         rs, cs = (self._n, 1) if by_rows else (1, self._m)
-        place = Place(3, 0, (rs * self._dtype.itemsize, cs * self._dtype.itemsize), self._dtype.itemsize)
+        place = Place("P", 0, (rs * self._dtype.itemsize, cs * self._dtype.itemsize), self._dtype.itemsize)
         return {"C": place, "C_rs": rs, "C_cs": cs, "apart": self._m * self._n, "alpha": 1, "beta": 0}
 
     def _added(self, values: Values, by_rows: bool, adds: PartsKernel) -> Values:
         """The arguments of the launch that adds them up."""
         line, lines = (self._n, self._m) if by_rows else (self._m, self._n)
         apart, neighbour = ("C_rs", "C_cs") if by_rows else ("C_cs", "C_rs")
-        own: Values = {"P": Place(3, 0, (0, 0), self._dtype.itemsize), "C": values["C"], "lines": lines, "line": line}
+        own: Values = {"P": Place("P", 0, (0, 0), self._dtype.itemsize), "C": values["C"], "lines": lines, "line": line}
         own |= {"C_line": values[apart], "C_neighbour": values[neighbour], "parts": self._parts}
         return own | {"alpha": "alpha", "beta": "beta", "blocks": ceil(self._m * self._n / adds.threads[0])}
 
@@ -138,20 +101,14 @@ def thin_multiply_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultipl
         return None
     if not tile.admits(element.lanes, is_by_rows(left), not is_by_rows(right)):
         return None
-    import cupy
-
-    found = _kept(a, b, c, thin, cupy.cuda.runtime.getDevice())
+    found = once(_made, a, b, c, thin)
     return found if found is not None and found.units <= MOST_UNITS else None
 
 
-@lru_cache(MOST_KEPT)
-def _kept(a: Layout, b: Layout, c: Layout, thin: Thin, device: int) -> ThinMultiply | None:
-    """The thin product, with the launches that it has bound on a device: to bind them takes longer than many products.
-
-    None if the device does not have the instructions of the tile.
-    """
+def _made(a: Layout, b: Layout, c: Layout, thin: Thin) -> ThinMultiply | None:
+    """The thin product; None if the current device does not have the instructions of the tile."""
     tile = THIN_TILES[str(c.dtype)][thin.tile]
-    return ThinMultiply(a, b, c, thin) if tile.runs_on(target_here(device).capability) else None
+    return ThinMultiply(a, b, c, thin) if tile.runs_on(target_here().capability) else None
 
 
 def parts_kernel(element: Element, count: int, parts: int) -> PartsKernel:
