@@ -27,10 +27,10 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import ThinMmaTile
 from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of, turned
+from bilinear.methods.thin.plans import thin_candidates, thin_of
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate
-from bilinear.planner.thin import thin_candidates
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates
 
 GUESS = (0.85, 0.85, 0.85, 0.8, 0.8)
@@ -121,7 +121,7 @@ def main() -> None:
             if monotonic() - begun > options.seconds:
                 break
             library = stand.library(case)
-            us = [(own.tile, own.parts_of_sums, stand.thin(case, own)) for own in candidates]
+            us = [(own.tile, thin_of(own).parts, stand.thin(case, own)) for own in candidates]
             row: dict[str, Any] = {"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:]}
             row |= {"kernels": library and library.kernels, "thin": us, "wrong": stand.wrong(case, candidates)}
             if options.turned:

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.methods.thin.plans import View, thin_seconds
 from bilinear.planner.device import Device
-from bilinear.planner.thin import View, thin_seconds
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates
 
 STEPS = (1.3, 1.3, 1.15, 1.1, 1.07, 1.04)

@@ -18,7 +18,6 @@ from bilinear.backends.cublas import multiply_of
 from bilinear.backends.cublas_lt import proposed
 from bilinear.backends.gemm import gemm_of
 from bilinear.backends.target_here import target_here
-from bilinear.backends.thin import kernel_for, thin_multiply_of
 from bilinear.codegen.build import build_kernel
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
@@ -26,12 +25,12 @@ from bilinear.ir.matrix import Dtype, Layout
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.timing import Call, queued
+from bilinear.methods.thin.launches import kernel_for, thin_multiply_of
+from bilinear.methods.thin.plans import Thin, is_turned, thin_candidates, thin_of, view_of
 from bilinear.planner.device import Device
-from bilinear.planner.library_points import ORDERS, Measured, Shape
-from bilinear.planner.plan import CUBLAS, CUBLASLT, THIN, Candidate
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, ORDERS, Measured, Shape
+from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import SHORT, Problem
-from bilinear.planner.thin import thin_candidates, thin_of, view_of
-from bilinear.planner.turned import is_turned
 
 MOST_ELEMENTS = 2**28
 """Of a matrix, if the device has the memory for it."""
@@ -144,9 +143,9 @@ class Stand:
 
     def thin(self, case: Case, found: Candidate) -> float | None:
         """Microseconds of a thin product; None if it cannot run."""
-        thin, (a, b, c) = thin_of(problem_of(case, str(self.dtype)), found), self._operands
-        multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
-        return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
+        (a, b, c), name = self._operands, Thin.strategy
+        multiply = thin_multiply_of(*layouts(case, self.dtype), thin_of(found))
+        return None if multiply is None else self._microseconds({name: partial(multiply, a, b, c, 1, 0)})[name]
 
     def turning(self, case: Case) -> float:
         """Microseconds of CuPy's copy of C^T, by columns, into C."""
@@ -171,7 +170,7 @@ class Stand:
         wrong = []
         for one in found:
             multiply, result = (
-                thin_multiply_of(*own, thin_of(problem_of(case, str(self.dtype)), one)),
+                thin_multiply_of(*own, thin_of(one)),
                 cupy.full(m * n, cupy.nan, self.dtype),
             )
             if multiply is not None:
@@ -213,7 +212,7 @@ def time_tiles(dtype: str, device: Device) -> list[Point]:
         list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))
     times = ((case, one, stand.thin(case, one)) for case, one in found)
     return [
-        Point(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), one.parts_of_sums, us)
+        Point(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), thin_of(one).parts, us)
         for case, one, us in times
         if us is not None
     ]

@@ -26,16 +26,15 @@ from bilinear.measure.device_bench import Facts, GpuBench
 from bilinear.measure.fit_thin import Point, off
 from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
 from bilinear.measure.thin_stand import NAMED, Case, drawn, problem_of
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
+from bilinear.methods.thin.plans import thin_candidates, thin_of, thin_seconds, view_of
 from bilinear.planner.device import Device, TileRates, at
 from bilinear.planner.device_files import device_json, load_device, parse_device
 from bilinear.planner.kept_plans import kept_description
-from bilinear.planner.library_points import Measured
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
-from bilinear.planner.plan import CUBLAS, CUBLASLT
 from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import thin_candidates, thin_seconds, view_of
 from bilinear.planner.thin_rates import ThinRates
 
 H200 = load_device("h200")
@@ -89,8 +88,8 @@ class Pretended:
                     own = next(own for own in rates.tiles if own.name == one.tile)
                     tile = THIN_TILES[dtype][one.tile]
                     view = view_of(problem, tile)
-                    seconds = thin_seconds(own, tile, view, one.parts_of_sums, ELEMENTS[dtype], self.device, rates)
-                    found.append(Point(one.tile, view, one.parts_of_sums, seconds * 1e6))
+                    seconds = thin_seconds(own, tile, view, thin_of(one).parts, ELEMENTS[dtype], self.device, rates)
+                    found.append(Point(one.tile, view, thin_of(one).parts, seconds * 1e6))
         return found
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:

@@ -14,8 +14,7 @@ from bilinear.measure.fit_thin import fit, off
 from bilinear.measure.thin_stand import time_library, time_tiles
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import estimate
-from bilinear.planner.library_points import library_points
-from bilinear.planner.plan import CUBLAS, CUBLASLT
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, library_points
 
 pytestmark = pytest.mark.gpu
 H200 = load_device("h200")

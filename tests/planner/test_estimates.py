@@ -16,7 +16,7 @@ from runtime.pretended_gpu import forget_devices
 from bilinear.backends import doctor
 from bilinear.backends.gpu import description
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
 from bilinear.planner.device_files import device_json, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.estimates import LEAST_CAPABILITY, MEASURED, REPORTED, WIDE, data_sheet, estimate
 from bilinear.planner.kept_plans import keep_description
@@ -94,8 +94,8 @@ def test_tiles_that_do_not_fit_into_shared_memory_are_not_weighed() -> None:
     assert "large" in H200.tiles("float64") and "large" not in small.tiles("float64")
     assert small.rates("float64").tile("usual").blocks < H200.rates("float64").tile("usual").blocks
     for problem in (Problem(20_000, 20_000, 4, "float64"), Problem(8, 10**6, 8)):
-        tiles = {c.tile for c in make_plan(problem, small, explain=True).candidates if c.is_thin}
-        assert tiles < {c.tile for c in make_plan(problem, H200, explain=True).candidates if c.is_thin}
+        tiles = {c.tile for c in make_plan(problem, small, explain=True).candidates if c.strategy == "thin"}
+        assert tiles < {c.tile for c in make_plan(problem, H200, explain=True).candidates if c.strategy == "thin"}
 
 
 def test_a_gpu_of_no_known_name_is_estimated_from_what_its_driver_reports(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
@@ -110,7 +110,7 @@ def test_a_gpu_of_no_known_name_is_estimated_from_what_its_driver_reports(monkey
     assert line.startswith("the description of NVIDIA H800 is an estimate (properties that the driver reports)")
     assert "`bilinear tune --keep` replaces it, and takes about" in line
     plan = auto.plan(10**6, 8, 8, "float32")
-    assert plan.chosen.is_thin and plan.device == "NVIDIA H800, an estimate"
+    assert plan.chosen.strategy == "thin" and plan.device == "NVIDIA H800, an estimate"
 
 
 def test_a_measured_description_takes_the_place_of_an_estimate(monkeypatch: pytest.MonkeyPatch) -> None:

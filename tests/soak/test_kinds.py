@@ -20,12 +20,12 @@ from soak.exact import error_of
 from soak.kinds import certificates
 
 from bilinear import cli
-from bilinear.backends.integers import moduli_for_integers
 from bilinear.codegen.render import render
 from bilinear.errors import Diagnostic
 from bilinear.frontend import load
 from bilinear.frontend.algorithms import shipped
 from bilinear.ir.launch import Kernel
+from bilinear.methods.digits.integers import moduli_for_integers
 from bilinear.runtime import integers, multi_dot
 from bilinear.verify import schedule as proofs
 from bilinear.verify.scheme import SchemeProof

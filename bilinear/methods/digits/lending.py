@@ -1,4 +1,4 @@
-"""Products of digits with little memory: C is computed in parts, and the rows that are not computed yet hold the digits of a part.
+"""Digits in C itself: candidates that compute rows of C in parts, with the digits of a part in the rows that are computed later.
 
 Digits that do not fit there go to the workspace, if there is one. A and B are never written. No rows follow the last part, so its product
 must fit the workspace, or need none.
@@ -15,15 +15,17 @@ from itertools import combinations, pairwise
 from bilinear.ir.residue_tile import PANEL
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.lowering.place import place_schedule
+from bilinear.methods.digits.choice import digits_of
+from bilinear.methods.digits.geometry import CELL
+from bilinear.methods.digits.plans import CUTS, candidate_in_blocks, fitted, geometry_for, loaded_candidate
+from bilinear.methods.digits.schemes import levels_above
 from bilinear.planner.device import Device
-from bilinear.planner.digit_geometry import CELL
-from bilinear.planner.digits import CUTS, candidate_in_blocks, fitted, geometry_for, levels_above
-from bilinear.planner.loaded import loaded_candidate
 from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import Candidate, Panel
 from bilinear.planner.portfolio import Levels
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import Way
 
 STEPS, MOST_STEPS = 16, 13
@@ -31,20 +33,19 @@ STEPS, MOST_STEPS = 16, 13
 COLUMNS = (*CUTS, 20, 24, 32)
 """Numbers of blocks of columns in which a part may be computed."""
 MOST_PARTS = 12
-AREAS = "ABP"
+LENDABLE = "ABP"
 """The names of the digits of A, those of B, and the products, in their order in a workspace."""
-SUBSETS = tuple("".join(chosen) for count in range(len(AREAS), -1, -1) for chosen in combinations(AREAS, count))
+SUBSETS = tuple("".join(chosen) for count in range(len(LENDABLE), -1, -1) for chosen in combinations(LENDABLE, count))
 """All choices among these, the largest first."""
 PLAIN = ("classical",)
 """The levels of the last rows, unless a product of digits computes them."""
-
 Part = tuple[int, Candidate]
 """A number of rows, and what computes them."""
 
 
 def lent_candidates(problem: Problem, device: Device, found: Iterable[Candidate], budget: int) -> Iterator[Candidate]:
     """The products whose digits lie in C, for problems of which a budget of bytes does not hold the digits of all of C."""
-    for products in dict.fromkeys(x.tile for x in found if x.is_digits and not x.levels and not x.holds_scales_alone):
+    for products in dict.fromkeys(x.tile for x in found if not x.levels and not x.choice.needs_little):
         if geometry_for(problem, (), products).places[-1] > budget:
             lent = Lending(problem, device, products, levels_above(products), budget).best()
             yield from () if lent is None else (lent,)
@@ -76,8 +77,8 @@ class Lending:
         if not chains:
             return None
         (_, first), *later = chain = min(chains, key=_total_ms)
-        rest = tuple(Panel(rows, x.levels, x.inputs, x.tile, x.cut, x.lent) for rows, x in later)
-        return replace(first, ms=_total_ms(chain), workspace=max(part.workspace or 0 for _, part in chain), rest=rest)
+        choice = replace(digits_of(first), rest=tuple(Panel(rows, x.choice) for rows, x in later))
+        return Candidate(choice, _total_ms(chain), max(part.workspace or 0 for _, part in chain))
 
     def _part(self, left: int) -> Part | None:
         """The next part if so many rows are left; None if those that are computed later never hold its digits."""
@@ -102,7 +103,7 @@ class Lending:
             if first < len(counts) and (areas := lies(counts[first])) is not None:
                 lent, held = areas
                 one = candidate_in_blocks(problem, self.device, levels, self.products, (1, counts[first]), self.problem)
-                found.append(replace(one, workspace=held, lent=lent))
+                found.append(Candidate(replace(digits_of(one), lent=lent), one.ms, held))
         return min(found, key=lambda candidate: candidate.ms or 0.0, default=None)
 
     def _lies(self, problem: Problem, levels: Levels, room: int, count: int) -> tuple[str, int] | None:
@@ -110,7 +111,7 @@ class Lending:
         ends = geometry_for(problem, levels, self.products, (1, count)).places
         words, *sizes = (end - begin for begin, end in pairwise(ends))
         lent = lent_areas(sizes, room - words, self.budget)
-        return None if lent is None else (lent, sum(size for name, size in zip(AREAS, sizes, strict=True) if name not in lent))
+        return None if lent is None else (lent, sum(size for name, size in zip(LENDABLE, sizes, strict=True) if name not in lent))
 
     def _last(self, rows: int) -> Candidate:
         """What computes the last rows, within the budget or without workspace."""
@@ -127,14 +128,14 @@ class Lending:
         own, by_columns = outline(Way(PLAIN)), frozenset(problem.column_major)
         placed = place_schedule(own.frame, problem.m, problem.k, problem.n, problem.itemsize, by_columns, own.lifetimes)
         seconds, tile = fastest_tile(own.profile, placed, problem.dtype, self.device)
-        return Candidate(PLAIN, "preserve", "inplace", seconds * 1e3, 0, tile=tile)
+        return Candidate(Scheduled(PLAIN, strategy="inplace", tile=tile), seconds * 1e3, 0)
 
 
 def lent_areas(sizes: Sequence[int], room: int, budget: int) -> str | None:
     """Which of the digits of A, those of B, and the products lie in C: all if they fit. None if the others exceed the budget."""
     whole = sum(sizes)
     for lent in SUBSETS:
-        inside = sum(size for name, size in zip(AREAS, sizes, strict=True) if name in lent)
+        inside = sum(size for name, size in zip(LENDABLE, sizes, strict=True) if name in lent)
         if inside <= room and whole - inside <= budget:
             return lent
     return None

@@ -1,20 +1,29 @@
-"""Thin products: how long each tile of our own kernel and each call of the library takes, and their candidates."""
+"""Thin products: what a tile of our own kernel runs, its errors, how long it takes, and the candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
+from functools import lru_cache
+from math import ceil, hypot
+from typing import TYPE_CHECKING, ClassVar
 
-from bilinear.ir.element import ELEMENTS, Element
+from bilinear.ir.element import COMPILED, ELEMENTS, FLOAT32, Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
+from bilinear.ir.thin_tile_facts import ThinTileFacts
+from bilinear.ir.thin_unit_tile import LEAST_TERMS, ThinTriplesTile
+from bilinear.methods.method import Bindable
 from bilinear.planner.device import Device
-from bilinear.planner.library_points import Kernels, Shape
-from bilinear.planner.plan import LIBRARY, THIN, Candidate, Thin
+from bilinear.planner.library import classical_error, is_thin, probable_classical_of
+from bilinear.planner.plan import Candidate
+from bilinear.planner.policy import Policy
 from bilinear.planner.problem import SHORT, Problem
 from bilinear.planner.thin_rates import LONG_SUM, ThinRates, ThinTileRates
-from bilinear.planner.turned import is_turned
+
+if TYPE_CHECKING:  # readers are imported lazily: most plans need none
+    from bilinear.analysis.digit_bounds import Summation
+    from bilinear.analysis.traffic import Streaming
 
 LEAST_DEPTH, LEAST_COLUMNS = 16, 16
 """The least depth and columns of a tile on matrix units."""
@@ -24,6 +33,118 @@ SECTOR, SPLIT = 32, 1.6
 """The bytes that memory reads and writes at once, and how many times as long it takes to write them in parts."""
 WAVES = (1, 2, 4)
 """Sums are split so that the units, each a tile and a part, fill the device this many times."""
+MOST_PARTS = 2**80
+"""More parts than any sums have."""
+
+
+@dataclass(frozen=True)
+class Thin(Bindable):
+    """How a thin product runs: the name of its tile, in how many parts sums are split, and whether C^T = B^T A^T is computed instead."""
+
+    tile: str
+    parts: int = 1
+    swaps: bool = False
+    method: ClassVar[str] = "thin"
+    strategy = "thin"
+    counts_calls: ClassVar[bool] = True
+    may_be_far: ClassVar[bool] = True
+    title: ClassVar[str] = "kernel for thin products"
+    needs: ClassVar[str] = (
+        "multiplies two arrays of one type (in a bulk tile: on a GPU from sm_90 on; by triples: of sm_90, sums of at least "
+        f"{LEAST_TERMS} terms; keeping B: one that its tile holds), and needs an out of that type"
+    )
+    less: ClassVar[str] = "plan with this workspace, for sums that are whole need none, or use algorithm='auto'"
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        return self.strategy if self.parts == 1 else f"{self.strategy}, sums in {self.parts} parts"
+
+    @property
+    def summed_in(self) -> int:
+        """The parts of sums."""
+        return self.parts
+
+    def bound(self, inner: int, dtype: str) -> float:
+        """The bound that always holds: that of the classical multiply, or of digits if it is larger."""
+        classical, tile = classical_error(inner, COMPILED[dtype]), THIN_TILES[dtype][self.tile]
+        return max(triples_error(inner, self.parts, tile), classical) if isinstance(tile, ThinTriplesTile) else classical
+
+    def probable(self, inner: int, dtype: str) -> float:
+        """The probable error by norm in units of the classical multiply's."""
+        tile = THIN_TILES[dtype][self.tile]
+        if not isinstance(tile, ThinTriplesTile):
+            return 1.0
+        return max(1.0, _probable_triples(inner, self.parts, tile) / probable_classical_of(inner, dtype))
+
+    def least_gain(self, policy: Policy) -> float:
+        """The part of the library's time that it must save to be chosen."""
+        return policy.least_gain_thin
+
+    def least_saved(self, policy: Policy) -> float:
+        """The microseconds that it must save."""
+        return policy.least_saved_thin
+
+    def why_not(self, problem: Problem, policy: Policy) -> str:
+        """Why it may not run for a problem; empty if it may."""
+        is_vector = min(problem.m, problem.n) < policy.least_thin
+        return "the library multiplies by a vector at the speed of memory" if is_vector else ""
+
+    def rate(self, problem: Problem, device: Device) -> float | None:
+        """The operations a second of the tile's unit on a full device; None if the device has no rates."""
+        rates = device.thin_rates(problem.dtype)
+        return None if rates is None else thin_peak(THIN_TILES[problem.dtype][self.tile], rates) * 1e12
+
+    def streaming(self, problem: Problem, device: Device, ms: float | None) -> Streaming | None:
+        """The models' answer for a kernel that takes so long; None if the device has no rates."""
+        from bilinear.analysis import traffic as models
+
+        rates, rate = device.thin_rates(problem.dtype), self.rate(problem, device)
+        if rates is None or rate is None:
+            return None
+        tile, element = THIN_TILES[problem.dtype][self.tile], ELEMENTS[problem.dtype]
+        view = view_of(problem, tile)
+        memory = device.bandwidth * 1e9
+        units = ceil(view.m / tile.m) * ceil(view.n / tile.n) * self.parts
+        blocks = min(units_in_hand(tile, view, element, device.shared), ceil(units / device.processors))
+        lines = min(tile.m, view.m) + (0 if tile.keeps else min(tile.n, view.n))
+        under_way = blocks * (tile.stages - 1) * lines * min(tile.k, view.k) * element.bytes
+        extents = view.m, view.k, view.n
+        reading = 1 - view.m * view.n / models.least_traffic(extents)
+        needed = models.needed_under_way(reading * memory / device.processors, rates.latency * 1e-6)
+        share = models.utilisation(under_way, needed)
+        moving, multiplying = models.least_traffic(extents) * element.bytes / memory, models.operations(extents) / rate
+        bound = models.bound_by(share, moving, multiplying, ms)
+        return models.Streaming(
+            kind_of(view), models.threshold(rate, memory, element.bytes), blocks, under_way, round(needed), share, bound
+        )
+
+    def check(self, problem: Problem) -> None:
+        """Raise a `ValueError` if the fields make no sense."""
+        if self.tile not in THIN_TILES.get(problem.dtype, {}):
+            raise ValueError(f"there is no tile {self.tile!r}")
+        if type(self.parts) is not int or not 0 < self.parts < MOST_PARTS:
+            raise ValueError("its parts of sums make no sense")
+        if self.swaps is not is_turned(problem, THIN_TILES[problem.dtype][self.tile]):
+            raise ValueError("its tile does not compute the product this way round")
+
+
+def is_turned(problem: Problem, tile: ThinTileFacts) -> bool:
+    """Whether it is C^T = B^T A^T, so that the longer extent of C is always its rows.
+
+    A tile of strips runs wide results, too. If both extents of C are long, it computes the one that lies by columns: a warp then writes
+    more neighbours at once.
+    """
+    if tile.strips and min(problem.m, problem.n) > SHORT:
+        return "C" not in problem.column_major
+    return problem.n > problem.m
+
+
+def thin_of(candidate: Candidate) -> Thin:
+    """What a candidate by a tile runs."""
+    if not isinstance(candidate.choice, Thin):
+        raise TypeError("the candidate is by another method")
+    return candidate.choice
 
 
 @dataclass(frozen=True)
@@ -70,16 +191,6 @@ def view_of(problem: Problem, tile: AnyThinTile) -> View:
     return View(p.m, p.k, p.n, a_by_rows, not b_by_rows, c_by_rows, False)
 
 
-def thin_of(problem: Problem, candidate: Candidate) -> Thin:
-    """What a candidate runs."""
-    return Thin(candidate.tile, candidate.parts_of_sums, is_turned(problem, THIN_TILES[problem.dtype][candidate.tile]))
-
-
-def is_thin(problem: Problem) -> bool:
-    """Whether one extent at least is short."""
-    return min(problem.m, problem.k, problem.n) <= SHORT
-
-
 KINDS = {
     (False, False, True): "large x tall-and-skinny (TSM2R)",
     (False, True, True): "tall-and-skinny x small (TSM2L)",
@@ -94,31 +205,8 @@ def kind_of(view: View) -> str:
     return KINDS.get((view.m <= SHORT, view.k <= SHORT, view.n <= SHORT), "small matrices")
 
 
-def by_columns(problem: Problem) -> tuple[str, Shape]:
-    """The order of both operands, and m, n and k, of the product that BLAS computes, whose result lies by columns."""
-    p = problem
-    a, b, c = (name in p.column_major for name in "ABC")
-    if c:
-        return "".join("NT"[not by_column] for by_column in (a, b)), (p.m, p.n, p.k)
-    return "".join("NT"[by_column] for by_column in (b, a)), (p.n, p.m, p.k)
-
-
-def thin_library(problem: Problem, device: Device, kernels: Kernels | None = None) -> Candidate | None:
-    """The library's multiply for a thin product by the points in the device's description; None if it has none.
-
-    The time is that of the call that is faster; it is known better with the kernels that cublasLt proposes. The call itself is chosen when
-    it first runs.
-    """
-    rates, p = device.thin_rates(problem.dtype), problem
-    if rates is None or not is_thin(p):
-        return None
-    (order, extents), element = by_columns(p), ELEMENTS[p.dtype]
-    times = rates.library.times(order, extents, element.lanes, kernels)
-    return Candidate((), "preserve", LIBRARY, min(times.values()) * rates.least_us(extents, element.bytes, device.bandwidth) * 1e-3, 0)
-
-
 def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """The thin kernel in every tile that suits a thin problem, its sums whole and split."""
+    """Every tile that suits a thin problem, its sums whole and split."""
     rates = device.thin_rates(problem.dtype)
     if rates is None or not is_thin(problem):
         return
@@ -133,7 +221,7 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
                 continue
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
             ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
-            yield Candidate((), "preserve", THIN, ms, workspace, tile=tile.name, parts_of_sums=parts)
+            yield Candidate(Thin(tile.name, parts, view.swaps), ms, workspace)
 
 
 def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SHARED_BYTES) -> bool:
@@ -231,3 +319,37 @@ def _operations(tile: AnyThinTile, view: View) -> int:
         return 2 * tile.m * tile.n * tile.k
     m, n, k = tile.block
     return 2 * min(tile.m, ceil(view.m / m) * m) * min(tile.n, ceil(view.n / n) * n) * min(tile.k, ceil(view.k / k) * k)
+
+
+def _terms_of_part(inner: int, parts: int, tile: ThinTriplesTile) -> int:
+    """The terms of the longest part: all but the last one have whole slices."""
+    return min(inner, ceil(ceil(inner / parts) / tile.k) * tile.k)
+
+
+def in_triples(tile: ThinTriplesTile) -> Summation:
+    """How the thin kernel adds up the products of bfloat16 digits: a warpgroup has its share of a slice in the unit."""
+    from bilinear.analysis.digit_bounds import Summation
+
+    return Summation(tile.k // tile.k_groups, others="before")
+
+
+@lru_cache(maxsize=256)
+def triples_error(inner: int, parts: int, tile: ThinTriplesTile) -> float:
+    """The certain bound of sums in parts, which are added up in float32, in units of the largest elements of both operands."""
+    from bilinear.analysis.digit_bounds import digit_bound
+    from bilinear.analysis.rounding import gamma
+    from bilinear.frontend.algorithms import load_digits
+
+    part = digit_bound(load_digits("triples"), _terms_of_part(inner, parts, tile), in_triples(tile)).of_largest
+    adding = gamma(parts, FLOAT32.unit_roundoff)
+    return (part + adding + part * adding) * inner
+
+
+@lru_cache(maxsize=256)
+def _probable_triples(inner: int, parts: int, tile: ThinTriplesTile) -> float:
+    """The probable error by norm. That of independent parts is the same in each, and their sum is rounded as a classical one."""
+    from bilinear.analysis.digit_bounds import probable_classical, probable_digits
+    from bilinear.frontend.algorithms import load_digits
+
+    part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, tile), in_triples(tile))
+    return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)

@@ -10,19 +10,19 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from math import ceil
 
-from bilinear.backends.bound_launches import Place, Values
-from bilinear.backends.cut_blocks import WORKSPACE, Make, area_of, part_of, shifted
-from bilinear.backends.cut_products import CutLaunch, CutMultiply, replaced
 from bilinear.errors import fail
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_tile import PANEL
-from bilinear.planner.digit_geometry import CELL
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.blocks import Make, corner_of, part_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import CELL
+from bilinear.methods.digits.launches import CutMultiply
+from bilinear.methods.program import BESIDE, WORKSPACE, Buffers, NamedLaunch, lay, shift
 
-LENT = 4
-"""The base of the memory that C lends (see `CutMultiply.__call__`)."""
 AREAS = " ABP"
 """The areas of a workspace: scales, which C holds in any case, digits of A, digits of B, and products."""
+AREA_OF = {"words": " ", "LA": " ", "LB": " ", "flag": " ", "DA": "A", "DB": "B", "P": "P"}
+"""In which of them a buffer lies."""
 
 
 class LentMultiply(CutMultiply):
@@ -31,65 +31,58 @@ class LentMultiply(CutMultiply):
     Raises `BilinearError` (E543) if the parts are not those of C, or if the rows behind a part do not hold what it keeps there.
     """
 
+    lends = True
+
     def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, make: Make) -> None:
         one = Digits(digits.levels, digits.tile)
         whole = make(a, b, c, one)
-        super().__init__(a, b, c, whole._scheme, whole._stem, whole._geometry.tile, whole._element)
+        super().__init__(a, b, c, whole._scheme, whole._stem, whole._geometry.tile, whole._cut)
         (rows, columns), later = self._layouts[2].shape, [part.extent for part in digits.rest]
         self._ends = tuple(accumulate((rows - sum(later), *later)))
         self._begins = (0, *self._ends[:-1])
         if any(begin % PANEL or begin + 1 >= end for begin, end in zip(self._begins, self._ends, strict=True)):
             raise fail("E543", f"the plan's parts of C do not fit {rows} rows", "plan again")
         hows = [replace(one, cut=digits.cut, lent=digits.lent)]
-        hows += [Digits(part.levels, part.tile, part.cut, lent=part.lent) for part in digits.rest]
-        self._plain = "" if digits.rest[-1].is_digits else digits.rest[-1].tile
-        if self._plain:
-            hows[-1] = one  # only its plain product is launched
+        hows += [part.choice if isinstance(part.choice, Digits) else one for part in digits.rest]  # of others the plain product is launched
+        last = digits.rest[-1].choice
+        self._plain = "" if isinstance(last, Digits) else last.tile
         extents = [(end - begin, columns) for begin, end in zip(self._begins, self._ends, strict=True)]
         self._parts = [part_of(self._layouts, own, replace(how, lent=""), make) for own, how in zip(extents, hows, strict=True)]
         placed = [self._placed(part, how.lent, end) for part, how, end in zip(self._parts[:-1], hows, self._ends, strict=False)]
-        self._starts = [starts for starts, _, _ in placed]
+        self._buffers = [buffers for buffers, _, _ in placed]
         if any(inside > self._place(rows) - CELL for _, inside, _ in placed):  # C may begin anywhere
             raise fail("E543", "the rows of C that are computed later do not hold the plan's digits", "plan again")
-        last = 0 if self._plain else self._parts[-1].workspace
-        self.workspace = max(last, *(outside // self._itemsize for _, _, outside in placed))
+        most = 0 if self._plain else self._parts[-1].workspace
+        self.workspace = max(most, *(outside // c.itemsize for _, _, outside in placed))
         self.writing = len(self.launches(True, 1))
 
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
         """The launches of all parts, in their order, with the values of their arguments."""
-        found: list[CutLaunch] = []
-        for part, begin, starts in zip(self._parts, self._begins, (*self._starts, None), strict=True):
-            is_plain = starts is None and self._plain
-            own = [part.plain(self._plain)] if is_plain else part.launches(is_aligned, multiprocessors)
-            moved = own if starts is None else [(kernel, _moved(values, part._geometry.places, starts)) for kernel, values in own]
-            found += [(kernel, shifted(values, (begin, 0), self._layouts)) for kernel, values in moved]
+        found: list[NamedLaunch] = []
+        for number, (part, begin) in enumerate(zip(self._parts, self._begins, strict=True)):
+            is_last = number == len(self._buffers)
+            buffers = part.buffers() if is_last else self._buffers[number]
+            own = [part.plain(self._plain)] if is_last and self._plain else part.launches(is_aligned, multiprocessors)
+            corner = corner_of(self._layouts, begin, 0)
+            found += [(kernel, lay(shift(values, corner), buffers)) for kernel, values in own]
         return found
 
     def _place(self, row: int) -> int:
         """Where the memory that C lends from a row on begins, in bytes."""
         return ceil(row * self._layouts[2].strides[0] / CELL) * CELL
 
-    def _placed(self, part: CutMultiply, lent: str, end: int) -> tuple[list[Place], int, int]:
-        """Where the areas of a part begin whose rows end there; and how many bytes of C and of the workspace it needs."""
-        starts, inside, outside = [], self._place(end), 0
+    def _placed(self, part: CutMultiply, lent: str, end: int) -> tuple[Buffers, int, int]:
+        """Where the buffers of a part lie whose rows end there; and how many bytes of C and of the workspace it needs."""
+        starts, inside, outside = {}, self._place(end), 0
         for name, (begin, stop) in zip(AREAS, pairwise(part._geometry.places), strict=True):
             if name == " " or name in lent:
-                starts.append(Place(LENT, inside, (0, 0), CELL))
+                starts[name] = BESIDE, inside - begin
                 inside += stop - begin
             else:
-                starts.append(Place(WORKSPACE, outside, (0, 0), CELL))
+                starts[name] = WORKSPACE, outside - begin
                 outside += stop - begin
-        return starts, inside, outside
-
-
-def _moved(values: Values, places: tuple[int, ...], starts: list[Place]) -> Values:
-    """The arguments of a launch whose areas begin there."""
-
-    def moved(place: Place) -> Place:
-        if place.base != WORKSPACE:
-            return place
-        area = area_of(places, place.offset)
-        start = starts[area]
-        return replace(place, base=start.base, offset=start.offset + place.offset - places[area])
-
-    return replaced(values, moved)
+        own = dict(part.buffers())
+        for name, area in AREA_OF.items():
+            base, moved = starts[area]
+            own[name] = base, own[name][1] + moved
+        return own, inside, outside

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from bilinear.backends.bound_launches import run_launches
 from bilinear.backends.cuda_executor import CudaExecutor, Step
-from bilinear.backends.integers import IntegerMultiply, integer_multiply_of, moduli_modulo
+from bilinear.backends.gemm import ALIGNMENT
 from bilinear.backends.numpy_sums import kept_factor
 from bilinear.backends.summed_blocks import SummingExecutor, block_of
-from bilinear.backends.thin import ALIGNMENT
 from bilinear.ir.element import ModularElement
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, Range
 from bilinear.ir.number import residue
 from bilinear.ir.schedule import Product, Schedule
 from bilinear.lowering.prepare import plain
+from bilinear.methods.digits.integers import IntegerMultiply, integer_multiply_of, moduli_modulo
 
 MOST_RESIDUES = 1 << 28
 """The bytes that residues of a product may take; larger products are multiplied in parts, so that this does not grow with the problem."""

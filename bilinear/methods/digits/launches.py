@@ -6,8 +6,7 @@ classical product, computes C. If the flag is clear, the last launch ends at onc
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil
@@ -15,12 +14,8 @@ from typing import NamedTuple
 
 from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
 from bilinear.algebra.fold_bases import on_blocks
-from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
-from bilinear.backends.cublas import Multiply
-from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
-from bilinear.backends.factor import factor
-from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.thin import ALIGNMENT, is_by_rows, is_in_lanes
+from bilinear.backends.bound_launches import Place, Values
+from bilinear.backends.gemm import is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
@@ -30,19 +25,19 @@ from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element
 from bilinear.ir.integer_kernel import IntegerRecomposeKernel
 from bilinear.ir.integers import IntegerElement
-from bilinear.ir.kernel import Argument, Cover, Grid, ProductKernel
+from bilinear.ir.kernel import Argument, ProductKernel
 from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
-from bilinear.ir.matrix import Factor, Layout
+from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
 from bilinear.lowering.prepare import plain
 from bilinear.lowering.proofs import proved
-from bilinear.planner.complex_digits import complex_scheme_of
-from bilinear.planner.digit_geometry import CELL, WORD, DigitGeometry
-from bilinear.planner.digits import scheme_of
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import WORD, DigitGeometry
+from bilinear.methods.digits.schemes import complex_scheme_of, scheme_of
+from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, matrix
 from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map
 
@@ -50,16 +45,15 @@ CutKernel = DigitKernel | LoadingKernel | ResidueKernel
 Recompose = RecomposeKernel | ResidueRecomposeKernel | IntegerRecomposeKernel
 Cut = Element | IntegerElement
 """A type whose numbers are cut."""
-CutLaunch = tuple[Launch | PlainLaunch, Values]
 
 
 class Passes(NamedTuple):
     """The launches of a product by what they do: for A and for B, those that find scales, and those that cut; and all that follow."""
 
-    clear: CutLaunch
-    scales: tuple[CutLaunch, CutLaunch]
-    cutting: tuple[CutLaunch, CutLaunch]
-    after: list[CutLaunch]
+    clear: NamedLaunch
+    scales: tuple[NamedLaunch, NamedLaunch]
+    cutting: tuple[NamedLaunch, NamedLaunch]
+    after: list[NamedLaunch]
 
 
 RESIDENT = 4
@@ -101,96 +95,34 @@ def conjugated_in(c: Layout, digits: Digits) -> str | None:
     return digits.conjugated if is_by_rows(c) else digits.conjugated.translate(str.maketrans("AB", "BA"))
 
 
-class CutMultiply(ABC):
-    """C = alpha * A * B + beta * C for matrices of an element type and these layouts, called with addresses like a library's.
+class CutMultiply(Program):
+    """A product of matrices of an element type whose numbers are cut: bulk copies read its workspace."""
 
-    `workspace` is the number of elements that a call allocates from CuPy's pool. The caller's memory, in its place, must begin at a
-    multiple of `alignment` bytes, because bulk copies read it.
-    """
-
-    alignment = ALIGNMENT
-
+    what = "a product of digits"
     writing = 2
-    """The last launches that write C."""
     _by_warps = False
     """Whether the kernels are those for chips without warpgroups."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Products, stem: str, tile: DigitTile | ModularTile, element: Cut) -> None:
-        self._element = element
-        self._swaps = not is_by_rows(c)
-        self._layouts = (b.T, a.T, c.T) if self._swaps else (a, b, c)
-        self._scheme, self._stem = scheme, stem
+        swaps = not is_by_rows(c)
+        super().__init__((b.T, a.T, c.T) if swaps else (a, b, c), swaps, element, not isinstance(scheme, Scheme))
+        self._cut, self._scheme, self._stem = element, scheme, stem
         (m, k), (_, n) = self._layouts[0].shape, self._layouts[1].shape
         self._extents = m, k, n
         self._geometry = DigitGeometry((scheme.m, scheme.k, scheme.n), scheme.rank, self._extents, tile)
-        self._bound: dict[bool, Bound] = {}
-        self._usual_factors: tuple[Factor, Factor] = factor("alpha", 1, c.dtype), factor("beta", 0, c.dtype)
-        self._is_complex = not isinstance(scheme, Scheme)
-        self._itemsize = element.bytes * (2 if self._is_complex else 1)
-        self.workspace = self._geometry.places[-1] // self._itemsize
+        self.workspace = self._geometry.places[-1] // c.itemsize
 
-    def __call__(self, a: int, b: int, c: int, alpha: Factor, beta: Factor, workspace: int = 0, kept: int = 0) -> None:
-        """Launch on CuPy's current stream; `workspace` is the address of the caller's memory, if there is one, a multiple of 16.
-
-        `kept` is the address of what was prepared, for a product that reads it. Without it the first address in C that is a multiple of 256
-        takes its place: from there on C may lend memory to digits.
-
-        Raises `StageError` if a launch fails, and before any launch the errors of missing kernels and memory.
-        """
-        import cupy
-
-        if self._swaps:
-            a, b = b, a
-        pooled = None
-        if not workspace:
-            pooled = cupy.empty(self.workspace, self._layouts[2].dtype if self._is_complex else self._element.name)  # freed in stream order
-            workspace = pooled.data.ptr
-        is_aligned = (a | b | c) % ALIGNMENT == 0
-        bound = self.bound(is_aligned)
-        bases = a, b, c, workspace, kept or ceil(c / CELL) * CELL
-        with bound.ready(bases, *self.factors(alpha, beta), CudaExecutor().stream()) as steps:
-            run_launches(steps, "a product of digits", self.writing)
-
-    @property
-    def swaps(self) -> bool:
-        """Whether C^T = B^T A^T is computed, because C lies by columns."""
-        return self._swaps
-
-    def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
-        """alpha and beta as numbers of the type of C."""
-        if alpha == 1 and beta == 0:  # most calls; to make these numbers takes as long as three launches
-            return self._usual_factors
-        return factor("alpha", alpha, self._layouts[2].dtype), factor("beta", beta, self._layouts[2].dtype)
-
-    def within(self, workspace: int) -> Multiply:
-        """The same, in the caller's memory at this address."""
-        return lambda a, b, c, alpha, beta: self(a, b, c, alpha, beta, workspace)
-
-    def bound(self, is_aligned: bool) -> Bound:
-        """The launches for operands at multiples of 16 bytes, or at any address."""
-        return self._bound.get(is_aligned) or self._bind(is_aligned)
-
-    def _bind(self, is_aligned: bool) -> Bound:
-        import cupy
-
-        count = cupy.cuda.Device().attributes["MultiProcessorCount"]
-        bound = self._bound[is_aligned] = self._loaded(self.launches(is_aligned, count))
-        return bound
-
-    def _loaded(self, launches: list[CutLaunch]) -> Bound:
-        import cupy
-
-        device = cupy.cuda.Device().id
-        loaded = [(launch, built_function(launch.kernel, device), values) for launch, values in launches]
-        return Bound(self._element, loaded, launch_kernel(), self._is_complex)
+    def buffers(self) -> Buffers:
+        """Where named buffers lie: `words` with the scales of A, those of B, and the flag; digits of A and of B; products."""
+        g = self._geometry
+        words, left, right, products, _ = g.places
+        places = {"words": words, "LA": words, "LB": words + WORD * g.blocks[0] * g.lines[0], "flag": words + WORD * (g.words - 1)}
+        places |= {"DA": left, "DB": right, "P": products}
+        return {**super().buffers(), **{name: (WORKSPACE, place) for name, place in places.items()}}
 
     def all_kernels(self) -> tuple[AnyKernel, ...]:
         """The kernels for operands at multiples of 16 bytes."""
         return tuple(dict.fromkeys(launch.kernel for launch, _ in self.launches(True, 1)))
-
-    @abstractmethod
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
-        """The launches in their order, with the values of their arguments."""
 
     def orders(self, is_aligned: bool) -> tuple[OperandOrder, OperandOrder, bool]:
         """How the operands lie, and whether the result is written several elements at once."""
@@ -202,44 +134,37 @@ class CutMultiply(ABC):
     def operands(self) -> tuple[Values, Values]:
         """The values of A and of B: where their elements lie, by line and term."""
         (m, k, n), (a, b, _) = self._extents, self._layouts
-        return self._operand(0, a.strides, m, k), self._operand(1, b.strides[::-1], n, k)
-
-    def _operand(self, base: int, strides: tuple[int, ...], lines: int, terms: int) -> Values:
-        size = self._layouts[base].itemsize
-        own: Values = {"X": Place(base, 0, strides, size), "X_line": strides[0] // size, "X_term": strides[1] // size}
-        return own | {"lines": lines, "terms": terms}
+        return _operand("A", a, m, k), _operand("B", b.T, n, k)
 
     def result(self) -> Values:
         """The values of C, alpha, beta, the flag, and the words that give the scales of A and of B."""
-        (m, _, n), c, size = self._extents, self._layouts[2], self._itemsize
-        g, words = self._geometry, self._geometry.places[0]
-        own: Values = {"C": Place(2, 0, c.strides, size), "C_rs": c.strides[0] // size, "C_cs": c.strides[1] // size, "m": m, "n": n}
-        scales = {"LA": at(words), "LB": at(words + WORD * g.blocks[0] * g.lines[0]), "flag": at(words + WORD * (g.words - 1))}
-        return own | {name: name for name in ("alpha", "beta", *(("alpha_im", "beta_im") if self._is_complex else ()))} | scales
+        (m, _, n), names = self._extents, ("alpha", "beta", "alpha_im", "beta_im")
+        factors = {name: name for name in names[: 4 if self._is_complex else 2]}
+        return matrix("C", self._layouts[2]) | {"m": m, "n": n} | factors | {name: at(name) for name in ("LA", "LB", "flag")}
 
     def products(
         self, product: DigitProductKernel | ResidueProductKernel, recompose: Recompose | None, result: Values, multiprocessors: int
-    ) -> list[CutLaunch]:
+    ) -> list[NamedLaunch]:
         """The launches of the products, a cluster of blocks one tile after another, and of their forms, unless the product is C."""
         g = self._geometry
-        (block_m, _, block_n), (_, left, right, products, _), (panels_m, panels_n) = g.block, g.places, g.panels
-        digits: Values = {"DA": at(left), "DB": at(right), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
+        (block_m, _, block_n), (panels_m, panels_n) = g.block, g.panels
+        digits: Values = {"DA": at("DA"), "DB": at("DB"), "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
         blocks = min(g.tiles, max(multiprocessors // product.cluster, 1) * product.cluster)
         if recompose is None:
             return [launched(product, blocks, result | digits)]
-        into: Values = {"P": at(products), "pitch": g.pitch, "planes": g.planes}
+        into: Values = {"P": at("P"), "pitch": g.pitch, "planes": g.planes}
         covers = ceil(block_n / (recompose.threads[0] * recompose.lanes)) * ceil(block_m / recompose.threads[1])
         return [
             launched(product, blocks, digits | into | {"m": block_m}),
             launched(recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
         ]
 
-    def classical(self, multiprocessors: int) -> CutLaunch:
+    def classical(self, multiprocessors: int) -> NamedLaunch:
         """The product that runs if the flag is set."""
-        if isinstance(self._element, IntegerElement):
+        if isinstance(self._cut, IntegerElement):
             raise TypeError("integers are multiplied without a flag")
         if not isinstance(self._scheme, Scheme):
-            return self._by_definition(self._element, self._scheme.conjugated, multiprocessors)
+            return self._by_definition(self._cut, self._scheme.conjugated, multiprocessors)
         tile = USUAL if self._by_warps else LARGE  # the large one of float64 has more shared memory than most of those chips
         launch, values = self.plain(tile)
         kernel = launch.kernel
@@ -250,13 +175,13 @@ class CutMultiply(ABC):
 
     def plain(self, tile: str) -> tuple[Launch, Values]:
         """The product of these matrices in the type itself, in a tile of this name."""
-        if isinstance(self._element, IntegerElement):
+        if isinstance(self._cut, IntegerElement):
             raise TypeError("integers have no such product")
-        (launch,) = schedule_to_launches(plain().schedule, self._element, tile, "digit_classical")
+        (launch,) = schedule_to_launches(plain().schedule, self._cut, tile, "digit_classical")
         values = self.result() | dict(zip(("bm", "bk", "bn"), self._extents, strict=True))
         return launch, values | self._matrices()
 
-    def _by_definition(self, element: Element, conjugated: str, multiprocessors: int) -> CutLaunch:
+    def _by_definition(self, element: Element, conjugated: str, multiprocessors: int) -> NamedLaunch:
         """The complex product by four real ones."""
         name = f"complex_product_{element.suffix}{f'_{conjugated.lower()}' if conjugated else ''}"
         kernel, (m, k, n) = ComplexProductKernel(name, element, conjugated), self._extents
@@ -265,11 +190,7 @@ class CutMultiply(ABC):
 
     def _matrices(self) -> Values:
         """The values of A and of B: where their elements lie, by row and column."""
-        values: Values = {}
-        for number, (name, x) in enumerate(zip("AB", self._layouts, strict=False)):
-            size = x.itemsize
-            values |= {name: Place(number, 0, x.strides, size), f"{name}_rs": x.strides[0] // size, f"{name}_cs": x.strides[1] // size}
-        return values
+        return matrix("A", self._layouts[0]) | matrix("B", self._layouts[1])
 
 
 class StoredMultiply(CutMultiply):
@@ -279,22 +200,22 @@ class StoredMultiply(CutMultiply):
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""
 
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
         """The launches in their order, with the values of their arguments."""
         own = self.passes(is_aligned, multiprocessors)
         return [own.clear, *own.scales, *own.cutting, *own.after]
 
 
-def launched(kernel: CutKernel, blocks: int, values: Values, rows: int = 1) -> CutLaunch:
-    """A launch of so many blocks of threads, `rows` times."""
-    return PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), rows)), values | {"blocks": blocks}
+def launched(kernel: CutKernel, blocks: int, values: Values) -> NamedLaunch:
+    """A launch of so many blocks of threads."""
+    return PlainLaunch(kernel, GRID), values | {"blocks": blocks}
 
 
-def replaced(values: Values, move: Callable[[Place], Place]) -> Values:
-    """The arguments of a launch whose places are moved."""
-    return {name: move(value) if isinstance(value, Place) else value for name, value in values.items()}
+def at(name: str) -> Place:
+    """The beginning of a buffer in the workspace."""
+    return Place(name, 0, (0, 0), WORD)
 
 
-def at(offset: int) -> Place:
-    """A place in the workspace, which is base 3."""
-    return Place(3, offset, (0, 0), WORD)
+def _operand(name: str, x: Layout, lines: int, terms: int) -> Values:
+    own = matrix(name, x)
+    return {"X": own[name], "X_line": own[f"{name}_rs"], "X_term": own[f"{name}_cs"], "lines": lines, "terms": terms}

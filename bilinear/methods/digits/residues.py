@@ -11,8 +11,14 @@ from struct import pack, unpack
 
 from bilinear.analysis.residue_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import (
-    CutLaunch,
+from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
+from bilinear.ir.digit_kernel import ClearKernel
+from bilinear.ir.digits import representation_of
+from bilinear.ir.matrix import Layout
+from bilinear.ir.residue_kernel import ResidueExpandKernel
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.launches import (
     CutMultiply,
     Passes,
     StoredMultiply,
@@ -22,24 +28,18 @@ from bilinear.backends.cut_products import (
     proved_scheme,
     stem_of,
 )
-from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
-from bilinear.ir.digit_kernel import ClearKernel
-from bilinear.ir.digits import representation_of
-from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import ResidueExpandKernel
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.planner.plan import Digits
-from bilinear.planner.residues import require_residues
+from bilinear.methods.digits.schemes import require_residues
+from bilinear.methods.program import NamedLaunch
 
 
 class ModularMultiply(CutMultiply):
     """What products of residues of floats and of integers have in common: how residues are written."""
 
-    def expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> CutLaunch:
+    def expansion(self, kernel: ResidueExpandKernel, operand: Values, side: int) -> NamedLaunch:
         """The launch that writes the residues of A (side 0) or of B (side 1)."""
         g = self._geometry
         panels, lines = g.panels[side], g.block[0 if side == 0 else 2]
-        shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(g.places[1 + side])}
+        shape: Values = {"block_lines": lines, "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(("DA", "DB")[side])}
         return launched(kernel, kernel.blocks * panels * g.slices, operand | shape)
 
 

@@ -6,19 +6,19 @@ If an Inf or a NaN was seen, the classical product computes all of C, and anothe
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 from bilinear.backends.bound_launches import Values
-from bilinear.backends.cut_products import CutLaunch, Passes, launched
-from bilinear.backends.digits import DigitMultiply
+from bilinear.backends.gemm import is_by_rows
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
-from bilinear.backends.thin import MOST_KEPT, is_by_rows
 from bilinear.codegen.lower_digits import DigitKernels
 from bilinear.ir.digit_kernel import MirrorKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
-from bilinear.planner.digit_geometry import triangle_tiles
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import triangle_tiles
+from bilinear.methods.digits.launches import Passes, launched
+from bilinear.methods.digits.pairs import DigitMultiply
+from bilinear.methods.program import NamedLaunch, once
 
 MIRRORING = 264
 """Blocks of threads that copy a triangle."""
@@ -37,7 +37,7 @@ class TriangleMultiply(DigitMultiply):
         found = super().kernels(is_aligned)
         return replace(found, product=replace(found.product, name=f"{found.product.name}_triangle", one_triangle=True))
 
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
         """The launches in their order, with the values of their arguments."""
         own: Passes = self.passes(is_aligned, multiprocessors)
         result = self.result()
@@ -59,11 +59,4 @@ def triangle_multiply_of(a: Layout, c: Layout, digits: Digits) -> TriangleMultip
     is_whole = all(stride % x.itemsize == 0 for x in (a, c) for stride in x.strides)
     if a.shape[0] < 2 or not is_whole or not has_digit_units() or multiplies_by_warps():
         return None
-    import cupy
-
-    return _kept(a, c, digits, cupy.cuda.Device().id)
-
-
-@lru_cache(MOST_KEPT)
-def _kept(a: Layout, c: Layout, digits: Digits, device: int) -> TriangleMultiply:
-    return TriangleMultiply(a, c, digits)
+    return once(TriangleMultiply, a, c, digits)

@@ -16,11 +16,8 @@ from bilinear.analysis.headroom import headroom
 from bilinear.backends.bound_launches import CELL, Bound, Place, Values
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
-from bilinear.backends.cut_products import CutLaunch
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.residues import ModularMultiply
 from bilinear.backends.target_here import multiplies_by_warps
-from bilinear.backends.thin import MOST_KEPT
 from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail
@@ -33,7 +30,9 @@ from bilinear.ir.linear import LinearMap
 from bilinear.ir.matrix import Array, Factor, Layout, layout_of
 from bilinear.ir.number import residue
 from bilinear.ir.scheme import Scheme
-from bilinear.planner.residues import MOST_HEADROOM, MOST_TARGETS
+from bilinear.methods.digits.residues import ModularMultiply
+from bilinear.methods.digits.schemes import MOST_HEADROOM, MOST_TARGETS
+from bilinear.methods.program import NamedLaunch, once
 
 LARGEST_DIRECT = 256
 """Products modulo a number up to this are products of residues modulo it, without others."""
@@ -62,7 +61,7 @@ def largest_magnitudes(a: Array, b: Array) -> tuple[int, int]:
     executor, memory = CudaExecutor(), cupy.cuda.alloc_pinned_memory(2 * LOOKING * CELL)
     sizes = (ctypes.c_uint64 * (2 * LOOKING)).from_address(int(memory.ptr))
     ctypes.memset(sizes, 0, ctypes.sizeof(sizes))
-    look = _look(layout_of(a), layout_of(b), cupy.cuda.runtime.getDevice())
+    look = once(_look, layout_of(a), layout_of(b))
     with look.ready((a.data.ptr, b.data.ptr, int(memory.ptr)), 1, 0, executor.stream()) as steps:
         steps[0]()
     executor.wait()
@@ -70,9 +69,10 @@ def largest_magnitudes(a: Array, b: Array) -> tuple[int, int]:
     return min(left, INTEGERS[str(a.dtype)].largest), min(right, INTEGERS[str(b.dtype)].largest)
 
 
-@lru_cache(MOST_KEPT)
-def _look(a: Layout, b: Layout, device: int) -> Bound:
+def _look(a: Layout, b: Layout) -> Bound:
     """The launch that looks at matrices of these layouts, on the current device. The bases are A, B and what the kernel writes."""
+    import cupy
+
     left, right = INTEGERS[a.dtype.name], INTEGERS[b.dtype.name]
     kernel = LargestIntegersKernel(f"integer_largest_{left.suffix}_{right.suffix}", left, right)
     values: Values = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1], "sizes": Place(2, 0, (0, 0), CELL), "blocks": LOOKING}
@@ -80,7 +80,7 @@ def _look(a: Layout, b: Layout, device: int) -> Bound:
         values[name] = Place(base, 0, (x.strides[0], x.strides[1]), x.itemsize)
         values[f"{name}_rs"], values[f"{name}_cs"] = (stride // x.itemsize for stride in x.strides)
     launch = PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 2))
-    return Bound(left, [(launch, built_function(kernel, device), values)], launch_kernel())
+    return Bound(left, [(launch, built_function(kernel, cupy.cuda.Device().id), values)], launch_kernel())
 
 
 class IntegerMultiply(ModularMultiply):
@@ -102,7 +102,7 @@ class IntegerMultiply(ModularMultiply):
         """The kernels for operands at multiples of 16 bytes, or at any address."""
         return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned), self._by_warps)
 
-    def launches(self, is_aligned: bool, multiprocessors: int) -> list[CutLaunch]:
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
         """The launches in their order, with the values of their arguments."""
         own, (left, right) = self.kernels(is_aligned), self.operands()
         expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
@@ -176,14 +176,9 @@ def _of_residues(scheme: Same[Scheme], p: int) -> Scheme:
 
 def integer_multiply_of(a: Layout, b: Layout, c: Layout, scheme: Scheme, moduli: tuple[int, ...], modulus: int = 0) -> IntegerMultiply:
     """The product for matrices of these layouts on the current device."""
-    import cupy
-
-    return _kept(a, b, c, Same(scheme), moduli, modulus, multiplies_by_warps(), cupy.cuda.Device().id)
+    return once(_made, a, b, c, Same(scheme), moduli, modulus, multiplies_by_warps())
 
 
-@lru_cache(MOST_KEPT)
-def _kept(
-    a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[int, ...], modulus: int, by_warps: bool, device: int
-) -> IntegerMultiply:
+def _made(a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[int, ...], modulus: int, by_warps: bool) -> IntegerMultiply:
     left, right, result = (INTEGERS[x.dtype.name] for x in (a, b, c))
     return IntegerMultiply(a, b, c, scheme.what, IntegerTypes(left, right, result, moduli, modulus), by_warps)
