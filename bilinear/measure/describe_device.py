@@ -12,6 +12,7 @@ from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM
+from bilinear.measure.describe_digits import with_digits
 from bilinear.measure.device_bench import Bench, gpu_bench
 from bilinear.measure.fit_thin import fit
 from bilinear.measure.mode_pilots import pilot_plans, pilots, rates_of
@@ -50,7 +51,7 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None, modes: bo
     on integers. Without a GPU it raises CuPy's errors.
     """
     bench = gpu_bench() if bench is None else bench
-    usual = 4 + len(THIN_TILES)
+    usual = 5 + len(THIN_TILES)
     facts, of = bench.facts(), usual + (1 + len(pilot_plans()) if modes else 0)
     progress("memory", 0, of)
     rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
@@ -63,8 +64,9 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None, modes: bo
         device = device.with_rates(dtype, _rates(bench, device, dtype))
     progress("calls", 3, of)
     device = replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
+    device = with_digits(bench, device, lambda what: progress(what, 4, of))
     for i, dtype in enumerate(THIN_TILES):
-        device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (4 + i, of)))))
+        device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (5 + i, of)))))
     return replace(device, modes=_modes(bench, device, progress, (usual, of))) if modes else device
 
 

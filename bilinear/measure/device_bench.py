@@ -14,11 +14,13 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
+from bilinear.measure.describe_digits import DigitBench
+from bilinear.measure.digit_stand import DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.mode_pilots import Pilot, PilotPlan
 from bilinear.measure.mode_stand import time_pilots, time_plan
 from bilinear.measure.thin_stand import time_library, time_tiles
-from bilinear.measure.timing import milliseconds
+from bilinear.measure.timing import BRIEF_MS, milliseconds, settled
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured
 from bilinear.planner.policy import Extents
@@ -39,7 +41,7 @@ class Facts:
     """The compute capability, times ten."""
 
 
-class Bench(Protocol):
+class Bench(DigitBench, Protocol):
     """A source of times, all in seconds on the device."""
 
     def facts(self) -> Facts:
@@ -84,7 +86,7 @@ def gpu_bench() -> Bench:
 
 
 class GpuBench:
-    """Times on the current GPU by events; each is the median of a few runs after a warm-up."""
+    """Times on the current GPU by events; each is the median of a few runs, under the power that long work has."""
 
     repeats = 5
 
@@ -143,9 +145,27 @@ class GpuBench:
         """Each stage of a plan, which must multiply integers exactly (E685)."""
         return time_plan(plan)
 
+    def able_digits(self, names: Sequence[str]) -> Sequence[str]:
+        """Those that the GPU has the instructions for."""
+        return able_digits(names)
+
+    def build_digits(self, cases: Sequence[DigitCase]) -> None:
+        """One thread a core builds."""
+        build_digits(cases)
+
+    def digits(self, case: DigitCase) -> DigitTimes | None:
+        """The launches that `matmul` runs."""
+        return time_digits(case)
+
+    def rounded(self, name: str, size: int) -> float | None:
+        """The call that `matmul` runs."""
+        return time_rounded(name, size)
+
     def _seconds(self, call: Callable[[], object], times: int) -> float:
         """Seconds of one of `times` calls in a row."""
         call()
+        if times == 1 and milliseconds(call) >= BRIEF_MS:
+            return 1e-3 * settled(call)
         return 1e-3 * statistics.median(milliseconds(call, times) for _ in range(self.repeats))
 
 

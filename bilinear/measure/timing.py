@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import ceil, comb
+from statistics import median
 from typing import TypeVar
 
 from bilinear.ir.measurement import Interval
@@ -30,6 +31,11 @@ FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
 """Milliseconds for which the device is held while calls are queued."""
 CYCLES_PER_MS = 2_500_000
 """The cycles of a clock faster than any device's, so the device is held for at least the requested time."""
+BRIEF_MS = 0.5
+"""Calls that are queued to be timed."""
+SETTLE_MS = 250.0
+"""For so long a call runs before it is timed under the power that long work has."""
+LEAST_ROUNDS, SETTLED_ROUNDS = 3, 9
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 
 
@@ -62,6 +68,47 @@ def each_milliseconds(steps: Sequence[Call]) -> list[float]:
         event.record()
     events[-1].synchronize()
     return [float(cupy.cuda.get_elapsed_time(start, end)) for start, end in pairwise(events)]
+
+
+def settled(call: Call) -> float:
+    """The milliseconds of a call under the power that long work has: the median of a few calls behind others of its kind.
+
+    A chip at its power limit lowers its clock after tens of milliseconds. So calls of `BRIEF_MS` and more are timed after `SETTLE_MS` of
+    the same; shorter ones, which a run of any length keeps below that limit, are queued while the device is held.
+    """
+    call()
+    return _settled(call, milliseconds(call))
+
+
+def _settled(call: Call, about: float) -> float:
+    if about < BRIEF_MS:
+        return median(queued({0: call}, SETTLED_ROUNDS, IN_A_ROW)[0])
+    ahead, rounds = _count(SETTLE_MS, about, MOST_SETTLING), _rounds(about)
+    return median(milliseconds(call, 1, int(about < AHEAD_MS) if number else ahead) for number in range(rounds))
+
+
+def settled_steps(steps: Sequence[Call]) -> list[float]:
+    """The same of each of the steps of a call, which run one after the other."""
+
+    def whole() -> None:
+        for step in steps:
+            step()
+
+    whole()
+    about = milliseconds(whole)
+    for _ in range(_count(SETTLE_MS, about, MOST_SETTLING)):
+        whole()
+    times = []
+    for _ in range(SETTLED_ROUNDS if about < BRIEF_MS else _rounds(about)):
+        if about < BRIEF_MS:
+            hold_device(FIRST_HOLD)
+        times.append(each_milliseconds(steps))
+    return [median(ms) for ms in zip(*times, strict=True)]
+
+
+def _rounds(about: float) -> int:
+    """How many calls of this time are timed."""
+    return max(LEAST_ROUNDS, min(SETTLED_ROUNDS, int(SETTLE_MS / about)))
 
 
 def interleaved(
@@ -122,11 +169,10 @@ def _orders(names: Iterable[Key], repeats: int) -> Iterator[list[Key]]:
 def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
     """The milliseconds of all calls, and how long the device had to be held."""
     import cupy
-    import numpy as np
 
     while True:
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        _holder()((1,), (1,), (np.int64(hold * CYCLES_PER_MS),))
+        hold_device(hold)
         start.record()
         for _ in range(in_a_row):
             call()
@@ -136,6 +182,13 @@ def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
         if in_time or hold >= LONGEST_HOLD:
             return float(cupy.cuda.get_elapsed_time(start, end)), hold
         hold *= 2
+
+
+def hold_device(ms: float) -> None:
+    """Keep the device busy for at least so long; what is launched meanwhile waits."""
+    import numpy as np
+
+    _holder()((1,), (1,), (np.int64(ms * CYCLES_PER_MS),))
 
 
 @cache

@@ -71,10 +71,13 @@ class DigitRates:
     """Rates of products by digits of an element type.
 
     `product` is the rate of the product kernel, in TFLOP/s (2 m k n for each result) for pairs and in TOP/s (as many modulo each p) for
-    residues, when the device is full, by the size (m k n)**(1/3) of the whole multiply, for a long multiply lowers the clock; `start` are
-    the microseconds beyond that which a tile of the result takes, `direct` those where it also writes C. `search`, `expansion` and
-    `recomposition` are the shares of the bandwidth that these passes reach, the last two by the number of products, and `launch` the
-    microseconds of one more launch.
+    residues, when the device is full, by the size (m k n)**(1/3) of the whole multiply. `start` are the microseconds beyond that which a
+    tile takes, `tail` is the part of a tile's time that all take once more, `direct` those where it also writes C, `uneven` those where it does and rows of C are no multiples of 16 bytes.
+    `loading` is the part by which a tile takes longer for each operand with such rows, if the product itself cuts it.
+
+    `search`, `expansion` and `recomposition` are the shares of the bandwidth that these passes reach, the last two by the number of
+    products, `launch` the microseconds of one more launch, and `unaligned` those that all takes longer if rows of A or of B are no multiples
+    of 16 bytes.
     """
 
     product: Table
@@ -87,6 +90,7 @@ class DigitRates:
     expansion: Table
     recomposition: Table
     launch: float
+    unaligned: float
 
 
 @dataclass(frozen=True)

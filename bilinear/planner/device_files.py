@@ -40,7 +40,7 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/10", "bilinear-cpu/1"
+FORMAT, CPU_FORMAT = "bilinear-device/11", "bilinear-cpu/1"
 SHEET = "bilinear-data-sheet/1"
 """The format of a data sheet, from which a description is estimated."""
 _ROW = re.compile(r"\[[^][{}]*\]")
@@ -263,7 +263,7 @@ _POINTS: Fields = {
 _THIN: Fields = {"tail": read_share, "library": _library}
 _DIGITS: Fields = {
     "search": read_share,
-    **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "launch"), read_not_negative),
+    **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "launch", "unaligned"), read_not_negative),
 }
 _MODES: Fields = {
     **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),

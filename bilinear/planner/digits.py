@@ -65,9 +65,6 @@ def digits_timed(products: str) -> str:
     return f"residues of {element_of(products)}" if products in RESIDUE_TILES else products
 
 
-UNEVEN_US = 12.0
-"""Microseconds that a product of residues takes longer if rows of A or of B are not multiples of 16 bytes. On an H200, predictions for 40
-products of float32 are off by 3.8 % with it and by 5.9 % without it (root of the mean square)."""
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
 
@@ -161,8 +158,8 @@ def digit_ms(
     size = (p.m * p.k * p.n) ** (1 / 3)
     seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
     launches = 3 + down + blocks * (2 if g.is_direct else 3)
-    is_slowed = products in RESIDUE_TILES and not (is_even(problem, "A") and is_even(problem, "B"))
-    return seconds * 1e3 + (launches * rates.launch + device.call + (UNEVEN_US if is_slowed else 0.0)) * 1e-3
+    slowed = 0.0 if is_even(problem, "A") and is_even(problem, "B") else rates.unaligned
+    return seconds * 1e3 + (launches * rates.launch + device.call + slowed) * 1e-3
 
 
 def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate | None:

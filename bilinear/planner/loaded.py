@@ -47,4 +47,4 @@ def _ms(problem: Problem, device: Device, g: DigitGeometry, tile: str) -> float 
     search = (m + n) * k * problem.itemsize / (rates.search * device.bandwidth * 1e9)
     uneven = sum(not is_even(problem, name) for name in "AB")
     product = product_seconds_of_digits(g, device, rates, (m * k * n) ** (1 / 3), is_even(problem, "C"), uneven)
-    return (search + product) * 1e3 + (LAUNCHES * rates.launch + device.call) * 1e-3
+    return (search + product) * 1e3 + (LAUNCHES * rates.launch + device.call + (rates.unaligned if uneven else 0.0)) * 1e-3

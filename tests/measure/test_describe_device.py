@@ -11,6 +11,7 @@ from statistics import median
 import numpy as np
 import pytest
 from measure.bench_gpu import pretend
+from measure.digits_by_model import digit_times, rounded_time
 from measure.modes_by_model import TRUE, pilot_times, plan_times
 from shell import Shell
 
@@ -23,6 +24,7 @@ from bilinear.lowering.place import place_schedule
 from bilinear.measure import describe_device
 from bilinear.measure.describe_device import tune
 from bilinear.measure.device_bench import Facts, GpuBench
+from bilinear.measure.digit_stand import DigitCase, DigitTimes
 from bilinear.measure.fit_thin import Point, off
 from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
 from bilinear.measure.thin_stand import NAMED, Case, drawn, problem_of
@@ -102,6 +104,18 @@ class Pretended:
             found.append(Measured(case.shape, case.order, ("a", "b"), us, us / 2 if case.shape[0] >= 1000 else us * 2))
         return found
 
+    def able_digits(self, names: Sequence[str]) -> Sequence[str]:
+        return names
+
+    def build_digits(self, cases: Sequence[DigitCase]) -> None:
+        assert len(set(cases)) == len(cases)
+
+    def digits(self, case: DigitCase) -> DigitTimes | None:
+        return digit_times(case, self.device)
+
+    def rounded(self, name: str, size: int) -> float | None:
+        return rounded_time(name, size, self.device)
+
     def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
         return pilot_times(runs, MODES)
 
@@ -131,8 +145,8 @@ def tuned() -> tuple[Device, list[str]]:
 
 def test_tuning_finds_the_description_that_the_times_follow(tuned: tuple[Device, list[str]]) -> None:
     bench, (found, told) = Pretended(), tuned
-    assert told[0] == "0/6 memory" and len(told) == 8
-    assert told[4:6] == ["4/6 thin products of float32", "4/6 the library on thin products of float32, 50%"]
+    assert told[0] == "0/7 memory" and len(told) == 14
+    assert told[-4:-2] == ["5/7 thin products of float32", "5/7 the library on thin products of float32, 50%"]
     assert (found.name, found.processors, found.memory, found.l2) == ("Pretended", H200.processors, H200.memory, H200.l2)
     assert found.bandwidth == pytest.approx(H200.bandwidth) and found.call == pytest.approx(max(1.0, H200.call))
     for dtype in ("float32", "float64"):
@@ -149,6 +163,29 @@ def test_tuning_finds_the_description_that_the_times_follow(tuned: tuple[Device,
             assert at(measured.product, size) == pytest.approx(at(known.product, size), rel=0.05)
             assert at(measured.library, size) == pytest.approx(at(known.library, size), rel=0.05)
     assert parse_device(device_json(found).encode(), "found") == found
+
+
+def test_tuning_measures_digits_and_rounded_products(tuned: tuple[Device, list[str]]) -> None:
+    bench, (found, _) = Pretended(), tuned
+    assert [name for name, _ in found.digits] == [name for name, _ in bench.device.digits]
+    for name, known in bench.device.digits:
+        own = found.digit_rates(name)
+        assert own is not None
+        for size in (2048, 4096, 8192, 16384):
+            assert at(own.product, size) == pytest.approx(at(known.product, size), rel=0.05), (name, size)
+        for rank in (1, 7, 49):
+            assert at(own.expansion, rank) == pytest.approx(at(known.expansion, rank), rel=0.01)
+            assert at(own.recomposition, rank) == pytest.approx(at(known.recomposition, rank), rel=0.01)
+        for field in ("search", "tail", "loading", "launch", "unaligned", "uneven"):
+            assert getattr(own, field) == pytest.approx(getattr(known, field), rel=0.15, abs=0.05), (name, field)
+        assert own.start + own.direct == pytest.approx(known.start + known.direct, rel=0.5, abs=0.2), name
+    for name, table in found.rounded:
+        for size in (1024, 2048, 4096, 8192, 16384):
+            assert at(table, size) == pytest.approx(at(dict(bench.device.rounded)[name], size), rel=0.05)
+    for shape in ((4096,) * 3, (8192,) * 3, (3000, 5000, 3001)):
+        for accuracy in (None, "classical"):
+            problem = Problem(*shape, "float32", accuracy=accuracy)
+            assert make_plan(problem, found).chosen.name == make_plan(problem, bench.device).chosen.name
 
 
 def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
@@ -171,9 +208,9 @@ def test_tuning_with_modes_adds_their_rates_and_changes_no_other(tuned: tuple[De
     told = list[str]()
     found = tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), Pretended(), modes=True)
     assert found.modes is not None and replace(found, modes=None) == tuned[0]
-    assert told[0] == "0/13 memory" and told[-7] == "6/13 the pilot kernel of execution modes"
-    assert told[-6:] == [f"{7 + i}/13 mode {plan.mode}, {plan.dtype}, {plan.size}" for i, plan in enumerate(pilot_plans())]
-    assert told[-1] == "12/13 mode S-M-T, float64, 8192"
+    assert told[0] == "0/14 memory" and told[-7] == "7/14 the pilot kernel of execution modes"
+    assert told[-6:] == [f"{8 + i}/14 mode {plan.mode}, {plan.dtype}, {plan.size}" for i, plan in enumerate(pilot_plans())]
+    assert told[-1] == "13/14 mode S-M-T, float64, 8192"
     own = asdict(found.modes)
     for name in ("again", "warp_tile"):
         assert dict(own.pop(name)) == pytest.approx(dict(getattr(MODES, name)), rel=0.05)

@@ -1,0 +1,202 @@
+"""Describe what a device does with products of digits and of rounded numbers: measure the rates that the planner needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import cbrt, ceil, log
+from typing import Protocol
+
+from bilinear.ir.rounded import ROUNDINGS
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
+from bilinear.measure.digit_stand import DigitCase, DigitTimes
+from bilinear.planner.device import Device, DigitRates
+from bilinear.planner.digit_geometry import DigitGeometry
+from bilinear.planner.digits import digit_ms, digits_timed, element_of, geometry_for, product_seconds_of_digits
+from bilinear.planner.loaded import loaded_candidate
+from bilinear.planner.problem import Problem
+from bilinear.planner.residues import USUAL_RESIDUES
+from bilinear.planner.rounded import rounded_rate
+
+NAMES = (*DIGIT_TILES, *LOADING_TILES, *USUAL_RESIDUES.values())
+"""The products that are timed: residues with the moduli that keep the usual accuracy."""
+LEVELS = (("winograd",), ("winograd", "winograd"))
+"""The levels above them with which cutting and putting together are timed, too."""
+SIZES = (1024, 2048, 4096, 8192, 16384)
+UNALIGNED = 2048
+"""A product of this size is also timed with rows of A and of B that are no multiples of 16 bytes."""
+WIDE, DEPTHS = 8192, (512, 2048)
+"""A square result with sums of two lengths, whose times tell what a tile costs beside its sums."""
+FEW = ((1024, 4096, 1024), (384, 4608, 2816))
+"""Products of few tiles, whose times tell what all tiles take once more."""
+TAILS = tuple(i / 20 for i in range(31))
+FLAT = ((1.0, 1.0),)
+NOTHING = DigitRates(FLAT, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, FLAT, FLAT, 0.0, 0.0)
+"""Rates that are still to be measured."""
+Times = dict[DigitCase, DigitTimes]
+
+
+class DigitBench(Protocol):
+    """A source of times of products of digits and of rounded numbers, in seconds on the device."""
+
+    def able_digits(self, names: Sequence[str]) -> Sequence[str]:
+        """Those products of digits that the device has the instructions for."""
+
+    def build_digits(self, cases: Sequence[DigitCase]) -> None:
+        """Build the kernels of these products, which are timed next."""
+
+    def digits(self, case: DigitCase) -> DigitTimes | None:
+        """The times of a product, pass by pass; None if the device has no memory for it."""
+
+    def rounded(self, name: str, size: int) -> float | None:
+        """The library's product of square float32 matrices that are rounded so; None if it multiplies none."""
+
+
+def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) -> Device:
+    """The device with rates of all products of digits and of rounded numbers that it has the instructions and the memory for."""
+    names = bench.able_digits(NAMES)
+    tell("kernels for digits")
+    bench.build_digits([case for name in names for case in digit_cases(name)])
+    for name in names:
+        tell(f"products of {digits_timed(name)}")
+        rates = digit_rates(bench, device, name)
+        device = device if rates is None else replace(device, digits=(*device.digits, (digits_timed(name), rates)))
+    tell("rounded products")
+    for name in ROUNDINGS:
+        times = ((n, bench.rounded(name, n)) for n in SIZES)
+        table = tuple(
+            (float(n), rounded_rate(Problem(n, n, n, "float32"), device, name, seconds)) for n, seconds in times if seconds is not None
+        )
+        device = replace(device, rounded=(*device.rounded, (name, table))) if table else device
+    return device
+
+
+def digit_cases(name: str) -> tuple[DigitCase, ...]:
+    """All products from which the rates of one are found."""
+    own = [*map(_square(name), SIZES), *_depths(name)]
+    own += [DigitCase(name, extents) for extents in FEW]
+    own += [_unaligned(name)] + (_uneven(name) if name in FLOAT_TILES else [])
+    own += [] if name in LOADING_TILES else [DigitCase(name, (WIDE, WIDE, WIDE), levels) for levels in LEVELS]
+    own += _depths(name, LEVELS[0]) if name in DIGIT_TILES else []
+    return tuple(own)
+
+
+def _square(name: str) -> Callable[[int], DigitCase]:
+    return lambda n: DigitCase(name, (n, n, n))
+
+
+def _unaligned(name: str) -> DigitCase:
+    return DigitCase(name, (UNALIGNED, UNALIGNED - 1, UNALIGNED - 1))
+
+
+def _uneven(name: str) -> list[DigitCase]:
+    """Products in which rows of A, or of B and C, are no multiples of 16 bytes."""
+    return [DigitCase(name, (WIDE, DEPTHS[1] - i, WIDE - 1 + i)) for i in (1, 0)]
+
+
+def _depths(name: str, levels: tuple[str, ...] = ()) -> list[DigitCase]:
+    return [DigitCase(name, (WIDE, depth * 2 ** len(levels), WIDE), levels) for depth in DEPTHS]
+
+
+def digit_rates(bench: DigitBench, device: Device, name: str) -> DigitRates | None:
+    """The rates of products of this name; None if the device has no memory to time them."""
+    times = {case: found for case in digit_cases(name) if (found := bench.digits(case)) is not None}
+    if not all(case in times for case in (_square(name)(WIDE), *_depths(name))):
+        return None
+    rates = _with_tile_costs(name, times, _passes(name, times, device), device)
+    squares = [case for case in map(_square(name), SIZES) if case in times]
+    found = (_with_products(squares, times, replace(rates, tail=tail), device) for tail in TAILS)
+    rates = min(found, key=lambda one: sum(_off(DigitCase(name, extents), times, one, device) for extents in FEW))
+    least = squares[0]
+    known, of_one = (_predicted(least, replace(rates, launch=us), device) for us in (0.0, 1.0))
+    launch = max(0.0, times[least].whole - known) / (of_one - known)
+    rates = replace(rates, launch=launch)
+    if _unaligned(name) in times and _square(name)(UNALIGNED) in times:
+        slow, usual = (times[case].whole - _predicted(case, rates, device) for case in (_unaligned(name), _square(name)(UNALIGNED)))
+        rates = replace(rates, unaligned=max(0.0, 1e6 * (slow - usual)))
+    return rounded_off(rates)
+
+
+def _passes(name: str, times: Times, device: Device) -> DigitRates:
+    """The shares of the bandwidth of the passes over memory."""
+    square = DigitCase(name, (WIDE, WIDE, WIDE))
+    operands, result = (count * WIDE**2 * element_of(name).bytes / (device.bandwidth * 1e9) for count in (2, 1))
+    expansion, recomposition = list[tuple[float, float]](), list[tuple[float, float]]()
+    for levels in ((), *LEVELS):
+        g, own = _geometry(square._replace(levels=levels)), times.get(square._replace(levels=levels))
+        if own is not None and own.expansion:
+            expansion.append((float(g.rank), (operands + sum(g.digit_bytes) / (device.bandwidth * 1e9)) / own.expansion))
+        if own is not None and own.recomposition:
+            recomposition.append((float(g.rank), (result + g.product_bytes / (device.bandwidth * 1e9)) / own.recomposition))
+    search = min(1.0, operands / times[square].search)
+    return replace(NOTHING, search=search, expansion=tuple(expansion) or FLAT, recomposition=tuple(recomposition) or FLAT)
+
+
+def _with_tile_costs(name: str, times: Times, rates: DigitRates, device: Device) -> DigitRates:
+    """What a tile costs beside its sums: with sums twice as long, those take twice as long."""
+    waves = ceil(_geometry(_depths(name)[0]).tiles / device.processors)
+    beside = _beside_sums(_depths(name), times, device)
+    inner = _depths(name, LEVELS[0])
+    start = min(beside, _beside_sums(inner, times, device)) if all(case in times for case in inner) else beside
+    even = times[_depths(name)[1]].product / waves
+    rates = replace(rates, start=1e6 * start, direct=1e6 * (beside - start))
+    if name not in FLOAT_TILES or not all(case in times for case in _uneven(name)):
+        return rates
+    left, right = (times[case].product / waves - beside for case in _uneven(name))
+    loading = max(0.0, left / (even - beside) - 1) if name in LOADING_TILES else 0.0
+    return replace(rates, loading=loading, uneven=1e6 * max(0.0, right - (even - beside) * (1 + loading)))
+
+
+def _beside_sums(cases: Sequence[DigitCase], times: Times, device: Device) -> float:
+    """Seconds of a tile without its sums, from two depths."""
+    shallow, deep = (times[case].product / ceil(_geometry(case).tiles / device.processors) for case in cases)
+    first, second = (_geometry(case).slices for case in cases)
+    return max(0.0, shallow - first * (deep - shallow) / (second - first))
+
+
+def _with_products(squares: Sequence[DigitCase], times: Times, rates: DigitRates, device: Device) -> DigitRates:
+    """The rates of the products, by their size, that fit the other rates."""
+    return replace(rates, product=tuple((float(case.extents[0]), _rate(case, times[case], rates, device)) for case in squares))
+
+
+def _off(case: DigitCase, times: Times, rates: DigitRates, device: Device) -> float:
+    """|log(predicted / measured)| of the products alone."""
+    return abs(log(product_seconds_of_digits(_geometry(case), device, rates, _size(case)) / times[case].product))
+
+
+def _rate(case: DigitCase, own: DigitTimes, rates: DigitRates, device: Device) -> float:
+    """The rate by which the model predicts the time of these products."""
+    g, size = _geometry(case), _size(case)
+    sums = product_seconds_of_digits(g, device, replace(NOTHING, tail=rates.tail), size)  # at 1 TFLOP/s
+    beside = product_seconds_of_digits(g, device, replace(rates, product=FLAT), size) - sums
+    return sums / max(own.product - beside, 0.5 * own.product)
+
+
+def _predicted(case: DigitCase, rates: DigitRates, device: Device) -> float:
+    """The seconds that the planner predicts, without the host's."""
+    problem = Problem(*case.extents, str(element_of(case.products)))
+    known = replace(device, call=0.0, digits=((digits_timed(case.products), rates),))
+    if case.products in LOADING_TILES:
+        return 1e-3 * (loaded_candidate(problem, known, (), case.products).ms or 0.0)
+    return 1e-3 * (digit_ms(problem, known, _geometry(case), case.products) or 0.0)
+
+
+def _size(case: DigitCase) -> float:
+    return cbrt(case.extents[0] * case.extents[1] * case.extents[2])
+
+
+def _geometry(case: DigitCase) -> DigitGeometry:
+    return geometry_for(Problem(*case.extents, str(element_of(case.products))), case.levels, case.products)
+
+
+def rounded_off(rates: DigitRates) -> DigitRates:
+    """The rates to four digits."""
+    own = {
+        name: tuple((key, four(x)) for key, x in value) if isinstance(value, tuple) else four(value) for name, value in vars(rates).items()
+    }
+    return DigitRates(**own)
+
+
+def four(value: float) -> float:
+    """A number to four digits."""
+    return float(f"{value:.4g}")
