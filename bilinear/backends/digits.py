@@ -77,7 +77,7 @@ def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) 
 
     Warps multiply, or warpgroups.
     """
-    return _made(a, b, c, digits, by_warps).all_kernels()
+    return made(a, b, c, digits, by_warps).all_kernels()
 
 
 def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply | None:
@@ -104,11 +104,12 @@ def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMul
     return _kept(a, b, c, digits, multiplies_by_warps(), cupy.cuda.Device().id)
 
 
-def _made(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> CutMultiply:
+def made(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> CutMultiply:
+    """The product of digits for matrices of these layouts, by warps or by warpgroups."""
     if digits.rest:
-        return LentMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
+        return LentMultiply(a, b, c, digits, partial(made, by_warps=by_warps))
     if digits.cut != (1, 1):
-        return BlockwiseMultiply(a, b, c, digits, partial(_made, by_warps=by_warps))
+        return BlockwiseMultiply(a, b, c, digits, partial(made, by_warps=by_warps))
     if digits.tile in LOADING_TILES:
         return LoadingMultiply(a, b, c, digits)
     return ResidueMultiply(a, b, c, digits, by_warps) if digits.tile in RESIDUE_TILES else DigitMultiply(a, b, c, digits, by_warps)
@@ -117,7 +118,7 @@ def _made(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) -> Cu
 @lru_cache(MOST_KEPT)
 def _kept(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool, device: int) -> CutMultiply:
     """The product, with the launches that it has bound on a device."""
-    return _made(a, b, c, digits, by_warps)
+    return made(a, b, c, digits, by_warps)
 
 
 follows_from_names(_kept.cache_clear)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import cbrt, ceil, log
-from typing import Protocol
+from statistics import median
+from typing import NamedTuple, Protocol
 
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
@@ -23,6 +24,8 @@ NAMES = (*DIGIT_TILES, *LOADING_TILES, *USUAL_RESIDUES.values())
 LEVELS = (("winograd",), ("winograd", "winograd"))
 """The levels above them with which cutting and putting together are timed, too."""
 SIZES = (1024, 2048, 4096, 8192, 16384)
+ROUNDS = 3
+"""How often each product is timed, with all others in between: at its power limit a chip changes its clock for seconds."""
 UNALIGNED = 2048
 """A product of this size is also timed with rows of A and of B that are no multiples of 16 bytes."""
 WIDE, DEPTHS = 8192, (512, 2048)
@@ -31,7 +34,7 @@ FEW = ((1024, 4096, 1024), (384, 4608, 2816))
 """Products of few tiles, whose times tell what all tiles take once more."""
 TAILS = tuple(i / 20 for i in range(31))
 FLAT = ((1.0, 1.0),)
-NOTHING = DigitRates(FLAT, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, FLAT, FLAT, 0.0, 0.0)
+NOTHING = DigitRates(FLAT, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, FLAT, FLAT, 0.0, 0.0)
 """Rates that are still to be measured."""
 Times = dict[DigitCase, DigitTimes]
 
@@ -39,28 +42,38 @@ Times = dict[DigitCase, DigitTimes]
 class DigitBench(Protocol):
     """A source of times of products of digits and of rounded numbers, in seconds on the device."""
 
-    def able_digits(self, names: Sequence[str]) -> Sequence[str]:
-        """Those products of digits that the device has the instructions for."""
+    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
+        """Those products of digits, by warps or by warpgroups, that the device has the instructions for."""
 
     def build_digits(self, cases: Sequence[DigitCase]) -> None:
         """Build the kernels of these products, which are timed next."""
 
-    def digits(self, case: DigitCase) -> DigitTimes | None:
-        """The times of a product, pass by pass; None if the device has no memory for it."""
+    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
+        """The times of a product, pass by pass, in the round of this number; None if the device has no memory for it."""
 
     def rounded(self, name: str, size: int) -> float | None:
         """The library's product of square float32 matrices that are rounded so; None if it multiplies none."""
 
 
 def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) -> Device:
-    """The device with rates of all products of digits and of rounded numbers that it has the instructions and the memory for."""
-    names = bench.able_digits(NAMES)
+    """The device with rates of all products of digits and of rounded numbers that it has the instructions and the memory for.
+
+    A device with warpgroups gets rates of products by warps, too: those of chips without warpgroups are estimated from them.
+    """
+    families = [(name, by_warps) for by_warps in (False, True) for name in bench.able_digits(NAMES, by_warps)]
     tell("kernels for digits")
-    bench.build_digits([case for name in names for case in digit_cases(name)])
-    for name in names:
-        tell(f"products of {digits_timed(name)}")
-        rates = digit_rates(bench, device, name)
-        device = device if rates is None else replace(device, digits=(*device.digits, (digits_timed(name), rates)))
+    bench.build_digits([case for family in families for case in digit_cases(*family)])
+    rounds: list[Times] = []
+    for number in range(ROUNDS):
+        rounds.append({})
+        for name, by_warps in families:
+            tell(f"products of {digits_timed(name)}{' by warps' if by_warps else ''}, round {number + 1} of {ROUNDS}")
+            timed = ((case, bench.digits(case, number)) for case in digit_cases(name, by_warps))
+            rounds[-1] |= {case: times for case, times in timed if times is not None}
+    times = {case: medians([one[case] for one in rounds if case in one]) for case in rounds[0]}
+    found = {(digits_timed(name), by_warps): digit_rates(times, device, name, by_warps) for name, by_warps in families}
+    groups, warps = (tuple((name, own) for (name, of), own in found.items() if own is not None and of == by) for by in (False, True))
+    device = replace(device, digits=groups or warps, by_warps=warps if groups else ())
     tell("rounded products")
     for name in ROUNDINGS:
         times = ((n, bench.rounded(name, n)) for n in SIZES)
@@ -71,80 +84,104 @@ def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) 
     return device
 
 
-def digit_cases(name: str) -> tuple[DigitCase, ...]:
+def digit_cases(name: str, by_warps: bool = False) -> tuple[DigitCase, ...]:
     """All products from which the rates of one are found."""
-    own = [*map(_square(name), SIZES), *_depths(name)]
-    own += [DigitCase(name, extents) for extents in FEW]
-    own += [_unaligned(name)] + (_uneven(name) if name in FLOAT_TILES else [])
-    own += [] if name in LOADING_TILES else [DigitCase(name, (WIDE, WIDE, WIDE), levels) for levels in LEVELS]
-    own += _depths(name, LEVELS[0]) if name in DIGIT_TILES else []
-    return tuple(own)
+    own = Cases(name, by_warps)
+    found = [*own.squares, *own.depths(), *own.few, own.unaligned, *(own.uneven if name in FLOAT_TILES else ())]
+    found += [] if name in LOADING_TILES else [own.square(WIDE, levels) for levels in LEVELS]
+    found += own.depths(LEVELS[0]) if name in DIGIT_TILES else []
+    return tuple(found)
 
 
-def _square(name: str) -> Callable[[int], DigitCase]:
-    return lambda n: DigitCase(name, (n, n, n))
+class Cases(NamedTuple):
+    """The products of digits of a name, by warps or by warpgroups."""
+
+    name: str
+    by_warps: bool
+
+    def square(self, n: int, levels: tuple[str, ...] = ()) -> DigitCase:
+        """Of square matrices."""
+        return DigitCase(self.name, (n, n, n), levels, self.by_warps)
+
+    @property
+    def squares(self) -> list[DigitCase]:
+        """Those by whose sizes the products have their rates."""
+        return [self.square(n) for n in SIZES if not (self.by_warps and n > WIDE)]
+
+    @property
+    def few(self) -> list[DigitCase]:
+        """Of few tiles."""
+        return [DigitCase(self.name, extents, (), self.by_warps) for extents in FEW]
+
+    @property
+    def unaligned(self) -> DigitCase:
+        """One whose rows are no multiples of 16 bytes."""
+        return DigitCase(self.name, (UNALIGNED, UNALIGNED - 1, UNALIGNED - 1), (), self.by_warps)
+
+    @property
+    def uneven(self) -> list[DigitCase]:
+        """Those in which the rows of A, or of B and C, are no multiples of 16 bytes."""
+        return [DigitCase(self.name, (WIDE, DEPTHS[1] - i, WIDE - 1 + i), (), self.by_warps) for i in (1, 0)]
+
+    def depths(self, levels: tuple[str, ...] = ()) -> list[DigitCase]:
+        """Those with a wide result and sums of two lengths."""
+        return [DigitCase(self.name, (WIDE, depth * 2 ** len(levels), WIDE), levels, self.by_warps) for depth in DEPTHS]
 
 
-def _unaligned(name: str) -> DigitCase:
-    return DigitCase(name, (UNALIGNED, UNALIGNED - 1, UNALIGNED - 1))
+def medians(rounds: Sequence[DigitTimes]) -> DigitTimes:
+    """The median time of each pass. The clock changes from round to round, and with it all passes of one."""
+    whole = median(one.whole for one in rounds)
+    return DigitTimes(*(median(one[i] * whole / one.whole for one in rounds) for i in range(len(DigitTimes._fields))))
 
 
-def _uneven(name: str) -> list[DigitCase]:
-    """Products in which rows of A, or of B and C, are no multiples of 16 bytes."""
-    return [DigitCase(name, (WIDE, DEPTHS[1] - i, WIDE - 1 + i)) for i in (1, 0)]
-
-
-def _depths(name: str, levels: tuple[str, ...] = ()) -> list[DigitCase]:
-    return [DigitCase(name, (WIDE, depth * 2 ** len(levels), WIDE), levels) for depth in DEPTHS]
-
-
-def digit_rates(bench: DigitBench, device: Device, name: str) -> DigitRates | None:
+def digit_rates(times: Times, device: Device, name: str, by_warps: bool = False) -> DigitRates | None:
     """The rates of products of this name; None if the device has no memory to time them."""
-    times = {case: found for case in digit_cases(name) if (found := bench.digits(case)) is not None}
-    if not all(case in times for case in (_square(name)(WIDE), *_depths(name))):
+    own = Cases(name, by_warps)
+    if not all(case in times for case in (own.square(WIDE), *own.depths(), *own.few)):
         return None
-    rates = _with_tile_costs(name, times, _passes(name, times, device), device)
-    squares = [case for case in map(_square(name), SIZES) if case in times]
-    found = (_with_products(squares, times, replace(rates, tail=tail), device) for tail in TAILS)
-    rates = min(found, key=lambda one: sum(_off(DigitCase(name, extents), times, one, device) for extents in FEW))
+    rates = _with_tile_costs(own, times, _passes(own, times, device), device)
+    squares = [case for case in own.squares if case in times]
+    tails = (_with_products(squares, times, replace(rates, tail=tail), device) for tail in TAILS)
+    rates = min(tails, key=lambda one: sum(_off(case, times, one, device) for case in own.few))
     least = squares[0]
     known, of_one = (_predicted(least, replace(rates, launch=us), device) for us in (0.0, 1.0))
-    launch = max(0.0, times[least].whole - known) / (of_one - known)
-    rates = replace(rates, launch=launch)
-    if _unaligned(name) in times and _square(name)(UNALIGNED) in times:
-        slow, usual = (times[case].whole - _predicted(case, rates, device) for case in (_unaligned(name), _square(name)(UNALIGNED)))
+    rates = replace(rates, launch=max(0.0, times[least].whole - known) / (of_one - known))
+    if own.unaligned in times and own.square(UNALIGNED) in times:
+        slow, usual = (times[case].whole - _predicted(case, rates, device) for case in (own.unaligned, own.square(UNALIGNED)))
         rates = replace(rates, unaligned=max(0.0, 1e6 * (slow - usual)))
     return rounded_off(rates)
 
 
-def _passes(name: str, times: Times, device: Device) -> DigitRates:
+def _passes(cases: Cases, times: Times, device: Device) -> DigitRates:
     """The shares of the bandwidth of the passes over memory."""
-    square = DigitCase(name, (WIDE, WIDE, WIDE))
-    operands, result = (count * WIDE**2 * element_of(name).bytes / (device.bandwidth * 1e9) for count in (2, 1))
+    operands, result = (count * WIDE**2 * element_of(cases.name).bytes / (device.bandwidth * 1e9) for count in (2, 1))
     expansion, recomposition = list[tuple[float, float]](), list[tuple[float, float]]()
     for levels in ((), *LEVELS):
-        g, own = _geometry(square._replace(levels=levels)), times.get(square._replace(levels=levels))
+        case = cases.square(WIDE, levels)
+        g, own = _geometry(case), times.get(case)
         if own is not None and own.expansion:
             expansion.append((float(g.rank), (operands + sum(g.digit_bytes) / (device.bandwidth * 1e9)) / own.expansion))
         if own is not None and own.recomposition:
             recomposition.append((float(g.rank), (result + g.product_bytes / (device.bandwidth * 1e9)) / own.recomposition))
-    search = min(1.0, operands / times[square].search)
-    return replace(NOTHING, search=search, expansion=tuple(expansion) or FLAT, recomposition=tuple(recomposition) or FLAT)
+    search = min(1.0, operands / times[cases.square(WIDE)].search)
+    few = cases.few[0]
+    line = 1e9 * times[few].search / 2 / few.extents[1]
+    return replace(NOTHING, search=search, line=line, expansion=tuple(expansion) or FLAT, recomposition=tuple(recomposition) or FLAT)
 
 
-def _with_tile_costs(name: str, times: Times, rates: DigitRates, device: Device) -> DigitRates:
+def _with_tile_costs(own: Cases, times: Times, rates: DigitRates, device: Device) -> DigitRates:
     """What a tile costs beside its sums: with sums twice as long, those take twice as long."""
-    waves = ceil(_geometry(_depths(name)[0]).tiles / device.processors)
-    beside = _beside_sums(_depths(name), times, device)
-    inner = _depths(name, LEVELS[0])
+    wide, inner = own.depths(), own.depths(LEVELS[0])
+    g = _geometry(wide[0])
+    waves = ceil(g.tiles / device.processors)
+    beside = _beside_sums(wide, times, device)
     start = min(beside, _beside_sums(inner, times, device)) if all(case in times for case in inner) else beside
-    even = times[_depths(name)[1]].product / waves
     rates = replace(rates, start=1e6 * start, direct=1e6 * (beside - start))
-    if name not in FLOAT_TILES or not all(case in times for case in _uneven(name)):
+    if not g.is_direct or not all(case in times for case in own.uneven):
         return rates
-    left, right = (times[case].product / waves - beside for case in _uneven(name))
-    loading = max(0.0, left / (even - beside) - 1) if name in LOADING_TILES else 0.0
-    return replace(rates, loading=loading, uneven=1e6 * max(0.0, right - (even - beside) * (1 + loading)))
+    sums, left, right = (times[case].product / waves - beside for case in (wide[1], *own.uneven))
+    loading = max(0.0, left / sums - 1) if own.name in LOADING_TILES else 0.0
+    return replace(rates, loading=loading, uneven=1e6 * max(0.0, right - sums * (1 + loading)))
 
 
 def _beside_sums(cases: Sequence[DigitCase], times: Times, device: Device) -> float:

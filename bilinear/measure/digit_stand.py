@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilinear.backends.digits import digit_multiply_of, kernels_of
+from bilinear.backends.digits import kernels_of, made
 from bilinear.backends.rounded import rounded_multiply_of
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps, target_here
 from bilinear.codegen.build import build_kernel
@@ -19,7 +19,7 @@ from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKe
 from bilinear.ir.matrix import Array, Layout
 from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel, ScaleKernel
 from bilinear.ir.tile import LOADING_TILES
-from bilinear.measure.timing import settled, settled_steps
+from bilinear.measure.timing import BRIEF_MS, settled, settled_steps
 from bilinear.planner.digits import element_of
 from bilinear.planner.plan import Digits, Rounded
 from bilinear.planner.policy import Extents
@@ -42,6 +42,8 @@ class DigitCase(NamedTuple):
     products: str
     extents: Extents
     levels: tuple[str, ...] = ()
+    by_warps: bool = False
+    """Whether warps multiply, as on chips without warpgroups."""
 
 
 class DigitTimes(NamedTuple):
@@ -54,29 +56,28 @@ class DigitTimes(NamedTuple):
     whole: float
 
 
-def able_digits(names: Iterable[str]) -> tuple[str, ...]:
-    """Those products of digits that the current GPU has the instructions for."""
-    if not has_digit_units():
+def able_digits(names: Iterable[str], by_warps: bool) -> tuple[str, ...]:
+    """Those products of digits, by warps or by warpgroups, that the current GPU has the instructions for."""
+    if not has_digit_units() or (multiplies_by_warps() and not by_warps):
         return ()
-    return tuple(name for name in names if not (name in LOADING_TILES and multiplies_by_warps()))
+    return tuple(name for name in names if not (name in LOADING_TILES and by_warps))
 
 
 def build_digits(cases: Iterable[DigitCase]) -> None:
     """Build the kernels of these products into the cache, one thread a core."""
-    by_warps, target = multiplies_by_warps(), target_here()
-    wanted = {kernel for case in cases for kernel in kernels_of(*layouts(case), digits_of(case), by_warps)}
+    target = target_here()
+    wanted = {kernel for case in cases for kernel in kernels_of(*layouts(case), digits_of(case), case.by_warps)}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda kernel: build_kernel(kernel, target), wanted))
 
 
 def time_digits(case: DigitCase) -> DigitTimes | None:
-    """The times of a product, which must multiply as `matmul` does; None if the GPU has no memory for it."""
+    """The times of a product, by the launches that `matmul` runs; None if the GPU has no memory for it."""
     import cupy
 
-    multiply = digit_multiply_of(*layouts(case), digits_of(case))
-    dtype = np.dtype(str(element_of(case.products)))
-    operands = None if multiply is None else _operands(case.extents, dtype, multiply.workspace)
-    if multiply is None or operands is None:
+    multiply = made(*layouts(case), digits_of(case), case.by_warps)
+    operands = _operands(case.extents, np.dtype(str(element_of(case.products))), multiply.workspace)
+    if operands is None:
         return None
     addresses = tuple(int(x.data.ptr) for x in operands)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
@@ -86,8 +87,10 @@ def time_digits(case: DigitCase) -> DigitTimes | None:
     with multiply.bound(True).ready((*addresses, addresses[2]), *multiply.factors(1, 0), stream) as steps:
         ms = settled_steps(steps)
     seconds = [1e-3 * sum(one for one, own in zip(ms, passes, strict=True) if own == kind) for kind in range(BESIDE)]
-    whole = settled(partial(multiply, *addresses[:3], 1, 0, addresses[3]))
-    return DigitTimes(*seconds, 1e-3 * whole)
+    if sum(ms) >= BRIEF_MS:
+        return DigitTimes(*seconds, 1e-3 * sum(ms))
+    whole = 1e-3 * settled(partial(multiply, *addresses[:3], 1, 0, addresses[3]))  # without the events between launches
+    return DigitTimes(*(x * whole / (1e-3 * sum(ms)) for x in seconds), whole)
 
 
 def time_rounded(name: str, size: int) -> float | None:

@@ -44,13 +44,21 @@ class KeptTimes:
         """What the driver reports."""
         return self._bench.facts()
 
-    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
-        """The plain product kernel in a tile."""
-        return float(self._once(("product", extents, dtype, tile), lambda: self._bench.product(extents, dtype, tile)))
+    def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
+        """Build the kernels of schedules."""
+        self._bench.build(products)
 
-    def library(self, extents: Extents, dtype: str) -> float:
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL, number: int = 0) -> float:
+        """The plain product kernel in a tile."""
+        return float(self._once(("product", extents, dtype, tile, number), lambda: self._bench.product(extents, dtype, tile, number)))
+
+    def burst(self, extents: Extents, dtype: str, tile: str) -> float:
+        """The same where power does not limit it yet."""
+        return float(self._once(("burst", extents, dtype, tile), lambda: self._bench.burst(extents, dtype, tile)))
+
+    def library(self, extents: Extents, dtype: str, number: int = 0) -> float:
         """The library's own multiply."""
-        return float(self._once(("library", extents, dtype), lambda: self._bench.library(extents, dtype)))
+        return float(self._once(("library", extents, dtype, number), lambda: self._bench.library(extents, dtype, number)))
 
     def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
         """Each stage of a schedule."""
@@ -65,19 +73,17 @@ class KeptTimes:
         """A whole call of `bilinear.matmul`."""
         return float(self._once(("call",), self._bench.call))
 
-    def able_digits(self, names: Sequence[str]) -> Sequence[str]:
+    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
         """Those products of digits that the device has the instructions for."""
-        return self._bench.able_digits(names)
+        return self._bench.able_digits(names, by_warps)
 
     def build_digits(self, cases: Sequence[DigitCase]) -> None:
-        """Build the kernels of those products that are still to be timed."""
-        missing = [case for case in cases if _key(("digits", *case)) not in self._known]
-        if missing:
-            self._bench.build_digits(missing)
+        """Build the kernels of these products."""
+        self._bench.build_digits(cases)
 
-    def digits(self, case: DigitCase) -> DigitTimes | None:
+    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
         """The times of a product of digits."""
-        found = self._once(("digits", *case), lambda: self._bench.digits(case))
+        found = self._once(("digits", *case, number), lambda: self._bench.digits(case, number))
         return None if found is None else DigitTimes(*found)
 
     def rounded(self, name: str, size: int) -> float | None:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from math import exp, log
 from statistics import median
 from time import perf_counter
@@ -37,6 +38,10 @@ MOST_ELEMENTS = 2**28
 """Of a matrix, if the device has the memory for it."""
 SHARE_OF_MEMORY = 0.25
 ROUNDS, IN_A_ROW = 3, 4
+HOLD_MS = 0.25
+"""For so long the device is held while a few calls are queued."""
+DRAWN, TILES_OF_DRAWN = 40, 3
+"""How many drawn products our own tiles are timed on, too, and the tiles of each."""
 TURN = "turn"
 MOST_BRIEF = 0.15
 """The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
@@ -184,7 +189,7 @@ class Stand:
         """The median time of each call on the device, without the host's."""
         for call in calls.values():
             call()
-        return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
+        return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW, HOLD_MS).items()}
 
 
 def time_library(
@@ -207,6 +212,9 @@ def time_tiles(dtype: str, device: Device) -> list[Point]:
     stand = Stand(dtype)
     cases = [Case(shape, order) for shape in NAMED for order in ("TN", "NT") if _most(shape) <= stand.most_elements]
     found = [(case, one) for case in cases for one in _fastest(case, dtype, device)]
+    found += [
+        (case, one) for case in islice(drawn(2, stand.most_elements, 0.0), DRAWN) for one in _fastest(case, dtype, device)[:TILES_OF_DRAWN]
+    ]
     target = target_here()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))

@@ -33,9 +33,9 @@ CYCLES_PER_MS = 2_500_000
 """The cycles of a clock faster than any device's, so the device is held for at least the requested time."""
 BRIEF_MS = 0.5
 """Calls that are queued to be timed."""
-SETTLE_MS = 250.0
+SETTLE_MS = 150.0
 """For so long a call runs before it is timed under the power that long work has."""
-LEAST_ROUNDS, SETTLED_ROUNDS = 3, 9
+LEAST_ROUNDS, SETTLED_ROUNDS, IN_A_BURST = 3, 9, 4
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 
 
@@ -68,6 +68,12 @@ def each_milliseconds(steps: Sequence[Call]) -> list[float]:
         event.record()
     events[-1].synchronize()
     return [float(cupy.cuda.get_elapsed_time(start, end)) for start, end in pairwise(events)]
+
+
+def in_a_queue(call: Call) -> float:
+    """The milliseconds of a call in a burst so short that no power limit slows it down: the median of a few in a queue."""
+    call()
+    return median(queued({0: call}, SETTLED_ROUNDS, IN_A_BURST)[0])
 
 
 def settled(call: Call) -> float:
@@ -143,13 +149,13 @@ def _count(ms: float, each: float, most: int) -> int:
     return max(1, min(most, ceil(ms / max(each, 1e-3))))
 
 
-def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int) -> dict[Key, list[float]]:
+def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int, hold: float = FIRST_HOLD) -> dict[Key, list[float]]:
     """Milliseconds on the device for one of `in_a_row` calls, in shuffled rounds, without host time.
 
-    The calls are queued behind a kernel that holds the device until all are there. Calls that wait for the device themselves cannot be
+    The calls are queued behind a kernel that holds the device until all are there, for `hold` milliseconds or longer. Calls that wait for the device themselves cannot be
     queued; their time includes the host's.
     """
-    holds = dict.fromkeys(calls, FIRST_HOLD)
+    holds = dict.fromkeys(calls, hold)
     times: dict[Key, list[float]] = {name: [] for name in calls}
     for order in _orders(calls, repeats):
         for name in order:

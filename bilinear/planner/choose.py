@@ -218,7 +218,7 @@ class Weighing:
         if candidate.is_thin:
             return self.policy.least_gain_thin
         if candidate.is_digits:  # of a chain of parts each has errors of its own
-            return self.policy.least_gain_plain if candidate.rest else self.policy.least_gain_digits
+            return self.policy.least_gain if candidate.rest else self.policy.least_gain_digits
         return self.policy.least_gain_plain if portfolio().is_plain(candidate.levels) else self.policy.least_gain
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:

@@ -8,6 +8,7 @@ from math import log
 
 from bilinear.errors import fail
 from bilinear.ir.kernel import MOST_SHARED_BYTES
+from bilinear.ir.warp_product import LEAST_CAPABILITY
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 from bilinear.planner.thin_rates import ThinRates
 
@@ -71,13 +72,14 @@ class DigitRates:
     """Rates of products by digits of an element type.
 
     `product` is the rate of the product kernel, in TFLOP/s (2 m k n for each result) for pairs and in TOP/s (as many modulo each p) for
-    residues, when the device is full, by the size (m k n)**(1/3) of the whole multiply. `start` are the microseconds beyond that which a
-    tile takes, `tail` is the part of a tile's time that all take once more, `direct` those where it also writes C, `uneven` those where it does and rows of C are no multiples of 16 bytes.
-    `loading` is the part by which a tile takes longer for each operand with such rows, if the product itself cuts it.
+    residues, when the device is full, by the size (m k n)**(1/3) of the whole multiply. Of a tile, `start` are the microseconds beyond
+    that, `direct` those where it also writes C, `uneven` those where it does and rows of C are no multiples of 16 bytes; `loading` is the
+    part by which it takes longer for each operand with such rows, if the product itself cuts it, and `tail` the part that a product takes
+    once more.
 
     `search`, `expansion` and `recomposition` are the shares of the bandwidth that these passes reach, the last two by the number of
-    products, `launch` the microseconds of one more launch, and `unaligned` those that all takes longer if rows of A or of B are no multiples
-    of 16 bytes.
+    products; a search takes `line` nanoseconds a term of a line at least. `launch` are the microseconds of one more launch, `unaligned`
+    those that all takes longer if rows of A or of B are no multiples of 16 bytes.
     """
 
     product: Table
@@ -87,6 +89,7 @@ class DigitRates:
     loading: float
     tail: float
     search: float
+    line: float
     expansion: Table
     recomposition: Table
     launch: float
@@ -145,10 +148,14 @@ class Device:
     """By the name of the element type; thin products of others are left to the library."""
     digits: tuple[tuple[str, DigitRates], ...] = ()
     """By what numbers are cut into: `pairs` of float32, `residues of float32`, `residues of float64`."""
+    by_warps: tuple[tuple[str, DigitRates], ...] = ()
+    """The same by the kernels for chips without warpgroups, on a chip with warpgroups, which runs none of them."""
     rounded: tuple[tuple[str, Table], ...] = ()
     """The rates in TFLOP/s of the library's products of float32 numbers rounded to such types, by the size (m k n)**(1/3)."""
     modes: ModeRates | None = None
     shared: int = MOST_SHARED_BYTES
+    capability: int = 90
+    """The compute capability, times ten."""
     estimate: str = ""
     """Where the figures of an estimate are from; empty for what was measured."""
 
@@ -156,6 +163,11 @@ class Device:
     def title(self) -> str:
         """The name, and whether it is an estimate."""
         return f"{self.name}, an estimate" if self.estimate else self.name
+
+    @property
+    def runs_kernels(self) -> bool:
+        """Whether our kernels run there, which copy to shared memory asynchronously; else all is left to the library."""
+        return self.capability >= LEAST_CAPABILITY
 
     @property
     def memory_share(self) -> float:

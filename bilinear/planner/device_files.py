@@ -50,16 +50,17 @@ _ROW = re.compile(r"\[[^][{}]*\]")
 def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
     elements = {name: _rates_json(own) for name, own in device.elements}
-    facts = asdict(replace(device, elements=(), thin=(), digits=(), rounded=(), modes=None))
+    facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=(), modes=None))
     modes = {} if device.modes is None else {"modes": _modes_json(device.modes)}
     del facts["modes"]
-    digits = {name: asdict(own) for name, own in device.digits}
+    digits, by_warps = ({name: asdict(own) for name, own in family} for family in (device.digits, device.by_warps))
     thin = {name: _thin_json(own) for name, own in device.thin}
     tables = {
         "elements": elements,
         "policy": _policy_json(device.policy),
         "thin": thin,
         "digits": digits,
+        "by_warps": by_warps,
         "rounded": dict(device.rounded),
         **modes,
     }
@@ -263,7 +264,7 @@ _POINTS: Fields = {
 _THIN: Fields = {"tail": read_share, "library": _library}
 _DIGITS: Fields = {
     "search": read_share,
-    **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "launch", "unaligned"), read_not_negative),
+    **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "line", "launch", "unaligned"), read_not_negative),
 }
 _MODES: Fields = {
     **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),
@@ -277,6 +278,7 @@ _DEVICE: Fields = {
     "library_rules": partial(_read, LibraryRules, None),
     "thin": by_name(THIN_TILES, _thin_rates),
     "digits": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
+    "by_warps": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
     "rounded": by_name(ROUNDINGS, read_table),
     "modes": partial(_read, ModeRates, _MODES),
     "estimate": read_source,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache, reduce
 from math import ceil, prod
@@ -150,16 +150,23 @@ def digit_ms(
     (down, across), (left, right) = cut, g.digit_bytes
     blocks = down * across
     operands, digits = (down * m * k + blocks * k * n) * itemsize, down * left + blocks * right
-    passes = (down * m + across * n) * k * itemsize / rates.search + (operands + digits) / at(rates.expansion, g.rank)
+    passes = (operands + digits) / at(rates.expansion, g.rank)
     if not g.is_direct:
         results = m * n * itemsize * (2 if problem.accumulate else 1)
         passes += blocks * (g.product_bytes + results) / at(rates.recomposition, g.rank)
     p = whole or problem
     size = (p.m * p.k * p.n) ** (1 / 3)
-    seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
+    search = search_seconds(rates, device, (down * m, across * n), k, itemsize)
+    seconds = search + passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
     launches = 3 + down + blocks * (2 if g.is_direct else 3)
     slowed = 0.0 if is_even(problem, "A") and is_even(problem, "B") else rates.unaligned
     return seconds * 1e3 + (launches * rates.launch + device.call + slowed) * 1e-3
+
+
+def search_seconds(rates: DigitRates, device: Device, lines: Iterable[int], terms: int, itemsize: int) -> float:
+    """The seconds in which the scales of operands with so many lines are found: each is read, and no line in less than its terms take."""
+    shortest = terms * rates.line * 1e-9
+    return sum(max(shortest, count * terms * itemsize / (rates.search * device.bandwidth * 1e9)) for count in lines)
 
 
 def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate | None:
@@ -169,9 +176,10 @@ def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate
         return None
     g, bandwidth = geometry_for(problem, (), tile), device.bandwidth * 1e9
     operand, tiles = problem.m * problem.k * problem.itemsize, triangle_tiles(g.panels[0], g.tile.cluster)
-    passes = operand / rates.search + (operand + g.digit_bytes[0]) / at(rates.expansion, g.rank)
+    passes = (operand + g.digit_bytes[0]) / at(rates.expansion, g.rank)
     product = product_seconds_of_digits(g, device, rates, (problem.m**2 * problem.k) ** (1 / 3), is_even(problem, "C"), tiles=tiles)
-    ms = (passes / bandwidth + product) * 1e3 + (5 * rates.launch + device.call) * 1e-3
+    search = search_seconds(rates, device, (problem.m,), problem.k, problem.itemsize)
+    ms = (search + passes / bandwidth + product) * 1e3 + (5 * rates.launch + device.call) * 1e-3
     return Candidate((), "preserve", DIGITS, ms, g.places[-1], tile=tile)
 
 

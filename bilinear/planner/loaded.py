@@ -9,7 +9,7 @@ from bilinear.ir.element import FLOAT32
 from bilinear.ir.tile import LOADING_TILES
 from bilinear.planner.device import Device
 from bilinear.planner.digit_geometry import DigitGeometry
-from bilinear.planner.digits import geometry_for, is_even, product_seconds_of_digits
+from bilinear.planner.digits import geometry_for, is_even, product_seconds_of_digits, search_seconds
 from bilinear.planner.plan import DIGITS, Candidate
 from bilinear.planner.problem import Problem
 
@@ -44,7 +44,7 @@ def _ms(problem: Problem, device: Device, g: DigitGeometry, tile: str) -> float 
     if rates is None:
         return None
     m, k, n = g.extents
-    search = (m + n) * k * problem.itemsize / (rates.search * device.bandwidth * 1e9)
+    search = search_seconds(rates, device, (m, n), k, problem.itemsize)
     uneven = sum(not is_even(problem, name) for name in "AB")
     product = product_seconds_of_digits(g, device, rates, (m * k * n) ** (1 / 3), is_even(problem, "C"), uneven)
     return (search + product) * 1e3 + (LAUNCHES * rates.launch + device.call + (rates.unaligned if uneven else 0.0)) * 1e-3

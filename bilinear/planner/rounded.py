@@ -73,5 +73,5 @@ def _rounding_seconds(problem: Problem, device: Device, own: Rounding) -> float:
 
 def rounded_rate(problem: Problem, device: Device, name: str, seconds: float) -> float:
     """The rate in TFLOP/s of the library's product for which these seconds of the whole are predicted."""
-    left = max(seconds - _rounding_seconds(problem, device, ROUNDINGS[name]), 0.1 * seconds)
+    left = max(seconds - _rounding_seconds(problem, device, ROUNDINGS[name]), 0.5 * seconds)
     return 2e-12 * problem.m * problem.k * problem.n / left

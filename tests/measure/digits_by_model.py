@@ -8,7 +8,7 @@ from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import LOADING_TILES
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
 from bilinear.planner.device import Device, at
-from bilinear.planner.digits import digit_ms, digits_timed, element_of, geometry_for, is_even, product_seconds_of_digits
+from bilinear.planner.digits import digit_ms, digits_timed, element_of, geometry_for, is_even, product_seconds_of_digits, search_seconds
 from bilinear.planner.loaded import loaded_candidate
 from bilinear.planner.problem import Problem
 from bilinear.planner.rounded import rounded_candidate
@@ -25,7 +25,7 @@ def digit_times(case: DigitCase, device: Device) -> DigitTimes:
     uneven = sum(not is_even(problem, name) for name in "AB") if case.products in LOADING_TILES else 0
     product = product_seconds_of_digits(g, device, rates, (m * k * n) ** (1 / 3), is_even(problem, "C"), uneven)
     operands = (m * k + k * n) * problem.itemsize
-    search = operands / rates.search / bandwidth
+    search = search_seconds(rates, device, (m, n), k, problem.itemsize)
     if case.products in LOADING_TILES:
         ms = loaded_candidate(problem, device, (), case.products).ms
         assert ms is not None
