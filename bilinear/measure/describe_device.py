@@ -40,7 +40,7 @@ ADDING = Way(("msmes", "msmes"), "restore")
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
-LIBRARY_SECONDS = 22.0
+LIBRARY_SECONDS = 20.0
 """For the library's calls on thin products of one type: some 3,000 points on an H200."""
 UNKNOWN = 1.0
 FREE = 1e12

@@ -33,7 +33,7 @@ CYCLES_PER_MS = 2_500_000
 """The cycles of a clock faster than any device's, so the device is held for at least the requested time."""
 BRIEF_MS = 0.5
 """Calls that are queued to be timed."""
-SETTLE_MS = 150.0
+SETTLE_MS = 120.0
 """For so long a call runs before it is timed under the power that long work has."""
 LEAST_ROUNDS, SETTLED_ROUNDS, IN_A_BURST = 3, 9, 4
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""

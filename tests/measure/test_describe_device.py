@@ -28,7 +28,7 @@ from bilinear.measure.device_bench import Facts, GpuBench
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
 from bilinear.measure.fit_thin import Point, off
 from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
-from bilinear.measure.thin_stand import NAMED, Case, drawn, problem_of
+from bilinear.measure.thin_stand import drawn, fastest_tiles, problem_of, timed_cases
 from bilinear.measure.timing import IN_A_ROW, SETTLE_MS, SETTLED_ROUNDS
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device, TileRates, at
@@ -39,7 +39,7 @@ from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, libr
 from bilinear.planner.plan import CUBLAS, CUBLASLT
 from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import thin_candidates, thin_seconds, view_of
+from bilinear.planner.thin import thin_seconds, view_of
 from bilinear.planner.thin_rates import ThinRates
 
 H200 = load_device("h200")
@@ -92,15 +92,13 @@ class Pretended:
 
     def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
         rates, found = self.slow(dtype), []
-        for shape in NAMED:
-            for order in ("TN", "NT"):
-                problem = problem_of(Case(shape, order), dtype)
-                for one in sorted(thin_candidates(problem, device), key=lambda one: one.ms or 0.0)[:4]:
-                    own = next(own for own in rates.tiles if own.name == one.tile)
-                    tile = THIN_TILES[dtype][one.tile]
-                    view = view_of(problem, tile)
-                    seconds = thin_seconds(own, tile, view, one.parts_of_sums, ELEMENTS[dtype], self.device, rates)
-                    found.append(Point(one.tile, view, one.parts_of_sums, seconds * 1e6))
+        for case in timed_cases():
+            for one in fastest_tiles(case, dtype, device):
+                own = next(own for own in rates.tiles if own.name == one.tile)
+                tile = THIN_TILES[dtype][one.tile]
+                view = view_of(problem_of(case, dtype), tile)
+                seconds = thin_seconds(own, tile, view, one.parts_of_sums, ELEMENTS[dtype], self.device, rates)
+                found.append(Point(one.tile, view, one.parts_of_sums, seconds * 1e6))
         return found
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
