@@ -40,8 +40,8 @@ ADDING = Way(("msmes", "msmes"), "restore")
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
-LIBRARY_SECONDS = 20.0
-"""For the library's calls on thin products of one type: some 3,000 points on an H200."""
+LIBRARY_SECONDS = 16.0
+"""For the library's calls on thin products of one type: some 2,000 points on an H200."""
 UNKNOWN = 1.0
 FREE = 1e12
 """GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""

@@ -61,12 +61,13 @@ def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) 
     A device with warpgroups gets rates of products by warps, too: those of chips without warpgroups are estimated from them.
     """
     families = [(name, by_warps) for by_warps in (False, True) for name in bench.able_digits(NAMES, by_warps)]
+    own = [family for family in families if family[1] == families[0][1]]  # what the device runs itself
     tell("kernels for digits")
     bench.build_digits([case for family in families for case in digit_cases(*family)])
     rounds: list[Times] = []
     for number in range(ROUNDS):
         rounds.append({})
-        for name, by_warps in families:
+        for name, by_warps in families if number == 0 else own:
             tell(f"products of {digits_timed(name)}{' by warps' if by_warps else ''}, round {number + 1} of {ROUNDS}")
             timed = ((case, bench.digits(case, number)) for case in digit_cases(name, by_warps))
             rounds[-1] |= {case: times for case, times in timed if times is not None}

@@ -125,17 +125,19 @@ class Weighing:
 
     def ways(self) -> Iterator[Way]:
         """The ways with few enough products that proving and building them is worth the time for this problem."""
-        found, own = ways(self.problem), self.policy
+        found, own = ways(self.problem) if self.device.runs_kernels else (), self.policy
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)
 
     def thin(self) -> list[Candidate]:
         """The kernel for thin products in each tile: those that may run come first, by time."""
-        found = map(self.judged, thin_candidates(self.problem, self.device))
+        found = map(self.judged, thin_candidates(self.problem, self.device) if self.device.runs_kernels else ())
         return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
 
     def digits(self) -> list[Candidate]:
         """Products of digits and of rounded numbers."""
+        if not self.device.runs_kernels:
+            return []
         most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
         return [self.judged(candidate) for candidate in candidates_of_digits(self.problem, self.device, self.budget, most_ms)]
 
@@ -210,7 +212,7 @@ class Weighing:
 
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
-        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best()
+        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best() if self.device.runs_kernels else None
         return None if found is None else self.judged(found)
 
     def least_gain(self, candidate: Candidate) -> float:

@@ -32,7 +32,7 @@ from bilinear.measure.thin_stand import drawn, fastest_tiles, problem_of, timed_
 from bilinear.measure.timing import IN_A_ROW, SETTLE_MS, SETTLED_ROUNDS
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device, TileRates, at
-from bilinear.planner.device_files import device_json, load_device, parse_device
+from bilinear.planner.device_files import device_json, device_named, load_device, parse_device
 from bilinear.planner.kept_plans import kept_description
 from bilinear.planner.library_points import Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
@@ -54,15 +54,16 @@ def relative(own: TileRates, dtype: str) -> float:
 class Pretended:
     """The model as if it were a device."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device = H200) -> None:
         streaming = ((3.0, 0.9), (150.0, 0.6))
-        self.device = H200
-        for dtype, rates in H200.elements:
+        self.device = device
+        for dtype, rates in device.elements:
             tiles = tuple(replace(own, exposed=1 / own.blocks, share=((1.0, relative(own, dtype)),)) for own in rates.tiles)
             self.device = self.device.with_rates(dtype, replace(rates, streaming=streaming, accumulating=1.0, tiles=tiles))
 
     def facts(self) -> Facts:
-        return Facts("Pretended", H200.processors, H200.memory, H200.l2)
+        own = self.device
+        return Facts("Pretended", own.processors, own.memory, own.l2, own.shared, own.capability)
 
     def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
         assert {dtype for _, dtype, _ in products} == {"float32", "float64"}
@@ -111,6 +112,8 @@ class Pretended:
         return found
 
     def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
+        if self.device.capability != 90:
+            return [name for name in names if name != "pairs_on_load"] if by_warps else []
         return [name for name in names if not (by_warps and name == "pairs_on_load")]
 
     def build_digits(self, cases: Sequence[DigitCase]) -> None:
@@ -130,8 +133,8 @@ class Pretended:
         return plan_times(plan, MODES, self.device)
 
     def slow(self, dtype: str) -> ThinRates:
-        """The rates of the H200, but launches take twice as long, and copies are half as fast."""
-        rates = H200.thin_rates(dtype)
+        """The rates of the device, but launches take twice as long, and copies are half as fast."""
+        rates = self.device.thin_rates(dtype)
         assert rates is not None
         return replace(rates, launch=2 * rates.launch, copies=rates.copies / 2)
 
@@ -198,6 +201,21 @@ def test_tuning_measures_digits_and_rounded_products(tuned: tuple[Device, list[s
         for accuracy in (None, "classical"):
             problem = Problem(*shape, "float32", accuracy=accuracy)
             assert make_plan(problem, found).chosen.name == make_plan(problem, bench.device).chosen.name
+
+
+@pytest.mark.parametrize("short", ["rtx4090", "a100"])
+def test_a_foreign_gpu_that_does_as_its_data_sheet_lets_expect_is_described_so(short: str) -> None:
+    """Tuned end to end: the description that is written plans as the estimate does, and belongs to no other GPU."""
+    bench = Pretended(load_device(short))
+    found = tune(bench=bench)
+    assert parse_device(device_json(found).encode(), short) == found and not found.estimate
+    assert (found.name, found.capability, found.by_warps) == ("Pretended", bench.device.capability, ())
+    assert [name for name, _ in found.digits] == [name for name, _ in bench.device.digits] and device_named("Pretended") is None
+    for dtype in ("float64", "float32"):
+        for n in (4096, 8192):
+            problem = Problem(n, n, n, dtype, accuracy="classical")
+            theirs, ours = (make_plan(problem, device).chosen for device in (bench.device, found))
+            assert theirs.ms is not None and ours.ms == pytest.approx(theirs.ms, rel=0.1), (n, dtype, theirs.name, ours.name)
 
 
 def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
