@@ -72,15 +72,13 @@ def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) 
             timed = ((case, bench.digits(case, number)) for case in digit_cases(name, by_warps))
             rounds[-1] |= {case: times for case, times in timed if times is not None}
     times = {case: medians([one[case] for one in rounds if case in one]) for case in rounds[0]}
-    found = {(digits_timed(name), by_warps): digit_rates(times, device, name, by_warps) for name, by_warps in families}
-    groups, warps = (tuple((name, own) for (name, of), own in found.items() if own is not None and of == by) for by in (False, True))
+    rates = {(digits_timed(name), by_warps): digit_rates(times, device, name, by_warps) for name, by_warps in families}
+    groups, warps = (tuple((name, own) for (name, of), own in rates.items() if own is not None and of == by) for by in (False, True))
     device = replace(device, digits=groups or warps, by_warps=warps if groups else ())
     tell("rounded products")
     for name in ROUNDINGS:
-        times = ((n, bench.rounded(name, n)) for n in SIZES)
-        table = tuple(
-            (float(n), rounded_rate(Problem(n, n, n, "float32"), device, name, seconds)) for n, seconds in times if seconds is not None
-        )
+        seconds = {n: found for n in SIZES if (found := bench.rounded(name, n)) is not None}
+        table = tuple((float(n), rounded_rate(Problem(n, n, n, "float32"), device, name, found)) for n, found in seconds.items())
         device = replace(device, rounded=(*device.rounded, (name, table))) if table else device
     return device
 
@@ -232,7 +230,7 @@ def rounded_off(rates: DigitRates) -> DigitRates:
     own = {
         name: tuple((key, four(x)) for key, x in value) if isinstance(value, tuple) else four(value) for name, value in vars(rates).items()
     }
-    return DigitRates(**own)
+    return DigitRates(**own)  # type: ignore[arg-type]  # the fields of these names
 
 
 def four(value: float) -> float:

@@ -79,18 +79,21 @@ def time_digits(case: DigitCase) -> DigitTimes | None:
     operands = _operands(case.extents, np.dtype(str(element_of(case.products))), multiply.workspace)
     if operands is None:
         return None
-    addresses = tuple(int(x.data.ptr) for x in operands)
+    a, b, c, workspace = (int(x.data.ptr) for x in operands)
     multiprocessors = cupy.cuda.Device().attributes["MultiProcessorCount"]
     kernels = [launch.kernel for launch, _ in multiply.launches(True, multiprocessors)]
     passes = [next((i for i, types in enumerate(PASSES) if isinstance(kernel, types)), BESIDE) for kernel in kernels]
     stream = cupy.cuda.get_current_stream().ptr
-    with multiply.bound(True).ready((*addresses, addresses[2]), *multiply.factors(1, 0), stream) as steps:
+    with multiply.bound(True).ready((a, b, c, workspace, c), *multiply.factors(1, 0), stream) as steps:
         ms = settled_steps(steps)
-    seconds = [1e-3 * sum(one for one, own in zip(ms, passes, strict=True) if own == kind) for kind in range(BESIDE)]
+    search, expansion, product, recomposition = (
+        1e-3 * sum(one for one, own in zip(ms, passes, strict=True) if own == kind) for kind in range(BESIDE)
+    )
+    steps_alone = DigitTimes(search, expansion, product, recomposition, 1e-3 * sum(ms))
     if sum(ms) >= BRIEF_MS:
-        return DigitTimes(*seconds, 1e-3 * sum(ms))
-    whole = 1e-3 * settled(partial(multiply, *addresses[:3], 1, 0, addresses[3]))  # without the events between launches
-    return DigitTimes(*(x * whole / (1e-3 * sum(ms)) for x in seconds), whole)
+        return steps_alone
+    whole = 1e-3 * settled(partial(multiply, a, b, c, 1, 0, workspace))  # without the events between launches
+    return DigitTimes(*(seconds * whole / steps_alone.whole for seconds in steps_alone))
 
 
 def time_rounded(name: str, size: int) -> float | None:

@@ -152,8 +152,8 @@ def _count(ms: float, each: float, most: int) -> int:
 def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int, hold: float = FIRST_HOLD) -> dict[Key, list[float]]:
     """Milliseconds on the device for one of `in_a_row` calls, in shuffled rounds, without host time.
 
-    The calls are queued behind a kernel that holds the device until all are there, for `hold` milliseconds or longer. Calls that wait for the device themselves cannot be
-    queued; their time includes the host's.
+    The calls are queued behind a kernel that holds the device until all are there, for `hold` milliseconds or longer. Calls that wait for
+    the device themselves cannot be queued; their time includes the host's.
     """
     holds = dict.fromkeys(calls, hold)
     times: dict[Key, list[float]] = {name: [] for name in calls}

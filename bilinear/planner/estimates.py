@@ -102,10 +102,11 @@ def estimate(sheet: DataSheet, measured: Device, known: DataSheet) -> Device:
     thin = {"float32": own["float32"], "float64": sheet.float64 / known.float64}
     memory, clock = sheet.bandwidth / known.bandwidth, sheet.clock / known.clock
     rounded = {"tf32": sheet.tf32 / known.tf32, "bfloat16": sheet.bfloat16 / known.bfloat16}
+    shared = sheet.shared if sheet.capability >= LEAST_CAPABILITY else known.shared  # of tiles that never run nothing need be known
     described = Device(
         *(sheet.name, sheet.processors, sheet.memory, sheet.l2, measured.bandwidth * memory),
         *(measured.launch, measured.call, measured.scan),
-        tuple((dtype, _rates(measured.rates(dtype), dtype, own, memory, sheet.shared, known.shared)) for dtype in IN_ARRAYS),
+        tuple((dtype, _rates(measured.rates(dtype), dtype, own, memory, shared, known.shared)) for dtype in IN_ARRAYS),
         policy=WIDE,
         library_rules=measured.library_rules,
         digits=_digits(sheet, measured, known),
@@ -120,7 +121,7 @@ def estimate(sheet: DataSheet, measured: Device, known: DataSheet) -> Device:
 
 def _digits(sheet: DataSheet, measured: Device, known: DataSheet) -> tuple[tuple[str, DigitRates], ...]:
     """The rates of digits: by the same instructions on both, as parts of what those reach on each."""
-    if not sheet.capability >= LEAST_CAPABILITY:
+    if sheet.capability < LEAST_CAPABILITY:
         return ()
     family, parts = measured.digits, (1.0, 1.0)
     if WARPGROUPS != sheet.capability:

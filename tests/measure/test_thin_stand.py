@@ -66,7 +66,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     return found
 
 
-def queued(calls: Mapping[str, Callable[[], object]], rounds: int, in_a_row: int) -> dict[str, list[float]]:
+def queued(calls: Mapping[str, Callable[[], object]], rounds: int, in_a_row: int, hold: float) -> dict[str, list[float]]:
     """Milliseconds, the median of which counts."""
     return {name: [9.0, US[name] * 1e-3, 1e-9][:rounds] for name in calls}
 

@@ -60,7 +60,7 @@ def bytes_of(plan: Plan) -> int:
     """The workspace of the product that a plan runs."""
     a, b, c = layouts(plan.problem)
     assert isinstance(plan.direct, Digits)
-    return digits._made(a, b, c, plan.direct, False).workspace * plan.problem.itemsize
+    return digits.made(a, b, c, plan.direct, False).workspace * plan.problem.itemsize
 
 
 def hashes(plan: Plan) -> tuple[tuple[str, str], ...]:
