@@ -23,8 +23,8 @@ SHARED = ("launch", "latency", "adding", "again", "copies", "torn", "gathering")
 OWN = ("along", "across", "arithmetic", "short_along", "short_across")
 MOST_SHARE = 1.2
 MOST_MOVED, MOST_MOVED_OWN = 8.0, 1.25
-"""How far a rate that all tiles share, and one of a tile's own, may move. Few points tell of each tile: on an H100, rates that moved further
-predicted other products worse than those that they began with."""
+"""How far a rate that all tiles share, and one of a tile's own, may move. Few points tell of each tile: on an H100, rates that moved
+further predicted other products worse than those that they began with."""
 R = TypeVar("R", ThinRates, ThinTileRates)
 
 
