@@ -8,6 +8,7 @@ from functools import partial
 from math import isqrt
 
 from bilinear.codegen.build import Progress, no_progress
+from bilinear.errors import BilinearError
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.thin_tile import THIN_TILES
@@ -21,13 +22,12 @@ from bilinear.measure.mode_pilots import pilot_plans, pilots, rates_of
 from bilinear.planner.device import Device, ElementRates, ModeRates, TileRates, at
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import tile_bytes
-from bilinear.planner.kept_plans import HOME, kept_at
+from bilinear.planner.kept_plans import folder_of_plans
 from bilinear.planner.library_points import library_points
 from bilinear.planner.model import LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.policy import Extents
 from bilinear.planner.thin_rates import ThinRates
 from bilinear.planner.ways import Way, lowered
-from bilinear.writing import make_folder
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
 LEAST_PRODUCT = 1024
@@ -78,16 +78,15 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None, modes: bo
 
 
 def tune_here(progress: Progress = no_progress, modes: bool = False) -> Device:
-    """The same of the current GPU; if it was interrupted, the next call goes on where this one was."""
+    """The same of the current GPU. If it is interrupted, the next call goes on from there, if the home folder keeps files."""
     from bilinear.backends.gpu import driver_version
     from bilinear.measure.kept_times import KeptTimes
 
     bench = gpu_bench()
-    kept = kept_at(bench.facts().name, driver_version())
-    if kept is None:
+    try:
+        times = folder_of_plans(bench.facts().name, driver_version()) / "tune.times"
+    except BilinearError:
         return tune(progress, bench, modes)
-    times = kept.with_suffix(".times")
-    make_folder(times.parent, HOME)
     device = tune(progress, KeptTimes(bench, times), modes)
     times.unlink(missing_ok=True)
     return device
