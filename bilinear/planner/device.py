@@ -8,10 +8,11 @@ from math import log
 
 from bilinear.errors import fail
 from bilinear.ir.kernel import MOST_SHARED_BYTES
-from bilinear.ir.warp_product import LEAST_CAPABILITY
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 from bilinear.planner.thin_rates import ThinRates
 
+LEAST_CAPABILITY = 80
+"""The first compute capability, times ten, whose GPUs copy to shared memory asynchronously, as our kernels do."""
 Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 

@@ -9,8 +9,7 @@ from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import SHARED_BESIDE
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, MMA_FLOAT64, TILES, ProductTile
-from bilinear.ir.warp_product import LEAST_CAPABILITY
-from bilinear.planner.device import Device, DigitRates, ElementRates, Table
+from bilinear.planner.device import LEAST_CAPABILITY, Device, DigitRates, ElementRates, Table
 from bilinear.planner.policy import Policy
 from bilinear.planner.thin_rates import ThinRates
 
@@ -124,7 +123,7 @@ def _digits(sheet: DataSheet, measured: Device, known: DataSheet) -> tuple[tuple
     if sheet.capability < LEAST_CAPABILITY:
         return ()
     family, parts = measured.digits, (1.0, 1.0)
-    if WARPGROUPS != sheet.capability:
+    if sheet.capability != WARPGROUPS:
         family = measured.by_warps if known.capability == WARPGROUPS else measured.digits
         parts = BY_WARPS.get(sheet.capability, 1.0), BY_WARPS.get(known.capability, 1.0)
     found = []

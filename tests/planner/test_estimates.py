@@ -16,8 +16,8 @@ from runtime.pretended_gpu import forget_devices
 from bilinear.backends import doctor
 from bilinear.backends.gpu import description
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.warp_product import LEAST_CAPABILITY
 from bilinear.planner.choose import make_plan
+from bilinear.planner.device import LEAST_CAPABILITY
 from bilinear.planner.device_files import data_sheets, device_json, device_named, known_devices, load_device, parse_device, shipped_devices
 from bilinear.planner.estimates import REPORTED, WIDE, DataSheet, data_sheet, estimate
 from bilinear.planner.kept_plans import keep_description
