@@ -63,9 +63,8 @@ def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int, n
 
 
 def named() -> Iterator[Case]:
-    """The products that `bilinear tune` and `thin_auto.py` name, as far as there is memory for them; `auto`'s by rows and by columns."""
-    for shape in thin_stand.NAMED:
-        yield from (Case(shape, order) for order in ("TN", "NT"))
+    """The products on which `bilinear tune` times tiles, and those that `thin_auto.py` names, as far as there is memory for them."""
+    yield from thin_stand.timed_cases()
     for _, (m, k, n) in NAMED:
         if max(m * k, k * n, m * n) <= thin_stand.MOST_ELEMENTS:
             yield from (Case(shape, "NN") for shape in ((n, m, k), (m, n, k)))

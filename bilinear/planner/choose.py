@@ -124,12 +124,14 @@ class Weighing:
 
     def ways(self) -> Iterator[Way]:
         """The ways with few enough products that proving and building them is worth the time for this problem."""
-        found, own = ways(self.problem), self.policy
+        found, own = ways(self.problem) if self.device.runs_kernels else (), self.policy
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)
 
     def by(self, method: Method, most: int | None) -> list[Candidate]:
         """The candidates of a method; if there may be at most so many, those that may run come first, by time."""
+        if not self.device.runs_kernels:
+            return []
         most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
         found = [self.judged(one) for one in method.candidates(self.problem, self.device, self.budget, most_ms)]
         ranked = method.most_weighed is not None
@@ -206,7 +208,7 @@ class Weighing:
 
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
-        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best()
+        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best() if self.device.runs_kernels else None
         return None if found is None else self.judged(found)
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:

@@ -84,7 +84,7 @@ class Digits(Bindable):
 
     def least_gain(self, policy: Policy) -> float:
         """The part of the library's time that it must save to be chosen: of a chain of parts each has errors of its own."""
-        return policy.least_gain_plain if self.rest else policy.least_gain_digits
+        return policy.least_gain if self.rest else policy.least_gain_digits
 
     def bound(self, inner: int, dtype: str) -> float:
         """The bound that always holds: the largest of the parts."""

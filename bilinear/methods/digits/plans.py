@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from math import ceil, prod
@@ -29,9 +29,6 @@ from bilinear.planner.plan import Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
 
-UNEVEN_US = 12.0
-"""Microseconds that a product of residues takes longer if rows of A or of B are not multiples of 16 bytes. On an H200, predictions for 40
-products of float32 are off by 3.8 % with it and by 5.9 % without it (root of the mean square)."""
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
 USUAL_RESIDUES, LONGEST = {"float32": "residues7", "float64": "residues14"}, 2**28
@@ -231,16 +228,23 @@ def digit_ms(
     (down, across), (left, right) = cut, g.digit_bytes
     blocks = down * across
     operands, digits = (down * m * k + blocks * k * n) * itemsize, down * left + blocks * right
-    passes = (down * m + across * n) * k * itemsize / rates.search + (operands + digits) / at(rates.expansion, g.rank)
+    passes = (operands + digits) / at(rates.expansion, g.rank)
     if not g.is_direct:
         results = m * n * itemsize * (2 if problem.accumulate else 1)
         passes += blocks * (g.product_bytes + results) / at(rates.recomposition, g.rank)
     p = whole or problem
     size = (p.m * p.k * p.n) ** (1 / 3)
-    seconds = passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
+    search = search_seconds(rates, device, (down * m, across * n), k, itemsize)
+    seconds = search + passes / bandwidth + blocks * product_seconds_of_digits(g, device, rates, size, is_even(problem, "C"))
     launches = 3 + down + blocks * (2 if g.is_direct else 3)
-    is_slowed = products in RESIDUE_TILES and not (is_even(problem, "A") and is_even(problem, "B"))
-    return seconds * 1e3 + (launches * rates.launch + device.call + (UNEVEN_US if is_slowed else 0.0)) * 1e-3
+    slowed = 0.0 if is_even(problem, "A") and is_even(problem, "B") else rates.unaligned
+    return seconds * 1e3 + (launches * rates.launch + device.call + slowed) * 1e-3
+
+
+def search_seconds(rates: DigitRates, device: Device, lines: Iterable[int], terms: int, itemsize: int) -> float:
+    """The seconds in which the scales of operands with so many lines are found: each is read, and no line in less than its terms take."""
+    shortest = terms * rates.line * 1e-9
+    return sum(max(shortest, count * terms * itemsize / (rates.search * device.bandwidth * 1e9)) for count in lines)
 
 
 def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate | None:
@@ -250,9 +254,10 @@ def triangle_candidate(problem: Problem, device: Device, tile: str) -> Candidate
         return None
     g, bandwidth = geometry_for(problem, (), tile), device.bandwidth * 1e9
     operand, tiles = problem.m * problem.k * problem.itemsize, triangle_tiles(g.panels[0], g.tile.cluster)
-    passes = operand / rates.search + (operand + g.digit_bytes[0]) / at(rates.expansion, g.rank)
+    passes = (operand + g.digit_bytes[0]) / at(rates.expansion, g.rank)
     product = product_seconds_of_digits(g, device, rates, (problem.m**2 * problem.k) ** (1 / 3), is_even(problem, "C"), tiles=tiles)
-    ms = (passes / bandwidth + product) * 1e3 + (5 * rates.launch + device.call) * 1e-3
+    search = search_seconds(rates, device, (problem.m,), problem.k, problem.itemsize)
+    ms = (search + passes / bandwidth + product) * 1e3 + (5 * rates.launch + device.call) * 1e-3
     return Candidate(Digits((), tile, by_columns=problem.by_columns), ms, g.places[-1])
 
 
@@ -294,7 +299,7 @@ def _loaded_ms(problem: Problem, device: Device, g: DigitGeometry, tile: str) ->
     if rates is None:
         return None
     m, k, n = g.extents
-    search = (m + n) * k * problem.itemsize / (rates.search * device.bandwidth * 1e9)
+    search = search_seconds(rates, device, (m, n), k, problem.itemsize)
     uneven = sum(not is_even(problem, name) for name in "AB")
     product = product_seconds_of_digits(g, device, rates, (m * k * n) ** (1 / 3), is_even(problem, "C"), uneven)
-    return (search + product) * 1e3 + (LAUNCHES * rates.launch + device.call) * 1e-3
+    return (search + product) * 1e3 + (LAUNCHES * rates.launch + device.call + (rates.unaligned if uneven else 0.0)) * 1e-3

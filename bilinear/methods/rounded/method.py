@@ -118,8 +118,19 @@ def _ms(problem: Problem, device: Device, own: Rounding) -> float | None:
     table = dict(device.rounded).get(own.name)
     if table is None:
         return None
-    p = problem
-    product = 2 * p.m * p.k * p.n / (at(table, (p.m * p.k * p.n) ** (1 / 3)) * 1e12)
-    moved = (p.m * p.k + p.k * p.n) * (p.itemsize + own.stored) if own.stored else 0
-    launches = 3 if own.stored else 1
-    return (product + moved / (PASS * device.bandwidth * 1e9)) * 1e3 + ((launches - 1) * device.launch + device.call) * 1e-3
+    product = 2 * problem.m * problem.k * problem.n / (at(table, (problem.m * problem.k * problem.n) ** (1 / 3)) * 1e12)
+    return (product + _rounding_seconds(problem, device, own)) * 1e3 + device.call * 1e-3
+
+
+def _rounding_seconds(problem: Problem, device: Device, own: Rounding) -> float:
+    """What it takes to round the operands: two launches that read and write them."""
+    if not own.stored:
+        return 0.0
+    moved = (problem.m * problem.k + problem.k * problem.n) * (problem.itemsize + own.stored)
+    return moved / (PASS * device.bandwidth * 1e9) + 2 * device.launch * 1e-6
+
+
+def rounded_rate(problem: Problem, device: Device, name: str, seconds: float) -> float:
+    """The rate in TFLOP/s of the library's product for which these seconds of the whole are predicted."""
+    left = max(seconds - _rounding_seconds(problem, device, ROUNDINGS[name]), 0.5 * seconds)
+    return 2e-12 * problem.m * problem.k * problem.n / left
