@@ -11,11 +11,11 @@ from typing import NamedTuple, Protocol
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
-from bilinear.planner.device import Device, DigitRates
 from bilinear.methods.digits.geometry import DigitGeometry
 from bilinear.methods.digits.plans import USUAL_RESIDUES, digit_ms, geometry_for, loaded_candidate, product_seconds_of_digits
 from bilinear.methods.digits.schemes import digits_timed, element_of
 from bilinear.methods.rounded.method import rounded_rate
+from bilinear.planner.device import Device, DigitRates
 from bilinear.planner.problem import Problem
 
 NAMES = (*DIGIT_TILES, *LOADING_TILES, *USUAL_RESIDUES.values())
