@@ -9,13 +9,12 @@ from math import ceil, prod
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.residue_tile import RESIDUE_TILES, RESIDUES
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
 from bilinear.methods.digits.schemes import (
     MOST_TARGETS,
-    RESIDUES,
     complex_scheme_of,
     digits_timed,
     levels_above,

@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # readers and bounds are imported lazily: most plans need non
     from bilinear.ir.complex_scheme import ComplexScheme, Products
     from bilinear.ir.scheme import Scheme
 
-RESIDUES = "residues"
-"""The name of the residues with the fewest moduli that keep the accuracy."""
 USUAL_CLASS = "classical"
 """The class of accuracy that they keep where none is asked for."""
 MOST_TARGETS = 16
