@@ -27,7 +27,9 @@ from bilinear.measure.fit_thin import Point, off
 from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
 from bilinear.measure.thin_stand import NAMED, Case, drawn, problem_of
 from bilinear.methods.planning import make_plan
-from bilinear.methods.thin.plans import thin_candidates, thin_of, thin_seconds, view_of
+from bilinear.methods.thin.choice import thin_of
+from bilinear.methods.thin.method import thin_candidates
+from bilinear.methods.thin.times import thin_seconds, view_of
 from bilinear.planner.device import Device, TileRates, at
 from bilinear.planner.device_files import device_json, load_device, parse_device
 from bilinear.planner.kept_plans import kept_description
