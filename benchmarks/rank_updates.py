@@ -25,7 +25,7 @@ from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinTile
 from bilinear.methods.thin.launches import kernel_for
-from bilinear.methods.thin.plans import thin_peak
+from bilinear.methods.thin.times import thin_peak
 from bilinear.planner.device_files import load_device
 
 N, RANKS, ROUNDS, IN_A_ROW = 8192, (4, 8, 16, 32, 64), 7, 10
