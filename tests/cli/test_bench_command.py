@@ -290,44 +290,6 @@ def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
     assert shot.exists() and shot.stat().st_size > 20_000
 
 
-@pytest.mark.parametrize("script", ["thin", "uneven"])
-def test_the_scripts_of_short_calls_find_plans_exact(
-    script: str, gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    module = importlib.import_module(script)
-    small: dict[str, dict[str, Any]] = {
-        "thin": {"FAMILIES": {"float32": 1, "float64": 1}, "LEAST": 1e4, "MOST": 1e6},
-        "uneven": {"EVEN": (), "UNEVEN": ((65, 67, 33),)},
-    }
-    for name, value in small[script].items():
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(module, "drawn", lambda seed, dtype, is_uneven: [(40, 128, 24)], raising=False)
-    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--json", str(tmp_path / "found.json")])
-    module.main()
-    rows = json.loads((tmp_path / "found.json").read_text())["rows"]
-    autos = {row["auto"].partition(",")[0] for row in rows}  # a pretended GPU is slow but for digits, whose rates are not measured
-    assert all(row["exact"] for row in rows) and autos <= {"library", "residues7", "residues14"}
-    names = {name for row in rows for name in row["us"]}
-    assert {"cupy", "auto"} < names and {"classical, 1 level, tile doubles-usual", "classical, 1 level, tile doubles-small"} < names
-    assert ("split_k, 1 level, tile doubles-large" in names) == (script == "thin")
-    assert f"{rows[0]['auto']}; fastest" in capsys.readouterr().out
-
-
-def test_the_shapes_that_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a results file are those of its seed; whole multiples of 16 bytes, or of any length."""
-    folder = Path(__file__).parents[2] / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    thin = importlib.import_module("thin")
-    for name, dtype, *is_uneven in (("thin-1", "float32"), ("thin-2", "float64"), ("thin-uneven", "float32", True)):
-        found = json.loads((folder / "results" / f"{name}-h200.json").read_text())
-        measured = [tuple(row["shape"]) for row in found["rows"] if row["dtype"] == dtype]
-        seeds = [seed for seed in range(1, 10) if thin.drawn(seed, dtype, *is_uneven) == measured]
-        assert len(seeds) == 1, name
-        lengths = {side % 4 for _, k, n in measured for side in (k, n)}
-        assert (lengths == {0}) == (dtype == "float32" and not is_uneven), name
-
-
 SCRIPTS = {"best": ("--sizes", "64", "--repeats", "1", "--pareto", "64:float32"), "grid": ("--part", "2/2")}
 
 
