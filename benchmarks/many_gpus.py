@@ -28,13 +28,10 @@ from common import Later, cupy, need, need_gpu, save
 import bilinear
 from bilinear.distributed import Slab, home, matmul
 from bilinear.distributed.connection import connected
-from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.distributions import Distribution, Runs, Spread
 from bilinear.distributed.multiply import Asked, free_memory, plan_for, rounded_down
 from bilinear.distributed.rank import Post, Steps, Wait, steps_of
-from bilinear.distributed.rank_plan import RankPlan
-from bilinear.distributed.spread import Runs, Spread
-from bilinear.distributed.traffic import busiest, traffic
-from bilinear.distributed.workspace import rank_workspace
+from bilinear.distributed.rank_plan import RankPlan, busiest, rank_workspace, traffic
 from bilinear.ir.matrix import Array
 from bilinear.measure.bench_library import library_calls
 from bilinear.planner.plan import Plan

@@ -17,10 +17,9 @@ from bilinear.ir.number import exact
 from bilinear.ir.result import Result
 from bilinear.ir.schedule import ALPHA, Block, LinearStage, Product, ProductStage, ScaledSchedule, ScaledTarget, Space, Stage
 from bilinear.ir.scheme import Scheme
-from bilinear.scheduling.in_place.exact import Layer, Run, Step, packed, replay
 from bilinear.scheduling.in_place.find import effort_for, rational_tables, residues, useful_products
 from bilinear.scheduling.in_place.partitions import StageSearch, WalkedPartition
-from bilinear.scheduling.in_place.schedule import block_map, multiple, side_by_side
+from bilinear.scheduling.in_place.schedule import Layer, Run, Step, block_map, multiple, packed, replay, side_by_side
 from bilinear.scheduling.in_place.stages import Side
 from bilinear.scheduling.in_place.walks import Walk
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from bilinear import frontend
-from bilinear.algebra.complex_tensor import complex_algorithm
+from bilinear.algebra.complex_products import complex_algorithm
 from bilinear.artifact.compiled import Compiled, require_kind
 from bilinear.codegen.build import Progress, build_programs, dtypes_of, no_progress, require_floats
 from bilinear.codegen.cuda.target import targets_of
@@ -16,12 +16,11 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.coefficients import require_elements
-from bilinear.lowering.prepare import Level, Prepared, natural_inputs, prepare, prepare_complex, require_levels
+from bilinear.lowering.prepare import Level, Prepared, natural_inputs, prepare, prepare_complex, require_elements, require_levels
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs
-from bilinear.reporting.complex_report import ComplexReport, complex_report
 from bilinear.reporting.examine import DTYPES, examine, report_of
+from bilinear.reporting.map_report import ComplexReport, complex_report
 from bilinear.reporting.report import Report
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")

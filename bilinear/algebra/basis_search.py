@@ -19,10 +19,9 @@ from math import comb
 import numpy as np
 
 from bilinear.algebra.change_basis import inverse
-from bilinear.algebra.common_ring import INTEGERS, least_residue, maps_of, reciprocal, reduced
-from bilinear.algebra.credits import shortened
+from bilinear.algebra.combined import INTEGERS, least_residue, maps_of, reciprocal, reduced, shortened
 from bilinear.algebra.maps import transposed
-from bilinear.algebra.share_values import magnitude
+from bilinear.algebra.share_search import magnitude
 from bilinear.errors import fail
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact, is_negative, rational

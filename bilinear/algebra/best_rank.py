@@ -6,10 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
-from bilinear.algebra.composition import TENSOR, Composition, Triple
-from bilinear.algebra.direct_sum import AXES
-from bilinear.algebra.fold_bases import fold_bases
-from bilinear.algebra.permute import permutations
+from bilinear.algebra.change_basis import fold_bases
+from bilinear.algebra.composition import AXES, TENSOR, Composition, Triple, permutations
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 

@@ -15,8 +15,8 @@ from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import STAGE
 from bilinear.lowering.prepare import Prepared, plain, plain_complex
 from bilinear.places import require_folder
-from bilinear.reporting.complex_report import ComplexReport
 from bilinear.reporting.examine import certificate_for
+from bilinear.reporting.map_report import ComplexReport
 from bilinear.reporting.report import Report
 from bilinear.version import __version__
 from bilinear.writing import write_folder

@@ -18,7 +18,6 @@ from bilinear.cli import (
     discovering,
     exchanging,
     explaining,
-    lifting,
     listing,
     planning,
     proving,
@@ -28,7 +27,7 @@ from bilinear.cli import (
     tuning,
 )
 from bilinear.cli.spelling import as_spelled_now, plainly, with_options
-from bilinear.cli.streams import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
+from bilinear.cli.terminal import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
 from bilinear.reading import command
 from bilinear.version import __version__
@@ -68,7 +67,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
     ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),
-    ("lift", lifting.lift, FIND, "lift walk_3x4x5_47_seed0.bl -o found.bl"),
+    ("lift", discovering.lift, FIND, "lift walk_3x4x5_47_seed0.bl -o found.bl"),
     ("combine", combining.combine, FIND, "combine 4,5,6 -o found.bl"),
     ("share", sharing.share, FIND, "share smirnov_333 -o found.bl"),
     ("import", exchanging.import_, EXCHANGE, "import table.json -o mine.bl"),

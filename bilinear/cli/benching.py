@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import STDOUT, Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
+from bilinear.cli.answers import (
+    STDOUT,
+    Json,
+    Svg,
+    answer,
+    file_of,
+    in_place_of_text,
+    limit_option,
+    output_option,
+    problem_option,
+    require_pages,
+    write_pages,
+)
 from bilinear.cli.checks import modular_times
 from bilinear.cli.common import (
     Dtypes,
@@ -26,7 +38,6 @@ from bilinear.cli.common import (
     say,
     words,
 )
-from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.writing import write_file
@@ -74,8 +85,8 @@ def bench(
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_details import with_errors
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
+    from bilinear.reporting.bench_page import bench_table, grid_summary
     from bilinear.reporting.bench_plot import require_matplotlib
-    from bilinear.reporting.bench_table import bench_table, grid_summary
 
     if modulus is not None:
         others = {"--dtype": dtype != DTYPES, "--shapes-file": shapes_file, "--grid": grid, "--accuracy": accuracy, "--keep": keep}

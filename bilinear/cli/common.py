@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.groups import limit_option, output_option, problem_option
+from bilinear.cli.answers import limit_option, output_option, problem_option
 from bilinear.cli.terminal import columns_of, wrapped
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, Svg, answer, file_of, require_pages, write_pages
+from bilinear.cli.answers import Json, Svg, answer, file_of, limit_option, output_option, problem_option, require_pages, write_pages
 from bilinear.cli.common import (
     Algorithm,
     Output,
@@ -23,7 +23,6 @@ from bilinear.cli.common import (
     say,
     waiting,
 )
-from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
@@ -51,7 +50,7 @@ def schedule(
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
-    from bilinear.lowering.proofs import proved
+    from bilinear.lowering.prepare import proved
 
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
@@ -87,8 +86,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
 def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float) -> str:
     """An in-place schedule in the language."""
     from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.prepare import runnable
-    from bilinear.lowering.proofs import proved_schedule
+    from bilinear.lowering.prepare import proved_schedule, runnable
     from bilinear.scheduling.in_place.find import find_in_place
     from bilinear.scheduling.in_place.schedule import scaling_itself
 
@@ -110,7 +108,7 @@ def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
     """A depth-first schedule in the language, and its costs."""
     from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.proofs import proved_schedule
+    from bilinear.lowering.prepare import proved_schedule
     from bilinear.scheduling.depth_first.find import find_depth_first
     from bilinear.scheduling.depth_first.scaling import saying_its_scaling
 

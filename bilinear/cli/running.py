@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of
+from bilinear.cli.answers import Json, answer, file_of, limit_option, problem_option
 from bilinear.cli.checks import check_table, modular_table, require, require_exact, run_checks
 from bilinear.cli.common import (
     Algorithm,
@@ -26,7 +26,6 @@ from bilinear.cli.common import (
     read_levels_for,
     read_shape,
 )
-from bilinear.cli.groups import limit_option, problem_option
 from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files

@@ -56,7 +56,7 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
 
     Raises `BilinearError`: E241 if the name cannot be written, E671 if no scheme has this rank, E673 if the table is too large.
     """
-    from bilinear.algebra.classical import classical
+    from bilinear.algebra.composition import classical
     from bilinear.frontend.printer import print_scheme
     from bilinear.ir.ring import RATIONALS
 
@@ -69,7 +69,7 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
 
 def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
     """A scheme whose coefficients are all 0."""
-    from bilinear.algebra.credits import numbered
+    from bilinear.algebra.combined import numbered
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.scheme import Scheme
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.algebra.credits import numbered
+from bilinear.algebra.combined import numbered
 from bilinear.algebra.maps import transposed
 from bilinear.algebra.normalise_signs import normalise_signs
 from bilinear.ir.linear import Form, LinearMap

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.distributed.connection import Connection, connected
-from bilinear.distributed.distributions import Slab
+from bilinear.distributed.distributions import Rect, Runs, Slab
 from bilinear.distributed.multiply import CLASSICAL, Asked, home, plan_for, run
-from bilinear.distributed.rank_plan import RankPlan
-from bilinear.distributed.spread import Rect, Runs
-from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
+from bilinear.distributed.rank_plan import RankPlan, busiest, classical_bound, recursive_order, traffic
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
 from bilinear.planner.problem import CLASSES

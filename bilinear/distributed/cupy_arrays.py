@@ -6,11 +6,10 @@ import sys
 from dataclasses import replace
 from types import ModuleType
 
-from bilinear.distributed.carrier import run_steps
-from bilinear.distributed.distributions import Slab
+from bilinear.distributed.connection import run_steps
+from bilinear.distributed.distributions import Slab, Spread
 from bilinear.distributed.multiply import Asked, check_piece, local_multiply, plan_for
 from bilinear.distributed.rank import steps_of
-from bilinear.distributed.spread import Spread
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import cupy_module

@@ -11,19 +11,15 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from bilinear.distributed.agreement import Told
-from bilinear.distributed.connection import Connection
-from bilinear.distributed.decompose import decompose
-from bilinear.distributed.distributions import Distribution, Pieces, Slab
+from bilinear.distributed.connection import Connection, Told
+from bilinear.distributed.distributions import Distribution, Pieces, Slab, Spread
 from bilinear.distributed.rank import Multiply, steps_of
-from bilinear.distributed.rank_plan import Extents, RankPlan
-from bilinear.distributed.spread import Spread
-from bilinear.distributed.workspace import rank_workspace
+from bilinear.distributed.rank_plan import Extents, RankPlan, decompose, rank_workspace
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.proofs import ready
+from bilinear.lowering.prepare import ready
 from bilinear.planner.problem import require_accuracy
 from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here

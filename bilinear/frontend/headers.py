@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bilinear.algebra.size_limits import limits, within_bounds
+from bilinear.algebra.combined import limits, within_bounds
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import SchemeHeader, Word
 from bilinear.ir.ring import RINGS, Ring, parse_ring

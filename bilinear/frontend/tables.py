@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from bilinear.algebra.common_ring import INTEGERS
+from bilinear.algebra.combined import INTEGERS
 from bilinear.frontend.atoms import read_number
 from bilinear.frontend.headers import Format
 from bilinear.frontend.reporter import Reporter

@@ -10,8 +10,7 @@ import re
 from pathlib import Path
 
 from bilinear.algebra.maps import table_of
-from bilinear.analysis.brent import residual
-from bilinear.analysis.integer_tables import common_denominator, products_of_coefficients
+from bilinear.analysis.brent import common_denominator, products_of_coefficients, residual
 from bilinear.errors import fail
 from bilinear.interchange.placeholder import PLACEHOLDER, Part, named_ring
 from bilinear.interchange.reader_parts import Maps, assemble, require_one_rank, said_ring

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.errors import fail, install
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Measurement
-from bilinear.reporting.bench_table import asked_name, is_square, machine_line, plans_with_launches, shape_name, size_of
+from bilinear.reporting.bench_page import asked_name, is_square, machine_line, plans_with_launches, shape_name, size_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

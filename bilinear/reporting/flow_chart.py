@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bilinear.ir.linear import transposed_rows
-from bilinear.reporting.coefficient_grid import readable, shade, shortened
-from bilinear.reporting.scheme_facts import Entries, Tables
+from bilinear.reporting.coefficients import readable, shade, shortened
+from bilinear.reporting.facts import Entries, Tables
 
 MOST_PRODUCTS = 64
 MOST_EDGES = 900

@@ -8,12 +8,11 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from bilinear.reporting.coefficient_grid import readable, shortened
-from bilinear.reporting.coefficient_picture import coefficients
-from bilinear.reporting.error_chart import error_charts
+from bilinear.reporting.charts import error_charts
+from bilinear.reporting.coefficients import coefficients, readable, shortened
+from bilinear.reporting.facts import ProductLine, ReportFacts
 from bilinear.reporting.flow_chart import flow, flow_note
-from bilinear.reporting.play import play
-from bilinear.reporting.report_facts import ReportFacts
+from bilinear.reporting.play import play, timeline
 from bilinear.reporting.rows import (
     Rows,
     acceptance_rows,
@@ -27,8 +26,6 @@ from bilinear.reporting.rows import (
     stage_title,
     summary,
 )
-from bilinear.reporting.scheme_facts import ProductLine
-from bilinear.reporting.timeline import timeline
 from bilinear.resources import templates_folder
 from bilinear.version import __version__
 from bilinear.visible import visible

@@ -12,7 +12,7 @@ from bilinear.codegen.build import Program
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
 from bilinear.lowering.prepare import Prepared
-from bilinear.reporting.report_facts import PROVED, REFUSED, Finding, KernelLine, ReportFacts
+from bilinear.reporting.facts import PROVED, REFUSED, Finding, KernelLine, ReportFacts, lowered_facts, schedule_facts, scheme_facts
 from bilinear.reporting.rows import (
     acceptance_rows,
     accuracy_notes,
@@ -24,8 +24,6 @@ from bilinear.reporting.rows import (
     scheme_rows,
     stage_title,
 )
-from bilinear.reporting.schedule_facts import lowered_facts, schedule_facts
-from bilinear.reporting.scheme_facts import scheme_facts
 from bilinear.reporting.table import aligned
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof

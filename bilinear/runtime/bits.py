@@ -13,9 +13,7 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import residue
-from bilinear.lowering.coefficients import require_numbers, require_residues
-from bilinear.lowering.prepare import require_levels
-from bilinear.lowering.proofs import proved
+from bilinear.lowering.prepare import proved, require_levels, require_numbers, require_residues
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.counterexample import Search
-from bilinear.verify.elements import Number
 from bilinear.verify.elimination import Row, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
+from bilinear.verify.rings import Number
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 from bilinear.verify.untraced import as_updates, untraced_changes
 
 if TYPE_CHECKING:
-    from bilinear.verify.engine import PolyElement
+    from bilinear.verify.rings import PolyElement
 
 MOST_WORDS = 4000
 """With more products of blocks than this, none is recomputed: only rank and two inputs decide."""

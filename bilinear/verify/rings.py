@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Protocol, Self
 
-from bilinear.analysis.brent import Residual
-from bilinear.analysis.integer_tables import lowest_power
+from sympy import GF, QQ, ZZ, I, Poly, Symbol, sqrt
+from sympy.polys.domains.domain import Domain
+from sympy.polys.matrices import DomainMatrix
+from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
+from sympy.polys.rings import PolyElement, ring
+
+from bilinear.analysis.brent import Residual, lowest_power
 from bilinear.ir.number import square
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
+
+
+def forget_halves(*packages: str) -> None:
+    """Forget the parts of packages that are not imported themselves."""
+    halves = tuple(f"{package}." for package in packages if package not in sys.modules)
+    for name in [name for name in sys.modules if name.startswith(halves)]:
+        del sys.modules[name]
+
+
+forget_halves("mpmath", "sympy")
+
+
+__all__ = ["GF", "QQ", "ZZ", "DMNonInvertibleMatrixError", "Domain", "DomainMatrix", "I", "Poly", "PolyElement", "Symbol", "ring", "sqrt"]
+
+
+class Number(Protocol):
+    """An element of a domain. A rational has `numerator` and `denominator`, a rational function of lambda has `numer` and `denom`."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+    def __sub__(self, other: Self, /) -> Self: ...
+    def __mul__(self, other: Self, /) -> Self: ...
+    def __truediv__(self, other: Self, /) -> Self: ...
+    def __neg__(self) -> Self: ...
+    def __pow__(self, exponent: int, /) -> Self: ...
+
+    numerator: int
+    denominator: int
+    numer: PolyElement
+    denom: PolyElement
+
+    def to_list(self) -> Sequence[Number]:
+        """Of an algebraic number: the rationals before the powers of its generator, the highest first."""
+
 
 MOST_TRIED = 10_000
 """Prime factors below this are named; the cofactor is named as a whole."""

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, ProductStage, ScaledSchedule
-from bilinear.verify.elements import Number
 from bilinear.verify.elimination import Row, kernel, reduced
+from bilinear.verify.rings import Number
 from bilinear.verify.small import Small
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 

@@ -17,12 +17,8 @@ import pytest
 from published import FOLDER, needs_folder
 from shell import Shell
 
-from bilinear.algebra.share_bases import program_over_basis
-from bilinear.algebra.share_greedy import most_common_pairs
-from bilinear.algebra.share_programs import tidied
-from bilinear.algebra.share_search import Budget
-from bilinear.algebra.share_sums import Progress, Shared, share_sums
-from bilinear.algebra.share_values import DIGIT, pack, pack_rows, primitive, unpack
+from bilinear.algebra.share_search import DIGIT, Budget, most_common_pairs, pack, pack_rows, primitive, unpack
+from bilinear.algebra.share_sums import Progress, Shared, program_over_basis, share_sums, tidied
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_scheme

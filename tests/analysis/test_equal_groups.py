@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bilinear.analysis.block_maps import beside, components, then
-from bilinear.analysis.equal_groups import Layer, equal_groups
+from bilinear.analysis.evaluation_order import Layer, equal_groups
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage

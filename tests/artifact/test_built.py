@@ -15,12 +15,11 @@ import pytest
 from artifact.built_folders import kernels, needs_emulator, refusal, written
 
 import bilinear
+from bilinear.artifact import check_folder as built_images
 from bilinear.artifact import identities as built_identity
-from bilinear.artifact import images as built_images
-from bilinear.artifact.check_folder import verify_built
+from bilinear.artifact.check_folder import integer_size, trials_for, verify_built
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
 from bilinear.artifact.identities import Case, chance
-from bilinear.artifact.images import integer_size, trials_for
 from bilinear.artifact.read import BuiltLaunch, BuiltProgram, read_folder
 from bilinear.artifact.run import multiply
 from bilinear.codegen.build import no_progress

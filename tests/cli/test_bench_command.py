@@ -22,8 +22,7 @@ from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime,
 from bilinear.ir.tile import USUAL
 from bilinear.measure import bench, bench_details, bench_modulo, bench_shapes, bench_tasks
 from bilinear.reporting import bench_plot
-from bilinear.reporting.bench_page import bench_html, error_charts, launch_bars, ratio_charts
-from bilinear.reporting.bench_table import bench_table, grid_summary
+from bilinear.reporting.bench_page import bench_html, bench_table, error_charts, grid_summary, launch_bars, ratio_charts
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinear.algebra.classical import classical
+from bilinear.algebra.composition import classical
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery import compiled_walk, flip_search
 from bilinear.discovery.binary import FIELD, PAIRS, BinaryWalker, binary_walker

@@ -15,10 +15,9 @@ import pytest
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
-from bilinear.explain.repair.edits import patched
-from bilinear.explain.repair.join import PRIME, Join, Side
+from bilinear.explain.repair.edits import PRIME, Join, Side, patched
 from bilinear.explain.repair.schedule import search_schedule_repairs
-from bilinear.explain.repair.solve import solve_tables
+from bilinear.explain.repair.scheme import solve_tables
 from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form

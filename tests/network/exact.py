@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, ProcessGrid, Slab
 from bilinear.distributed.chain import AskedChain, run_chain
 from bilinear.distributed.connection import Connection, connected
-from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.distributions import Distribution, Runs
 from bilinear.distributed.model import Machine
 from bilinear.distributed.multiply import Asked, plan_for, run
-from bilinear.distributed.spread import Runs
-from bilinear.distributed.traffic import traffic
-from bilinear.distributed.workspace import workspace
+from bilinear.distributed.rank_plan import traffic, workspace
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
 

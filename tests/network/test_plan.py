@@ -12,13 +12,20 @@ from network.lockstep import Network, Rank, pieces, run, times
 from network.test_spread import distributions
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
-from bilinear.distributed.decompose import decompose
 from bilinear.distributed.multiply import Asked, plan_for
 from bilinear.distributed.rank import steps_of
-from bilinear.distributed.rank_plan import Extents, RankPlan
-from bilinear.distributed.shares import shared_products, tiles
-from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
-from bilinear.distributed.workspace import workspace
+from bilinear.distributed.rank_plan import (
+    Extents,
+    RankPlan,
+    busiest,
+    classical_bound,
+    decompose,
+    recursive_order,
+    shared_products,
+    tiles,
+    traffic,
+    workspace,
+)
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 

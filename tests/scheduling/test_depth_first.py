@@ -27,12 +27,10 @@ from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Prod
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
-from bilinear.scheduling.depth_first.factors import Factors, Making
 from bilinear.scheduling.depth_first.find import DepthFirst, Progress, find_depth_first
 from bilinear.scheduling.depth_first.orders import OrderSearch, Path, State
-from bilinear.scheduling.depth_first.scaling import memories, saying_its_scaling
-from bilinear.scheduling.depth_first.sums import Results, with_shared_sums
-from bilinear.scheduling.depth_first.value_places import Places, merged
+from bilinear.scheduling.depth_first.scaling import Factors, Making, memories, saying_its_scaling
+from bilinear.scheduling.depth_first.sums import Places, Results, merged, with_shared_sums
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 

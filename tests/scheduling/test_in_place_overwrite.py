@@ -17,8 +17,7 @@ from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
 from bilinear.scheduling.in_place.find import Progress, find_in_place
-from bilinear.scheduling.in_place.schedule import scaling_itself
-from bilinear.scheduling.in_place.scratch import ScratchSearch
+from bilinear.scheduling.in_place.schedule import ScratchSearch, scaling_itself
 from bilinear.scheduling.in_place.stages import Side
 from bilinear.scheduling.in_place.walks import SumSearch
 from bilinear.source import Source

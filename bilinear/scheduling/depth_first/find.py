@@ -18,9 +18,8 @@ from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.scheduling.depth_first.factors import Factors
 from bilinear.scheduling.depth_first.orders import Effort, Found, OrderSearch, Progress
-from bilinear.scheduling.depth_first.scaling import memories
+from bilinear.scheduling.depth_first.scaling import Factors, memories
 from bilinear.scheduling.depth_first.schedule import write_moves
 from bilinear.scheduling.depth_first.sums import Results, with_shared_sums
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from bilinear.scheduling.depth_first.factors import Factors
+from bilinear.scheduling.depth_first.scaling import Factors
 from bilinear.scheduling.depth_first.sums import Adding, Results, members
 
 EXACT_PRODUCTS = 8

@@ -11,10 +11,9 @@ from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
-from bilinear.scheduling.depth_first.factors import Factors
 from bilinear.scheduling.depth_first.orders import Move
-from bilinear.scheduling.depth_first.sums import Adding, Results, members
-from bilinear.scheduling.depth_first.value_places import Places, blocks_of_c, merged, workspaces_of
+from bilinear.scheduling.depth_first.scaling import Factors
+from bilinear.scheduling.depth_first.sums import Adding, Places, Results, blocks_of_c, members, merged, workspaces_of
 
 
 @dataclass

@@ -18,8 +18,7 @@ from bilinear.ir.number import Symbolic, residue
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.scheduling.in_place.partitions import Effort, Progress, StageSearch
-from bilinear.scheduling.in_place.schedule import write_schedule
-from bilinear.scheduling.in_place.scratch import ScratchSearch
+from bilinear.scheduling.in_place.schedule import ScratchSearch, write_schedule
 from bilinear.scheduling.in_place.stages import PRIME, Row, Side, is_sum
 
 __all__ = ["Progress", "find_in_place"]

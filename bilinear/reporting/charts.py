@@ -1,4 +1,4 @@
-"""Rounding errors by level as multiples of the classical multiply's, a chart for each element type: the bound, and the probable one."""
+"""Charts: marks on an axis, lines through points, and the rounding errors by level."""
 
 from __future__ import annotations
 
@@ -7,7 +7,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bilinear.analysis.accuracy import LevelAccuracy
-from bilinear.reporting.axes import Tick, path_through
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis: its place and its text."""
+
+    at: float
+    text: str
+
+
+def round_step(extent: float, parts: int) -> float:
+    """The least of 1, 2 and 5 times a power of ten that divides the extent into at most so many parts, about."""
+    rough = extent / parts
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * f for f in (1, 2, 5, 10) if power * f >= rough)
+
+
+def path_through(points: Sequence[tuple[float, float]]) -> str:
+    """A line as the data of an SVG path."""
+    return "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
+
 
 WIDTH, HEIGHT = 440.0, 240.0
 LEFT, RIGHT, TOP, BOTTOM = 56.0, 16.0, 16.0, 36.0

@@ -11,10 +11,9 @@ from reporting.test_html import Page
 from shell import Shell
 
 from bilinear.analysis.accuracy import classical_bound
-from bilinear.analysis.digit_bounds import digit_bound, probable_digits
-from bilinear.analysis.residue_bounds import residue_block_bound
+from bilinear.analysis.digit_bounds import digit_bound, probable_digits, residue_block_bound
 from bilinear.frontend import parse_source
-from bilinear.reporting.digit_report import INNERS, digit_report
+from bilinear.reporting.map_report import INNERS, digit_report
 from bilinear.source import Source
 
 PAIRS = """\
@@ -112,7 +111,7 @@ def test_the_command_prints_the_views(shell: Shell, monkeypatch: pytest.MonkeyPa
     assert "blocks above" in shell("verify", "winograd (x) pairs", "--levels", "2")[1]
 
 
-@pytest.mark.parametrize("option", [("--levels", "2"), ("--certificate", "c.json"), ("--inputs", "restore"), ("--accuracy", "1e-3")])
+@pytest.mark.parametrize("option", [("--levels", "2"), ("--rocq", "x.v"), ("--inputs", "restore"), ("--accuracy", "1e-3")])
 def test_options_without_meaning_are_refused(option: tuple[str, str], shell: Shell) -> None:
     status, out, told = shell("verify", "pairs", *option)
     assert (status, out) == (1, "") and "error[E507]: pairs multiplies digits, and its proof has no such option" in told

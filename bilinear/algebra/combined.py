@@ -1,4 +1,4 @@
-"""The ring of a scheme that is made from others."""
+"""What schemes that are made from others have in common: names and citations, limits of size, and their ring."""
 
 from __future__ import annotations
 
@@ -6,10 +6,65 @@ from dataclasses import replace
 from fractions import Fraction
 
 from bilinear.errors import fail
+from bilinear.ir.complex_scheme import ComplexAlgorithm
+from bilinear.ir.digits import DigitScheme
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic, exact, residue, square
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Bases, Scheme
+
+AnyScheme = Scheme | DigitScheme | ComplexAlgorithm
+
+MOST_LETTERS = 100
+
+
+def joined_name(first: AnyScheme, word: str, second: AnyScheme) -> str:
+    """Both names with a word between them."""
+    return shortened(f"{first.name}_{word}_{second.name}")
+
+
+def shortened(name: str) -> str:
+    """A name shortened to a readable length."""
+    return name if len(name) <= MOST_LETTERS else "composed"
+
+
+def joined_citations(first: AnyScheme, second: AnyScheme) -> str:
+    """Both citations; one is left out if the other contains it."""
+    one, other = first.citation, second.citation
+    if other in one or one in other:
+        return max(one, other, key=len)
+    return f"{one} {other}" if one.endswith(".") else f"{one}; {other}"
+
+
+def numbered(rank: int) -> tuple[str, ...]:
+    """M1, M2, ..."""
+    return tuple(f"M{i + 1}" for i in range(rank))
+
+
+MOST_BLOCKS = 4096
+"""The most blocks of one matrix."""
+MOST_PRODUCTS = 20_000
+MOST_TERMS = 200_000
+"""The most terms in all sums of a scheme made from others."""
+
+
+def within_bounds(m: int, k: int, n: int, rank: int) -> bool:
+    """True if a scheme may have this format."""
+    return max(m * k, k * n, m * n) <= MOST_BLOCKS and rank <= MOST_PRODUCTS
+
+
+def limits() -> str:
+    """The limits of a format, in words."""
+    return f"a matrix has at most {MOST_BLOCKS} blocks, a scheme at most {MOST_PRODUCTS} products"
+
+
+def require_size(m: int, k: int, n: int, rank: int, terms: int) -> None:
+    """Refuse a scheme that would be too large (E641) before building anything."""
+    if not within_bounds(m, k, n, rank):
+        raise fail("E641", f"<{m},{k},{n};{rank}> is too large", "compose fewer parts", notes=(limits(),))
+    if terms > MOST_TERMS:
+        raise fail("E641", f"sums of {terms} terms are too many", "compose fewer parts", notes=(f"at most {MOST_TERMS} are composed",))
+
 
 INTEGERS = Ring("Z")
 
