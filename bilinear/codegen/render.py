@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bilinear.ir.element import Element, ModularElement
 from bilinear.ir.kernel import Argument, Port
@@ -19,9 +19,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-@cache
-def environment() -> Environment:
-    """The one jinja2 environment: it finds the package's templates, and undefined names are errors."""
+def templates(filters: Mapping[str, Any], **options: Any) -> Environment:
+    """A jinja2 environment: it finds the package's templates, and undefined names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -30,18 +29,18 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        **options,
     )
-    environment.filters["comment"] = _comment
-    environment.filters["parameter"] = _parameter
-    environment.filters["constant"] = _constant
-    environment.filters["combination"] = _combination
-    environment.filters["choose"] = _choose
-    environment.filters["flag"] = _flag
-    environment.filters["address"] = _address
-    environment.filters["hexadecimal"] = hex
-    environment.filters["exact"] = float.hex
+    environment.filters |= filters
     return environment
+
+
+@cache
+def environment() -> Environment:
+    """The environment of kernels."""
+    own = (_comment, _parameter, _constant, _combination, _choose, _flag, _address)
+    filters = {"hexadecimal": hex, "exact": float.hex} | {filter.__name__[1:]: filter for filter in own}
+    return templates(filters, autoescape=False)
 
 
 def render(kernel: Kernel | InputKernel | DirectKernel) -> str:

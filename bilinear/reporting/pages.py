@@ -8,6 +8,7 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from bilinear.codegen.render import templates
 from bilinear.reporting.charts import error_charts
 from bilinear.reporting.coefficients import coefficients, readable, shortened
 from bilinear.reporting.facts import ProductLine, ReportFacts
@@ -118,26 +119,12 @@ def _factor(coefficient: str) -> str:
 
 @cache
 def environment(html: bool) -> Environment:
-    """The template environment.
+    """The environment of pages.
 
-    Undefined names are errors, and values are made visible, and escaped in HTML, because names and citations are foreign text.
+    Values are made visible, and escaped in HTML, because names and citations are foreign text.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder()),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=html,
-        finalize=_finalized,
-    )
-    environment.filters["readable"] = readable
-    environment.filters["shortened"] = shortened
-    environment.filters["cell"] = _cell
-    environment.filters["code"] = _code
-    return environment
+    filters = {"readable": readable, "shortened": shortened, "cell": _cell, "code": _code}
+    return templates(filters, autoescape=html, finalize=_finalized)
 
 
 def _finalized(value: object) -> object:

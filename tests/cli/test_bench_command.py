@@ -21,7 +21,6 @@ import bilinear
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
 from bilinear.measure import bench, bench_details, bench_modulo, bench_shapes, bench_tasks
-from bilinear.reporting import bench_plot
 from bilinear.reporting.bench_page import bench_html, bench_table, error_charts, grid_summary, launch_bars, ratio_charts
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
@@ -193,10 +192,9 @@ def test_without_a_gpu_it_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch)
     assert err == "error[E680]: no GPU can be timed here: CuPy is not installed\n  hint: run `bilinear doctor`\n"
 
 
-def test_without_matplotlib_a_png_is_refused_before_anything_runs(gpu: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_plot, "find_spec", lambda name: None)
+def test_pictures_are_no_png(gpu: Gpu, shell: Shell) -> None:
     status, out, err = shell("--shape", "64", "--png", "a.png")
-    assert status == 1 and not out and "error[E683]" in err and ".[plot]" in err and not gpu.now
+    assert status == 1 and not out and "error[E683]" in err and "--svg" in err and not gpu.now
 
 
 def test_the_page_is_well_formed_and_loads_nothing() -> None:
@@ -269,13 +267,6 @@ def test_the_table_tells_devices_without_a_tool() -> None:
     bare = replace(row(64), load=Load(), predicted_ms=None, timing="device", budget=0.25)
     text = bench_table(Benchmark("bench", {"gpu": "X"}, (), (bare,)))
     assert text.startswith("X\n\n") and re.search(r"float64 +preserve +0.25 .* 1\.000 +- .*7\*.* -\s+-$", text.splitlines()[4])
-
-
-@pytest.mark.parametrize("result", [whole(), Benchmark("bench", {"gpu": None}, ()), replace(whole(), errors=(), rows=whole().rows[:1])])
-def test_a_png_is_drawn(result: Benchmark) -> None:
-    pytest.importorskip("matplotlib")
-    image = bench_plot.bench_png(result)
-    assert image.startswith(b"\x89PNG\r\n") and int.from_bytes(image[16:20], "big") >= 700
 
 
 def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
