@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from bilinear import frontend
-from bilinear.algebra.complex_products import complex_algorithm
+from bilinear.algebra.composition import complex_algorithm
 from bilinear.artifact.compiled import Compiled, require_kind
 from bilinear.codegen.build import Progress, build_programs, dtypes_of, no_progress, require_floats
 from bilinear.codegen.cuda.target import targets_of

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
-from bilinear.algebra.change_basis import fold_bases
 from bilinear.algebra.composition import AXES, TENSOR, Composition, Triple, permutations
+from bilinear.algebra.maps import fold_bases
 from bilinear.errors import fail
 from bilinear.ir.scheme import Scheme
 

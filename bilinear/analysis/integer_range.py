@@ -9,20 +9,10 @@ from fractions import Fraction
 from functools import lru_cache
 
 from bilinear.analysis.schedule_run import ScheduleRun, Terms
-from bilinear.ir.linear import Form, LinearMap
-from bilinear.ir.number import Coefficient, rational, to_float
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, rational
 from bilinear.ir.schedule import Block, Product, Schedule, Target
 from bilinear.source import Span
-
-
-def headroom(linear: LinearMap) -> int:
-    """The least h so that forms of numbers below 1 in magnitude are below 2^h: the largest sum of a row's |coefficients| is at most 2^h."""
-    most = max(sum(abs(Fraction(to_float(c))) for _, c in row) for row in linear.matrix)
-    h = 0
-    while 2**h < most:
-        h += 1
-    return h
-
 
 MOST = 2**62
 """Beyond this, no element type is exact on integers."""

@@ -13,8 +13,8 @@ from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
-from bilinear.algebra.change_basis import on_blocks
 from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
+from bilinear.algebra.maps import on_blocks
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilinear.ir.element import Element, ModularElement
 from bilinear.ir.kernel import Argument, Port
@@ -18,8 +18,10 @@ from bilinear.visible import visible
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+Filter = Callable[..., object]
 
-def templates(filters: Mapping[str, Any], **options: Any) -> Environment:
+
+def templates(filters: Mapping[str, Filter], autoescape: bool, finalize: Filter | None = None) -> Environment:
     """A jinja2 environment: it finds the package's templates, and undefined names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -29,7 +31,8 @@ def templates(filters: Mapping[str, Any], **options: Any) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        **options,
+        autoescape=autoescape,
+        finalize=finalize,
     )
     environment.filters |= filters
     return environment
@@ -38,8 +41,17 @@ def templates(filters: Mapping[str, Any], **options: Any) -> Environment:
 @cache
 def environment() -> Environment:
     """The environment of kernels."""
-    own = (_comment, _parameter, _constant, _combination, _choose, _flag, _address)
-    filters = {"hexadecimal": hex, "exact": float.hex} | {filter.__name__[1:]: filter for filter in own}
+    filters: dict[str, Filter] = {
+        "comment": _comment,
+        "parameter": _parameter,
+        "constant": _constant,
+        "combination": _combination,
+        "choose": _choose,
+        "flag": _flag,
+        "address": _address,
+        "hexadecimal": hex,
+        "exact": float.hex,
+    }
     return templates(filters, autoescape=False)
 
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilinear.algebra.complex_products import is_real
+from bilinear.algebra.composition import is_real
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_complex, shipped_digits, shipped_transposed, split
 from bilinear.frontend.messages import COMPOSITION_HINT

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from bilinear.algebra.combined import AnyScheme, lies_over, maps_of
-from bilinear.algebra.complex_products import tensor_complex
-from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, tensor_digits, transpose
+from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, tensor_complex, tensor_digits, transpose
 from bilinear.algebra.maps import number_of_terms
 from bilinear.errors import BilinearError
 from bilinear.frontend.headers import read_numbers, read_ring

@@ -11,8 +11,8 @@ from math import prod
 
 import numpy as np
 
-from bilinear.algebra.change_basis import fold_bases
 from bilinear.algebra.complex_products import four_products, of_conjugates, three_products
+from bilinear.algebra.maps import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.element import ELEMENTS, FLOAT64, Element

@@ -163,8 +163,8 @@ def _probable_classical(inner: int, dtype: str) -> float:
 
 @lru_cache(maxsize=256)
 def _digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
+    from bilinear.analysis.block_maps import headroom
     from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound, residue_block_bound
-    from bilinear.analysis.integer_range import headroom
     from bilinear.frontend.algorithms import load_digits
 
     if tile in RESIDUE_TILES:  # sums of blocks of residues are exact: levels do not appear in the bound

@@ -94,7 +94,7 @@ def _written(file: str) -> tuple[str, str]:
 
 
 def _text(loaded: Loaded) -> str:
-    from bilinear.algebra.change_basis import on_blocks
+    from bilinear.algebra.maps import on_blocks
     from bilinear.frontend.printer import print_schedule
     from bilinear.frontend.write_scheme import readable_text
 

@@ -92,7 +92,7 @@ def require_residues(scheme: Products, tile: ResidueTile) -> None:
     Raises `BilinearError`: E591 if a coefficient is not an integer, E592 if sums are larger than whole numbers of three limbs, or C has too
     many blocks.
     """
-    from bilinear.analysis.integer_range import headroom
+    from bilinear.analysis.block_maps import headroom
     from bilinear.ir.digits import representation_of
     from bilinear.ir.residue_kernel import MOST_BITS
 

@@ -11,7 +11,7 @@ from math import log2, prod
 from typing import Protocol
 
 from bilinear.algebra.complex_products import complex_scheme, four_products, three_products
-from bilinear.algebra.complex_products import is_real as is_over_reals
+from bilinear.algebra.composition import is_real as is_over_reals
 from bilinear.algebra.composition import tensor
 from bilinear.analysis.accuracy import (
     PROBABLE,
@@ -84,7 +84,15 @@ class _Told(Protocol):
 
 
 class MapViews:
-    """The views of a report: text, JSON, Markdown and HTML."""
+    """The views of a report: text, JSON, Markdown and HTML. What is proved is not built, and what is refused may have no report."""
+
+    kernels: tuple[KernelLine, ...] = ()
+    failures: tuple[str, ...] = ()
+
+    @property
+    def proved(self: _Told) -> bool:
+        """True if nothing was refused."""
+        return self.verdict == PROVED
 
     def __str__(self: _Told) -> str:
         return visible_lines(_lines(self))
@@ -175,11 +183,6 @@ class DigitReport(MapViews):
     notes: tuple[str, ...]
     failures: tuple[str, ...]
 
-    @property
-    def proved(self) -> bool:
-        """True if nothing was refused."""
-        return self.verdict == PROVED
-
     def to_json(self) -> dict[str, object]:
         """The report as a JSON object."""
         return {"format_of_report": "bilinear-digits/1", "proved": self.proved, **asdict(self)}
@@ -199,11 +202,6 @@ class DigitReport(MapViews):
     def lead(self) -> str:
         """What a page says first."""
         return f"Numbers of {self.represents} are multiplied by products of digits."
-
-    @property
-    def kernels(self) -> tuple[KernelLine, ...]:
-        """None: what is proved is not built."""
-        return ()
 
 
 def digit_report(scheme: DigitScheme, levels: int = 1) -> tuple[DigitReport, BilinearError | None]:
@@ -385,11 +383,6 @@ class ComplexReport(MapViews):
     failures: tuple[str, ...] = field(default=(), init=False)
 
     @property
-    def proved(self) -> bool:
-        """True: what is wrong has no report."""
-        return self.verdict == PROVED
-
-    @property
     def lead(self) -> str:
         """What a page says first."""
         return "Complex numbers are multiplied by products of real ones."
@@ -533,21 +526,6 @@ class GramReport(MapViews):
     def verdict(self) -> str:
         """Proved: what is wrong has no report."""
         return PROVED
-
-    @property
-    def proved(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def failures(self) -> tuple[str, ...]:
-        """None."""
-        return ()
-
-    @property
-    def kernels(self) -> tuple[KernelLine, ...]:
-        """None: what is proved is not built."""
-        return ()
 
     @property
     def lead(self) -> str:

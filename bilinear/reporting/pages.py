@@ -8,7 +8,7 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from bilinear.codegen.render import templates
+from bilinear.codegen.render import Filter, templates
 from bilinear.reporting.charts import error_charts
 from bilinear.reporting.coefficients import coefficients, readable, shortened
 from bilinear.reporting.facts import ProductLine, ReportFacts
@@ -123,7 +123,7 @@ def environment(html: bool) -> Environment:
 
     Values are made visible, and escaped in HTML, because names and citations are foreign text.
     """
-    filters = {"readable": readable, "shortened": shortened, "cell": _cell, "code": _code}
+    filters: dict[str, Filter] = {"readable": readable, "shortened": shortened, "cell": _cell, "code": _code}
     return templates(filters, autoescape=html, finalize=_finalized)
 
 

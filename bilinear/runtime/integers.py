@@ -7,8 +7,8 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from bilinear.algebra.change_basis import fold_bases
 from bilinear.algebra.composition import tensor
+from bilinear.algebra.maps import fold_bases
 from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor

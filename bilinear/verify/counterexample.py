@@ -131,7 +131,7 @@ class Search:
 
     def _roots(self, first: State, second: State, changing: list[Block], alpha: Number, beta: Number) -> list[Number]:
         """Where det(M^T M) is zero on the line through two points, with t = 0 at the first and t = 1 at the second."""
-        from bilinear.verify.rings import DomainMatrix, Poly, Symbol
+        from bilinear.verify.engine import DomainMatrix, Poly, Symbol
 
         ends = [list(self._rows(point, set(changing), alpha, beta)) for point in (first, second)]
         columns = self._entries(changing)

@@ -16,7 +16,7 @@ from bilinear.verify.rings import Number
 if TYPE_CHECKING:
     from _typeshed import SupportsRichComparison
 
-    from bilinear.verify.rings import Domain, DomainMatrix
+    from bilinear.verify.engine import Domain, DomainMatrix
 
 
 Column = TypeVar("Column")
@@ -103,7 +103,7 @@ def _on_operands(block_map: BlockMap) -> tuple[BlockMap, ...]:
 
 
 def _inverse(part: BlockMap) -> BlockMap:
-    from bilinear.verify.rings import DMNonInvertibleMatrixError
+    from bilinear.verify.engine import DMNonInvertibleMatrixError
 
     blocks = tuple(dict.fromkeys(part.sources + part.targets))
     place = {block: i for i, block in enumerate(blocks)}
@@ -135,7 +135,7 @@ class ExactDomain:
     @staticmethod
     def of(name: str) -> ExactDomain:
         """The domain of Q with this generator, `i` or `sqrt(d)`; Q itself if the generator is empty."""
-        from bilinear.verify.rings import QQ, I, sqrt
+        from bilinear.verify.engine import QQ, I, sqrt
 
         if not name:
             return ExactDomain(name, QQ)
@@ -143,14 +143,14 @@ class ExactDomain:
 
     def matrix(self, rows: Sequence[Form], columns: int) -> DomainMatrix:
         """Sparse rows as a sparse matrix."""
-        from bilinear.verify.rings import DomainMatrix
+        from bilinear.verify.engine import DomainMatrix
 
         entries = {i: {j: self.element(value) for j, value in row} for i, row in enumerate(rows) if row}
         return DomainMatrix(entries, (len(rows), columns), self.domain)
 
     def element(self, value: Coefficient) -> Number:
         """A coefficient as an element of the domain."""
-        from bilinear.verify.rings import QQ
+        from bilinear.verify.engine import QQ
 
         terms = {e: QQ(c.numerator, c.denominator) for e, c in _by_power(value)}
         whole: Number = terms.get(0, QQ(0))

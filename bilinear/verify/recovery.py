@@ -22,7 +22,7 @@ from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 from bilinear.verify.untraced import as_updates, untraced_changes
 
 if TYPE_CHECKING:
-    from bilinear.verify.rings import PolyElement
+    from bilinear.verify.engine import PolyElement
 
 MOST_WORDS = 4000
 """With more products of blocks than this, none is recomputed: only rank and two inputs decide."""

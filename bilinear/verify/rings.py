@@ -2,35 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Protocol, Self
-
-from sympy import GF, QQ, ZZ, I, Poly, Symbol, sqrt
-from sympy.polys.domains.domain import Domain
-from sympy.polys.matrices import DomainMatrix
-from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError
-from sympy.polys.rings import PolyElement, ring
+from typing import TYPE_CHECKING, Protocol, Self
 
 from bilinear.analysis.brent import Residual, lowest_power
 from bilinear.ir.number import square
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
-
-def forget_halves(*packages: str) -> None:
-    """Forget the parts of packages that are not imported themselves."""
-    halves = tuple(f"{package}." for package in packages if package not in sys.modules)
-    for name in [name for name in sys.modules if name.startswith(halves)]:
-        del sys.modules[name]
-
-
-forget_halves("mpmath", "sympy")
-
-
-__all__ = ["GF", "QQ", "ZZ", "DMNonInvertibleMatrixError", "Domain", "DomainMatrix", "I", "Poly", "PolyElement", "Symbol", "ring", "sqrt"]
+if TYPE_CHECKING:
+    from bilinear.verify.engine import PolyElement
 
 
 class Number(Protocol):

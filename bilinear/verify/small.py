@@ -11,7 +11,7 @@ from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.verify.rings import Number
 
 if TYPE_CHECKING:
-    from bilinear.verify.rings import Domain
+    from bilinear.verify.engine import Domain
 
 
 MOST_LETTERS = 80

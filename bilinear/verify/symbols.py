@@ -22,7 +22,7 @@ from bilinear.verify.rings import Number
 from bilinear.verify.small import shortened
 
 if TYPE_CHECKING:
-    from bilinear.verify.rings import Domain, PolyElement
+    from bilinear.verify.engine import Domain, PolyElement
 
 
 Key = TypeVar("Key")
@@ -36,7 +36,7 @@ Value: TypeAlias = "PolyElement"
 
 def domain_of(ring: Ring) -> Domain:
     """sympy's domain of a ring's coefficients, always a field: Z is looked at in Q."""
-    from bilinear.verify.rings import GF, QQ, I, Symbol, sqrt
+    from bilinear.verify.engine import GF, QQ, I, Symbol, sqrt
 
     if ring.modulus:
         return GF(ring.modulus, symmetric=False)
@@ -53,7 +53,7 @@ def _domain(schedule: AnySchedule) -> Domain:
 
     A schedule of several levels has no explicit scaling, so all its coefficients are in its forms and products.
     """
-    from bilinear.verify.rings import QQ, ZZ
+    from bilinear.verify.engine import QQ, ZZ
 
     domain = domain_of(schedule.ring)
     return ZZ if domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in schedule.coefficients) else domain
@@ -63,7 +63,7 @@ class Symbols:
     """The ring of one schedule, its blocks as letters, and its values as text."""
 
     def __init__(self, schedule: AnySchedule) -> None:
-        from bilinear.verify.rings import ring
+        from bilinear.verify.engine import ring
 
         self.domain = _domain(schedule)
         self.ring, self.alpha, self.beta, *letters = ring("alpha beta a b c", self.domain)
@@ -90,7 +90,7 @@ class Symbols:
 
     def _generator(self, name: str) -> Value:
         if name not in self.generators:
-            from bilinear.verify.rings import I, Symbol, sqrt
+            from bilinear.verify.engine import I, Symbol, sqrt
 
             root = re.fullmatch(r"sqrt\((-?[0-9]+)\)", name)
             element = sqrt(int(root[1])) if root is not None else I if name == "i" else Symbol(name)

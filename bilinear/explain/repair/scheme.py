@@ -93,7 +93,7 @@ def factors_by_product(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ..
 
 def _solve(scheme: Scheme, wrong: dict[Cell, Coefficient], axis: int) -> Solution:
     """Solve for the factors of one axis: 0 for u, 1 for v, 2 for w."""
-    from bilinear.verify.rings import QQ, DomainMatrix
+    from bilinear.verify.engine import QQ, DomainMatrix
 
     factors = factors_by_product(scheme)
     first, second = (i for i in range(3) if i != axis)
