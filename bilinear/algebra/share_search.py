@@ -25,22 +25,22 @@ Pair = tuple[int, int]
 """Coprime coefficients (p, q) of a sum p * v + q * w, p positive."""
 PLAIN: tuple[Pair, ...] = ((1, 1), (1, -1))
 
-Packed = tuple[int, Coefficient]
+PackedForm = tuple[int, Coefficient]
 """A packed form and its factor."""
 Made = dict[int, tuple[int, int]]
 """Packed values in an order in which they can be made, each with the two values (inputs or earlier ones) that make it."""
 
 
 @dataclass(frozen=True)
-class Rows:
+class PackedRows:
     """The rows of a map: a packed form over the atoms (0 for an empty row) and its factor.
 
     An atom is a multiple of an input. The last coefficient of a form is positive, and its coefficients are coprime. If forms are `whole`,
     the atoms are the inputs; else the coefficients are 1 and -1.
     """
 
-    atoms: tuple[Packed, ...]
-    packed: tuple[Packed, ...]
+    atoms: tuple[PackedForm, ...]
+    packed: tuple[PackedForm, ...]
     whole: bool
 
     @property
@@ -89,7 +89,7 @@ def primitive(packed: int) -> int:
     return abs(packed) // common
 
 
-def pack_rows(matrix: Sequence[Form], inputs: int, *, fractions: bool) -> Rows:
+def pack_rows(matrix: Sequence[Form], inputs: int, *, fractions: bool) -> PackedRows:
     """Pack the rows of a map with this number of inputs.
 
     With `fractions`, rational rows become multiples of forms with whole coefficients over the inputs, so sums such as a + 2b are found in
@@ -98,20 +98,20 @@ def pack_rows(matrix: Sequence[Form], inputs: int, *, fractions: bool) -> Rows:
     if fractions and not _is_symbolic(matrix):
         packed = tuple(map(_whole, matrix))
         if all(abs(c) <= LARGEST for value, _ in packed for _, c in unpack(value)):
-            return Rows(tuple((i, 1) for i in range(inputs)), packed, True)
-    numbers: dict[Packed, int] = {}
+            return PackedRows(tuple((i, 1) for i in range(inputs)), packed, True)
+    numbers: dict[PackedForm, int] = {}
     found = []
     for terms, factor in map(_signs, matrix):
         value = pack((numbers.setdefault(atom, len(numbers)), sign) for atom, sign in terms)
         found.append((abs(value), -factor if value < 0 else factor))
-    return Rows(tuple(numbers), tuple(found), False)
+    return PackedRows(tuple(numbers), tuple(found), False)
 
 
 def _is_symbolic(matrix: Sequence[Form]) -> bool:
     return any(isinstance(c, Symbolic) for row in matrix for _, c in row)
 
 
-def _whole(row: Form) -> Packed:
+def _whole(row: Form) -> PackedForm:
     if not row:
         return 0, 1
     numbers = [rational(c) for _, c in row]
@@ -120,7 +120,7 @@ def _whole(row: Form) -> Packed:
     return pack((i, int(c / factor)) for (i, _), c in zip(row, numbers, strict=True)), exact(factor)
 
 
-def _signs(row: Form) -> tuple[list[tuple[Packed, int]], Coefficient]:
+def _signs(row: Form) -> tuple[list[tuple[PackedForm, int]], Coefficient]:
     """The atoms of a form and their signs; if all coefficients have one magnitude, it is the factor."""
     sizes = {magnitude(c) for _, c in row}
     factor = sizes.pop() if len(sizes) == 1 else 1
@@ -132,7 +132,7 @@ def magnitude(value: Coefficient) -> Coefficient:
     return -value if is_negative(value) else value
 
 
-Key = tuple[int, int, int, int]
+PairKey = tuple[int, int, int, int]
 """Two nodes and their coprime coefficients, the first positive."""
 
 
@@ -152,8 +152,8 @@ class _Greedy:
         self.random = generator
         self.made: Made = {}
         self.used: set[Pair] = set()
-        self.having: dict[Key, set[int]] = {}
-        self.queue: list[tuple[int, float, Key]] = []
+        self.having: dict[PairKey, set[int]] = {}
+        self.queue: list[tuple[int, float, PairKey]] = []
         for number, row in enumerate(self.rows):
             terms = sorted(row)
             for place, j in enumerate(terms):
@@ -175,11 +175,11 @@ class _Greedy:
                 self._replace(number, _key(row, i, j), self._new(_key(row, i, j)))
         return self.made, self.used
 
-    def _push(self, key: Key) -> None:
+    def _push(self, key: PairKey) -> None:
         if len(self.having[key]) > 1:
             heapq.heappush(self.queue, (-len(self.having[key]), self.random.random(), key))
 
-    def _new(self, key: Key) -> int:
+    def _new(self, key: PairKey) -> int:
         i, j, p, q = key
         total = p * self.nodes[i] + q * self.nodes[j]
         value = primitive(total)
@@ -191,9 +191,9 @@ class _Greedy:
             self.used |= {(abs(a) // common, abs(b) // common), (abs(a) // common, -abs(b) // common)}
         return len(self.nodes) - 1
 
-    def _share(self, key: Key) -> None:
+    def _share(self, key: PairKey) -> None:
         new = self._new(key)
-        fresh: dict[Key, None] = {}
+        fresh: dict[PairKey, None] = {}
         for number in sorted(self.having[key]):
             row = self.rows[number]
             self._forget(number, key[:2])
@@ -212,7 +212,7 @@ class _Greedy:
                 if k != node:
                     self.having[_key(row, min(k, node), max(k, node))].discard(number)
 
-    def _replace(self, number: int, key: Key, new: int) -> None:
+    def _replace(self, number: int, key: PairKey, new: int) -> None:
         i, j, p, q = key
         row = self.rows[number]
         multiple = (p * self.nodes[i] + q * self.nodes[j]) // self.nodes[new]
@@ -220,7 +220,7 @@ class _Greedy:
         del row[i], row[j]
 
 
-def _key(row: dict[int, int], i: int, j: int) -> Key:
+def _key(row: dict[int, int], i: int, j: int) -> PairKey:
     common = gcd(row[i], row[j]) * (1 if row[i] > 0 else -1)
     return i, j, row[i] // common, row[j] // common
 
@@ -230,7 +230,7 @@ PATIENCE = 300
 
 
 @dataclass
-class Budget:
+class SearchBudget:
     """The budget of a search: `work` counts sums of two values; a deadline, a value of `time.monotonic`, cuts it short.
 
     Spending from a part also spends from the whole. `was_cut` says whether a deadline cut the search or a part of it.
@@ -238,7 +238,7 @@ class Budget:
 
     work: int
     deadline: float = math.inf
-    whole: Budget | None = None
+    whole: SearchBudget | None = None
     was_cut: bool = field(default=False, init=False)
 
     def spend(self, work: int) -> None:
@@ -251,10 +251,10 @@ class Budget:
         if self.whole is not None:
             self.whole._count(work, is_late)
 
-    def part(self, parts: int) -> Budget:
+    def part(self, parts: int) -> SearchBudget:
         """One of `parts` equal shares of the remaining work and time."""
         now = time.monotonic()
-        return Budget(self.work // parts, now + (self.deadline - now) / parts, self)
+        return SearchBudget(self.work // parts, now + (self.deadline - now) / parts, self)
 
     @property
     def is_spent(self) -> bool:
@@ -273,10 +273,10 @@ class Origin:
     multiple: int
 
 
-class Walk:
+class SumWalk:
     """The walk for one map: its inputs and wanted sums as packed values, and the pairs of coefficients to try."""
 
-    def __init__(self, inputs: Sequence[int], wanted: Iterable[int], pairs: Iterable[Pair], budget: Budget, seed: int) -> None:
+    def __init__(self, inputs: Sequence[int], wanted: Iterable[int], pairs: Iterable[Pair], budget: SearchBudget, seed: int) -> None:
         self.inputs = tuple(inputs)
         self.wanted = frozenset(wanted) - {0} - set(inputs)
         self.pairs = tuple(sorted({*PLAIN, *pairs}))

@@ -17,12 +17,12 @@ from bilinear.algebra.share_search import (
     DIGIT,
     LARGEST,
     PLAIN,
-    Budget,
     Made,
     Origin,
+    PackedRows,
     Pair,
-    Rows,
-    Walk,
+    SearchBudget,
+    SumWalk,
     magnitude,
     most_common_pairs,
     pack,
@@ -39,7 +39,7 @@ SWEEPS = 8
 """The number of times that every step is rescaled."""
 
 
-def program_of(inputs: int, rows: Rows, origins: Sequence[Origin]) -> LinearMap:
+def program_of(inputs: int, rows: PackedRows, origins: Sequence[Origin]) -> LinearMap:
     """The program that makes these values as they were found, over the map's inputs."""
     multiples: dict[int, tuple[int, Coefficient]] = dict(zip(rows.units, rows.atoms, strict=True))
     steps: list[Form] = []
@@ -155,7 +155,7 @@ LOOSEST = 12
 """The most terms that the first exchanges may add; the limit falls to none at the end."""
 
 
-def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Random, budget: Budget) -> tuple[Made, set[Pair]] | None:
+def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Random, budget: SearchBudget) -> tuple[Made, set[Pair]] | None:
     """The values of a program that computes these packed rows through a basis, and the pairs of coefficients that it uses.
 
     The generator chooses the exchanges and breaks ties. None if coefficients over the basis are too large to be packed.
@@ -179,7 +179,7 @@ def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Rando
 class _Basis:
     """Rows and inputs as combinations of a basis of them; exchanges lower the number of terms."""
 
-    def __init__(self, rows: Sequence[int], inputs: int, budget: Budget) -> None:
+    def __init__(self, rows: Sequence[int], inputs: int, budget: SearchBudget) -> None:
         self.wanted = len(rows)
         self.values = [*rows, *(1 << DIGIT * i for i in range(inputs))]
         self.over = [{i: Fraction(c) for i, c in unpack(value)} for value in self.values]
@@ -265,7 +265,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ShareProgress:
     """The progress of a search: the operand, work done and allowed, and the additions of the best program for its map so far."""
 
     operand: str
@@ -284,7 +284,7 @@ def share_sums(
     work: int = WORK,
     seconds: float = math.inf,
     tries: int = 1,
-    progress: Callable[[Progress], None] = lambda state: None,
+    progress: Callable[[ShareProgress], None] = lambda state: None,
 ) -> Shared:
     """The scheme with programs of few additions, then few scalings, and never more additions than before.
 
@@ -316,8 +316,8 @@ def _maps(scheme: Scheme) -> tuple[LinearMap, LinearMap, LinearMap]:
     return scheme.u, scheme.v, scheme.w
 
 
-def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Callable[[Progress], None]) -> Shared:
-    whole = Budget(work, deadline)
+def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Callable[[ShareProgress], None]) -> Shared:
+    whole = SearchBudget(work, deadline)
     found = []
     for number, (operand, linear) in enumerate(zip("ABC", _maps(scheme), strict=True)):
         tell = partial(_tell, progress, operand, work, whole)
@@ -326,14 +326,14 @@ def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Call
     return Shared(replace(scheme, u=u, v=v, w=w, places=None), (a, b, c), work - whole.work, whole.was_cut)
 
 
-def _tell(progress: Callable[[Progress], None], operand: str, allowed: int, budget: Budget, additions: int) -> None:
-    progress(Progress(operand, allowed - budget.work, allowed, additions))
+def _tell(progress: Callable[[ShareProgress], None], operand: str, allowed: int, budget: SearchBudget, additions: int) -> None:
+    progress(ShareProgress(operand, allowed - budget.work, allowed, additions))
 
 
 class _MapSearch:
     """The search for one map, in both directions."""
 
-    def __init__(self, linear: LinearMap, ring: Ring, budget: Budget, seed: int, progress: Callable[[int], None]) -> None:
+    def __init__(self, linear: LinearMap, ring: Ring, budget: SearchBudget, seed: int, progress: Callable[[int], None]) -> None:
         self.linear = linear
         self.ring = ring
         self.budget = budget
@@ -353,7 +353,7 @@ class _MapSearch:
         sound = [program for program in programs if program.matrix == self.linear.matrix]  # packed coefficients might have overflowed
         return min(self.linear, *sound, key=_cost), is_least and bool(sound)
 
-    def _program(self, start: LinearMap, budget: Budget) -> tuple[LinearMap, bool]:
+    def _program(self, start: LinearMap, budget: SearchBudget) -> tuple[LinearMap, bool]:
         """A program with few additions, from a known one, and whether it is proved minimal among those with coefficients 1 and -1."""
         generator = random.Random(self.seed)
         for fractions in (True, False) if self.ring == RATIONALS else (False,):
@@ -371,13 +371,13 @@ class _MapSearch:
                 if len(pairs | used) <= MOST_PAIRS:
                     guesses.append((made, used))
                     pairs |= used
-        walk = Walk(rows.units, rows.values, pairs, budget, self.seed)
+        walk = SumWalk(rows.units, rows.values, pairs, budget, self.seed)
         made = walk.run([made for made, _ in guesses], _values_of(start, rows), self.progress)
         whole = not self.ring.modulus and all(c in (1, -1) for row in start.matrix for _, c in row)
         return program_of(start.inputs, rows, walk.origins(made)), whole and walk.is_least(made)
 
 
-def _values_of(linear: LinearMap, rows: Rows) -> list[int]:
+def _values_of(linear: LinearMap, rows: PackedRows) -> list[int]:
     return [value for row in partial_sums(linear) if (value := rows.value_of(row))]
 
 

@@ -17,7 +17,7 @@ Members = tuple[tuple[int, ...], ...]
 """The parts of a group: for each layer the numbers of its parts."""
 
 
-class Layer:
+class GroupLayer:
     """Simultaneous maps as one, and its independent parts; parts with equal maps have equal `kinds`, the numbers of the maps in `known`."""
 
     def __init__(self, whole: BlockMap, known: dict[LinearMap, int]) -> None:
@@ -35,7 +35,7 @@ class Layer:
         return self._together[numbers]
 
 
-def equal_groups(layers: Sequence[Layer], state: Callable[[Block], Hashable]) -> Iterable[tuple[Members, int]]:
+def equal_groups(layers: Sequence[GroupLayer], state: Callable[[Block], Hashable]) -> Iterable[tuple[Members, int]]:
     """One of each kind of group, and how many groups are of its kind.
 
     Groups are of one kind if they differ by the names of blocks, and corresponding blocks have one `state`.
@@ -48,7 +48,7 @@ def equal_groups(layers: Sequence[Layer], state: Callable[[Block], Hashable]) ->
     return kinds.values()
 
 
-def _groups(layers: Sequence[Layer]) -> Iterator[Members]:
+def _groups(layers: Sequence[GroupLayer]) -> Iterator[Members]:
     """The parts of all layers, grouped by the blocks that they share."""
     parent: dict[Block, Block] = {}
 
@@ -75,7 +75,7 @@ def _groups(layers: Sequence[Layer]) -> Iterator[Members]:
     return (tuple(map(tuple, numbers)) for numbers in found.values())
 
 
-def _kind(layers: Sequence[Layer], members: Members, state: Callable[[Block], Hashable]) -> Hashable:
+def _kind(layers: Sequence[GroupLayer], members: Members, state: Callable[[Block], Hashable]) -> Hashable:
     names: dict[Block, int] = {}
     kind: list[Hashable] = []
     for place, numbers in enumerate(members):

@@ -104,7 +104,7 @@ def _combined(terms: Iterable[tuple[int, float]], values: Sequence[dict[int, flo
 
 
 @dataclass(frozen=True)
-class Side:
+class RoundedSide:
     """One side of a scheme (U, V or W) as the programs run in turn: a change of basis and the map itself."""
 
     programs: tuple[LinearMap, ...]
@@ -147,11 +147,11 @@ class Side:
 
 
 @lru_cache(maxsize=64)
-def sides(scheme: Products) -> tuple[Side, Side, Side]:
+def sides(scheme: Products) -> tuple[RoundedSide, RoundedSide, RoundedSide]:
     """The programs of U, V and W, changes of basis included."""
     if scheme.bases is None:
-        return Side((scheme.u,)), Side((scheme.v,)), Side((scheme.w,))
-    return Side((scheme.bases.a, scheme.u)), Side((scheme.bases.b, scheme.v)), Side((scheme.w, scheme.bases.c))
+        return RoundedSide((scheme.u,)), RoundedSide((scheme.v,)), RoundedSide((scheme.w,))
+    return RoundedSide((scheme.bases.a, scheme.u)), RoundedSide((scheme.bases.b, scheme.v)), RoundedSide((scheme.w, scheme.bases.c))
 
 
 Vector = NDArray[np.float64]

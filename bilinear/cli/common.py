@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bilinear.ir.measurement import LeftOut
     from bilinear.ir.scheme import Scheme
 
-Algorithm = Annotated[
+AlgorithmName = Annotated[
     str,
     typer.Argument(
         help="A .bl file, a shipped algorithm (see `bilinear list`), or a composition: 'laderman (x) strassen'.",

@@ -11,7 +11,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.common import Algorithm, Output, progress_bar, say
+from bilinear.cli.common import AlgorithmName, Output, progress_bar, say
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
@@ -59,7 +59,7 @@ def import_(
 
 
 def export(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     to: Annotated[str, typer.Option(help="fast-matmul, json, sms or npz.", autocompletion=completing.formats)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, or for sms the start of the file names.")] = None,
 ) -> None:

@@ -11,7 +11,7 @@ import typer
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, Svg, answer, file_of, limit_option, output_option, problem_option, require_pages, write_pages
 from bilinear.cli.common import (
-    Algorithm,
+    AlgorithmName,
     Output,
     device_files,
     progress_bar,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def schedule(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     in_place: Annotated[bool, typer.Option("--in-place", help="Form sums in A and B themselves.")] = False,
     depth_first: Annotated[bool, typer.Option("--depth-first", help="One product at a time, A and B never written.")] = False,
     accumulate: Annotated[bool, typer.Option("--accumulate", help="With --depth-first, find C += A*B; else C = A*B.")] = False,

@@ -15,7 +15,7 @@ from bilinear.cli import completing
 from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, output_option, require_pages, write_pages
 from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.common import (
-    Algorithm,
+    AlgorithmName,
     Dtypes,
     Inputs,
     Levels,
@@ -47,7 +47,7 @@ WRITTEN = "sources, cubins, PTX, manifest.json, report.html, report.json, report
 
 
 def compile(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     output: Annotated[
         Path | None,
         output_option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME)."),
@@ -116,7 +116,7 @@ def _checked(report: Report | ComplexReport, checks: list[Check], dtypes: tuple[
 
 
 def verify(
-    algorithm: Algorithm = "",
+    algorithm: AlgorithmName = "",
     levels: Levels = "1",
     inputs: Inputs = None,
     accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,

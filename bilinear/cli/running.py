@@ -12,7 +12,7 @@ from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, limit_option, problem_option
 from bilinear.cli.checks import check_table, modular_table, require, require_exact, run_checks
 from bilinear.cli.common import (
-    Algorithm,
+    AlgorithmName,
     Dtypes,
     Inputs,
     Shape,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     shape: Shape = "1024",
     dtype: Dtypes = "float64",
     levels: SomeLevels = "1",
@@ -95,7 +95,7 @@ def _run_modulo(
 
 
 def show(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print tables for a paper instead, in LaTeX.")] = False,
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""

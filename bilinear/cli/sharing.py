@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.common import Algorithm, Output, progress_bar, read_seconds, say
+from bilinear.cli.common import AlgorithmName, Output, progress_bar, read_seconds, say
 from bilinear.places import require_files
 from bilinear.writing import write_file
 
@@ -23,7 +23,7 @@ INDENT = 2
 
 
 def share(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     time: Annotated[str, typer.Option(help="Cut the search after this time: 90s, 5m (default: it ends by itself).")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the search.")] = 0,
     work: Annotated[int | None, typer.Option(min=1, help="The most sums to try; the same work and seed give the same result.")] = None,

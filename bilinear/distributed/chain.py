@@ -47,7 +47,7 @@ NOWHERE = Rect((), ())
 
 
 @dataclass(frozen=True)
-class Part:
+class ChainPart:
     """The matrices `span` (the first and the last, counted from 0) multiplied by the ranks of `group`, (first, one after the last).
 
     `spread` says where the result lies, `seconds` when it is there by the model. A product of two `operands` runs by a `plan` of the
@@ -58,11 +58,11 @@ class Part:
     group: Run
     spread: Spread
     seconds: float
-    operands: tuple[Part, ...] = ()
+    operands: tuple[ChainPart, ...] = ()
     plan: RankPlan | None = None
 
     @property
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[ChainPart]:
         """This part and those that it is made of, operands first."""
         for operand in self.operands:
             yield from operand.parts
@@ -85,7 +85,7 @@ class RankChainPlan:
     extents: tuple[int, ...]
     given: tuple[Spread, ...]
     wanted: Spread
-    root: Part
+    root: ChainPart
     together: float
 
     @property
@@ -94,7 +94,7 @@ class RankChainPlan:
         return len(self.wanted)
 
     @property
-    def products(self) -> tuple[Part, ...]:
+    def products(self) -> tuple[ChainPart, ...]:
         """The products; an operand comes before what reads it."""
         return tuple(part for part in self.root.parts if part.operands)
 
@@ -185,11 +185,11 @@ class _Tree:
     lie: tuple[Spread, ...]
     ranks: int
 
-    def part(self, span: Run, group: Run) -> Part:
+    def part(self, span: Run, group: Run) -> ChainPart:
         """A part and its operands on a group."""
         size, (first, last) = group[1] - group[0], span
         if first == last:
-            return Part(span, group, self.lie[first] if size == self.ranks else self._slabs(span, group), 0.0)
+            return ChainPart(span, group, self.lie[first] if size == self.ranks else self._slabs(span, group), 0.0)
         best = self.times.best(first, last, size, True)
         middle = group[0] + best.left
         groups = ((group[0], middle), (middle, group[1])) if best.left else (group, group)
@@ -200,7 +200,7 @@ class _Tree:
         m, k, n = extents
         scheme = self.times.scheme if self.times.product(m, k, n, size)[1] else None
         given = [Pieces(each[slice(*group)]) for each in (operands[0].spread, operands[1].spread, spread)]
-        return Part(span, group, spread, best.seconds, operands, decompose((m, k, n), size, given, scheme))
+        return ChainPart(span, group, spread, best.seconds, operands, decompose((m, k, n), size, given, scheme))
 
     def _slabs(self, span: Run, group: Run) -> Spread:
         """Rows of a part on the ranks of a group."""
@@ -303,7 +303,7 @@ def chain_steps(plan: RankChainPlan, rank: int, pieces: list[Array], multiply: M
     return (yield from _product(plan.root, rank, held, multiply))
 
 
-def _product(part: Part, rank: int, held: dict[int, Array], multiply: Multiply) -> Steps:
+def _product(part: ChainPart, rank: int, held: dict[int, Array], multiply: Multiply) -> Steps:
     """A rank's piece of a part of the chain; the rank is in the part's group."""
     if part.plan is None:
         return held.pop(part.span[0])

@@ -113,7 +113,7 @@ class ByMpi:
 
     name = "MPI"
 
-    def __init__(self, comm: MPI.Intracomm, watch: Watch) -> None:
+    def __init__(self, comm: MPI.Intracomm, watch: RankWatch) -> None:
         self.comm, self.watch = comm, watch
 
     def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _UnderWay:
@@ -140,7 +140,7 @@ class ByMpi:
         """Nothing is under way that was waited for."""
 
 
-def finish(requests: list[MPI.Request], watch: Watch) -> None:
+def finish(requests: list[MPI.Request], watch: RankWatch) -> None:
     """Wait for requests, as long as no rank is lost."""
     from mpi4py import MPI
 
@@ -168,14 +168,14 @@ class Told:
     refused: Diagnostic | None = None
 
 
-def agree(comm: MPI.Intracomm, watch: Watch, told: Told, timeout: float) -> None:
+def agree(comm: MPI.Intracomm, watch: RankWatch, told: Told, timeout: float) -> None:
     """Return if all ranks say the same; else raise the same `BilinearError` on all of them: E763, E765, E767, or why all were refused."""
     verdict = _judge(comm, watch, told, timeout) if comm.rank == 0 else _ask(comm, watch, told, timeout)
     if verdict is not None:
         raise BilinearError(verdict)
 
 
-def _ask(comm: MPI.Intracomm, watch: Watch, told: Told, timeout: float) -> Diagnostic | None:
+def _ask(comm: MPI.Intracomm, watch: RankWatch, told: Told, timeout: float) -> Diagnostic | None:
     request = comm.isend(told, 0, TOLD)
     end = monotonic() + timeout + MARGIN
     while not comm.iprobe(0, VERDICT):
@@ -188,7 +188,7 @@ def _ask(comm: MPI.Intracomm, watch: Watch, told: Told, timeout: float) -> Diagn
     return found
 
 
-def _judge(comm: MPI.Intracomm, watch: Watch, own: Told, timeout: float) -> Diagnostic | None:
+def _judge(comm: MPI.Intracomm, watch: RankWatch, own: Told, timeout: float) -> Diagnostic | None:
     heard, end = {0: own}, monotonic() + timeout
     while len(heard) < comm.size:
         watch.require_sound()
@@ -206,7 +206,7 @@ def _judge(comm: MPI.Intracomm, watch: Watch, own: Told, timeout: float) -> Diag
     return verdict
 
 
-def _missing(watch: Watch, ranks: list[int], timeout: float) -> BilinearError:
+def _missing(watch: RankWatch, ranks: list[int], timeout: float) -> BilinearError:
     """Give up on ranks that have not called: if they do so later, they are told."""
     error = fail("E765", f"{_ranks(ranks)} did not call within {timeout:g} s", "every rank must call; timeout= waits longer")
     watch.report(error.diagnostics[0])
@@ -248,7 +248,7 @@ MOST_TEXT = 4000
 """The most characters of an error that is passed on."""
 
 
-class Watch(Thread):
+class RankWatch(Thread):
     """Signs of life go round a ring: each rank sends to the next one, and watches the one before it, while messages are under way.
 
     The first to notice a failure tells all ranks. Afterwards the communicator is broken for good. MPI cannot be finalized then, for it
@@ -385,7 +385,7 @@ class Connection:
 
     def __init__(self, comm: MPI.Intracomm, timeout: float) -> None:
         self.comm, watched = (_duplicate(comm, timeout) for _ in range(2))
-        self.watch = Watch(watched, SILENCE)
+        self.watch = RankWatch(watched, SILENCE)
         self.watch.start()
         self.sent = self.received = 0
         self.carrier: ByMpi | NcclRounds = ByMpi(self.comm, self.watch)

@@ -17,7 +17,7 @@ from bilinear.distributed.connection import Connection
 from bilinear.distributed.distributions import Pieces, Rect, Run, Runs, Spread, joined, meet, run
 from bilinear.distributed.multiply import (
     CLASSICAL,
-    Asked,
+    Request,
     agreed,
     carrier,
     check_options,
@@ -282,7 +282,7 @@ def multiply_dtensors(
     module: ModuleType,
     operands: tuple[Array, Array],
     wanted: Sequence[object] | None,
-    asked: Asked,
+    asked: Request,
     timeout: float,
 ) -> Array:
     """A B as a DTensor on the mesh of A and B, in the placements that are wanted or follow from theirs.
@@ -313,7 +313,7 @@ def multiply_dtensors(
     return module.DTensor.from_local(piece, operands[0].device_mesh, placements, run_check=False, shape=torch.Size((m, n)), stride=(n, 1))
 
 
-def _plan(mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], asked: Asked, dtype: str) -> tuple[MeshPlan, str]:
+def _plan(mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], asked: Request, dtype: str) -> tuple[MeshPlan, str]:
     """The plan, and a digest of it. With a scheme the ranks share its products, wherever the operands lie."""
     digests = ["each what it has"]
 
@@ -328,7 +328,7 @@ def _plan(mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], 
     return plan, digests[0]
 
 
-def _facts(operands: tuple[Array, Array], wanted: Sequence[object] | None, asked: Asked) -> dict[str, str]:
+def _facts(operands: tuple[Array, Array], wanted: Sequence[object] | None, asked: Request) -> dict[str, str]:
     """What must be the same on all ranks, as text; also of operands that are refused."""
     values: dict[str, object] = {}
     for name, x in zip("AB", operands, strict=True):

@@ -12,7 +12,7 @@ import numpy as np
 from bilinear.backends.array_forms import added_up, blocks_of, evaluate
 from bilinear.backends.array_sums import add, coefficient
 from bilinear.distributed.distributions import Rect, Run, Runs, Spread
-from bilinear.distributed.rank_plan import RankPlan, Task, begins_result, ends_result
+from bilinear.distributed.rank_plan import RankPlan, RankTask, begins_result, ends_result
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 
@@ -264,7 +264,7 @@ class _Rank:
         found.ticket = yield post
         return found
 
-    def _hand_out(self, post: Post, task: Task, products: _Products) -> None:
+    def _hand_out(self, post: Post, task: RankTask, products: _Products) -> None:
         """Keep the rank's own part of a result, and send the others theirs."""
         for target, wanted in enumerate(self.plan.form[2]):
             part = wanted.meet(task.result)

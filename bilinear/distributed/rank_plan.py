@@ -90,12 +90,12 @@ def _is_one(local: Rect) -> bool:
     return len(local.rows) <= 1 and len(local.columns) <= 1
 
 
-Tile = tuple[Run, Run]
+TileOfC = tuple[Run, Run]
 """Rows and columns of a tile."""
 
 
 @lru_cache(maxsize=64)
-def tiles(rows: int, columns: int, ranks: int) -> tuple[Tile, ...]:
+def tiles(rows: int, columns: int, ranks: int) -> tuple[TileOfC, ...]:
     """A matrix in as many tiles of equal area, so that the operands of a product in these tiles are read least.
 
     The tiles stand in columns, as in O. Beaumont, V. Boudet, F. Rastello, Y. Robert, *Matrix multiplication on heterogeneous platforms*
@@ -105,20 +105,20 @@ def tiles(rows: int, columns: int, ranks: int) -> tuple[Tile, ...]:
     """
     layouts = (_in_columns(rows, columns, ranks, count) for count in range(1, ranks + 1))
 
-    def cost(found: tuple[Tile, ...]) -> int:
+    def cost(found: tuple[TileOfC, ...]) -> int:
         return sum(row[1] - row[0] + column[1] - column[0] for row, column in found)
 
     return min(layouts, key=cost)
 
 
-def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[Tile, ...]:
+def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[TileOfC, ...]:
     shares = near_even(ranks, count)
     edges = [start * columns // ranks for start, _ in shares] + [columns]
     widths = pairwise(edges)
     return tuple((height, width) for (start, stop), width in zip(shares, widths, strict=True) for height in near_even(rows, stop - start))
 
 
-def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[Task, ...], ...]:
+def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[RankTask, ...], ...]:
     """As many products of blocks shared evenly: whole ones first; those left over are cut so that every rank has the same part of them.
 
     If the ranks divide into equal groups, one for each product left over, a group cuts its product in tiles. Else the products lie end to
@@ -126,26 +126,26 @@ def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[Ta
     """
     whole, rest = divmod(products, ranks)
     m, k, n = block
-    found = [[Task(rank * whole + at, (0, m), run(0, k), (0, n)) for at in range(whole)] for rank in range(ranks)]
+    found = [[RankTask(rank * whole + at, (0, m), run(0, k), (0, n)) for at in range(whole)] for rank in range(ranks)]
     first = ranks * whole
     if rest and ranks % rest == 0:
         group = ranks // rest
         for rank in range(ranks):
             rows, columns = tiles(m, n, group)[rank % group]
-            found[rank].append(Task(first + rank // group, rows, run(0, k), columns))
+            found[rank].append(RankTask(first + rank // group, rows, run(0, k), columns))
     elif rest:
         for rank in range(ranks):
             found[rank] += _piece_of_line(first, rest, block, Fraction(rest, ranks), rank)
     return tuple(tuple(task for task in tasks if _some(task.rows, task.columns)) for tasks in found)
 
 
-def _piece_of_line(first: int, count: int, block: Extents, share: Fraction, rank: int) -> list[Task]:
+def _piece_of_line(first: int, count: int, block: Extents, share: Fraction, rank: int) -> list[RankTask]:
     """The strips of products between two places on the line on which `count` of them lie end to end."""
     m, k, n = block
     start, stop, found = share * rank, share * (rank + 1), []
     for at in range(count):
         low, high = (floor(min(max(edge - at, Fraction(0)), Fraction(1)) * m) for edge in (start, stop))
-        found.append(Task(first + at, (low, high), run(0, k), (0, n)))
+        found.append(RankTask(first + at, (low, high), run(0, k), (0, n)))
     return found
 
 
@@ -155,7 +155,7 @@ def _some(*runs: Run) -> bool:
 
 ROWS, INNER, COLUMNS = range(3)
 """The axes along which a product is cut: rows of its tile, k, columns of its tile."""
-Box = tuple[Run, Run, Run]
+Cuboid = tuple[Run, Run, Run]
 """The whole product of a rank, along each axis."""
 Held = tuple[Runs, Runs, Runs]
 """Along each axis, the panels of which a rank has both operands."""
@@ -164,8 +164,8 @@ FIRST = 15
 
 
 def panel_tasks(
-    shares: Sequence[Tile], k: int, held: Sequence[Held], panels: int | None = None, whole: bool = False
-) -> tuple[tuple[Task, ...], ...]:
+    shares: Sequence[TileOfC], k: int, held: Sequence[Held], panels: int | None = None, whole: bool = False
+) -> tuple[tuple[RankTask, ...], ...]:
     """The tasks of each rank, which computes a tile.
 
     If each rank has the operands of some panels along one axis, all begin with those. Otherwise k is cut, or columns if k is to be
@@ -173,7 +173,7 @@ def panel_tasks(
     none is asked by all at once. The first panel is narrow, for its messages are waited for. Each further one is twice as long as the one
     before, up to the `longest`. `panels` asks for that many equal ones.
     """
-    boxes: list[Box] = [(rows, (0, k), columns) for rows, columns in shares]
+    boxes: list[Cuboid] = [(rows, (0, k), columns) for rows, columns in shares]
     own = None
     for axis in (COLUMNS, ROWS) if whole else (COLUMNS, ROWS, INNER):
         own = own or _own(axis, boxes, held)
@@ -204,7 +204,7 @@ def doubling(extent: int, width: int, most: int) -> list[int]:
     return found
 
 
-def _own(axis: int, boxes: Sequence[Box], held: Sequence[Held]) -> tuple[int, list[int], list[int]] | None:
+def _own(axis: int, boxes: Sequence[Cuboid], held: Sequence[Held]) -> tuple[int, list[int], list[int]] | None:
     """The axis, where each rank begins on it, and its first width, if every rank has a panel that is not too narrow; along k all alike."""
     runs = [max(each[axis], key=lambda part: part[1] - part[0], default=(0, 0)) for each in held]
     widths = [stop - start for start, stop in runs]
@@ -213,7 +213,7 @@ def _own(axis: int, boxes: Sequence[Box], held: Sequence[Held]) -> tuple[int, li
     return axis, [start for start, _ in runs], [min(widths)] * len(widths) if axis == INNER else [max(1, width) for width in widths]
 
 
-def _from_nothing(boxes: Sequence[Box], whole: bool) -> tuple[int, list[int], list[int]]:
+def _from_nothing(boxes: Sequence[Cuboid], whole: bool) -> tuple[int, list[int], list[int]]:
     """The same where not every rank has something: a quarter of its columns first, or a fifteenth of k."""
     if whole:
         return COLUMNS, [box[COLUMNS][0] for box in boxes], [max(1, (box[COLUMNS][1] - box[COLUMNS][0]) // 4) for box in boxes]
@@ -223,7 +223,7 @@ def _from_nothing(boxes: Sequence[Box], whole: bool) -> tuple[int, list[int], li
     return INNER, [floor(k * (turn % 1)) for turn in turns], [-(-k // FIRST)] * len(boxes)
 
 
-def _tasks(box: Box, axis: int, begin: int, widths: Sequence[int]) -> Iterator[Task]:
+def _tasks(box: Cuboid, axis: int, begin: int, widths: Sequence[int]) -> Iterator[RankTask]:
     """Panel after panel from a place on and round to it. What lies in two runs of rows or columns is two tasks."""
     rows, inner, columns = box
     if any(start == stop for start, stop in box):
@@ -231,9 +231,9 @@ def _tasks(box: Box, axis: int, begin: int, widths: Sequence[int]) -> Iterator[T
     for low, high in pairwise((0, *accumulate(widths))):
         runs = _round(box[axis], begin, low, high)
         if axis == INNER:
-            yield Task(0, rows, runs, columns)
+            yield RankTask(0, rows, runs, columns)
         for each in runs if axis != INNER else ():
-            yield Task(0, each if axis == ROWS else rows, run(*inner), each if axis == COLUMNS else columns)
+            yield RankTask(0, each if axis == ROWS else rows, run(*inner), each if axis == COLUMNS else columns)
 
 
 def _round(whole: Run, begin: int, low: int, high: int) -> Runs:
@@ -243,7 +243,7 @@ def _round(whole: Run, begin: int, low: int, high: int) -> Runs:
     return run(start + low, start + high) if low < high else joined(((start, start + high), (start + low, whole[1])))
 
 
-def _side(shares: Sequence[Tile]) -> int:
+def _side(shares: Sequence[TileOfC]) -> int:
     """The shorter side of the largest tile."""
     rows, columns = (max(tile[axis][1] - tile[axis][0] for tile in shares) for axis in (0, 1))
     return min(rows, columns)
@@ -320,7 +320,7 @@ def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], 
     return replace(plans[best], tasks=panel_tasks(ways[best], k, _held(ways[best], given, k), panels, whole))
 
 
-def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) -> list[Held]:
+def _held(shares: Sequence[TileOfC], given: tuple[Spread, Spread, Spread], k: int) -> list[Held]:
     """For each rank the rows, k and columns of A and of B that its tile needs and the rank holds."""
     found = []
     for (rows, columns), left, right in zip(shares, *given[:2], strict=True):
@@ -330,7 +330,7 @@ def _held(shares: Sequence[Tile], given: tuple[Spread, Spread, Spread], k: int) 
     return found
 
 
-def _as_given(spread: Spread, size: int) -> list[tuple[Tile, ...]]:
+def _as_given(spread: Spread, size: int) -> list[tuple[TileOfC, ...]]:
     """C in the tiles that the ranks hold, if each rank's part is one tile and none is much larger than its share."""
     if not all(len(part.rows) == len(part.columns) == 1 and part.size * len(spread) <= MOST_UNEVEN * size for part in spread):
         return []
@@ -376,7 +376,7 @@ Extents = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Task:
+class RankTask:
     """A part of one product of the breadth-first levels: rows of its left factor by columns of its right one, over a range of k."""
 
     product: int
@@ -402,7 +402,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Move:
+class Transfer:
     """One message: a rank sends another a part of a matrix, or of a factor or product of which `product` is the number."""
 
     source: int
@@ -427,7 +427,7 @@ class RankPlan:
     given: tuple[Spread, Spread, Spread]
     home: tuple[Spread, Spread, Spread]
     form: tuple[Spread, Spread, Spread]
-    tasks: tuple[tuple[Task, ...], ...]
+    tasks: tuple[tuple[RankTask, ...], ...]
 
     @property
     def ranks(self) -> int:
@@ -458,18 +458,18 @@ class RankPlan:
         return f"{depth}{self.breadth[0].name}^{len(self.breadth)}"
 
 
-def moves_between(source: Spread, target: Spread, product: int = 0) -> tuple[Move, ...]:
+def moves_between(source: Spread, target: Spread, product: int = 0) -> tuple[Transfer, ...]:
     """The messages that bring a matrix from one spread to another; what a rank holds already is not sent."""
     found = []
     for p, held in enumerate(source):
         for q, wanted in enumerate(target):
             part = held.meet(wanted)
             if p != q and part.size:
-                found.append(Move(p, q, product, part))
+                found.append(Transfer(p, q, product, part))
     return tuple(found)
 
 
-def operand_moves(plan: RankPlan, side: int) -> tuple[Move, ...]:
+def operand_moves(plan: RankPlan, side: int) -> tuple[Transfer, ...]:
     """The messages of one round that bring the tasks their left (0) or right (1) operands."""
     found = []
     for target, tasks in enumerate(plan.tasks):
@@ -477,27 +477,27 @@ def operand_moves(plan: RankPlan, side: int) -> tuple[Move, ...]:
             for source, held in enumerate(plan.form[side]):
                 part = held.meet(task.operands[side])
                 if source != target and part.size:
-                    found.append(Move(source, target, task.product, part))
+                    found.append(Transfer(source, target, task.product, part))
     return tuple(found)
 
 
-def begins_result(tasks: tuple[Task, ...], at: int) -> bool:
+def begins_result(tasks: tuple[RankTask, ...], at: int) -> bool:
     """Whether a task is the first that is added up to its result."""
     return at == 0 or _result(tasks[at - 1]) != _result(tasks[at])
 
 
-def ends_result(tasks: tuple[Task, ...], at: int) -> bool:
+def ends_result(tasks: tuple[RankTask, ...], at: int) -> bool:
     """Whether there is a task number `at`, and it is the last that is added up to its result."""
     return at < len(tasks) and (at + 1 == len(tasks) or begins_result(tasks, at + 1))
 
 
-def _result(task: Task) -> tuple[int, Rect]:
+def _result(task: RankTask) -> tuple[int, Rect]:
     return task.product, task.result
 
 
-def results_of(tasks: tuple[Task, ...]) -> tuple[tuple[Task, ...], ...]:
+def results_of(tasks: tuple[RankTask, ...]) -> tuple[tuple[RankTask, ...], ...]:
     """The tasks of a rank, those that are added up to one result together."""
-    groups: list[list[Task]] = []
+    groups: list[list[RankTask]] = []
     for task in tasks:
         if groups and _result(groups[-1][0]) == _result(task):
             groups[-1].append(task)
@@ -506,7 +506,7 @@ def results_of(tasks: tuple[Task, ...]) -> tuple[tuple[Task, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def product_moves(plan: RankPlan) -> tuple[Move, ...]:
+def product_moves(plan: RankPlan) -> tuple[Transfer, ...]:
     """The messages of one round that bring the results of the tasks to where they are summed."""
     found = []
     for source, tasks in enumerate(plan.tasks):
@@ -514,7 +514,7 @@ def product_moves(plan: RankPlan) -> tuple[Move, ...]:
             for target, wanted in enumerate(plan.form[2]):
                 part = wanted.meet(group[0].result)
                 if source != target and part.size:
-                    found.append(Move(source, target, group[0].product, part))
+                    found.append(Transfer(source, target, group[0].product, part))
     return tuple(found)
 
 
@@ -532,7 +532,7 @@ def traffic(plan: RankPlan) -> Pairs:
     return found
 
 
-def _count(found: Pairs, moves: tuple[Move, ...], times: int) -> None:
+def _count(found: Pairs, moves: tuple[Transfer, ...], times: int) -> None:
     for move in moves:
         found[move.source, move.target] += times * move.part.size
 

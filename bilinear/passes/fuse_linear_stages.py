@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bilinear.analysis.block_maps import beside, components, pruned, relabel_stage, restrict, then
 from bilinear.analysis.collector import uncollected
-from bilinear.analysis.evaluation_order import NOTHING, Layer, Members, equal_groups, holds_at_most, own_inputs
+from bilinear.analysis.evaluation_order import NOTHING, GroupLayer, Members, equal_groups, holds_at_most, own_inputs
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
 from bilinear.ir.thread import CUDA_THREAD, Thread
@@ -62,7 +62,7 @@ class _Pass:
     parts: tuple[BlockMap, ...] = ()
 
 
-EMPTY = Layer(NOTHING, {})
+EMPTY = GroupLayer(NOTHING, {})
 
 
 class LinearRun:
@@ -258,11 +258,11 @@ class LinearRun:
         assert isinstance(stage, LinearStage)
         return stage
 
-    def _layers(self, position: int) -> dict[str, Layer]:
+    def _layers(self, position: int) -> dict[str, GroupLayer]:
         """The maps of a stage by the shape of their blocks."""
-        return {shape: Layer(whole, self.known) for shape, whole in self._by_shape(self._stage(position).maps).items()}
+        return {shape: GroupLayer(whole, self.known) for shape, whole in self._by_shape(self._stage(position).maps).items()}
 
-    def _layer(self, position: int, shape: str) -> Layer:
+    def _layer(self, position: int, shape: str) -> GroupLayer:
         return self.layers(position).get(shape, EMPTY)
 
     def _by_shape(self, maps: Iterable[BlockMap]) -> dict[str, BlockMap]:

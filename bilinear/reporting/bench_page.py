@@ -133,7 +133,7 @@ COLOURS, MARKS = 6, 3
 
 
 @dataclass(frozen=True)
-class Point:
+class RatioPoint:
     """A point with all its data."""
 
     x: float
@@ -142,26 +142,26 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Series:
+class RatioSeries:
     """Points of one colour and mark, and the line through those that belong on one; a bound is drawn dotted."""
 
     name: str
     colour: int
     mark: int
     path: str
-    points: tuple[Point, ...]
+    points: tuple[RatioPoint, ...]
     is_bound: bool = False
 
 
 @dataclass(frozen=True)
-class Chart:
+class RatioChart:
     """One chart: its title, the frame, the marks of both axes, its series; `level` is the height of ratio 1."""
 
     title: str
     unit: str
     across: tuple[Tick, ...]
     down: tuple[Tick, ...]
-    series: tuple[Series, ...]
+    series: tuple[RatioSeries, ...]
     level: float | None = None
     width: float = WIDTH
     height: float = HEIGHT
@@ -190,7 +190,7 @@ class Bar:
     table: tuple[tuple[str, ...], ...]
 
 
-def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
+def ratio_charts(rows: Sequence[Measurement]) -> tuple[RatioChart, ...]:
     """One chart for each element type: the ratio to the library by size, with a line through the squares of each request."""
     found = []
     for dtype in dict.fromkeys(row.dtype for row in rows):
@@ -203,16 +203,16 @@ def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
         low, high = math.floor(low / step) * step, math.ceil(high / step) * step
         down = _between(low, high)
         ticks = tuple(Tick(down(low + i * step), f"{low + i * step:.2f}") for i in range(round((high - low) / step) + 1))
-        found.append(Chart(dtype, "N", _sizes(sizes, across), ticks, tuple(_ratios(own, across, down)), down(1.0)))
+        found.append(RatioChart(dtype, "N", _sizes(sizes, across), ticks, tuple(_ratios(own, across, down)), down(1.0)))
     return tuple(found)
 
 
-def _ratios(rows: Sequence[Measurement], across: Callable[[float], float], down: Callable[[float], float]) -> Iterable[Series]:
+def _ratios(rows: Sequence[Measurement], across: Callable[[float], float], down: Callable[[float], float]) -> Iterable[RatioSeries]:
     for number, name in enumerate(dict.fromkeys(map(asked_name, rows))):
         own = sorted((row for row in rows if asked_name(row) == name), key=lambda row: size_of(row.shape))
-        points = tuple(Point(across(math.log2(size_of(row.shape))), down(row.ratio), _title(row)) for row in own)
+        points = tuple(RatioPoint(across(math.log2(size_of(row.shape))), down(row.ratio), _title(row)) for row in own)
         squares = [point for point, row in zip(points, own, strict=True) if is_square(row)]
-        yield Series(name, *_style(number), _path(squares), points)
+        yield RatioSeries(name, *_style(number), _path(squares), points)
 
 
 def _style(number: int) -> tuple[int, int]:
@@ -224,7 +224,7 @@ def _title(row: Measurement) -> str:
     return f"{shape_name(row.shape)}: {row.ratio:.3f} ({row.interval.low:.3f} to {row.interval.high:.3f}), {row.plan}, {row.ms:.3f} ms"
 
 
-def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
+def error_charts(points: Sequence[ErrorPoint]) -> tuple[RatioChart, ...]:
     """One chart for each element type: the measured error and its bound by level, on a logarithmic scale."""
     found = []
     for dtype in dict.fromkeys(point.dtype for point in points):
@@ -238,18 +238,18 @@ def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
         ticks = tuple(Tick(down(d), str(d)) for d in range(low, high + 1, max(1, (high - low) // 6)))
         levels = tuple(Tick(across(level), str(level)) for level in sorted({point.levels for point in own}))
         series = [s for i, name in enumerate(dict.fromkeys(p.algorithm for p in own)) for s in _errors(own, name, i, across, down)]
-        found.append(Chart(f"{dtype}, N = {own[0].size}", "levels", levels, ticks, tuple(series)))
+        found.append(RatioChart(f"{dtype}, N = {own[0].size}", "levels", levels, ticks, tuple(series)))
     return tuple(found)
 
 
 def _errors(
     points: Sequence[ErrorPoint], name: str, number: int, across: Callable[[float], float], down: Callable[[float], float]
-) -> Iterable[Series]:
+) -> Iterable[RatioSeries]:
     own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)
     for is_bound in (False, True):
         values = [(point.levels, point.bound if is_bound else point.error) for point in own]
-        marks = tuple(Point(across(level), down(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
-        yield Series(f"{name}, {'bound' if is_bound else 'measured'}", *_style(number), _path(marks), marks, is_bound)
+        marks = tuple(RatioPoint(across(level), down(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
+        yield RatioSeries(f"{name}, {'bound' if is_bound else 'measured'}", *_style(number), _path(marks), marks, is_bound)
 
 
 def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:
@@ -292,7 +292,7 @@ def _sizes(sizes: Sequence[float], across: Callable[[float], float]) -> tuple[Ti
     return tuple(Tick(across(math.log2(size)), f"{size:.0f}") for size in marks)
 
 
-def _path(points: Sequence[Point]) -> str:
+def _path(points: Sequence[RatioPoint]) -> str:
     return path_through([(p.x, p.y) for p in points]) if len(points) > 1 else ""
 
 

@@ -35,7 +35,7 @@ SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
-class Series:
+class ErrorSeries:
     """A line through points; `kind` is `always` or `likely`."""
 
     kind: str
@@ -44,7 +44,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Chart:
+class ErrorChart:
     """One chart: its title, the frame, the marks of both axes, and its lines."""
 
     title: str
@@ -56,17 +56,17 @@ class Chart:
     bottom: float
     levels: tuple[Tick, ...]
     errors: tuple[Tick, ...]
-    series: tuple[Series, ...]
+    series: tuple[ErrorSeries, ...]
 
 
-def error_charts(accuracy: Sequence[LevelAccuracy]) -> tuple[Chart, ...]:
+def error_charts(accuracy: Sequence[LevelAccuracy]) -> tuple[ErrorChart, ...]:
     """One chart for each element type for which the classical multiply and at least one level are known."""
     dtypes = dict.fromkeys(fact.dtype for fact in accuracy)
     by_type = {dtype: sorted((f for f in accuracy if f.dtype == dtype), key=lambda f: f.levels) for dtype in dtypes}
     return tuple(_chart(dtype, facts) for dtype, facts in by_type.items() if len(facts) > 1 and facts[0].levels == 0)
 
 
-def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
+def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> ErrorChart:
     lines = {"always": [f.deterministic for f in facts], "likely": [f.probabilistic for f in facts]}
     lines = {kind: [value / values[0] for value in values] for kind, values in lines.items()}
     known = [value for values in lines.values() for value in values if 0 < value < math.inf]
@@ -84,8 +84,8 @@ def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
     series = []
     for kind, values in lines.items():
         points = tuple((across(f.levels), down(math.log10(v))) for f, v in zip(facts, values, strict=True) if 0 < v < math.inf)
-        series.append(Series(kind, path_through(points), points))
-    return Chart(
+        series.append(ErrorSeries(kind, path_through(points), points))
+    return ErrorChart(
         f"{dtype}, {facts[0].inner} x {facts[0].inner} matrices",
         WIDTH,
         HEIGHT,

@@ -16,7 +16,7 @@ from bilinear.visible import visible
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1 in size; `z` is zero."""
 
     text: str
@@ -29,11 +29,11 @@ class GridRow:
 
     name: str
     equation: str
-    parts: tuple[tuple[Cell, ...], ...]
+    parts: tuple[tuple[GridCell, ...], ...]
 
 
 @dataclass(frozen=True)
-class Grid:
+class CoefficientGrid:
     """A readable table: the names of the blocks of A, B and C, and a row for each product; `size` is large, medium or dense."""
 
     size: str
@@ -77,7 +77,7 @@ def shortened(name: str, most: int = 8) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def coefficient_grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence[str]) -> Grid:
+def coefficient_grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence[str]) -> CoefficientGrid:
     """The tables, of which `w` has a row for each product; `equations` are the products as text."""
     parts = (tables.a, tables.b, tables.c)
     rows = []
@@ -85,13 +85,13 @@ def coefficient_grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence
         full = tuple(_cells(row, len(part)) for row, part in zip(sparse, parts, strict=True))
         rows.append(GridRow(name, equation, full))
     columns = sum(map(len, parts))
-    return Grid("large" if columns <= 16 else "medium" if columns <= 30 else "dense", parts, tuple(rows))
+    return CoefficientGrid("large" if columns <= 16 else "medium" if columns <= 30 else "dense", parts, tuple(rows))
 
 
-def _cells(row: Entries, width: int) -> tuple[Cell, ...]:
-    cells = [Cell("·", "z")] * width
+def _cells(row: Entries, width: int) -> tuple[GridCell, ...]:
+    cells = [GridCell("·", "z")] * width
     for index, text in row:
-        cells[index] = Cell(readable(text), shade(text))
+        cells[index] = GridCell(readable(text), shade(text))
     return tuple(cells)
 
 
@@ -119,7 +119,7 @@ SHADES = {
 }
 
 
-class Part(NamedTuple):
+class PicturePart(NamedTuple):
     """One of the three tables in a picture: U, V or W, its first column, and the names of its columns."""
 
     name: str
@@ -145,7 +145,7 @@ class Picture:
 
     width: int
     rows: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[PicturePart, ...]
     marks: tuple[Marks, ...]
     labels: bool
 
@@ -160,7 +160,7 @@ class Picture:
 class Coefficients:
     """A grid or a picture, and a note if something is left out."""
 
-    grids: tuple[Grid, ...]
+    grids: tuple[CoefficientGrid, ...]
     pictures: tuple[Picture, ...]
     note: str
 
@@ -184,10 +184,10 @@ def _picture(tables: Tables, w: tuple[Entries, ...]) -> Picture:
     names = (tables.a, tables.b, tables.c)
     rows, columns = order_by_likeness((tables.u, tables.v, w), tuple(map(len, names)))
     marks: dict[str, list[tuple[int, int]]] = {}
-    parts: list[Part] = []
+    parts: list[PicturePart] = []
     left = 0
     for name, table, own, order in zip("UVW", (tables.u, tables.v, w), names, columns, strict=True):
-        parts.append(Part(name, left, tuple(visible(own[j]) for j in order)))
+        parts.append(PicturePart(name, left, tuple(visible(own[j]) for j in order)))
         place = {j: left + i for i, j in enumerate(order)}
         for y, row in enumerate(rows):
             for j, text in table[row]:

@@ -271,7 +271,7 @@ def _sum(parts: Iterable[tuple[Content, Coefficient]]) -> Content:
 
 
 @dataclass(frozen=True)
-class Move:
+class StageMove:
     """One step: its text, and the names of the blocks that it reads and writes; a product reads its operands first.
 
     A block that is only added to, or that a sum changes, is written and not counted among those read.
@@ -282,26 +282,26 @@ class Move:
     writes: tuple[str, ...]
 
 
-def stage_moves(stage: Stage) -> tuple[Move, ...]:
+def stage_moves(stage: Stage) -> tuple[StageMove, ...]:
     """The steps of a stage, in order; sums that share sub-expressions are written out."""
     if isinstance(stage, LinearStage):
         return tuple(move for block_map in stage.maps for move in _linear(block_map))
     return tuple(map(_product, stage.products))
 
 
-def _linear(block_map: BlockMap) -> Iterator[Move]:
+def _linear(block_map: BlockMap) -> Iterator[StageMove]:
     for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
         terms: dict[Block, Coefficient] = {block_map.sources[i]: c for i, c in row}
         if kept:
             terms[target] = terms.get(target, 0) + kept
         reads = tuple(str(block) for block in terms if block != target)
-        yield Move(update_text(target, terms), reads, (str(target),))
+        yield StageMove(update_text(target, terms), reads, (str(target),))
 
 
-def _product(product: Product) -> Move:
+def _product(product: Product) -> StageMove:
     others = tuple(str(block) for target in product.targets for block, _ in target.plus)
     reads = (str(product.left), str(product.right), *others)
-    return Move(_product_text(product), reads, tuple(str(target.block) for target in product.targets))
+    return StageMove(_product_text(product), reads, tuple(str(target.block) for target in product.targets))
 
 
 def _product_text(product: Product) -> str:
@@ -338,7 +338,7 @@ class SpaceLine:
 
 
 @dataclass(frozen=True)
-class ProductStep:
+class StageProduct:
     """A product of a stage: its two operands, and (block, coefficient) for every target."""
 
     name: str
@@ -360,10 +360,10 @@ class StageLine:
     steps: tuple[str, ...]
     contended: tuple[str, ...] = ()
     width: int = 1
-    products: tuple[ProductStep, ...] = ()
+    products: tuple[StageProduct, ...] = ()
     states: tuple[BlockState, ...] = ()
     holds: tuple[tuple[str, str], ...] = ()
-    moves: tuple[Move, ...] = ()
+    moves: tuple[StageMove, ...] = ()
 
     @property
     def told(self) -> tuple[str, ...]:
@@ -474,10 +474,10 @@ def _product_names(schedule: AnySchedule, facts: Sequence[StageFact]) -> list[tu
 
 
 def _stage_line(stage: Stage, fact: StageFact, names: Sequence[str], sums: Mapping[str, str]) -> StageLine:
-    products: list[ProductStep] = []
+    products: list[StageProduct] = []
     if isinstance(stage, ProductStage):
         for name, p in zip(names, stage.products, strict=True):
-            products.append(ProductStep(name, (str(p.left), str(p.right)), tuple((str(t.block), str(t.coefficient)) for t in p.targets)))
+            products.append(StageProduct(name, (str(p.left), str(p.right)), tuple((str(t.block), str(t.coefficient)) for t in p.targets)))
     known = fact.number, fact.kind, fact.steps, fact.contended, fact.width
     return StageLine(*known, tuple(products), fact.states, tuple(sums.items()), stage_moves(stage))
 
@@ -504,7 +504,7 @@ FORMAT = "bilinear-report/2"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Refusal:
     """A diagnostic as text: `place` is file:line:column or empty, `excerpt` the source line with its caret and label."""
 
     code: str
@@ -545,7 +545,7 @@ class ReportFacts:
     accuracy: tuple[LevelAccuracy, ...] = ()
     levels_for: tuple[LevelsKept, ...] = ()
     kernels: tuple[KernelLine, ...] = ()
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Refusal, ...] = ()
     accepted_by: str = ""
 
     @property

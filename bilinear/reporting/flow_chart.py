@@ -19,7 +19,7 @@ LEFT, MIDDLE, RIGHT = 60.0, 480.0, 900.0
 
 
 @dataclass(frozen=True)
-class Node:
+class FlowNode:
     """A block or a product: its name, its kind (a, b, c, or product), and its centre."""
 
     name: str
@@ -43,7 +43,7 @@ class Edge:
 class ProductFlow:
     """A product's node with all its edges, and the product as an equation."""
 
-    node: Node
+    node: FlowNode
     equation: str
     edges: tuple[Edge, ...]
 
@@ -56,7 +56,7 @@ class Flow:
     height: float
     node: float
     height_of_node: float
-    blocks: tuple[Node, ...]
+    blocks: tuple[FlowNode, ...]
     products: tuple[ProductFlow, ...]
 
 
@@ -76,13 +76,13 @@ def flow(tables: Tables, equations: Sequence[str]) -> tuple[Flow, ...]:
     pitch = 44.0 if count <= 9 else 30.0 if count <= 26 else 22.0
     height = max(count * pitch, (len(tables.a) + len(tables.b) + 1) * (HEIGHT + 4), len(tables.c) * (HEIGHT + 4)) + 2 * MARGIN
     left = [*zip(tables.a, "a" * len(tables.a), strict=True), ("", ""), *zip(tables.b, "b" * len(tables.b), strict=True)]
-    inputs = [Node(name, kind, LEFT, y) for (name, kind), y in zip(left, _spread(len(left), height), strict=True) if name]
+    inputs = [FlowNode(name, kind, LEFT, y) for (name, kind), y in zip(left, _spread(len(left), height), strict=True) if name]
     a, b = inputs[: len(tables.a)], inputs[len(tables.a) :]
-    c = [Node(name, "c", RIGHT, y) for name, y in zip(tables.c, _spread(len(tables.c), height), strict=True)]
+    c = [FlowNode(name, "c", RIGHT, y) for name, y in zip(tables.c, _spread(len(tables.c), height), strict=True)]
     products = []
     rows = zip(tables.products, _spread(count, height), tables.u, tables.v, transposed_rows(tables.w, count), equations, strict=True)
     for name, y, u, v, w, equation in rows:
-        node = Node(shortened(name), "product", MIDDLE, y)
+        node = FlowNode(shortened(name), "product", MIDDLE, y)
         edges = (*_edges(u, a, node, into=True), *_edges(v, b, node, into=True), *_edges(w, c, node, into=False))
         products.append(ProductFlow(node, equation, edges))
     return (Flow(WIDTH, height, NODE, HEIGHT, (*inputs, *c), _labelled(products)),)
@@ -94,7 +94,7 @@ def _spread(count: int, height: float) -> list[float]:
     return [MARGIN + step * (i + 0.5) for i in range(count)]
 
 
-def _edges(row: Entries, blocks: Sequence[Node], product: Node, into: bool) -> list[Edge]:
+def _edges(row: Entries, blocks: Sequence[FlowNode], product: FlowNode, into: bool) -> list[Edge]:
     edges = []
     for index, text in row:
         start, end = (blocks[index], product) if into else (product, blocks[index])

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bilinear.reporting.coefficients import readable, shortened
-from bilinear.reporting.facts import ProductStep, ScheduleFacts, SpaceLine, StageLine
+from bilinear.reporting.facts import ScheduleFacts, SpaceLine, StageLine, StageProduct
 from bilinear.reporting.rows import stage_title
 from bilinear.verify.facts import BlockState
 
@@ -23,7 +23,7 @@ LETTERS = 13
 
 
 @dataclass(frozen=True)
-class Row:
+class BoardRow:
     """A wire: the name of its block or space, and its height."""
 
     name: str
@@ -31,7 +31,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Box:
+class BoardBox:
     """A block after a stage that changed it: its centre, the kind of its state, a short value, and the whole value."""
 
     x: float
@@ -72,7 +72,7 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Column:
+class StageColumn:
     """A stage: its number and kind, the centre of its boxes, and its place; every second one is `striped`."""
 
     title: str
@@ -89,10 +89,10 @@ class Band:
 
     width: float
     height: float
-    rows: tuple[Row, ...]
-    columns: tuple[Column, ...]
+    rows: tuple[BoardRow, ...]
+    columns: tuple[StageColumn, ...]
     wires: tuple[Wire, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[BoardBox, ...]
     lanes: tuple[Lane, ...]
 
 
@@ -116,8 +116,8 @@ class Timeline:
 class _Plan:
     """Which row shows which block."""
 
-    rows: tuple[Row, ...]
-    row_of: dict[str, Row]
+    rows: tuple[BoardRow, ...]
+    row_of: dict[str, BoardRow]
     collapsed: bool
 
     @property
@@ -150,12 +150,12 @@ def _note(facts: ScheduleFacts, plan: _Plan) -> str:
 
 def _plan(facts: ScheduleFacts) -> _Plan:
     collapsed = sum(len(space.blocks) for space in facts.spaces) > MOST_ROWS
-    rows: list[Row] = []
-    row_of: dict[str, Row] = {}
+    rows: list[BoardRow] = []
+    row_of: dict[str, BoardRow] = {}
     y = HEAD
     for space in facts.spaces:
         for names in [space.blocks] if collapsed else [(block,) for block in space.blocks]:
-            row = Row(space.name if collapsed else names[0], y + ROW / 2)
+            row = BoardRow(space.name if collapsed else names[0], y + ROW / 2)
             rows.append(row)
             row_of |= dict.fromkeys(names, row)
             y += ROW
@@ -190,16 +190,16 @@ def _fit(stages: Sequence[StageLine], start: int, plan: _Plan) -> int:
 
 
 def _band(plan: _Plan, stages: Sequence[StageLine], states: Sequence[dict[str, BlockState]]) -> Band:
-    columns: list[Column] = []
+    columns: list[StageColumn] = []
     wires: list[Wire] = []
-    boxes: list[Box] = []
+    boxes: list[BoardBox] = []
     lanes: list[Lane] = []
     left = LABEL
     for stage, before, after in zip(stages, states, states[1:], strict=False):
         lane_width = _lanes_width(stage, plan)
         width = lane_width + BOX
         x = left + lane_width + BOX / 2
-        columns.append(Column(f"{stage.number}", stage.kind, x, left, width, stage.number % 2 == 1))
+        columns.append(StageColumn(f"{stage.number}", stage.kind, x, left, width, stage.number % 2 == 1))
         lanes += _lanes(stage, plan, left + 7)
         for row, changed, found in _rows_after(plan, before, after):
             wires.append(Wire(left, x, row.y, _kind(_at(plan, before, row))))
@@ -211,13 +211,13 @@ def _band(plan: _Plan, stages: Sequence[StageLine], states: Sequence[dict[str, B
     return Band(left + TAIL, plan.bottom + FOOT, plan.rows, tuple(columns), tuple(wires), tuple(boxes), tuple(lanes))
 
 
-def _at(plan: _Plan, states: dict[str, BlockState], row: Row) -> list[BlockState]:
+def _at(plan: _Plan, states: dict[str, BlockState], row: BoardRow) -> list[BlockState]:
     return [state for block, state in states.items() if plan.row_of.get(block) is row]
 
 
 def _rows_after(
     plan: _Plan, before: dict[str, BlockState], after: dict[str, BlockState]
-) -> Iterator[tuple[Row, list[BlockState], list[BlockState]]]:
+) -> Iterator[tuple[BoardRow, list[BlockState], list[BlockState]]]:
     for row in plan.rows:
         found = _at(plan, after, row)
         yield row, [state for state in found if before.get(state.block) != state], found
@@ -228,16 +228,18 @@ def _kind(states: Sequence[BlockState]) -> str:
     return Counter(state.kind for state in states).most_common(1)[0][0] if states else "undefined"
 
 
-def _box(x: float, row: Row, states: Sequence[BlockState], sums: dict[str, str], collapsed: bool) -> Box:
+def _box(x: float, row: BoardRow, states: Sequence[BlockState], sums: dict[str, str], collapsed: bool) -> BoardBox:
     kind = _kind(states)
     if collapsed:
         words = {"sum": "sum", "product": "product", "restored": "restored", "original": "original", "undefined": "undefined"}
         many = "s" * (len(states) > 1 and kind in ("sum", "product"))
-        return Box(
+        return BoardBox(
             x, row.y, kind, f"{len(states)} {words.get(kind, kind)}{many}", " ; ".join(f"{s.block} = {s.value}" for s in states[:12])
         )
     state = states[0]
-    return Box(x, row.y, kind, _short(state, sums.get(state.block, "")), f"{state.block} = {state.value}" if state.value else state.kind)
+    return BoardBox(
+        x, row.y, kind, _short(state, sums.get(state.block, "")), f"{state.block} = {state.value}" if state.value else state.kind
+    )
 
 
 def _short(state: BlockState, products: str) -> str:
@@ -273,7 +275,7 @@ def _lanes(stage: StageLine, plan: _Plan, left: float) -> list[Lane]:
     return lanes
 
 
-def _marks(product: ProductStep, plan: _Plan) -> tuple[Mark, ...]:
+def _marks(product: StageProduct, plan: _Plan) -> tuple[Mark, ...]:
     operands = [Mark(plan.row_of[block].y, "") for block in product.operands]
     return (*operands, *(Mark(plan.row_of[block].y, "−" if c.startswith("-") else "+") for block, c in product.targets))
 

@@ -15,11 +15,11 @@ from itertools import islice
 
 from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import AnySchedule, Block
-from bilinear.verify.elimination import Row, kernel
+from bilinear.verify.elimination import PivotRow, kernel
 from bilinear.verify.rings import Number
 from bilinear.verify.small import Small, constant
 from bilinear.verify.symbols import Symbols, Value, Word, is_product
-from bilinear.verify.untraced import Execution, State
+from bilinear.verify.untraced import SmallState, Execution
 
 TRIALS = 60
 """Random inputs whose kernel is tried, for each choice of alpha and beta; fewer if a kernel takes long."""
@@ -53,7 +53,7 @@ class Counterexample:
         return (*lines, f"both end with: {_listed(self.final)}")
 
 
-class Search:
+class CounterexampleSearch:
     """Searches for two inputs of a one-level schedule that end in the same state of A and B."""
 
     def __init__(
@@ -106,7 +106,7 @@ class Search:
         for alpha, beta in SCALES if self.scaled else SCALES[:1]:
             yield self.number(alpha), self.number(beta)
 
-    def _points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[State]:
+    def _points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[SmallState]:
         """Points of small integers; zero everywhere comes last, where other points work as well."""
         fixed = self._fixed(changing)
         for trial in range(min(TRIALS, MOST_WORK // len(self._entries(changing)) ** 3) if fixed else 0):
@@ -118,7 +118,7 @@ class Search:
             yield {block: Small(tuple(tuple(map(self.number, row)) for row in table)) for block, table in tables.items()}
         yield dict.fromkeys(fixed, self.zero)
 
-    def _special_points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[State]:
+    def _special_points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[SmallState]:
         """Points where the rows lose rank, unlike at nearby points: roots of det(M^T M), a polynomial, along lines."""
         if not self.number.is_QQ or self.size > 1 or len(changing) > MOST_SPECIAL:
             return
@@ -129,7 +129,7 @@ class Search:
                 for root in (root for root in roots if root.denominator == 1 or self.schedule.ring.name != "Z"):
                     yield {**start, block: start.get(block, self.zero) + constant(root, 1)}
 
-    def _roots(self, first: State, second: State, changing: list[Block], alpha: Number, beta: Number) -> list[Number]:
+    def _roots(self, first: SmallState, second: SmallState, changing: list[Block], alpha: Number, beta: Number) -> list[Number]:
         """Where det(M^T M) is zero on the line through two points, with t = 0 at the first and t = 1 at the second."""
         from bilinear.verify.engine import DomainMatrix, Poly, Symbol
 
@@ -149,7 +149,7 @@ class Search:
     def _entries(self, blocks: list[Block]) -> list[Entry]:
         return [(block, i, j) for block in blocks for i in range(self.size) for j in range(self.size)]
 
-    def _at(self, point: State, changing: list[Block], side: str, alpha: Number, beta: Number) -> Counterexample | None:
+    def _at(self, point: SmallState, changing: list[Block], side: str, alpha: Number, beta: Number) -> Counterexample | None:
         """The counterexample around a point (blocks not given are 0) if some change of the blocks `changing` leaves no trace there."""
         basis = kernel(self._rows(point, set(changing), alpha, beta), self._entries(changing), self.number.one)
         telling = [vector for vector in basis if any(block.space == side for block, _, _ in vector)]
@@ -161,7 +161,7 @@ class Search:
         second = {block: point.get(block, self.zero) + change.get(block, self.zero).scaled(back) for block in self.inputs}
         return self._confirmed(side, first, second, alpha, beta)
 
-    def _rows(self, point: State, changing: set[Block], alpha: Number, beta: Number) -> Iterator[Row[Entry]]:
+    def _rows(self, point: SmallState, changing: set[Block], alpha: Number, beta: Number) -> Iterator[PivotRow[Entry]]:
         """How each number of the contents changes with the numbers of the changing blocks."""
         for value in self.contents.values():
             scaled = [(word, c * alpha ** word[0] * beta ** word[1]) for word, c in value.items()]
@@ -171,9 +171,9 @@ class Search:
                     for entry, factor in self._changes(word, point, i, j):
                         if entry[0] in changing:
                             entries[entry] = entries.get(entry, self.number.zero) + coefficient * factor
-                yield Row({entry: c for entry, c in entries.items() if c})
+                yield PivotRow({entry: c for entry, c in entries.items() if c})
 
-    def _changes(self, word: Word, point: State, i: int, j: int) -> Iterator[tuple[Entry, Number]]:
+    def _changes(self, word: Word, point: SmallState, i: int, j: int) -> Iterator[tuple[Entry, Number]]:
         """The derivative of the number (i, j) of a word with respect to its blocks, at a point."""
         blocks = [self.block_of[_letter(place, e)] for place, e in enumerate(word[2:], 2) if e]
         if len(blocks) == 1:
@@ -184,12 +184,12 @@ class Search:
             yield (left, i, t), point.get(right, self.zero).rows[t][j]
             yield (right, t, j), point.get(left, self.zero).rows[i][t]
 
-    def _blocks(self, vector: Mapping[Entry, Number]) -> State:
+    def _blocks(self, vector: Mapping[Entry, Number]) -> SmallState:
         zero, places = self.number.zero, range(self.size)
         blocks = dict.fromkeys(block for block, _, _ in vector)
         return {block: Small(tuple(tuple(vector.get((block, i, j), zero) for j in places) for i in places)) for block in blocks}
 
-    def _confirmed(self, side: str, first: State, second: State, alpha: Number, beta: Number) -> Counterexample | None:
+    def _confirmed(self, side: str, first: SmallState, second: SmallState, alpha: Number, beta: Number) -> Counterexample | None:
         """The counterexample if exact execution confirms it, else None."""
         execution = Execution(self.schedule, self.symbols, alpha, beta, self.zero)
         ends = [execution.run(state) for state in (first, second)]

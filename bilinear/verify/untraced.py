@@ -13,19 +13,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, ProductStage, ScaledSchedule
-from bilinear.verify.elimination import Row, kernel, reduced
+from bilinear.verify.elimination import PivotRow, kernel, reduced
 from bilinear.verify.rings import Number
 from bilinear.verify.small import Small
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 
-Change = dict[Block, Number]
+SmallChange = dict[Block, Number]
 """The change of each block, as a multiple of one matrix X."""
 TRIALS = 2
 """The number of random inputs at which the kernel's answer is executed."""
 LARGEST = 99
 
 
-def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, contents: Mapping[Block, Value]) -> list[Change]:
+def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, contents: Mapping[Block, Value]) -> list[SmallChange]:
     """Changes that leave no trace at any input; their parts in one operand are a basis of all such parts.
 
     Changes of this operand alone come first; each is without fractions, and the coefficient of its first block is positive. `contents` is
@@ -33,18 +33,18 @@ def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, content
     """
     inputs = list(symbols.original)
     own = [block for block in inputs if block.space == side]
-    found: list[Change] = []
-    parts: list[Row[Block]] = []
+    found: list[SmallChange] = []
+    parts: list[PivotRow[Block]] = []
     for blocks in (own, inputs):
         for change in kernel(_rows(contents, symbols, set(blocks)), blocks, symbols.domain.one):
-            part = Row({block: c for block, c in change.items() if block.space == side})
+            part = PivotRow({block: c for block, c in change.items() if block.space == side})
             if len(reduced([*parts, part], own.index)) > len(parts):
                 parts.append(part)
                 found.append(_readable(change, symbols))
     return found if _leave_no_trace(found, schedule, symbols, contents) else []
 
 
-def as_updates(change: Change, symbols: Symbols) -> str:
+def as_updates(change: SmallChange, symbols: Symbols) -> str:
     """A change of the inputs as steps with one matrix X."""
     steps = []
     for block, value in change.items():
@@ -53,14 +53,14 @@ def as_updates(change: Change, symbols: Symbols) -> str:
     return " ; ".join(steps)
 
 
-def _readable(change: Change, symbols: Symbols) -> Change:
+def _readable(change: SmallChange, symbols: Symbols) -> SmallChange:
     """A multiple without fractions, in block order, with a positive first coefficient."""
     whole = dict(sorted(symbols.whole(change).items()))
     flip = symbols.signed(next(iter(whole.values())))[0] == "-"
     return {block: -value if flip else value for block, value in whole.items()}
 
 
-def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row[Block]]:
+def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[PivotRow[Block]]:
     """The effect of a change of some blocks on the contents: one row for each word with one block removed."""
     block_of = {next(iter(value)): block for block, value in symbols.original.items()}
     for value in contents.values():
@@ -70,10 +70,10 @@ def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collectio
                 block = block_of[tuple(word[place] if i == place else 0 for i in range(len(word)))]
                 if block in changing:
                     rows.setdefault((*word[:place], 0, *word[place + 1 :]), {})[block] = coefficient
-        yield from map(Row, rows.values())
+        yield from map(PivotRow, rows.values())
 
 
-def _leave_no_trace(changes: list[Change], schedule: AnySchedule, symbols: Symbols, contents: Collection[Block]) -> bool:
+def _leave_no_trace(changes: list[SmallChange], schedule: AnySchedule, symbols: Symbols, contents: Collection[Block]) -> bool:
     """True if exact execution confirms all changes, each with a different matrix."""
     generator = random.Random(0)
     number = symbols.domain
@@ -83,7 +83,7 @@ def _leave_no_trace(changes: list[Change], schedule: AnySchedule, symbols: Symbo
 
     for _ in range(TRIALS if changes else 0):
         alpha, beta = (number(generator.randint(1, LARGEST)) for _ in range(2))
-        first: State = {block: matrix() for block in symbols.original}
+        first: SmallState = {block: matrix() for block in symbols.original}
         second = dict(first)
         for change in changes:
             x = matrix()
@@ -95,7 +95,7 @@ def _leave_no_trace(changes: list[Change], schedule: AnySchedule, symbols: Symbo
     return True
 
 
-State = dict[Block, Small]
+SmallState = dict[Block, Small]
 
 
 class Execution:
@@ -108,7 +108,7 @@ class Execution:
         self.implied = symbols.domain.one if isinstance(schedule, ScaledSchedule) else alpha
         self.zero = zero
 
-    def run(self, state: State) -> State:
+    def run(self, state: SmallState) -> SmallState:
         """The final state of all blocks."""
         now = dict(state)
         for stage in self.schedule.stages:
@@ -126,14 +126,14 @@ class Execution:
         terms = scalar.items() if hasattr(scalar, "ring") else ()
         return sum((c * self.alpha ** word[0] * self.beta ** word[1] for word, c in terms), number)
 
-    def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: State) -> Small:
+    def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: SmallState) -> Small:
         return sum((state.get(block, self.zero).scaled(self._scalar(c)) for block, c in terms), self.zero)
 
-    def _linear(self, block_map: BlockMap, before: State, now: State) -> None:
+    def _linear(self, block_map: BlockMap, before: SmallState, now: SmallState) -> None:
         for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
             now[target] = self._sum([*((block_map.sources[i], c) for i, c in row), (target, kept)], before)
 
-    def _products(self, stage: ProductStage, before: State, now: State) -> None:
+    def _products(self, stage: ProductStage, before: SmallState, now: SmallState) -> None:
         for product in stage.products:
             value = before.get(product.left, self.zero) * before.get(product.right, self.zero)
             for target in product.targets:

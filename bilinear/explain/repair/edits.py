@@ -28,7 +28,7 @@ Patch = tuple[int, int, str]
 
 
 @dataclass(frozen=True)
-class Change:
+class TextChange:
     """A number to add to one coefficient of a map; `row` counts its steps, then its outputs."""
 
     row: int
@@ -45,7 +45,7 @@ class Edit:
 
     kind: str
     table: str
-    changes: tuple[Change, ...]
+    changes: tuple[TextChange, ...]
     text: str
     brief: str
     span: Span | None
@@ -75,7 +75,7 @@ def with_edits(scheme: Scheme, edits: Iterable[Edit]) -> Scheme:
     return replace(scheme, u=maps["u"], v=maps["v"], w=maps["w"])
 
 
-def _changed(linear: LinearMap, changes: list[Change]) -> LinearMap:
+def _changed(linear: LinearMap, changes: list[TextChange]) -> LinearMap:
     rows = [*linear.steps, *linear.outputs]
     for change in changes:
         rows[change.row] = form([*rows[change.row], (change.index, change.delta)])
@@ -179,7 +179,7 @@ def _name(names: Sequence[str], number: int) -> str:
 PRIME = 2**24 - 3
 """Small enough that 32 products of two residues sum exactly in float64. The proof refuses the few wrong combinations that pass."""
 
-Array = NDArray[np.int64]
+Residues = NDArray[np.int64]
 
 
 def residue(value: Coefficient, modulus: int = PRIME) -> int:
@@ -194,13 +194,13 @@ def has_residue(value: Coefficient) -> bool:
 
 
 @dataclass(frozen=True)
-class Side:
+class EditSide:
     """Combinations of edits of a table. For each combination, and for the table as written: one value a product."""
 
     table: str
-    sets: Array
-    values: Array
-    written: Array
+    sets: Residues
+    values: Residues
+    written: Residues
 
     @property
     def touched(self) -> NDArray[np.bool_]:
@@ -215,12 +215,12 @@ class Join:
     finds the partners. Combinations that change a common product are multiplied out.
     """
 
-    def __init__(self, sides: Sequence[Side], target: int) -> None:
+    def __init__(self, sides: Sequence[EditSide], target: int) -> None:
         self.first, self.second, self.third = sides
         self.target = target
         self.groups = self._groups()
 
-    def _groups(self) -> list[tuple[Array, Array]]:
+    def _groups(self) -> list[tuple[Residues, Residues]]:
         """The pairs of combinations of the second and third side that change a common product, or all pairs if most do."""
         x, y = self.second.touched, self.third.touched
         meeting = [(np.flatnonzero(x[:, p]), np.flatnonzero(y[:, p])) for p in range(x.shape[1])]
@@ -239,7 +239,7 @@ class Join:
             found = {*self._apart(row), *self._meeting(row)}
             yield from ((i, j, k) for j, k in sorted(found))
 
-    def _apart(self, row: Array) -> Iterator[tuple[int, int]]:
+    def _apart(self, row: Residues) -> Iterator[tuple[int, int]]:
         x, y = self.second, self.third
         scaled = x.written * row % PRIME
         base = int((scaled * y.written % PRIME).sum()) % PRIME
@@ -253,7 +253,7 @@ class Join:
                 if int((x.values[j] * row % PRIME * y.values[k] % PRIME).sum()) % PRIME == self.target:
                     yield int(j), int(k)
 
-    def _meeting(self, row: Array) -> Iterator[tuple[int, int]]:
+    def _meeting(self, row: Residues) -> Iterator[tuple[int, int]]:
         for left, right in self.groups:
             scaled = self.second.values[left] * row % PRIME
             block = max(1, 1_000_000 // len(left))
@@ -262,7 +262,7 @@ class Join:
                 yield from ((int(left[j]), int(right[start + k])) for j, k in np.argwhere(products == self.target))
 
 
-def _product(left: Array, right: Array) -> Array:
+def _product(left: Residues, right: Residues) -> Residues:
     """left @ right.T modulo the prime, by float64 products of 32 columns, which are exact."""
     total = np.zeros((len(left), len(right)), dtype=np.int64)
     for start in range(0, left.shape[1], 32):
@@ -304,7 +304,7 @@ class Pool:
                 self.rows[number, place], self.indices[number, place] = change.row, change.index
                 self.deltas[number, place] = residue(change.delta, modulus)
 
-    def sets(self, size: int) -> Array:
+    def sets(self, size: int) -> Residues:
         """The combinations of `size` edits that rewrite different terms: an array of (sets, size)."""
         count = len(self.edits)
         if size < 2:
@@ -317,12 +317,12 @@ class Pool:
         every = np.concatenate([np.zeros((0, 3), dtype=np.int64), *triples])
         return every[~(self._clash(every[:, 0], every[:, 2]) | self._clash(every[:, 1], every[:, 2]))]
 
-    def _clash(self, left: Array, right: Array) -> NDArray[np.bool_]:
+    def _clash(self, left: Residues, right: Residues) -> NDArray[np.bool_]:
         x, y = self.slots[left][:, :, None], self.slots[right][:, None, :]
         clashing: NDArray[np.bool_] = ((x == y) & (x >= 0)).any(axis=(1, 2))
         return clashing
 
-    def changes(self, sets: Array, row: int) -> Iterator[tuple[Array, Array, Array]]:
+    def changes(self, sets: Residues, row: int) -> Iterator[tuple[Residues, Residues, Residues]]:
         """The changes of a row: the sets that make them, the index, and the amount."""
         for member in range(sets.shape[1]):
             for place in range(self.rows.shape[1]):
@@ -332,12 +332,12 @@ class Pool:
                     yield which, self.indices[edit, place], self.deltas[edit, place]
 
 
-def values_of(table: str, pool: Pool, point: Point, sets: Array) -> Array:
+def values_of(table: str, pool: Pool, point: Point, sets: Residues) -> Residues:
     """One factor of each product, for each of the combinations of edits of a table: (sets, products)."""
     return (weights_of if table == "w" else outputs_of)(pool, getattr(point, table), sets)
 
 
-def outputs_of(pool: Pool, inputs: Sequence[int], sets: Array) -> Array:
+def outputs_of(pool: Pool, inputs: Sequence[int], sets: Residues) -> Residues:
     """The outputs of a map, edited by each of the sets: an array of (sets, outputs)."""
     linear, modulus, count = pool.linear, pool.modulus, len(pool.linear.steps)
     values = np.empty((len(sets), linear.inputs + count + len(linear.outputs)), dtype=np.int64)
@@ -352,7 +352,7 @@ def outputs_of(pool: Pool, inputs: Sequence[int], sets: Array) -> Array:
     return values[:, linear.inputs + count :]
 
 
-def weights_of(pool: Pool, weights: Sequence[int], sets: Array) -> Array:
+def weights_of(pool: Pool, weights: Sequence[int], sets: Residues) -> Residues:
     """The weight of each input in a weighted sum of the outputs of a map, edited by each of the sets: (sets, inputs)."""
     linear, modulus, count = pool.linear, pool.modulus, len(pool.linear.steps)
     values = np.zeros((len(sets), linear.inputs + count + len(linear.outputs)), dtype=np.int64)

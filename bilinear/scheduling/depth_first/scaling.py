@@ -45,7 +45,7 @@ class Making:
         return len(self.rest) + bool(self.factor) + 1
 
 
-class Factors:
+class HeldFactors:
     """The factors of one operand: `lines` are the sums up to a multiple; `line[p]` is the line of product p, or -1 for a single block.
 
     `scale[p]` is the multiple of the line, or of the block `block[p]`.

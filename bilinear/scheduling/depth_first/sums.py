@@ -233,7 +233,7 @@ LETTERS = {"A": "X", "B": "Y", "C": "P"}
 
 
 @dataclass
-class Places:
+class SumPlaces:
     """The shape of each place (the operand whose blocks have its size), and whether it lies in C. Places are numbered by their rows."""
 
     shapes: list[str] = field(default_factory=list)
@@ -250,7 +250,7 @@ class Places:
         return not self.inside[place.row]
 
 
-def merged(stages: Sequence[Stage], places: Places) -> tuple[Stage, ...]:
+def merged(stages: Sequence[Stage], places: SumPlaces) -> tuple[Stage, ...]:
     """Merge the stage that sums factors into the preceding stage that sums products, if that costs no memory."""
 
     def shapes(stage: LinearStage) -> set[str]:
@@ -266,7 +266,7 @@ def merged(stages: Sequence[Stage], places: Places) -> tuple[Stage, ...]:
     return together
 
 
-def peak(stages: Sequence[Stage], places: Places) -> int:
+def peak(stages: Sequence[Stage], places: SumPlaces) -> int:
     """The most places outside C that are alive at once."""
     alive = [span for place, span in _spans(stages).items() if places.is_beside(place)]
     return max((sum(first // 2 <= number <= last // 2 for first, last in alive) for number in range(len(stages))), default=0)
@@ -283,7 +283,7 @@ def _spans(stages: Sequence[Stage]) -> dict[Block, tuple[int, int]]:
     return spans
 
 
-def blocks_of_c(stages: Sequence[Stage], places: Places, final: Mapping[Block, Block]) -> dict[Block, Block]:
+def blocks_of_c(stages: Sequence[Stage], places: SumPlaces, final: Mapping[Block, Block]) -> dict[Block, Block]:
     """A block of C for each place in C; a place that holds a result at the end gets that result's block."""
     spans = {place: span for place, span in _spans(stages).items() if not places.is_beside(place)}
     spans |= {place: (spans[place][0], 2 * len(stages)) for place in final}
@@ -292,7 +292,7 @@ def blocks_of_c(stages: Sequence[Stage], places: Places, final: Mapping[Block, B
     return {place: blocks[column] for place, column in columns.items()}
 
 
-def workspaces_of(stages: Sequence[Stage], places: Places) -> tuple[dict[Block, Block], tuple[Space, ...]]:
+def workspaces_of(stages: Sequence[Stage], places: SumPlaces) -> tuple[dict[Block, Block], tuple[Space, ...]]:
     """A workspace of one block for each place outside C; a memory is one workspace for every shape that it holds."""
     spans = {place: (first // 2, last // 2) for place, (first, last) in _spans(stages).items() if places.is_beside(place)}
     columns = _columns(spans, {place: places.shapes[place.row] for place in spans})

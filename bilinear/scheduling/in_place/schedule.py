@@ -26,9 +26,9 @@ from bilinear.ir.schedule import (
 )
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.colour_products import colour_products
-from bilinear.scheduling.in_place.partitions import Effort, StageSearch, WalkedPartition
-from bilinear.scheduling.in_place.stages import PRIME, Partition, Side
-from bilinear.scheduling.in_place.walks import Move, Walk
+from bilinear.scheduling.in_place.partitions import StageEffort, StageSearch, WalkedPartition
+from bilinear.scheduling.in_place.stages import PRIME, OperandSide, Partition
+from bilinear.scheduling.in_place.walks import BlockAddition, OperandWalk
 
 Terms = dict[int, Fraction]
 """A form: coefficients by block."""
@@ -37,7 +37,7 @@ Layer = dict[int, Terms]
 
 
 @dataclass(frozen=True)
-class Step:
+class ReplayStep:
     """One block addition: block += factor * source."""
 
     block: int
@@ -46,24 +46,24 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReplayRun:
     """A walk on one operand, exactly: the steps and layers before each stage, and the contents of the blocks at each stage.
 
     The last blocks are the temporaries.
     """
 
     blocks: tuple[Block, ...]
-    steps: tuple[tuple[Step, ...], ...]
+    steps: tuple[tuple[ReplayStep, ...], ...]
     layers: tuple[tuple[Layer, ...], ...]
     held: tuple[tuple[Mapping[int, Fraction], ...], ...]
 
 
-def temporaries_of(walk: Walk) -> int:
+def temporaries_of(walk: OperandWalk) -> int:
     """The number of temporaries that a walk fills."""
     return max((temporary + 1 for spills in walk.spilled for temporary, _ in spills), default=0)
 
 
-def replay(blocks: tuple[Block, ...], walk: Walk, stages: Sequence[Sequence[Form]]) -> Run:
+def replay(blocks: tuple[Block, ...], walk: OperandWalk, stages: Sequence[Sequence[Form]]) -> ReplayRun:
     """Replay a walk over these blocks exactly, for the forms of these stages; blocks beyond the operand's own are temporaries."""
     own = len(blocks) - temporaries_of(walk)
     exact = _Replay(own, [{i: Fraction(1)} for i in range(own)] + [{} for _ in blocks[own:]])
@@ -77,7 +77,7 @@ def replay(blocks: tuple[Block, ...], walk: Walk, stages: Sequence[Sequence[Form
     layers = [*exact.layers]
     if walk.restores:
         layers[-1] += unscrambled(exact.held[-1], walk.places[-1])
-    return Run(blocks, tuple(exact.steps), tuple(layers), tuple(exact.held))
+    return ReplayRun(blocks, tuple(exact.steps), tuple(layers), tuple(exact.held))
 
 
 def _regrouped(rows: list[Terms], like: Sequence[Sequence[Terms]]) -> list[list[Terms]]:
@@ -90,11 +90,11 @@ class _Replay:
 
     def __init__(self, own: int, contents: list[Terms]) -> None:
         self.own, self.contents = own, contents
-        self.steps: list[tuple[Step, ...]] = []
+        self.steps: list[tuple[ReplayStep, ...]] = []
         self.layers: list[tuple[Layer, ...]] = []
         self.held: list[tuple[Terms, ...]] = []
 
-    def visit(self, walk: Walk, number: int, moves: Sequence[Move], wanted: list[Terms], size: int) -> None:
+    def visit(self, walk: OperandWalk, number: int, moves: Sequence[BlockAddition], wanted: list[Terms], size: int) -> None:
         """Run the moves to a stage, whose rows are the first `size` wanted ones."""
         steps = [self._step(move, wanted, size) for move in moves]
         places = walk.places[number]
@@ -106,7 +106,7 @@ class _Replay:
         self.layers.append((*packed(steps), fill) if fill else tuple(packed(steps)))
         self.held.append(tuple(self.contents[place] for place in places))
 
-    def _step(self, move: Move, wanted: list[Terms], size: int) -> Step:
+    def _step(self, move: BlockAddition, wanted: list[Terms], size: int) -> ReplayStep:
         """The move with its exact factor: the quotient of two entries in a row of the stage, so that one entry becomes zero."""
         rows = [row for row in wanted[:size] if row.get(move.source) and row.get(move.block)]
         factor = _fraction(move.factor, (row[move.source] / row[move.block] for row in rows))
@@ -116,7 +116,7 @@ class _Replay:
                 if not row[move.source]:
                     del row[move.source]
         self.contents[move.block] = _sum({move.block: Fraction(1), move.source: factor}, self.contents)
-        return Step(move.block, move.source, factor)
+        return ReplayStep(move.block, move.source, factor)
 
     def _filling(self, residues: Sequence[int], wanted: Terms) -> Terms:
         """The form with which a temporary is filled: the whole form, or its difference from the old value."""
@@ -142,7 +142,7 @@ def _sum(terms: Mapping[int, Fraction], contents: Sequence[Mapping[int, Fraction
     return {index: coefficient for index, coefficient in total.items() if coefficient}
 
 
-def packed(steps: Iterable[Step]) -> list[Layer]:
+def packed(steps: Iterable[ReplayStep]) -> list[Layer]:
     """Pack the steps into few layers: each runs as early as its reads and writes allow."""
     layers: list[Layer] = []
     written: dict[int, int] = {}
@@ -176,14 +176,14 @@ class ScratchSearch(StageSearch):
     """
 
     def __init__(
-        self, sides: Sequence[Side], outputs: Sequence[frozenset[int]], restores: bool, seed: int, fits: Sequence[bool], blocks: int
+        self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int, fits: Sequence[bool], blocks: int
     ) -> None:
         super().__init__(sides, outputs, restores, seed)
         self.fits, self.blocks = tuple(fits), blocks
         most = max(1, blocks - min(map(len, outputs)))
         self.fewest = max(side.fewest_with(most * fit) for side, fit in zip(sides, fits, strict=True))
 
-    def _first_partitions(self, number: int, effort: Effort) -> list[Partition]:
+    def _first_partitions(self, number: int, effort: StageEffort) -> list[Partition]:
         """Orders filled at random, of these the ones without scratch if there are any, and of these the ones with the fewest stages.
 
         If an operand is kept there may be none (E559).
@@ -217,7 +217,7 @@ class ScratchSearch(StageSearch):
 
     def _weigh(self, order: Partition, width: int, discount: float) -> WalkedPartition:
         candidates = []
-        known: dict[tuple[Side, tuple[int, ...]], Walk] = {}
+        known: dict[tuple[OperandSide, tuple[int, ...]], OperandWalk] = {}
         for shares in dict.fromkeys(self._shares(order)):
             lent = tuple(self._capacities(order, share) for share in shares)
             for side, capacity in zip(self.sides, lent, strict=True):
@@ -277,7 +277,7 @@ class ScratchSearch(StageSearch):
 def write_schedule(
     scheme: Scheme,
     order: Partition,
-    walks: tuple[Walk, Walk],
+    walks: tuple[OperandWalk, OperandWalk],
     restores: bool,
     temporaries: int,
     lent: tuple[tuple[int, ...], ...] = (),
@@ -335,7 +335,7 @@ def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
 
 
 def _products(
-    scheme: Scheme, products: Sequence[int], places: tuple[Sequence[int], Sequence[int]], runs: tuple[Run, Run], number: int
+    scheme: Scheme, products: Sequence[int], places: tuple[Sequence[int], Sequence[int]], runs: tuple[ReplayRun, ReplayRun], number: int
 ) -> Iterator[Product]:
     """The products of a stage. If a block holds a multiple of the scheme's form, the coefficients in C divide by it."""
     outputs = Space("C", "C", scheme.m, scheme.n).blocks
@@ -356,7 +356,7 @@ def multiple(held: Mapping[int, Fraction], wanted: Form) -> Fraction:
     return factor
 
 
-def _linear_stages(left: Run, right: Run, number: int, *, restores: bool) -> Iterator[LinearStage]:
+def _linear_stages(left: ReplayRun, right: ReplayRun, number: int, *, restores: bool) -> Iterator[LinearStage]:
     both = [run.layers[number] if number < len(run.layers) else () for run in (left, right)]
     for depth in range(max(map(len, both))):
         maps = tuple(block_map(run.blocks, layers[depth]) for run, layers in zip((left, right), both, strict=True) if depth < len(layers))
