@@ -23,12 +23,12 @@ from bilinear.cli.answers import (
     require_pages,
     write_pages,
 )
-from bilinear.cli.checks import modular_times
 from bilinear.cli.common import (
     Dtypes,
     Shapes,
     device_files,
     joined,
+    modular_times,
     nothing_measured,
     progress_bar,
     read_accuracy,

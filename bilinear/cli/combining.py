@@ -33,8 +33,8 @@ def combine(
     json_file: Json = None,
 ) -> None:
     """Find the least rank that sums and products of known schemes reach for a format, and the composition that reaches it."""
-    from bilinear.algebra.best_rank import best_compositions
     from bilinear.algebra.combined import lies_over
+    from bilinear.algebra.composition import best_compositions
     from bilinear.interchange.gather import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
     from bilinear.lowering.prepare import proved

@@ -13,7 +13,6 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, output_option, require_pages, write_pages
-from bilinear.cli.checks import check_table, require, run_checks
 from bilinear.cli.common import (
     AlgorithmName,
     Dtypes,
@@ -22,12 +21,15 @@ from bilinear.cli.common import (
     Shape,
     SomeLevels,
     check_inputs,
+    check_table,
     devices,
     progress_bar,
     read_dtypes,
     read_levels,
     read_levels_for,
     read_shape,
+    require,
+    run_checks,
     say,
     waiting,
     words,

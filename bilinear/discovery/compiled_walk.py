@@ -18,12 +18,11 @@ from types import ModuleType
 
 import numpy as np
 
-from bilinear.discovery.binary import binary_walker
-from bilinear.discovery.walker import classical_masks, ternary_walker
+from bilinear.discovery.walker import binary_walker, classical_masks, ternary_walker
 from bilinear.errors import fail, install
 
 Walk = Callable[..., None]
-SOURCES = ("kernels.py", "walker.py", "binary_kernels.py", "binary.py")
+SOURCES = ("kernels.py", "walker.py", "binary_kernels.py")
 """The files whose changes invalidate the compiled code; numba itself would check only the first."""
 
 

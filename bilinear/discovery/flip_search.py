@@ -18,12 +18,11 @@ from threading import Lock
 
 import numpy as np
 
-from bilinear.discovery.binary import binary_walker
 from bilinear.discovery.compiled_walk import Walk, compiled_walk
 from bilinear.discovery.lift import lift
 from bilinear.discovery.states import AnyWalker, Best, WalkState, read_state, write_state
 from bilinear.discovery.tasks import WalkTask
-from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, ternary_walker, to_scheme
+from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, binary_walker, ternary_walker, to_scheme
 from bilinear.errors import BilinearError
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme

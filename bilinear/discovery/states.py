@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.discovery.binary import LOW, LOW_AT, BinaryWalker
 from bilinear.discovery.tasks import WalkTask
-from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, Walker, to_scheme
+from bilinear.discovery.walker import BEST, BEST_AT, LOW, LOW_AT, RANK, STEPS, BinaryWalker, Walker, to_scheme
 from bilinear.errors import BilinearError, fail
 from bilinear.reading import read_bounded
 from bilinear.verify.scheme import multiplies

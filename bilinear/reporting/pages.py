@@ -9,10 +9,9 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from bilinear.codegen.render import Filter, templates
-from bilinear.reporting.charts import error_charts
+from bilinear.reporting.charts import error_charts, flow, flow_note
 from bilinear.reporting.coefficients import coefficients, readable, shortened
 from bilinear.reporting.facts import ProductLine, ReportFacts
-from bilinear.reporting.flow_chart import flow, flow_note
 from bilinear.reporting.play import play, timeline
 from bilinear.reporting.rows import (
     Rows,

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block
-from bilinear.verify.counterexample import CounterexampleSearch
+from bilinear.verify.counterexample import CounterexampleSearch, as_updates, untraced_changes
 from bilinear.verify.elimination import PivotRow, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
 from bilinear.verify.rings import Number
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
-from bilinear.verify.untraced import as_updates, untraced_changes
 
 if TYPE_CHECKING:
     from bilinear.verify.engine import PolyElement

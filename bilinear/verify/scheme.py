@@ -24,8 +24,7 @@ from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
-from bilinear.verify.composed import is_product_of
-from bilinear.verify.expansion import require_expandable
+from bilinear.verify.composed import is_product_of, require_expandable
 from bilinear.verify.rings import RingFacts, facts_of
 from bilinear.verify.small import told
 

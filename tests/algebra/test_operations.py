@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from oracle import scheme_computes
 
 from bilinear.algebra import combined
-from bilinear.algebra.change_basis import Matrix, change_basis, inverse
+from bilinear.algebra.change_basis import Matrix, change_basis, inverse, normalise_signs
 from bilinear.algebra.combined import joined_ring, lies_over
 from bilinear.algebra.composition import classical, direct_sum, permutations, rotate, tensor, transpose
 from bilinear.algebra.maps import fold_bases
-from bilinear.algebra.normalise_signs import normalise_signs
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap

@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(
         "bilinear.runtime.multi_dot.plan_chain",
         "bilinear.runtime.gram_plans.plan_gram",
         "bilinear.reporting.map_report.gram_report",
-        "bilinear.algebra.best_rank.best_compositions",
+        "bilinear.algebra.composition.best_compositions",
         "bilinear.algebra.share_sums.share_sums",
         "bilinear.cli.running.run_checks",
         "bilinear.driver.compile",

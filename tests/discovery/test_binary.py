@@ -15,11 +15,10 @@ import pytest
 from bilinear.algebra.composition import classical
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery import compiled_walk, flip_search
-from bilinear.discovery.binary import FIELD, PAIRS, BinaryWalker, binary_walker
 from bilinear.discovery.flip_search import WalkResult
 from bilinear.discovery.lift import lift
 from bilinear.discovery.tasks import WalkTask
-from bilinear.discovery.walker import BEST, RANK, classical_masks
+from bilinear.discovery.walker import BEST, FIELD, PAIRS, RANK, BinaryWalker, binary_walker, classical_masks
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import load_shipped
 from bilinear.ir.linear import LinearMap

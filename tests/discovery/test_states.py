@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from bilinear.discovery.binary import binary_walker
 from bilinear.discovery.states import Best, WalkState, read_state, write_state
 from bilinear.discovery.tasks import WalkTask
-from bilinear.discovery.walker import ternary_walker
+from bilinear.discovery.walker import binary_walker, ternary_walker
 from bilinear.errors import BilinearError
 
 TASK = WalkTask((2, 2, 2), 7, seed=4, walkers=2, ring="Z/2")

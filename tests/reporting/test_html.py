@@ -19,9 +19,8 @@ from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
-from bilinear.reporting.charts import error_charts
+from bilinear.reporting.charts import error_charts, flow, flow_note
 from bilinear.reporting.coefficients import coefficients, shade
-from bilinear.reporting.flow_chart import flow, flow_note
 from bilinear.reporting.play import Timeline, timeline
 from bilinear.reporting.report import Report
 

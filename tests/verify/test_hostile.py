@@ -18,7 +18,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
 from bilinear.verify import symbols
-from bilinear.verify.expansion import require_expandable
+from bilinear.verify.composed import require_expandable
 from bilinear.verify.hazards import find_hazards
 from bilinear.verify.schedule import prove_schedule
 from bilinear.verify.scheme import multiplies, prove_scheme
