@@ -25,7 +25,7 @@ Failure = Callable[[str], BilinearError]
 
 
 @dataclass(frozen=True)
-class JsonNode:
+class Node:
     """A value of a document and its path. If an expectation fails, `failure` turns the message into the exception to raise."""
 
     value: object
@@ -37,7 +37,7 @@ class JsonNode:
         """The error that this place `is ...`."""
         return self.failure(f"{self.document}: {self.place or 'the document'} {what}")
 
-    def __getitem__(self, key: str) -> JsonNode:
+    def __getitem__(self, key: str) -> Node:
         if not isinstance(self.value, dict):
             raise self.wrong("is not an object")
         inner = self._inner(f".{key}" if self.place else key, self.value.get(key))
@@ -45,13 +45,13 @@ class JsonNode:
             raise inner.wrong("is missing")
         return inner
 
-    def items(self) -> list[JsonNode]:
+    def items(self) -> list[Node]:
         """The elements of a list."""
         if not isinstance(self.value, list):
             raise self.wrong("is not a list")
         return [self._inner(f"[{i}]", value) for i, value in enumerate(self.value)]
 
-    def pairs(self) -> list[tuple[str, JsonNode]]:
+    def pairs(self) -> list[tuple[str, Node]]:
         """The members of an object."""
         if not isinstance(self.value, dict):
             raise self.wrong("is not an object")
@@ -83,14 +83,14 @@ class JsonNode:
             raise self.wrong(f"is not an integer from {least} to {most}")
         return self.value
 
-    def _inner(self, step: str, value: object) -> JsonNode:
-        return JsonNode(value, self.place + step, self.document, self.failure)
+    def _inner(self, step: str, value: object) -> Node:
+        return Node(value, self.place + step, self.document, self.failure)
 
 
-def parse(content: bytes, document: str, failure: Failure) -> JsonNode:
+def parse(content: bytes, document: str, failure: Failure) -> Node:
     """The root of a document; fails if it is not JSON."""
     try:
-        return JsonNode(json.loads(content), "", document, failure)
+        return Node(json.loads(content), "", document, failure)
     except (ValueError, RecursionError) as error:
         raise failure(f"{document} is not JSON: {error}") from None
 
@@ -206,7 +206,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     )
 
 
-def _manifest(folder: Path) -> JsonNode:
+def _manifest(folder: Path) -> Node:
     path = folder / MANIFEST
     try:
         content = read_bounded(path, MOST_BYTES)
@@ -224,18 +224,18 @@ def _incomplete(message: str) -> BilinearError:
     return fail("E621", message, AGAIN)
 
 
-def _workspace(node: JsonNode) -> Space:
+def _workspace(node: Node) -> Space:
     name = node["name"].matching(_NAME)
     return Space(name, node["shape"].choice(OPERANDS), node["rows"].whole(1, MOST_PRODUCTS), node["columns"].whole(1, MOST_PRODUCTS))
 
 
-def _integers(node: JsonNode) -> IntegerRange | None:
+def _integers(node: Node) -> IntegerRange | None:
     if node.value is None:
         return None
     return IntegerRange(*(node[name].whole(1, MOST) for name in ("left", "right", "result", "denominator")))
 
 
-def _program(folder: Path, dtype: str, node: JsonNode, known: dict[str, set[str]]) -> BuiltProgram:
+def _program(folder: Path, dtype: str, node: Node, known: dict[str, set[str]]) -> BuiltProgram:
     if dtype not in COMPILED:
         raise node.wrong(f"is of an element type that is none of {', '.join(COMPILED)}")
     kernels = {name: _kernel(folder, name, kernel, known) for name, kernel in node["kernels"].pairs()}
@@ -245,7 +245,7 @@ def _program(folder: Path, dtype: str, node: JsonNode, known: dict[str, set[str]
     return BuiltProgram(dtype, tuple(core), tuple(rest))
 
 
-def _kernel(folder: Path, name: str, node: JsonNode, known: dict[str, set[str]]) -> BuiltKernel:
+def _kernel(folder: Path, name: str, node: Node, known: dict[str, set[str]]) -> BuiltKernel:
     if not _NAME.fullmatch(name):
         raise node.wrong("has a name that is not a name in C")
     threads = [extent.whole(1, 1024) for extent in node["threads"].items()]
@@ -264,31 +264,31 @@ def _kernel(folder: Path, name: str, node: JsonNode, known: dict[str, set[str]])
     return BuiltKernel(name, _text(source, path), path, (threads[0], threads[1]), shared, arguments, tuple(images))
 
 
-def _argument(node: JsonNode, known: dict[str, set[str]]) -> Argument:
+def _argument(node: Node, known: dict[str, set[str]]) -> Argument:
     kind = node["kind"].choice(tuple(known))
     return Argument(kind, node["name"].choice(tuple(known[kind])))
 
 
-def _launch(node: JsonNode, kernels: dict[str, BuiltKernel]) -> BuiltLaunch:
+def _launch(node: Node, kernels: dict[str, BuiltKernel]) -> BuiltLaunch:
     kernel = kernels[node["kernel"].choice(tuple(kernels))]
     tilings = tuple(tuple(_cover(cover) for cover in tiling.items()) for tiling in node["grid"]["x"].items())
     return BuiltLaunch(kernel, node["first"].whole(0, 2**31 - 1), Grid(tilings, node["grid"]["y"].whole(1, 65535)))
 
 
-def _cover(node: JsonNode) -> Cover:
+def _cover(node: Node) -> Cover:
     pair = node.items()
     if len(pair) != 2:
         raise node.wrong("is not a pair of an extent and a step")
     return Cover(pair[0].choice(EXTENTS), pair[1].whole(1, 2**31 - 1))
 
 
-def _file(folder: Path, node: JsonNode, key: str) -> tuple[str, bytes]:
+def _file(folder: Path, node: Node, key: str) -> tuple[str, bytes]:
     """The path and the content of a file that the manifest names with its hash."""
     name = node[key].text()
     return name, _read_whole(folder, name, node["sha256"].text(), node[key])
 
 
-def _read_whole(folder: Path, name: str, wanted: str, node: JsonNode) -> bytes:
+def _read_whole(folder: Path, name: str, wanted: str, node: Node) -> bytes:
     """The content of a file of the folder, if it has the wanted hash; `node` is what names it."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:

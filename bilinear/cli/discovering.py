@@ -20,7 +20,7 @@ from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.algebra.share_sums import Shared
-    from bilinear.discovery.flip_search import WalkResult
+    from bilinear.discovery.flip_search import Found
     from bilinear.discovery.lift import Lifted
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.scheme import Scheme
@@ -217,11 +217,11 @@ def discover(
     """
     from bilinear.codegen.cache import default_cache
     from bilinear.discovery.flip_search import discover
-    from bilinear.discovery.tasks import WalkTask
+    from bilinear.discovery.tasks import Task
     from bilinear.frontend import load
 
     shape, seconds = read_shape(format), read_seconds(time)
-    task = WalkTask(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
+    task = Task(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
     require_files(output or Path("walk.bl"), state, file_of(json_file))
     cache = default_cache().folder
     with interrupted_by_sigterm(), progress_bar() as progress:
@@ -234,7 +234,7 @@ def discover(
         raise _not_reached(found, time, written)
 
 
-def _write(found: WalkResult, output: Path | None) -> Path | None:
+def _write(found: Found, output: Path | None) -> Path | None:
     """Write the scheme and name it like its file if that is a valid name; None if there is none below the classical rank."""
     from bilinear.frontend.printer import print_scheme
 
@@ -253,7 +253,7 @@ def _write(found: WalkResult, output: Path | None) -> Path | None:
     raise AssertionError("one of the names is free")
 
 
-def _facts(found: WalkResult, written: Path | None) -> dict[str, object]:
+def _facts(found: Found, written: Path | None) -> dict[str, object]:
     m, k, n = found.task.format
     return {
         "format": f"<{m},{k},{n};{found.rank}>",
@@ -273,7 +273,7 @@ def _facts(found: WalkResult, written: Path | None) -> dict[str, object]:
     }
 
 
-def _told(found: WalkResult, written: Path | None) -> str:
+def _told(found: Found, written: Path | None) -> str:
     m, k, n = found.task.format
     lines = [f"{found.total} steps of {found.task.walkers} walkers in {found.seconds:.1f} s"]
     if found.scheme is not None:
@@ -285,7 +285,7 @@ def _told(found: WalkResult, written: Path | None) -> str:
     return visible_lines(lines)
 
 
-def _not_reached(found: WalkResult, time: str, written: Path | None) -> BilinearError:
+def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:
     m, k, n = found.task.format
     begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
     rank = f"the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)

@@ -21,7 +21,7 @@ import numpy as np
 from bilinear.discovery.compiled_walk import Walk, compiled_walk
 from bilinear.discovery.lift import lift
 from bilinear.discovery.states import AnyWalker, Best, WalkState, read_state, write_state
-from bilinear.discovery.tasks import WalkTask
+from bilinear.discovery.tasks import Task
 from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, binary_walker, ternary_walker, to_scheme
 from bilinear.errors import BilinearError
 from bilinear.ir.scheme import Scheme
@@ -38,14 +38,14 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class WalkResult:
+class Found:
     """The proved scheme of the lowest rank in the completed rounds; None if no walker got below the rank of the start.
 
     `walker` reached it after `steps` of its own steps; all walkers took `total` steps, and those of this call `seconds`. If neither
     `reached` nor `interrupted` (by Ctrl-C) is true, the time ran out.
     """
 
-    task: WalkTask
+    task: Task
     scheme: Scheme | None
     rank: int
     walker: int
@@ -61,8 +61,8 @@ class WalkResult:
 
 
 def discover(
-    task: WalkTask, seconds: float, *, folder: Path | None = None, state: Path | None = None, progress: Progress = lambda *_: None
-) -> WalkResult:
+    task: Task, seconds: float, *, folder: Path | None = None, state: Path | None = None, progress: Progress = lambda *_: None
+) -> Found:
     """Walk until a scheme of the task's rank is found or the time is over; Ctrl-C also ends the walk and keeps its result.
 
     `folder` keeps the compiled walk; compilation does not count as time. If the file `state` exists, the walk continues from there; it is
@@ -83,7 +83,7 @@ def discover(
 class _Search:
     """Walkers and their shared state."""
 
-    def __init__(self, task: WalkTask, walkers: list[AnyWalker], walk: Walk, progress: Progress, best: Best | None = None) -> None:
+    def __init__(self, task: Task, walkers: list[AnyWalker], walk: Walk, progress: Progress, best: Best | None = None) -> None:
         self.task, self.walkers, self.walk, self.progress = task, walkers, walk, progress
         self.halt = np.array([task.walkers], np.int64)  # walkers with higher numbers halt: the winner's number, or -1 for all
         self.lock = Lock()
@@ -91,7 +91,7 @@ class _Search:
         self.kept = WalkState.of(walkers, self.best)
         self.scheme: Scheme | None = None  # the one that was lifted
 
-    def run(self, seconds: float, keep: Callable[[], None] = lambda: None) -> WalkResult:
+    def run(self, seconds: float, keep: Callable[[], None] = lambda: None) -> Found:
         """Walk, and call `keep` now and then and at the end."""
         begin = last = time.monotonic()
         rank, writing, interrupted = self.best.rank, 0.0, False
@@ -112,7 +112,7 @@ class _Search:
         total = sum(int(walker.tally[STEPS]) for walker in self.walkers)
         scheme = self.scheme or (_proved(self.task, self.best) if self.best.rank < self.task.begin else None)
         elapsed = time.monotonic() - begin
-        return WalkResult(self.task, scheme, self.best.rank, self.best.walker, self.best.steps, total, elapsed, interrupted)
+        return Found(self.task, scheme, self.best.rank, self.best.walker, self.best.steps, total, elapsed, interrupted)
 
     @property
     def _is_over(self) -> bool:
@@ -164,7 +164,7 @@ class _Search:
         return f"<{m},{k},{n}>: rank {self.best.rank}, looking for {self.task.rank}"
 
 
-def _proved(task: WalkTask, best: Best) -> Scheme:
+def _proved(task: Task, best: Best) -> Scheme:
     """The scheme, proved, with the command that finds it again as its source."""
     m, k, n = task.format
     command = f"bilinear discover {m},{k},{n} --rank {best.rank}{task.options}"

@@ -58,14 +58,14 @@ def scheme_of(like: Scheme, tables: Sequence[Sequence[Sequence[Coefficient]]], r
 
 
 @dataclass(frozen=True)
-class RankBound:
+class Bound:
     """A number of products below which no walk finds a scheme, and the `source` that proves it."""
 
     rank: int
     source: str
 
 
-def fewest_products(m: int, k: int, n: int) -> RankBound:
+def fewest_products(m: int, k: int, n: int) -> Bound:
     """The best known bound from below on the rank of <m,k,n> over Z/2; it is the same for all orders of m, k and n.
 
     Walks look for schemes over Z/2, or over Z with coefficients -1, 0 and 1, which are schemes over Z/2 when their signs are dropped. So no
@@ -78,20 +78,20 @@ def fewest_products(m: int, k: int, n: int) -> RankBound:
     Examples
     --------
     >>> fewest_products(2, 2, 2)
-    RankBound(rank=7, source='Hopcroft and Kerr, 1971')
+    Bound(rank=7, source='Hopcroft and Kerr, 1971')
     >>> fewest_products(3, 1, 2).rank
     6
     """
     small, middle, large = sorted((m, k, n))
-    found = [RankBound(middle * large, "a matrix has as many blocks")]
+    found = [Bound(middle * large, "a matrix has as many blocks")]
     if small >= 2:
-        found += [RankBound(_substituted(*order), "Bläser, 1999") for order in permutations((m, k, n)) if order[2] >= order[0]]
+        found += [Bound(_substituted(*order), "Bläser, 1999") for order in permutations((m, k, n)) if order[2] >= order[0]]
     if (small, middle) == (2, 2):
-        found.append(RankBound(-(-7 * large // 2), "Hopcroft and Kerr, 1971"))
+        found.append(Bound(-(-7 * large // 2), "Hopcroft and Kerr, 1971"))
     if (small, middle, large) == (2, 3, 3):
-        found.append(RankBound(15, "Hopcroft and Kerr, 1971"))
+        found.append(Bound(15, "Hopcroft and Kerr, 1971"))
     if (small, middle, large) == (3, 3, 3):
-        found.append(RankBound(19, "Bläser, 2003"))
+        found.append(Bound(19, "Bläser, 2003"))
     return max(reversed(found), key=lambda bound: bound.rank)
 
 
@@ -110,7 +110,7 @@ Format = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class WalkTask:
+class Task:
     """The search task: a scheme of the format <m,k,n> with at most `rank` products, the number of walkers, and the seed.
 
     Over Z all coefficients are -1, 0 or 1; over Z/2 a walk is faster and never held up by signs. Walkers begin at the scheme `start`, which
@@ -142,7 +142,7 @@ class WalkTask:
         """The options of the command that walks so, without the rank."""
         ring = f" --over {self.ring}" if self.ring != "Z" else ""
         start = f" --from {quote(self.named)}" if self.named else ""
-        walkers = f" --walkers {self.walkers}" if self.walkers != WalkTask.walkers else ""
+        walkers = f" --walkers {self.walkers}" if self.walkers != Task.walkers else ""
         lifted = " --lift" if self.lifted else ""
         return f"{ring}{lifted}{start} --seed {self.seed}{walkers}"
 

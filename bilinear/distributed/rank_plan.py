@@ -53,7 +53,7 @@ def _breadth(plan: RankPlan, rank: int) -> int:
 
 
 def _held_tasks(plan: RankPlan, rank: int) -> int:
-    """What two rounds of operands hold, of which one is multiplied while the next arrives, and results on their way to others."""
+    """Count the elements of two rounds of operands (one is multiplied while the next arrives), and of results that other ranks get."""
     tasks, most = plan.tasks[rank], max(map(len, plan.tasks))
     rounds = [_operands(plan, rank, at) for at in range(most)]
     operands = max(map(sum, pairwise([*rounds, 0])))
@@ -65,7 +65,10 @@ def _held_tasks(plan: RankPlan, rank: int) -> int:
 
 
 def _operands(plan: RankPlan, rank: int, at: int) -> int:
-    """Elements of one round: operands that are no views of what the rank has, what arrives beside its place, what is packed to leave."""
+    """Count the elements that one round needs beyond the rank's own pieces.
+
+    These are operands that must be assembled, parts that are received elsewhere and then copied, and parts that are packed to be sent.
+    """
     total, packed = 0, set[tuple[int, int, Rect]]()
     for target, tasks in enumerate(plan.tasks):
         for side in (0, 1) if at < len(tasks) else ():

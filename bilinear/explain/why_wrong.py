@@ -147,7 +147,7 @@ MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
-class EditGroup:
+class Group:
     """Failing equations that point at one place: an output, or a factor of a product."""
 
     points_at: str
@@ -161,7 +161,7 @@ class EditGroup:
 
 
 @dataclass(frozen=True)
-class ProvedRepair:
+class Repair:
     """Edits that together are proved to make the scheme or schedule correct, with their description and patches."""
 
     edits: tuple[Edit | StepEdit, ...]
@@ -184,10 +184,10 @@ class Explanation:
     """
 
     subject: str
-    groups: tuple[EditGroup, ...] = ()
+    groups: tuple[Group, ...] = ()
     facts: tuple[str, ...] = ()
     confusions: tuple[Confusion, ...] = ()
-    repairs: tuple[ProvedRepair, ...] = ()
+    repairs: tuple[Repair, ...] = ()
     count: int = 0
     holds_over: tuple[str, ...] = ()
 
@@ -286,7 +286,7 @@ def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
             f"no repairs are searched over {scheme.ring}" if scheme.ring.has_zero_divisors else _searched(search.complete, search.close)
         )
         return replace(told, facts=(*facts, searched))
-    return replace(told, repairs=tuple(ProvedRepair(edits) for edits in search.repairs[:MOST_SHOWN]), count=search.count)
+    return replace(told, repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=search.count)
 
 
 def explain_schedule(schedule: AnySchedule, scheme: Scheme, proof: ScheduleProof) -> Explanation:
@@ -296,7 +296,7 @@ def explain_schedule(schedule: AnySchedule, scheme: Scheme, proof: ScheduleProof
     search = search_schedule_repairs(schedule, scheme)
     if not search.repairs:
         return Explanation("schedule", facts=(_searched_steps(search),))
-    return Explanation("schedule", repairs=tuple(ProvedRepair(edits) for edits in search.repairs[:MOST_SHOWN]), count=len(search.repairs))
+    return Explanation("schedule", repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=len(search.repairs))
 
 
 def _edits(size: int) -> str:
@@ -322,16 +322,16 @@ def _searched_steps(search: ScheduleSearch) -> str:
     return f"{most}, nor one among {first}" if most else f"no repair was found among {first}"
 
 
-def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[EditGroup, ...]:
+def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[Group, ...]:
     """The failing equations, grouped by the one factor of a product that repairs them all, else by their output."""
     for table, side in (("u", "left"), ("v", "right")):
         solution = solutions.get(table)
         if solution is not None and solution.mends and len(solution.rows) == 1:
-            return (EditGroup(f"the {side} factor of {scheme.products[solution.rows[0][0]]}", proof.failures),)
+            return (Group(f"the {side} factor of {scheme.products[solution.rows[0][0]]}", proof.failures),)
     outputs: dict[str, list[Equation]] = {}
     for equation in proof.failures:
         outputs.setdefault(equation.output, []).append(equation)
-    groups = [EditGroup(output, tuple(equations)) for output, equations in outputs.items()]
+    groups = [Group(output, tuple(equations)) for output, equations in outputs.items()]
     return tuple(groups[: 2 * MOST_SHOWN])
 
 

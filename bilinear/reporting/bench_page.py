@@ -23,7 +23,7 @@ _TRUST = ("exact", "restored", "error", "bound", "MHz", "W")
 HEADER = (*_PLAN, *_TIME, *_TRUST)
 NOTES = (
     "ratio: time of the fastest library over the plan's, with the interval of its median over the rounds; medians of interleaved rounds,",
-    "fewer where calls are long, * on the device alone where they are short. exact, restored, error: in the same run, into NaN.",
+    "fewer where calls are long, * on the device alone where they are short. exact, restored, error: of the same run, with a C of NaN.",
 )
 
 

@@ -401,7 +401,9 @@ class LoweredFacts:
     """The costs of the schedule as it runs, at some number of levels.
 
     `sums_traffic` counts the blocks that the linear stages read and write, in units of N*N elements of a square problem; `workspace` is the
-    memory beyond A, B and C in the same unit. `inputs` is `preserve`, `restore` or `consume`.
+    memory beyond A, B and C in the same unit. `widths` are the products of each of the `colours` launches that multiply: products of a
+    stage that add to the same block of C have different colours, and are launched one after the other. `inputs` is `preserve`, `restore`
+    or `consume`.
     """
 
     inputs: str
@@ -409,6 +411,7 @@ class LoweredFacts:
     launches: int
     products: int
     colours: int
+    widths: tuple[int, ...]
     sums_traffic: float
     workspace: float
     sha256: str
@@ -456,6 +459,7 @@ def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts
         launches=launches,
         products=sum(len(stage.products) for stage in products),
         colours=len(products),
+        widths=tuple(len(stage.products) for stage in products),
         sums_traffic=_sums_traffic(lowered),
         workspace=_workspace(lowered),
         sha256=schedule_hash(lowered),

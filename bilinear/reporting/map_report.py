@@ -238,7 +238,7 @@ def _facts(proof: DigitProof) -> Iterator[tuple[str, str]]:
     scheme, r = proof.scheme, proof.scheme.representation
     yield "format", scheme.format
     yield "digits", f"{r.name}: {', '.join(r.claims)}"
-    yield "a number", f"{r.bytes} bytes in digits, {r.of.bytes * (1 + r.gaussian)} as {r.numbers}"
+    yield "a number", f"{r.bytes} bytes as digits, {r.of.bytes * (1 + r.gaussian)} bytes as {r.numbers}"
     yield "cut", _cut(r)
     if scheme.above is not None:
         yield "blocks above", f"{_block(scheme.above.name, proof.above)}; sums are formed in {r.of}, before numbers are cut"

@@ -15,11 +15,12 @@ import pytest
 from artifact.built_folders import kernels, needs_emulator, refusal, written
 
 import bilinear
-from bilinear.artifact import check_folder as built_images
 from bilinear.artifact import identities as built_identity
-from bilinear.artifact.check_folder import integer_size, trials_for, verify_built
+from bilinear.artifact import images as built_images
+from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
-from bilinear.artifact.identities import IdentityCase, chance
+from bilinear.artifact.identities import Case, chance
+from bilinear.artifact.images import integer_size, trials_for
 from bilinear.artifact.read import BuiltLaunch, BuiltProgram, read_folder
 from bilinear.artifact.run import multiply
 from bilinear.codegen.build import no_progress
@@ -320,5 +321,5 @@ def test_a_wrong_image_of_a_right_source_is_found_on_a_gpu(tmp_path: Path) -> No
 
 
 def test_the_words_of_a_case() -> None:
-    assert str(IdentityCase((1, 2, 3), "SFC", True)) == "gaps/columns/rows, beta = 0"
-    assert str(IdentityCase((1, 2, 3), "CCC", False)) == "rows/rows/rows, beta random"
+    assert str(Case((1, 2, 3), "SFC", True)) == "gaps/columns/rows, beta = 0"
+    assert str(Case((1, 2, 3), "CCC", False)) == "rows/rows/rows, beta random"

@@ -14,7 +14,8 @@ from shell import Shell
 
 import bilinear
 from bilinear.artifact import identities as built_identity
-from bilinear.artifact.check_folder import integer_size, verify_built
+from bilinear.artifact.check_folder import verify_built
+from bilinear.artifact.images import integer_size
 from bilinear.artifact.read import read_folder
 from bilinear.artifact.run import multiply
 from bilinear.errors import BilinearError

@@ -17,9 +17,9 @@ from discovery.flips import multiplication
 
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery import compiled_walk, flip_search
-from bilinear.discovery.flip_search import WalkResult
+from bilinear.discovery.flip_search import Found
 from bilinear.discovery.states import AnyWalker, Best
-from bilinear.discovery.tasks import WalkTask, fewest_products
+from bilinear.discovery.tasks import Task, fewest_products
 from bilinear.discovery.walker import BEST, classical_walker
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
@@ -31,17 +31,17 @@ from bilinear.source import Source
 from bilinear.verify.scheme import prove_scheme
 
 
-def discover(task: WalkTask, seconds: float = 60, **options: Any) -> WalkResult:
+def discover(task: Task, seconds: float = 60, **options: Any) -> Found:
     folder = default_cache().folder
     return flip_search.discover(task, seconds, folder=folder and folder / "discovery", **options)
 
 
-def scheme_of(found: WalkResult) -> Scheme:
+def scheme_of(found: Found) -> Scheme:
     assert found.scheme is not None
     return found.scheme
 
 
-def what(found: WalkResult) -> tuple[Any, ...]:
+def what(found: Found) -> tuple[Any, ...]:
     """All of a result except the time, and the work of the walkers that lost."""
     return found.scheme, found.rank, found.walker, found.steps
 
@@ -60,7 +60,7 @@ def multiplies(scheme: Scheme) -> bool:
 
 @pytest.mark.parametrize(("blocks", "rank"), [((2, 2, 2), 7), ((2, 2, 3), 11), ((3, 2, 2), 11), ((2, 3, 3), 15)])
 def test_a_find_multiplies(blocks: tuple[int, int, int], rank: int) -> None:
-    found = discover(WalkTask(blocks, rank, seed=1))
+    found = discover(Task(blocks, rank, seed=1))
     scheme = scheme_of(found)
     assert found.reached and found.rank == scheme.rank == rank
     assert multiplies(scheme)
@@ -72,31 +72,31 @@ def test_a_find_multiplies(blocks: tuple[int, int, int], rank: int) -> None:
 def test_what_does_not_multiply_is_refused() -> None:
     walker = classical_walker(2, 2, 2, 0, 0)
     with pytest.raises(BilinearError, match="E301"):
-        flip_search._proved(WalkTask((2, 2, 2), 7), Best(7, 0, 0, walker.best))
+        flip_search._proved(Task((2, 2, 2), 7), Best(7, 0, 0, walker.best))
 
 
 def test_the_source_is_the_command_that_finds_it_again() -> None:
-    found = discover(WalkTask((2, 2, 2), 7, seed=5, walkers=2))
+    found = discover(Task((2, 2, 2), 7, seed=5, walkers=2))
     command = "bilinear discover 2,2,2 --rank 7 --seed 5 --walkers 2"
     assert scheme_of(found).citation == f"Found by `{command}`, a walk in the flip graph: walker {found.walker}, {found.steps} steps."
 
 
 def test_the_same_seed_finds_the_same_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**14)  # several rounds, and several winners in the last
-    task = WalkTask((2, 3, 3), 15, seed=3)
+    task = Task((2, 3, 3), 15, seed=3)
     finds = []
     for threads in (1, 3, 8):
         monkeypatch.setattr(flip_search, "_cores", lambda threads=threads: threads)
         finds.append(what(discover(task)))
     assert len(set(finds)) == 1
     assert finds[0][3] > 2**14
-    assert what(discover(WalkTask((2, 3, 3), 15, seed=4))) not in finds
+    assert what(discover(Task((2, 3, 3), 15, seed=4))) not in finds
 
 
 @pytest.mark.parametrize("seconds", [60, 0.2])
 def test_the_lowest_number_wins_its_round(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Walker 0 is slow here, so that others reach the rank before it does, and before the time is over; its turn is waited for."""
-    plain = discover(WalkTask((2, 2, 2), 7))
+    plain = discover(Task((2, 2, 2), 7))
     walk = flip_search._Search._walk
 
     def slow(self: Any, number: int) -> None:
@@ -105,13 +105,13 @@ def test_the_lowest_number_wins_its_round(monkeypatch: pytest.MonkeyPatch, secon
 
     monkeypatch.setattr(flip_search, "_cores", lambda: 8)
     monkeypatch.setattr(flip_search._Search, "_walk", slow)
-    assert what(discover(WalkTask((2, 2, 2), 7), seconds)) == what(plain)
+    assert what(discover(Task((2, 2, 2), 7), seconds)) == what(plain)
     assert plain.walker == 0
 
 
 def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walker of a higher number may have been halted on its way there, or not."""
-    task = WalkTask((2, 2, 2), 7, walkers=3)
+    task = Task((2, 2, 2), 7, walkers=3)
     walkers: list[AnyWalker] = [classical_walker(2, 2, 2, 0, number) for number in range(3)]
 
     def walk(walker: Any, steps: int, target: int, number: int, halt: Any) -> None:
@@ -125,17 +125,17 @@ def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.Monkey
 def test_what_is_reached_in_time_is_what_its_own_rank_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**13)
     begin = time.monotonic()
-    found = discover(WalkTask((3, 3, 3), 19, seed=2), 0.5)
+    found = discover(Task((3, 3, 3), 19, seed=2), 0.5)
     assert time.monotonic() - begin < 20
     assert not found.reached and not found.interrupted and 19 < found.rank < 27
-    again = discover(WalkTask((3, 3, 3), found.rank, seed=2))
+    again = discover(Task((3, 3, 3), found.rank, seed=2))
     assert what(again) == what(found) and multiplies(scheme_of(again))
 
 
 def test_time_that_is_over_cuts_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**40)
     begin = time.monotonic()
-    found = discover(WalkTask((3, 3, 3), 19), 0.3)
+    found = discover(Task((3, 3, 3), 19), 0.3)
     assert time.monotonic() - begin < 20
     assert found.scheme is None and found.rank == 27 and found.total > 0  # an incomplete round brings nothing
 
@@ -149,7 +149,7 @@ def test_an_interrupt_ends_with_what_was_reached(monkeypatch: pytest.MonkeyPatch
         if "rank 2" in text and "rank 27" not in text:
             raise KeyboardInterrupt
 
-    found = discover(WalkTask((3, 3, 3), 19), progress=progress)
+    found = discover(Task((3, 3, 3), 19), progress=progress)
     assert found.interrupted and not found.reached
     assert multiplies(scheme_of(found)) and found.rank < 27 and found.seconds < 30
     assert told[0] == "compiling the walk (once)" and told[-1] == f"<3,3,3>: rank {found.rank}, looking for 19"
@@ -168,34 +168,34 @@ def test_a_lower_rank_is_written_before_the_next_round(tmp_path: Path, monkeypat
             told.append(int(found[1]))
             kept.append(json.loads(path.read_text())["best"]["rank"])
 
-    assert discover(WalkTask((3, 3, 3), 24, seed=1), state=path, progress=progress).reached
+    assert discover(Task((3, 3, 3), 24, seed=1), state=path, progress=progress).reached
     assert kept == told and len(told) > 2
 
 
 @pytest.mark.parametrize(
     ("task", "code", "message"),
     [
-        (WalkTask((2, 2, 2), 8), "E660", "there is no point in searching for rank 8 in <2,2,2>: the classical scheme has rank 8"),
+        (Task((2, 2, 2), 8), "E660", "there is no point in searching for rank 8 in <2,2,2>: the classical scheme has rank 8"),
         (
-            WalkTask((2, 2, 2), 6),
+            Task((2, 2, 2), 6),
             "E660",
             "there is no point in searching for rank 6 in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
         ),
         (
-            WalkTask((2, 2, 2), 0),
+            Task((2, 2, 2), 0),
             "E660",
             "there is no point in searching for rank 0 in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
         ),
         (
-            WalkTask((1, 2, 3), 5),
+            Task((1, 2, 3), 5),
             "E660",
             "there is no point in searching for rank 5 in <1,2,3>: no scheme has fewer than 6 products (a matrix has as many blocks)",
         ),
-        (WalkTask((1, 1, 1), 1), "E660", "there is no point in searching for rank 1 in <1,1,1>: the classical scheme has rank 1"),
-        (WalkTask((9, 2, 9), 100), "E661", "<9,2,9> has 81 blocks in a matrix, and the walk has masks of 64 bits"),
+        (Task((1, 1, 1), 1), "E660", "there is no point in searching for rank 1 in <1,1,1>: the classical scheme has rank 1"),
+        (Task((9, 2, 9), 100), "E661", "<9,2,9> has 81 blocks in a matrix, and the walk has masks of 64 bits"),
     ],
 )
-def test_what_cannot_be_looked_for_is_refused(task: WalkTask, code: str, message: str) -> None:
+def test_what_cannot_be_looked_for_is_refused(task: Task, code: str, message: str) -> None:
     with pytest.raises(BilinearError) as refused:
         discover(task)
     (diagnostic,) = refused.value.diagnostics
@@ -205,14 +205,14 @@ def test_what_cannot_be_looked_for_is_refused(task: WalkTask, code: str, message
 @pytest.mark.parametrize(
     ("task", "hint"),
     [
-        (WalkTask((2, 2, 2), 6), "give 7"),
-        (WalkTask((2, 2, 2), 100_000), "give 7"),
-        (WalkTask((3, 3, 3), 100_000), "give one from 19 to 26"),
-        (WalkTask((1, 2, 3), 5), "give a larger format: nothing has fewer products than the classical scheme"),
-        (WalkTask((2, 2, 2), 6, start=load_shipped("strassen").scheme), "give a larger format: nothing has fewer products than strassen"),
+        (Task((2, 2, 2), 6), "give 7"),
+        (Task((2, 2, 2), 100_000), "give 7"),
+        (Task((3, 3, 3), 100_000), "give one from 19 to 26"),
+        (Task((1, 2, 3), 5), "give a larger format: nothing has fewer products than the classical scheme"),
+        (Task((2, 2, 2), 6, start=load_shipped("strassen").scheme), "give a larger format: nothing has fewer products than strassen"),
     ],
 )
-def test_the_ranks_that_can_be_looked_for_are_told(task: WalkTask, hint: str) -> None:
+def test_the_ranks_that_can_be_looked_for_are_told(task: Task, hint: str) -> None:
     with pytest.raises(BilinearError) as refused:
         discover(task)
     assert refused.value.diagnostics[0].hints == (hint,)
@@ -233,7 +233,7 @@ def test_no_shipped_scheme_is_below_a_bound() -> None:
 
 
 def test_the_widest_masks_have_their_64_blocks() -> None:
-    found = discover(WalkTask((8, 8, 2), 100, walkers=1), 0.2)
+    found = discover(Task((8, 8, 2), 100, walkers=1), 0.2)
     assert not found.reached and (found.scheme is None or multiplies(found.scheme))
     last = classical_walker(8, 1, 8, 0, 0)
     assert last.factors[2, 0, 63] == np.uint64(1) << np.uint64(63)

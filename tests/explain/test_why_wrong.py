@@ -15,10 +15,11 @@ import pytest
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
-from bilinear.explain.repair.edits import PRIME, EditSide, Join, patched
+from bilinear.explain.repair.edits import patched
+from bilinear.explain.repair.join import PRIME, Join, Side
 from bilinear.explain.repair.schedule import search_schedule_repairs
 from bilinear.explain.repair.scheme import solve_tables
-from bilinear.explain.why_wrong import Explanation, ProvedRepair, explain_schedule, explain_scheme, explained
+from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.ring import Ring
@@ -32,7 +33,7 @@ from bilinear.verify.scheme import prove_scheme
 ALGORITHMS = Path(__file__).parents[2] / "algorithms"
 
 
-def repaired_text(repair: ProvedRepair, text: str) -> str:
+def repaired_text(repair: Repair, text: str) -> str:
     return patched(text, repair.patches)
 
 
@@ -195,7 +196,7 @@ def test_joined_sides_are_all_combinations_that_give_the_target(touched: int) ->
         values = np.repeat(written[number][None], count, axis=0)
         for row in values[1:]:
             row[generator.choice(5, touched, replace=False)] = generator.integers(0, 3, touched)
-        sides.append(EditSide("u", np.arange(count), values, written[number]))
+        sides.append(Side("u", np.arange(count), values, written[number]))
     sums = {
         (i, j, k): int(sum(int(a) * int(b) * int(c) for a, b, c in zip(x, y, z, strict=True))) % PRIME
         for (i, x), (j, y), (k, z) in product(*(enumerate(side.values) for side in sides))

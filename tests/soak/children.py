@@ -25,7 +25,7 @@ import bilinear
 from bilinear import cli
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery.flip_search import discover
-from bilinear.discovery.tasks import WalkTask
+from bilinear.discovery.tasks import Task
 from bilinear.driver import verify as prove
 from bilinear.errors import BilinearError
 
@@ -127,7 +127,7 @@ def import_everything() -> None:
     prove("msmes").html()
     with suppress(BilinearError):  # without numba there is no walk; with it, nothing is told while numba compiles the first one
         cache = default_cache().folder
-        discover(WalkTask((2, 2, 2), 7, 0, 1), 2, folder=cache and cache / "discovery")
+        discover(Task((2, 2, 2), 7, 0, 1), 2, folder=cache and cache / "discovery")
     words = sys.argv
     sys.argv = ["bilinear", "list"]
     with suppress(SystemExit), redirect_stdout(io.StringIO()):  # what reads the words imports more, too

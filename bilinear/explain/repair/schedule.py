@@ -16,7 +16,8 @@ from math import comb
 import numpy as np
 
 from bilinear.errors import BilinearError
-from bilinear.explain.repair.edits import KINDS, PRIME, EditSide, Join, Residues, has_residue, residue
+from bilinear.explain.repair.edits import KINDS
+from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue, residue
 from bilinear.explain.repair.step_edits import StepEdit, WrittenForm, WrittenProduct, WrittenStep, WrittenSteps, read_steps, step_edits
 from bilinear.ir.schedule import AnySchedule, Block, Schedule
 from bilinear.ir.scheme import Scheme
@@ -73,7 +74,7 @@ class Trial:
         for c, a, b in terms:
             self.wanted[c] = (self.wanted.get(c, 0) + self.start[a] * self.start[b]) % PRIME
         self.target = sum(self.start[c] * value for c, value in self.wanted.items()) % PRIME
-        self.known: dict[tuple[str, int], EditSide] = {}
+        self.known: dict[tuple[str, int], Side] = {}
 
     def has_sets(self, split: Sequence[int]) -> bool:
         """True if there are few enough combinations of these numbers of edits on the three sides to run."""
@@ -94,11 +95,11 @@ class Trial:
                 if _apart(repair) and self.unsound <= {edit.stage for edit in repair}:
                     yield _ordered(repair)
 
-    def sides(self, split: Sequence[int]) -> list[EditSide]:
+    def sides(self, split: Sequence[int]) -> list[Side]:
         """The combinations of edits of the three sides, the shortest first."""
         return sorted((self.side(name, size) for name, size in zip(SIDES, split, strict=True)), key=lambda side: len(side.sets))
 
-    def side(self, name: str, size: int) -> EditSide:
+    def side(self, name: str, size: int) -> Side:
         """The combinations of `size` edits of a side that restore the promised operand, and the factor of each product."""
         if (name, size) not in self.known:
             pool = self.pools[name]
@@ -106,15 +107,15 @@ class Trial:
             sets = np.array(chosen, dtype=np.int64).reshape(len(chosen), size)
             values, back = self.run(name, sets)
             written, _ = self.run(name, np.zeros((1, 0), dtype=np.int64))
-            self.known[name, size] = EditSide(name, sets[back], values[back], written[0])
+            self.known[name, size] = Side(name, sets[back], values[back], written[0])
         return self.known[name, size]
 
-    def run(self, name: str, sets: Residues) -> tuple[Residues, Residues]:
+    def run(self, name: str, sets: Array) -> tuple[Array, Array]:
         """For combinations of edits of a side.
 
         The factor of each product (sets, products), and whether the promised operand is restored.
         """
-        edited: dict[tuple[int, int], list[tuple[WrittenStep | None, Residues]]] = {}
+        edited: dict[tuple[int, int], list[tuple[WrittenStep | None, Array]]] = {}
         for number in np.unique(sets):
             edit = self.pools[name][number]
             edited.setdefault((edit.stage, edit.number), []).append((edit.new, np.flatnonzero((sets == number).any(axis=1))))
@@ -136,9 +137,7 @@ class Trial:
             back = np.logical_and.reduce([state[block] == value for block, value in self.original(name).items()])
         return np.stack(factors, axis=1) if factors else np.zeros((len(sets), 0), dtype=np.int64), back
 
-    def factor(
-        self, name: str, state: dict[Block, Residues], variants: Sequence[tuple[WrittenStep | None, Residues]], count: int
-    ) -> Residues:
+    def factor(self, name: str, state: dict[Block, Array], variants: Sequence[tuple[WrittenStep | None, Array]], count: int) -> Array:
         """One side's factor in a product: the value of its operand, or the weight of its targets."""
         values = np.zeros(count, dtype=np.int64)
         for step, which in variants:
@@ -202,9 +201,7 @@ def _updates(stage: Sequence[WrittenStep], name: str, state: dict[Block, int]) -
     return {step.target: sum(residue(c) * state[block] for block, c in step.terms) % PRIME for step in linear}
 
 
-def _update(
-    name: str, state: dict[Block, Residues], after: dict[Block, Residues], variants: Sequence[tuple[WrittenStep | None, Residues]]
-) -> None:
+def _update(name: str, state: dict[Block, Array], after: dict[Block, Array], variants: Sequence[tuple[WrittenStep | None, Array]]) -> None:
     """Write a linear step, or its replacement in some of the combinations."""
     for step, which in variants:
         if isinstance(step, WrittenForm) and step.side == name:

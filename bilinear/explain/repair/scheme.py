@@ -13,21 +13,10 @@ from itertools import product
 
 import numpy as np
 
-from bilinear.explain.repair.edits import (
-    KINDS,
-    PRIME,
-    TABLES,
-    Edit,
-    EditSide,
-    Join,
-    Point,
-    Pool,
-    Residues,
-    has_residue,
-    values_of,
-    with_edits,
-)
+from bilinear.explain.repair.edits import KINDS, TABLES, Edit, with_edits
+from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue
 from bilinear.explain.repair.scheme_edits import count_edits, edits, find_focus
+from bilinear.explain.repair.values import Point, Pool, values_of
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic, exact, rational
 from bilinear.ir.scheme import Scheme
@@ -181,7 +170,7 @@ MOST_TERMS = 1_500_000
 
 
 @dataclass(frozen=True)
-class SchemeSearch:
+class Search:
     """The result of a search: repairs with the fewest edits, those closest to the text first, and the number of repairs found.
 
     `complete` is the number of edits up to which every combination was tried; `close` is the same for signs, operands and dropped terms.
@@ -193,19 +182,19 @@ class SchemeSearch:
     close: int = 0
 
 
-def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> SchemeSearch:
+def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
     """The fewest edits, at most three, that make a wrong scheme correct; every repair returned is proved.
 
     `solutions` come from `solve_tables`. They rule out edits of one table alone, or name the rows that need edits. Over a ring with
     zero divisors nothing is searched.
     """
     if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS or scheme.ring.has_zero_divisors:
-        return SchemeSearch()
+        return Search()
     most, focus = MOST_EDITS, None
     if count_edits(scheme) > MOST_LISTED:
         most, focus = 1, find_focus(scheme)
         if focus is None or focus.in_doubt > MOST_IN_DOUBT:
-            return SchemeSearch()
+            return Search()
     every = edits(scheme, focus)
     if scheme.bases is not None or not _has_residues(scheme):
         return _search_by_proof(scheme, every)
@@ -220,13 +209,13 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> SchemeS
         for pool, limit in ((close_ones, MOST_CANDIDATES), (every, MOST_OF_ALL)):
             tables = _Tables(scheme, point, pool, size, solutions)
             if tables.work > limit:
-                return SchemeSearch((), 0, complete, close)
+                return Search((), 0, complete, close)
             repairs, count = _proved(scheme, [_ordered(hit) for hit in tables.hits()])
             if repairs:
-                return SchemeSearch(repairs, count, complete, close)
+                return Search(repairs, count, complete, close)
             close = size
         complete = size
-    return SchemeSearch((), 0, complete, close)
+    return Search((), 0, complete, close)
 
 
 def closeness(repair: Sequence[Edit]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -260,7 +249,7 @@ def _completed(scheme: Scheme, repair: Sequence[Edit]) -> int:
     return -sum(len(rows[e.table][c.row]) == 1 for e in repair if e.kind == "add" for c in e.changes)
 
 
-def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> SchemeSearch:
+def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> Search:
     """Try single edits over Z/p at many points, because p may be small; then prove them."""
     pools = {t: [e for e in every if e.table == t and all(scheme.ring.holds(c.delta) for c in e.changes)] for t in TABLES}
     left = {t: np.arange(len(pool)) for t, pool in pools.items()}
@@ -271,18 +260,18 @@ def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> SchemeSearch:
     return _search_by_proof(scheme, [pools[t][i] for t in TABLES for i in left[t]])
 
 
-def _passes(scheme: Scheme, point: Point, table: str, chosen: Sequence[Edit]) -> Residues:
+def _passes(scheme: Scheme, point: Point, table: str, chosen: Sequence[Edit]) -> Array:
     """Which single edits of a table give the right number at a point."""
     pools = {t: Pool(getattr(scheme, t), chosen if t == table else (), point.modulus) for t in TABLES}
     one = np.ones(scheme.rank, dtype=object)
     for other in (t for t in TABLES if t != table):
         one = one * values_of(other, pools[other], point, pools[other].sets(0))[0].astype(object) % point.modulus
     edited = values_of(table, pools[table], point, pools[table].sets(1))
-    found: Residues = (edited.astype(object) @ one) % point.modulus == point.target
+    found: Array = (edited.astype(object) @ one) % point.modulus == point.target
     return found.astype(bool)
 
 
-def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> SchemeSearch:
+def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> Search:
     """Try single edits by proving each: a scheme's ring or bases may allow nothing else."""
     terms = 100 + sum(len(left) * len(right) for left, right in zip(*scheme.tables[:2], strict=True)) * 4
     terms += scheme.m * scheme.k * scheme.n + sum(len(row) for table in scheme.tables for row in table)
@@ -290,7 +279,7 @@ def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> SchemeSearch:
     ordered = sorted(every, key=lambda e: closeness((e,)))
     sound = tuple((e,) for e in ordered[:most] if multiplies(with_edits(scheme, (e,))))
     complete = int(len(ordered) <= most)
-    return SchemeSearch(sound, len(sound), complete, complete)
+    return Search(sound, len(sound), complete, complete)
 
 
 def _has_residues(scheme: Scheme) -> bool:
@@ -304,7 +293,7 @@ class _Tables:
     def __init__(self, scheme: Scheme, point: Point, chosen: Sequence[Edit], size: int, solutions: Mapping[str, Solution]) -> None:
         self.point = point
         self.widths = {table: _width(getattr(scheme, table)) for table in TABLES}
-        self.known: dict[tuple[str, int, bool], EditSide] = {}
+        self.known: dict[tuple[str, int, bool], Side] = {}
         self.pools: dict[tuple[str, bool], Pool] = {}
         self.splits = [s for s in product(range(size + 1), repeat=3) if sum(s) == size]
         for table in TABLES:
@@ -333,18 +322,18 @@ class _Tables:
                 every = [self.pools[side.table, self.is_alone(split)].edits for side in sides]
                 yield tuple(pool[e] for pool, side, i in zip(every, sides, chosen, strict=True) for e in side.sets[i])
 
-    def _sides(self, split: tuple[int, ...]) -> list[EditSide]:
+    def _sides(self, split: tuple[int, ...]) -> list[Side]:
         """The combinations of edits of the three tables, the shortest first."""
         sides = [self._side(t, e, self.is_alone(split)) for t, e in zip(TABLES, split, strict=True)]
         return sorted(sides, key=lambda side: len(side.sets))
 
-    def _side(self, table: str, size: int, alone: bool) -> EditSide:
+    def _side(self, table: str, size: int, alone: bool) -> Side:
         key = table, size, alone and size > 0
         if key not in self.known:
             pool = self.pools[table, alone]
             sets, none = pool.sets(size), pool.sets(0)
             values, written = (values_of(table, pool, self.point, some) for some in (sets, none))
-            self.known[key] = EditSide(table, sets, values, written[0])
+            self.known[key] = Side(table, sets, values, written[0])
         return self.known[key]
 
 

@@ -10,7 +10,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.explain.repair.edits import PRIME, TABLES, Edit, Patch, Residues, TextChange, Writing, has_residue, residue
+from bilinear.explain.repair.edits import TABLES, Change, Edit, Patch, Writing
+from bilinear.explain.repair.join import PRIME, Array, has_residue, residue
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme, WrittenSum, WrittenTerm
@@ -66,7 +67,7 @@ def _doubtful(scheme: Scheme, modulus: int, table: str, held: str) -> NDArray[np
     return left
 
 
-def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Generator) -> tuple[Residues, dict[str, Residues], Residues]:
+def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Generator) -> tuple[Array, dict[str, Array], Array]:
     """At some points: the values of the columns of W, the dependence of the result on each row of each map, and its error.
 
     The points differ in everything but the blocks, or the weights of the blocks of C, of the `held` tables.
@@ -89,7 +90,7 @@ def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Gen
     return values[: scheme.w.inputs + len(scheme.w.steps)], slopes, (wanted - found) % modulus
 
 
-def _forward(linear: LinearMap, inputs: Residues, modulus: int) -> Residues:
+def _forward(linear: LinearMap, inputs: Array, modulus: int) -> Array:
     """The values of a map's inputs, steps and outputs at some points."""
     rows = (*linear.steps, *linear.outputs)
     values = np.zeros((linear.inputs + len(rows), inputs.shape[1]), dtype=np.int64)
@@ -100,7 +101,7 @@ def _forward(linear: LinearMap, inputs: Residues, modulus: int) -> Residues:
     return values
 
 
-def _backward(linear: LinearMap, weights: Residues, modulus: int) -> Residues:
+def _backward(linear: LinearMap, weights: Array, modulus: int) -> Array:
     """The derivative of a weighted sum of the outputs by each input, step and output."""
     rows = (*linear.steps, *linear.outputs)
     gains = np.zeros((linear.inputs + len(rows), weights.shape[1]), dtype=np.int64)
@@ -111,7 +112,7 @@ def _backward(linear: LinearMap, weights: Residues, modulus: int) -> Residues:
     return gains
 
 
-def _multiples(error: Residues, factors: Residues, modulus: int) -> NDArray[np.bool_]:
+def _multiples(error: Array, factors: Array, modulus: int) -> NDArray[np.bool_]:
     """Which rows of `factors` (rows, points) give the error if multiplied by one number each."""
     at = int(np.argmax(error != 0))
     proportional = (factors * error[at] % modulus == factors[:, at, None] * error % modulus).all(axis=1)
@@ -156,7 +157,7 @@ def _cell_edits(writing: Writing, spots: list[_Cell], cell: _Cell, values: Seque
         shown = _negated(cell.span.text) if kind == "sign" else str(new)
         text = f"writing {shown} for {cell.span.text} {where}, column {title}"
         patch = (cell.span.start, cell.span.end, _padded(shown, cell.span))
-        yield Edit(kind, cell.table, (TextChange(cell.row, cell.index, new - c),), text, f"write {shown}", cell.span, slot, (patch,))
+        yield Edit(kind, cell.table, (Change(cell.row, cell.index, new - c),), text, f"write {shown}", cell.span, slot, (patch,))
     for other in spots if c else ():
         if other is not cell and not _coefficient(writing, other):
             text = f"moving {cell.span.text} from column {title} to column {_title(writing, other)} {where}"
@@ -164,7 +165,7 @@ def _cell_edits(writing: Writing, spots: list[_Cell], cell: _Cell, values: Seque
                 (cell.span.start, cell.span.end, _padded("0", cell.span)),
                 (other.span.start, other.span.end, _padded(cell.span.text, other.span)),
             )
-            changes = (TextChange(cell.row, cell.index, -c), TextChange(other.row, other.index, c))
+            changes = (Change(cell.row, cell.index, -c), Change(other.row, other.index, c))
             both = slot | {("cell", product, other.span.start)}
             brief = f"move this to column {_title(writing, other)}"
             yield Edit("operand", cell.table, changes, text, brief, cell.span, both, patches)
@@ -260,7 +261,7 @@ class _Term:
     def edit(self, kind: str, changes: dict[int, Coefficient], text: str, brief: str, span: Span | None = None, *patches: Patch) -> Edit:
         """An edit that adds to coefficients of the row."""
         told = f"{text} in {self.writing.row(self.table, self.row)}"
-        amounts = tuple(TextChange(self.row, index, delta) for index, delta in changes.items())
+        amounts = tuple(Change(self.row, index, delta) for index, delta in changes.items())
         return Edit(kind, self.table, amounts, told, brief, span, frozenset({("term", self.number, 0)}), patches)
 
 
@@ -384,7 +385,7 @@ def _additions(writing: Writing, focus: Focus | None) -> Iterator[Edit]:
                 text = f"adding {sign}{name} to {writing.row(table, row)}"
                 patches = tuple(_insertion(written, f" {sign} {name}")) if written is not None else ()
                 slot = frozenset({("sum", number, 0)})
-                yield Edit("add", table, (TextChange(row, index, delta),), text, f"add {sign}{name}", at, slot, patches)
+                yield Edit("add", table, (Change(row, index, delta),), text, f"add {sign}{name}", at, slot, patches)
 
 
 def _insertion(written: WrittenSum, text: str) -> Iterator[Patch]:
