@@ -138,4 +138,4 @@ def test_types_are_missing_in_few_places() -> None:
 
 def test_files_are_read_in_one_sitting() -> None:
     lines = {str(path.relative_to(PACKAGE)): len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
-    assert {name: count for name, count in lines.items() if count > 300} == {}
+    assert {name: count for name, count in lines.items() if count > 600} == {}

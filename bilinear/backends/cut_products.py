@@ -14,7 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
-from bilinear.algebra.fold_bases import on_blocks
+from bilinear.algebra.maps import on_blocks
 from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
@@ -37,8 +37,7 @@ from bilinear.ir.residue_kernel import ResidueKernel, ResidueProductKernel, Resi
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
-from bilinear.lowering.prepare import plain
-from bilinear.lowering.proofs import proved
+from bilinear.lowering.prepare import plain, proved
 from bilinear.planner.complex_digits import complex_scheme_of
 from bilinear.planner.digit_geometry import CELL, WORD, DigitGeometry
 from bilinear.planner.digits import scheme_of

@@ -75,7 +75,7 @@ def certain_error(candidate: Candidate, inner: int, dtype: str) -> float:
     Of complex matrices: a bound for the real and the imaginary part, in units of the largest parts of A and B.
     """
     if candidate.is_rounded:
-        from bilinear.analysis.rounded_bounds import rounded_bound
+        from bilinear.analysis.digit_bounds import rounded_bound
 
         return rounded_bound(ROUNDINGS[candidate.tile], inner)
     if (tile := _triples_tile(candidate, dtype)) is not None:
@@ -129,7 +129,7 @@ def _classical_error(inner: int, element: Element) -> float:
 def relative_error(candidate: Candidate, inner: int, dtype: str) -> float:
     """The probable error by norm of a candidate in units of the classical multiply's: the largest of its parts."""
     if candidate.is_rounded:
-        from bilinear.analysis.rounded_bounds import rounded_probable
+        from bilinear.analysis.digit_bounds import rounded_probable
 
         return rounded_probable(ROUNDINGS[candidate.tile], inner) / _probable_classical(inner, dtype)
     if (tile := _triples_tile(candidate, dtype)) is not None:
@@ -163,9 +163,8 @@ def _probable_classical(inner: int, dtype: str) -> float:
 
 @lru_cache(maxsize=256)
 def _digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
-    from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound
-    from bilinear.analysis.headroom import headroom
-    from bilinear.analysis.residue_bounds import residue_block_bound
+    from bilinear.analysis.block_maps import headroom
+    from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound, residue_block_bound
     from bilinear.frontend.algorithms import load_digits
 
     if tile in RESIDUE_TILES:  # sums of blocks of residues are exact: levels do not appear in the bound
@@ -180,10 +179,9 @@ def _digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bo
 
 @lru_cache(maxsize=256)
 def _probable_digits(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
-    from bilinear.algebra.digits import tensor_digits
-    from bilinear.analysis.complex_bounds import PROBABLE
-    from bilinear.analysis.digit_bounds import Summation, probable_digits
-    from bilinear.analysis.residue_bounds import probable_residues
+    from bilinear.algebra.composition import tensor_digits
+    from bilinear.analysis.accuracy import PROBABLE
+    from bilinear.analysis.digit_bounds import Summation, probable_digits, probable_residues
     from bilinear.frontend.algorithms import load_digits
 
     if tile in RESIDUE_TILES:

@@ -42,9 +42,8 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
 
     Raises `BilinearError`: E501 if an operand has more blocks than one pass reads, E506 for schemes that are not exact.
     """
-    from bilinear.algebra.tensor import tensor
-    from bilinear.lowering.coefficients import require_numbers
-    from bilinear.lowering.proofs import proved
+    from bilinear.algebra.composition import tensor
+    from bilinear.lowering.prepare import proved, require_numbers
 
     schemes = [algorithm_named(name).scheme for name in levels or ("classical",)]
     m, k, n = (prod(getattr(scheme, extent) for scheme in schemes) for extent in "mkn")

@@ -42,8 +42,7 @@ def residues_for(problem: Problem) -> str:
 
 @lru_cache(maxsize=1024)
 def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
-    from bilinear.analysis.digit_bounds import probable_classical
-    from bilinear.analysis.residue_bounds import moduli_for
+    from bilinear.analysis.digit_bounds import moduli_for, probable_classical
 
     element, inner = MULTIPLIED[dtype], 2 * k if dtype in COMPLEX else k  # products of both parts are in one sum
     limit = CLASSES[accuracy] * probable_classical(k, element.roundoffs[1]) if isinstance(accuracy, str) else accuracy
@@ -57,7 +56,7 @@ def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
 
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
-    from bilinear.analysis.residue_bounds import room_of
+    from bilinear.analysis.digit_bounds import room_of
     from bilinear.ir.digits import representation_of
 
     tile = RESIDUE_TILES[name]
@@ -93,7 +92,7 @@ def require_residues(scheme: Products, tile: ResidueTile) -> None:
     Raises `BilinearError`: E591 if a coefficient is not an integer, E592 if sums are larger than whole numbers of three limbs, or C has too
     many blocks.
     """
-    from bilinear.analysis.headroom import headroom
+    from bilinear.analysis.block_maps import headroom
     from bilinear.ir.digits import representation_of
     from bilinear.ir.residue_kernel import MOST_BITS
 

@@ -13,9 +13,7 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import residue
-from bilinear.lowering.coefficients import require_numbers, require_residues
-from bilinear.lowering.prepare import require_levels, require_products
-from bilinear.lowering.proofs import proved
+from bilinear.lowering.prepare import proved, require_levels, require_numbers, require_products, require_residues
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.named import algorithm_as_it_is
