@@ -221,7 +221,7 @@ def test_a_mode_is_an_option_of_compile(shell: Shell, tmp_path: Path) -> None:
     assert status == 0, out
     (program,) = json.loads((tmp_path / "out" / "manifest.json").read_text())["programs"].values()
     assert program["kernels"]["strassen_expand_l1_product_f32"]["threads"] == [32, 7]
-    assert "1 level: 4 launches" in out
+    assert "1 level in 4 launches" in out
     status, _, err = shell("compile", "msmes", "-o", tmp_path / "other", *options, "S-M-T")
     assert status == 1 and "error[E557]: --mode S-M-T has no meaning for msmes" in err
     assert not (tmp_path / "other").exists()

@@ -13,7 +13,7 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 from runtime.test_residues import laid
 
 import bilinear
-from bilinear.analysis.rounded_bounds import rounded_bound, rounded_probable
+from bilinear.analysis.digit_bounds import rounded_bound, rounded_probable
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.rounded import ROUNDINGS

@@ -115,7 +115,7 @@ def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
 
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
-    from bilinear.analysis.residue_bounds import room_of
+    from bilinear.analysis.digit_bounds import room_of
     from bilinear.ir.digits import representation_of
 
     tile = RESIDUE_TILES[name]
@@ -154,7 +154,7 @@ def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
         what = f"products {products!r} do not multiply {problem.dtype}"
         raise fail("E787", what, f"choose from {', '.join((*known, RESIDUES))}")
     if name in RESIDUE_TILES:
-        from bilinear.analysis.residue_bounds import room_of
+        from bilinear.analysis.digit_bounds import room_of
         from bilinear.ir.digits import representation_of
 
         tile = RESIDUE_TILES[name]
