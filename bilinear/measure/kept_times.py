@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, cast
 
 from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.schedule import Schedule
@@ -22,6 +22,8 @@ from bilinear.planner.policy import Extents
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
 
+T = TypeVar("T")
+
 
 class KeptTimes:
     """A bench whose times are written to a file line by line, and read back from there instead of being measured again.
@@ -31,7 +33,7 @@ class KeptTimes:
 
     def __init__(self, bench: Bench, path: Path) -> None:
         self._bench, self._path, self._of = bench, path, implementation_sha256()
-        self._known: dict[str, Any] = {}
+        self._known: dict[str, object] = {}
         for line in read_bounded(path, 2**28).decode(errors="replace").splitlines() if path.exists() else ():
             try:
                 of, key, value = json.loads(line)
@@ -102,7 +104,7 @@ class KeptTimes:
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
         """The library's calls on thin products."""
         found = self._once(("thin library", dtype, seconds), lambda: self._bench.thin_library(dtype, seconds, tell))
-        return [Measured(_tuple(shape), order, tuple(kernels), *times) for shape, order, kernels, *times in found]
+        return [Measured(_tuple(shape), order, (small, large), *times) for shape, order, (small, large), *times in found]
 
     def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
         """Runs of the pilot kernel of execution modes."""
@@ -113,13 +115,13 @@ class KeptTimes:
         """Each stage of a plan in an execution mode."""
         return list(self._once(("pilot plan", repr(plan)), lambda: list(self._bench.pilot_plan(plan))))
 
-    def _once(self, key: tuple[object, ...], measure: Callable[[], object]) -> Any:
+    def _once(self, key: tuple[object, ...], measure: Callable[[], T]) -> T:
         text = _key(key)
         if text not in self._known:
             self._known[text] = value = json.loads(json.dumps(measure()))
             with self._path.open("a") as file:
                 file.write(json.dumps((self._of, text, value)) + "\n")
-        return self._known[text]
+        return cast("T", self._known[text])  # tuples are lists here
 
 
 def _key(key: tuple[object, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -154,12 +154,13 @@ def _pool() -> Any:
 
 
 @cache
-def cupy_stream(handle: int) -> Any:
+def cupy_stream(handle: int) -> AbstractContextManager[object]:
     """A stream of this handle as CuPy's; before version 14 CuPy took the handle itself."""
     import cupy
 
     make = getattr(cupy.cuda.Stream, "from_external", None)
-    return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
+    stream: AbstractContextManager[object] = cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
+    return stream
 
 
 class _Stream:
