@@ -183,7 +183,7 @@ def test_a_repeated_call_on_a_gpu_runs_what_the_file_holds_now(asked: str, folde
 @pytest.mark.parametrize("name", ["s_mm", "w_mm", "msmes", "strassen"])
 def test_an_error_shows_the_name_that_was_given(name: str) -> None:
     a = np.ones((64, 64))
-    with pytest.raises(BilinearError, match=rf"E501\]: 6 levels of {name} are 117649 products"):
+    with pytest.raises(BilinearError, match=rf"E501\]: 6 levels of {name} are 117,649 products"):
         bilinear.matmul(a, a, algorithm=name, levels=6)
     with pytest.warns(UserWarning, match=f"^{name} is not used"):
         bilinear.matmul(a.astype("float16"), a.astype("float16"), algorithm=name)
