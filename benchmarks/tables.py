@@ -166,6 +166,21 @@ def searched(results: list[dict[str, Any]], grids: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def card(result: dict[str, Any]) -> str:
+    """What one card gains by the description that is shipped for it: the ratio by kind of call and size."""
+    rows = {(row["kind"], row["shape"][0]): row for row in result["rows"] if not row["device"]}
+    sizes = sorted({n for _, n in rows})
+    lines = [
+        f"The same on an {result['machine']['gpu']}, as installed ({commits_of(result)}, times of one run, plans predicted):",
+        "",
+        f"| | {' | '.join(map(str, sizes))} |",
+        f"|---|{'--:|' * len(sizes)}",
+    ]
+    for kind in dict.fromkeys(kind for kind, _ in rows):
+        lines.append(f"| {kind} | {' | '.join(format(rows[kind, n]['gain'], '.2f') for n in sizes)} |")
+    return "\n".join(lines)
+
+
 def _source(result: dict[str, Any]) -> str:
     return f"{result['machine']['gpu']}, {commits_of(result)}"
 
@@ -198,15 +213,16 @@ def main() -> None:
     found, budgets, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
     grids = shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh])
     readme, home, page = (ROOT / name for name in ("README.md", "docs/index.md", "docs/results.md"))
-    tables = "\n\n".join((best(found), *grids, thin(narrow), pareto(budgets)))
+    other = card(json.loads((RESULTS / "cards-h100.json").read_text()))
+    tables = "\n\n".join((best(found), other, *grids, thin(narrow), pareto(budgets)))
     texts = {
-        readme: written(readme.read_text(), headline=headline([found]), speed=short([found])),
+        readme: written(readme.read_text(), headline=headline([found]), speed=f"{short([found])}\n\n{other}"),
         home: written(home.read_text(), headline=headline([found])),
         page: written(page.read_text(), speed=tables),
     }
     if "--check" in sys.argv:
-        other = [path.name for path, text in texts.items() if path.read_text() != text]
-        sys.exit(f"not those of benchmarks/results: the figures of {', '.join(other)}" if other else 0)
+        stale = [path.name for path, text in texts.items() if path.read_text() != text]
+        sys.exit(f"not those of benchmarks/results: the figures of {', '.join(stale)}" if stale else 0)
     for path, text in texts.items():
         path.write_text(text)
 
