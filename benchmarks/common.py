@@ -21,7 +21,7 @@ from bilinear.ir.measurement import LeftOut, Measurement, Shape
 from bilinear.measure.bench import require_gpu
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import gpu_state, machine
-from bilinear.measure.timing import Call, interleaved, queued
+from bilinear.measure.timing import Call, interleaved, orders, queued
 from bilinear.planner.plan import Candidate, Plan
 from bilinear.reporting.bench_page import bench_row
 
@@ -34,6 +34,7 @@ __all__ = [
     "exact_calls",
     "gpu_state",
     "interleaved",
+    "orders",
     "machine",
     "median",
     "need",

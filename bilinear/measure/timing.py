@@ -138,7 +138,7 @@ def interleaved(
     in_a_row = {name: _count(least, about[name], most) for name in calls}
     ahead = {name: _count(settle_ms, about[name], most) if about[name] < long else 0 for name in calls}
     times: dict[Key, list[float]] = {name: [] for name in calls}
-    for order in _orders(calls, repeats):
+    for order in orders(calls, repeats):
         for name in order:
             times[name].append(milliseconds(calls[name], in_a_row[name], ahead[name]))
     return times
@@ -157,14 +157,14 @@ def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int, hold: float =
     """
     holds = dict.fromkeys(calls, hold)
     times: dict[Key, list[float]] = {name: [] for name in calls}
-    for order in _orders(calls, repeats):
+    for order in orders(calls, repeats):
         for name in order:
             ms, holds[name] = _queued(calls[name], in_a_row, holds[name])
             times[name].append(ms / in_a_row)
     return times
 
 
-def _orders(names: Iterable[Key], repeats: int) -> Iterator[list[Key]]:
+def orders(names: Iterable[Key], repeats: int) -> Iterator[list[Key]]:
     """The names in a new order for every round; the orders are the same in every run."""
     order, shuffled = list(names), random.Random(1)
     for _ in range(repeats):
