@@ -16,7 +16,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.element import COMPLEX, ELEMENTS
 from bilinear.ir.tile import SMALL, USUAL
 from bilinear.methods.planning import plan_from_json
-from bilinear.planner.device_files import device_json, load_device, parse_device, shipped_devices
+from bilinear.planner.device_files import device_json, load_device, parse_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.roofline import roofline, streaming
@@ -102,24 +102,14 @@ def is_refused(text: str, generator: random.Random) -> bool:
 
 def test_a_description_with_a_changed_field_plans_or_is_refused() -> None:
     generator = random.Random(1)
-    sheet = json.loads(shipped_devices()["a100"].read_text())
-    refused = {
-        field: is_refused(text, generator) for whole in (small_description(), sheet) for field, text in mutants(whole, generator, 40)
-    }
+    refused = {field: is_refused(text, generator) for field, text in mutants(small_description(), generator, 60)}
     assert {*refused.values()} == {True, False}
 
 
-@pytest.mark.parametrize("change", [{"float64_units": 5e-324}, {"shared": 3}, {"clock": 5e-324}, {"bandwidth": 1e-300}])
-def test_absurd_figures_of_a_data_sheet_are_refused(change: dict[str, float]) -> None:
-    sheet = json.loads(shipped_devices()["a100"].read_text()) | change
-    with pytest.raises(BilinearError, match=rf"E542.*{'shared memory' if 'shared' in change else next(iter(change))}"):
-        parse_device(json.dumps(sheet).encode(), "mine.json")
-
-
-def test_a_field_that_nothing_reads_is_refused() -> None:
-    for whole in (small_description(), json.loads(shipped_devices()["a100"].read_text())):
-        with pytest.raises(BilinearError, match=r"E542.*'clok' is no field of it"):
-            parse_device(json.dumps({**whole, "clok": 1}).encode(), "mine.json")
+@pytest.mark.parametrize("change", [{"clock": 5e-324}, {"bandwidth": 1e-300}, {"clok": 1}])
+def test_absurd_figures_and_fields_that_nothing_reads_are_refused(change: dict[str, float]) -> None:
+    with pytest.raises(BilinearError, match=rf"E542.*{next(iter(change))}"):
+        parse_device(json.dumps(small_description() | change).encode(), "mine.json")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
