@@ -1,0 +1,38 @@
+"""`matmul_bits`: packed matrices over Z/2, with anything in the bits behind the columns, some results over operands."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from soak.case import Case
+from soak.homes import skip_reason
+from soak.scene import Scene, play
+
+import bilinear
+
+MOST_SECONDS = 300
+ALGORITHMS = ("classical", "strassen", "winograd", "laderman", "walk_444_mod2", "split_k", "accurate_halves", "bini")
+__all__ = ["run", "skip_reason"]
+
+
+def run(case: Case) -> str:
+    """One product."""
+    return play(case, act)
+
+
+def act(scene: Scene) -> str:
+    """Draw and judge it."""
+    m, k, width = scene.extents(3)
+    k *= int(scene.draw.integers(1, 9))
+    a, b = (scene.put(scene.draw.integers(0, 256, s, np.uint8), repeats=True) for s in ((m, -(-k // 8)), (k, width)))
+    out = scene.out((m, width), np.dtype("uint8"), a, b)
+    options = {} if scene.chance(0.3) else {"algorithm": scene.one_of(ALGORITHMS), "levels": int(scene.draw.integers(0, 4))}
+    scene.say(f"matmul_bits, k = {k}, {options}")
+    left, right = np.unpackbits(a.values, axis=1)[:, :k].astype(np.int64), np.unpackbits(b.values, axis=1).astype(np.int64)
+    exact = np.packbits((left @ right % 2).astype(np.uint8), axis=1).reshape(m, width)
+    reasons = {"E594", "E506"} if options.get("algorithm") in ("accurate_halves", "bini") else set()
+    reasons |= {"ValueError", "E800"} if out is not None and not out.laid.view.flags.writeable else set()
+    reasons |= {"E502"} if options.get("levels") == 0 else set()
+    call = partial(bilinear.matmul_bits, a.array, b.array, None if out is None else out.array, **options)
+    return scene.settle(call, exact, [out], reasons)
