@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from common import save
 from published import FOLDER
 
-from bilinear.interchange.survey import PASSED_OVER, PROVED, by_folder, survey
+from bilinear.interchange.folders import PASSED_OVER, PROVED, by_folder, survey
 from bilinear.reporting.table import aligned
 
 COLUMNS = ("folder", "format", "files", "proved", "lacking", "refused", "seconds")

@@ -11,7 +11,7 @@ from bilinear import frontend
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.product_options import MatmulOptions
+from bilinear.runtime.options import MatmulOptions
 from bilinear.source import Source
 from bilinear.visible import visible_lines
 

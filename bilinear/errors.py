@@ -84,9 +84,19 @@ class BilinearError(Exception):
         return "\n".join(map(str, self.diagnostics))
 
 
-def fail(code: str, message: str, *hints: str, span: Span | None = None, notes: tuple[str, ...] = ()) -> BilinearError:
-    """A `BilinearError` with a single diagnostic, for the caller to raise."""
-    return BilinearError(Diagnostic(code, message, span, notes=notes, hints=hints))
+class ArrayValueError(BilinearError, ValueError):
+    """An error where `numpy.matmul` raises a `ValueError`."""
+
+
+class ArrayTypeError(BilinearError, TypeError):
+    """An error where `numpy.matmul` raises a `TypeError`."""
+
+
+def fail(
+    code: str, message: str, *hints: str, span: Span | None = None, notes: tuple[str, ...] = (), kind: type[BilinearError] = BilinearError
+) -> BilinearError:
+    """A `BilinearError`, of this kind, with a single diagnostic, for the caller to raise."""
+    return kind(Diagnostic(code, message, span, notes=notes, hints=hints))
 
 
 def install(extra: str) -> str:

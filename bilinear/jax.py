@@ -16,6 +16,8 @@ from bilinear.errors import fail, install
 from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array
 from bilinear.runtime import matmul as host
+from bilinear.runtime.arrays import NUMPY
+from bilinear.runtime.multiply import looked_at
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
 
@@ -60,8 +62,8 @@ def matmul(
     TypeError
         As `jax.numpy.matmul` does.
     BilinearError
-        For options without a meaning, for types that NumPy does not multiply, such as bfloat16 (E736), and if JAX is not installed
-        (E735). What fails on the host arrives as JAX's error.
+        While the function is traced: what `bilinear.matmul` raises for arrays of these shapes and types, E736 for types that NumPy does not
+        multiply, such as bfloat16, and E735 if JAX is not installed. What depends on values arrives from the host as JAX's error.
 
     Examples
     --------
@@ -95,6 +97,8 @@ def _product(algorithm: str | Loaded, levels: int | Literal["auto"], accuracy: f
 
     def by_callback(x: Array, y: Array) -> Array:
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        alike = (np.empty(z.shape, z.dtype) for z in (x, y))
+        looked_at(NUMPY, *alike, algorithm=algorithm, levels=levels, accuracy=accuracy)  # refuse now what the host would
         return jax.pure_callback(on_the_host, jax.ShapeDtypeStruct(shape, x.dtype), x, y, vmap_method="expand_dims")
 
     def forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:

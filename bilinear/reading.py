@@ -13,6 +13,13 @@ from typing import BinaryIO
 MOST_BYTES = 4 * 2**20
 """The default size limit of a file, in bytes."""
 
+SIGNS: dict[int, str] = {
+    **dict.fromkeys((0x2212, 0x2010, 0x2011, 0x2012, 0x2013, 0xFE63, 0xFF0D), "-"),
+    **dict.fromkeys((0xB7, 0xD7, 0x2022, 0x2062, 0x2217, 0x2219, 0x22C5, 0x2A2F), "*"),
+    **dict.fromkeys((0xA0, 0x2002, 0x2003, 0x2009, 0x202F), " "),
+}
+"""What texts copied from papers have for the signs of a keyboard: minus signs and dashes, dots and crosses, wide and narrow spaces."""
+
 _inputs: dict[tuple[int, int], str] | None = None
 """What the running command has read, by device and inode; None outside a command."""
 
@@ -91,6 +98,19 @@ def read_input(path: str | Path, most: int = MOST_BYTES) -> bytes:
     """As `read_bounded`, for a file that the user named: this command does not overwrite it."""
     with open_input(path) as file:
         return _bounded(file, most)
+
+
+def text_of(data: bytes, errors: str = "strict") -> str:
+    """The text of a file: UTF-8, without the byte order mark that Windows editors write, and with `\\n` at the end of every line.
+
+    Raises `UnicodeDecodeError`, unless `errors` says otherwise.
+    """
+    return data.decode("utf-8-sig", errors).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def with_plain_signs(text: str) -> str:
+    """The text with each of `SIGNS` as on a keyboard; every character stays at its place."""
+    return text if text.isascii() else text.translate(SIGNS)
 
 
 def _bounded(file: BinaryIO, most: int) -> bytes:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1] / "bilinear"
 
-settings.register_profile("bilinear", deadline=None, derandomize=True)
-settings.load_profile("bilinear")
+settings.register_profile("slow", deadline=None, derandomize=True)
+settings.register_profile("quick", settings.get_profile("slow"), max_examples=15)
+settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,27 +31,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run also the tests marked slow, and fail where one of them would be skipped")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Before the test modules are imported: some ask for a multiple of the examples."""
+    if config.getoption("--slow"):
+        settings.load_profile("slow")
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    mark_all_but_samples(items)
+    left_out = mark_all_but_samples(items)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     if not config.getoption("--slow"):
         for item in items:
             if item.get_closest_marker("slow"):
                 item.add_marker(pytest.mark.skip(reason="slow: scripts/test --slow runs it"))
 
 
-def mark_all_but_samples(items: Iterable[pytest.Item]) -> None:
-    """Of a test marked `sample(n)`, n of the selected cases stay quick; the others are marked slow."""
+def mark_all_but_samples(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """Of a test marked `sample(n, slow=m)`, n of the selected cases stay quick, and others are marked slow: all, or m with the quick ones.
+
+    Returns the rest, which never run.
+    """
     families: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("sample"):
             families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    left_out = set()
     for family in families.values():
         marker = family[0].get_closest_marker("sample")
         assert marker is not None
-        kept = spread(marker.args[0], len(family))
+        kept, slow = (spread(wanted, len(family)) for wanted in (marker.args[0], marker.kwargs.get("slow", len(family))))
         for number, item in enumerate(family):
             if number not in kept:
                 item.add_marker(pytest.mark.slow)
+            if number not in slow:
+                left_out.add(item)
+    return left_out
 
 
 def spread(wanted: int, count: int) -> set[int]:

@@ -102,7 +102,36 @@ C12 = u2 + p5 + p6
 C21 = u3 - p7
 C22 = u3 + p5
 """
+LATEX = r"""
+\begin{align*}
+M_1 &= \left(A_{11} + A_{22}\right)\left(B_{11} + B_{22}\right), & M_{2} &= (A_{21} + A_{22})\,B_{1,1} \\
+M_3 &= A_{11} \cdot (B_{12} - B_{22}), \quad M_4 = \frac{2}{2} A_{22} \times (B_{21} - B_{11}), \\
+M_5 &= (A_{11} + A_{12}) B_{22} \\ M_6 &= (A_{21} - A_{11}) (B_{11} + B_{12}) \\ M_7 &= (A_{12} - A_{22})(B_{21} + B_{22}) \\
+C_{11} &= M_1 + M_4
+       - M_5 + M_7, & C_{12} &= M_3 + M_5, \\
+C_{21} &= M_{2} + M_4, & C_{22} &= M_1 - M_{2} + M_3 + M_6.
+\end{align*}
+"""
+PRINTED = """\
+m1 = (a11 + a22)(b11 + b22), m2 = (a_21 + a_22)b_11, m3 = a11(b12 \u2013 b22),
+m4 = a22 \u00b7 (b21 \u2212 b11), m5 = (a1_1 + a1_2)\u22c5b22; m6 = (a[2,1] \u2212 a11)\u00a0\u00d7 (b11 + b12)
+m7 = (a12 \u2212 a22) (b21 + b22)
+c11 = m1 + m4 \u2212 m5 + m7; c12 = m3 + m5; c21 = m2 + m4
+c22 = m1 \u2212 m2 + m3 + m6.
+"""
 FILES = {
+    "latex.tex": LATEX,
+    "printed.txt": PRINTED,
+    "headed.bl": f"# as printed\nscheme strassen <2,2,2;7>\n{PRINTED}",
+    "arrays.json": json.dumps({"U": U, "V": columns(V), "W": W}),
+    "letters.py": f"import numpy as np\nU = np.array({U})\nV = {V}\nW = np.array({W})\nprint(U)\n",
+    "tuple.py": f"strassen = ({columns(U)}, {columns(V)}, {columns(W_COLUMNS)})\n",
+    "turned.m": matlab("U", U) + matlab("V", V) + matlab("W", columns(W)).replace("];", "]';"),
+    "mixed.m": matlab("U", U) + matlab("V", V) + matlab("W", columns(W)),
+    "rows.txt": "2 2 2 7\n" + "".join(" ".join(map(str, row)) + "\n" for table in (U, V, W_COLUMNS) for row in table),
+    "table": FAST_MATMUL,
+    "complex.txt": f"((0.5+0.5j)*{summed('a', U[0])})*((1-1j)*{summed('b', V[0])})*{summed('c', W_COLUMNS[0])}\n"
+    + "".join(f"{summed('a', U[p])}*{summed('b', V[p])}*{summed('c', W_COLUMNS[p])}\n" for p in range(1, 7)),
     "dense.json": json.dumps({"u": U, "v": V, "w": W_COLUMNS}),
     "sparse.json": json.dumps(
         {"n": [2, 2, 2], "m": 7, "u_sparse": sparse(U), "v_sparse": sparse(V), "w_sparse": sparse(W_COLUMNS)}, indent=1

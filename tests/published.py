@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bilinear.interchange.fast_matmul import read_fast_matmul
 from bilinear.interchange.fmm_json import read_fmm_json
-from bilinear.interchange.plinopt import read_sms_set
+from bilinear.interchange.plinopt import files_of, read_sms
+from bilinear.interchange.tables import read_fast_matmul
 from bilinear.ir.scheme import Scheme
 
 FOLDER = Path(os.environ.get("BILINEAR_SCHEMES", Path(__file__).parents[2] / "shared" / "schemes"))
@@ -22,6 +22,15 @@ OTHER_MAPS = ("1o", "2o", "3o", "4o", "2x2T", "4x4T")
 needs_folder = pytest.mark.skipif(
     not FOLDER.is_dir(), reason=f"no published schemes in {FOLDER.name}/ beside the checkout (BILINEAR_SCHEMES)"
 )
+
+
+def read_sms_set(stem: Path, suffix: str = "sms") -> Scheme:
+    """The scheme of plinopt's files that begin so; changes of basis are read as if they were one."""
+    files = files_of(stem.with_name(f"{stem.name}_L.{suffix}"))
+    assert files is not None
+    if files.bases is not None and stem.name.endswith("-CoB"):
+        return read_sms(*files.bases)
+    return read_sms(*files.scheme, bases=files.bases)
 
 
 def fast_matmul_files() -> list[Path]:

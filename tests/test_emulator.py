@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import os
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,38 +37,40 @@ pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() 
 
 
 @pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where the default cache will be made, in a temporary folder of its own."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(compiling, "CACHES", str(tmp_path))
+    (tmp_path / "bilinear").mkdir()
     compiling._default_cache.cache_clear()
-    yield tmp_path / f"cuda-on-cpu-{os.getuid()}"
+    yield tmp_path / "bilinear" / "emulated"
     compiling._default_cache.cache_clear()
 
 
-def test_what_was_built_long_ago_is_removed_and_nothing_else(temporary: Path) -> None:
-    temporary.mkdir(mode=0o700)
-    folders, files = ("building-x", "mine"), (f"{'0' * 32}.so", f"{'1' * 32}.so", "notes.txt", "mine/notes.txt", "building-x/kernel.o")
+def test_what_nobody_used_for_a_month_is_removed_and_nothing_else(home: Path) -> None:
+    home.mkdir(mode=0o700)
+    folders, files = ("building-x", f"{'2' * 32}.headers", "mine"), (f"{'0' * 32}.so", f"{'1' * 32}.so", "notes.txt", "mine/notes.txt")
     for name in folders:
-        (temporary / name).mkdir()
+        (home / name).mkdir()
     for name in files:
-        (temporary / name).write_text("x")
+        (home / name).write_text("x")
+    (home / "building-x" / "kernel.o").write_text("x")
     for name in (*files, *folders):
-        os.utime(temporary / name, (0, 0))
-    os.utime(temporary / files[1])
-    assert compiling._default_cache() == temporary
-    assert sorted(path.name for path in temporary.iterdir()) == ["1" * 32 + ".so", "mine", "notes.txt"]
-    assert (temporary / "mine" / "notes.txt").read_text() == "x"
+        os.utime(home / name, (0, 0))
+    os.utime(home / files[1])
+    assert compiling._default_cache() == home
+    assert sorted(path.name for path in home.iterdir()) == ["1" * 32 + ".so", "mine", "notes.txt"]
+    assert (home / "mine" / "notes.txt").read_text() == "x"
 
 
-def test_a_cache_that_is_somebody_elses_is_not_used(temporary: Path, tmp_path: Path) -> None:
+def test_a_cache_that_is_somebody_elses_is_not_used(home: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir(mode=0o700)
     (tmp_path / "theirs" / f"{'0' * 32}.so").write_text("x")
-    for make in (lambda: temporary.write_text("x"), lambda: temporary.symlink_to("theirs"), lambda: temporary.mkdir(mode=0o777)):
+    for make in (lambda: home.write_text("x"), lambda: home.symlink_to(tmp_path / "theirs"), lambda: home.mkdir(mode=0o777)):
         make()
-        temporary.chmod(0o777) if temporary.is_dir() and not temporary.is_symlink() else None
+        home.chmod(0o777) if home.is_dir() and not home.is_symlink() else None
         compiling._default_cache.cache_clear()
-        assert compiling._default_cache() != temporary
-        temporary.rmdir() if temporary.is_dir() and not temporary.is_symlink() else temporary.unlink()
+        assert compiling._default_cache() != home
+        home.rmdir() if home.is_dir() and not home.is_symlink() else home.unlink()
     assert list((tmp_path / "theirs").iterdir())
 
 
@@ -492,7 +493,8 @@ def test_a_text_is_compiled_once(tmp_path: Path) -> None:
     text = 'extern "C" __global__ void once() {}'
     module = compile_on_cpu(text, {"once": []}, cache=tmp_path)
     assert compile_on_cpu(text, {"once": []}, cache=tmp_path) is module
-    assert [file.suffix for file in tmp_path.iterdir()] == [".so"]
+    compile_on_cpu(text.replace("once", "twice"), {"twice": []}, cache=tmp_path)
+    assert sorted(file.suffix for file in tmp_path.iterdir()) == [".headers", ".so", ".so"]
 
 
 def test_the_portable_context_switch() -> None:

@@ -129,7 +129,7 @@ def _compile(program: BuiltProgram) -> dict[str, Module]:
     def compiled(kernel: BuiltKernel) -> Module:
         types = {kernel.name: [_C_TYPES[argument.kind] for argument in kernel.arguments]}
         try:
-            return compile_on_cpu(kernel.source, types, flags=(f"-DREAL={prime.ELEMENT}",), include=(prime.HEADER,))
+            return compile_on_cpu(kernel.source, types, flags=("-O1", f"-DREAL={prime.ELEMENT}"), include=(prime.HEADER,))
         except CompileError as error:
             first = next((line for line in str(error).splitlines() if "error:" in line), str(error))
             note = f"the host's compiler says: {first.strip()}"

@@ -26,6 +26,8 @@ def factor(name: str, value: Array, dtype: Dtype) -> Array:
     value = value.item() if getattr(value, "shape", None) == () else value
     if dtype.kind == "O":
         return value
+    if dtype.kind in "iub" and isinstance(value, float) and value.is_integer():
+        value = int(value)
     fits = isinstance(value, numbers.Integral if dtype.kind in "iub" else numbers.Number)
     fits = fits and (dtype.kind == "c" or not isinstance(value, complex)) and (dtype.kind != "b" or value in (0, 1))
     if fits:

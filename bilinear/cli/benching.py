@@ -39,6 +39,7 @@ SIZES = "2048", "4096", "8192", "16384", "32768"
 
 
 def bench(
+    context: typer.Context,
     shape: Shapes = None,
     dtype: AnyDtypes = None,
     shapes_file: Annotated[Path | None, problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,

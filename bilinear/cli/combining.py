@@ -35,7 +35,7 @@ def combine(
     """Find the least rank that sums and products of the shipped schemes and yours reach for a format, and how."""
     from bilinear.algebra.best_rank import best_compositions
     from bilinear.algebra.common_ring import lies_over
-    from bilinear.interchange.gather import schemes_of, shipped_schemes
+    from bilinear.interchange.folders import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
     from bilinear.lowering.proofs import proved
 

@@ -56,6 +56,12 @@ A_MOMENT = 1.0
 Output = Annotated[Path | None, output_option("--output", "-o", help="Write the result to a .bl file.")]
 
 
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option stands in the command line, be it with its default value."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"
+
+
 def words(text: str) -> tuple[str, ...]:
     """Words separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())

@@ -38,7 +38,7 @@ def import_(
     from bilinear.algebra.fold_bases import on_blocks
     from bilinear.frontend.write_scheme import readable_text
     from bilinear.interchange.importing import Imported, import_file, known_ring
-    from bilinear.interchange.plinopt import partners
+    from bilinear.interchange.plinopt import files_of
 
     if c not in ("", "rows", "columns"):
         raise fail("E507", f"--c {c!r} is not an order of blocks", "give rows, or columns where C is transposed")
@@ -47,7 +47,8 @@ def import_(
             raise fail("E507", "a folder is read as it is", "name one of its files to choose how it is read")
         _folder(file, json_file)
         return
-    require_files(output, file_of(json_file), unread=[file, *partners(file)])
+    files = files_of(file)
+    require_files(output, file_of(json_file), unread=[file, *(files.every if files is not None else ())])
     result = import_file(file, format=format, ring=known_ring(over), transposed=c == "columns" if c else None, entry=entry)
     if not isinstance(result, Imported):
         _other(file, result, output, json_file)
@@ -148,7 +149,7 @@ def _other(file: Path, result: Identified, output: Path | None, json_file: Path 
 
 def _folder(folder: Path, json_file: Path | None) -> None:
     """The table of every file of a folder that could hold a scheme, and its sums."""
-    from bilinear.interchange.survey import PASSED_OVER, REFUSED, by_folder, survey
+    from bilinear.interchange.folders import PASSED_OVER, REFUSED, by_folder, survey
     from bilinear.reporting.table import aligned
 
     require_files(file_of(json_file), unread=[folder])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -202,8 +203,9 @@ def _if_published(algorithm: str, error: BilinearError) -> BilinearError:
     from bilinear.frontend.files import SUFFIX
     from bilinear.interchange.formats import format_of
 
-    path = Path(algorithm)
-    if not error.diagnostics[0].code.startswith(("E1", "E2")) or path.suffix == SUFFIX or not os.path.isfile(path):
+    path, span = Path(algorithm), error.diagnostics[0].span
+    in_the_language = span is not None and re.match(r"(?:#[^\n]*\n|\s)*(?:scheme|schedule|digits)\b", span.source.text) is not None
+    if not error.diagnostics[0].code.startswith(("E1", "E2")) or path.suffix == SUFFIX or not os.path.isfile(path) or in_the_language:
         return error
     try:
         form, _ = format_of(path)

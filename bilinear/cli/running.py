@@ -18,6 +18,7 @@ from bilinear.cli.common import (
     SomeLevels,
     check_inputs,
     devices,
+    is_given,
     progress_bar,
     read_accuracy,
     read_dtypes,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     algorithm: Algorithm,
     shape: Shape = "1024",
     dtype: Annotated[
@@ -70,11 +72,10 @@ def run(
     promised = inputs or natural_inputs(loaded.schedule)
     if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
-    if modulus is not None and accuracy:
-        raise fail("E557", "--accuracy has no meaning with --modulus: integers are exact", "leave it out")
-    if modulus is not None and dtype is not None:
-        raise fail("E557", "--dtype has no meaning with --modulus: integers are multiplied in int64", "leave it out")
     if modulus is not None:
+        for name, why in (("accuracy", "integers are exact"), ("tolerance", "integers are exact"), ("dtype", "integers are of int64")):
+            if is_given(context, name):
+                raise fail("E557", f"--{name} has no meaning with --modulus: {why}", "leave it out")
         _run_modulo(loaded, size, depth, promised, device, modulus, json_file)
         return
     if accuracy:

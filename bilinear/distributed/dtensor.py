@@ -32,7 +32,7 @@ from bilinear.distributed.rank_plan import Extents, RankPlan
 from bilinear.distributed.spread import Spread
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, records_gradients, surroundings
+from bilinear.runtime.torch_memory import adopt_tensor, give_tensor, records_gradients, surroundings
 
 
 def dtensors_of(*matrices: Array) -> ModuleType | None:

@@ -27,9 +27,10 @@ WARP = HEADER.with_name("warp_on_cpu.h")
 USES_WARP = re.compile(r"\b(?:copy_16|load_matrices)\b")
 CHECKS = "-fsanitize=alignment,bounds,signed-integer-overflow,integer-divide-by-zero,shift"
 STRICTER = {"g++": ",bounds-strict"}  # also checks the bounds of an array at the end of a structure
+FASTER = {"g++": "-O0"}
+"""A third of the time of -O1, and few numbers go through a text. Zig would add checks of its own to what is not optimised."""
 FLAGS = (
     "-std=c++20",
-    "-O1",
     "-fPIC",
     "-pthread",
     "-fvisibility=hidden",  # two modules must not share the shared memory of a template that both instantiate
@@ -39,10 +40,12 @@ FLAGS = (
     "-U_FORTIFY_SOURCE",
     "-w",
 )
-DAY = 86400.0
+MONTH = 30 * 86400.0
 NO_COMPILER = "no C++20 compiler (g++, clang++, or that of the wheel ziglang)"
-BUILT, UNFINISHED = re.compile(r"[0-9a-f]{32}\.so"), re.compile(r"building-.*")
-"""The names of libraries in the cache, and of the folders in which they are built; other names are not ours."""
+OURS = re.compile(r"[0-9a-f]{32}(?:\.so|\.headers)|building-.*")
+"""The names in the cache: of libraries, of what they share, and of the folders in which both are built; other names are not ours."""
+CACHES = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+"""Where this user keeps caches: as it is when the process begins, whatever a test sets."""
 
 
 class CompileError(Exception):
@@ -51,18 +54,18 @@ class CompileError(Exception):
 
 @functools.cache
 def _compiler() -> tuple[tuple[str, ...], str, str] | None:
-    """The first compiler that builds C++20 with all flags: its command, its version, its flag for the checks; None if there is none.
+    """The first compiler that builds C++20 with all flags: its command and these, its version, its flag for the checks; else None.
 
     If the machine has none, the wheel `ziglang` provides one: clang with its own libraries.
     """
     program = "#include <bit>\ntemplate <auto value> int f() { return std::popcount(unsigned(value)); }\nint g() { return f<3>(); }\n"
     for name, command in _candidates():
-        checks = CHECKS + STRICTER.get(name, "")
+        checks, whole = CHECKS + STRICTER.get(name, ""), (*command, FASTER.get(name, "-O1"), *FLAGS)
         with tempfile.TemporaryDirectory() as folder:
-            probe = [*command, *FLAGS, checks, "-x", "c++", "-", "-c", "-o", f"{folder}/probe.o"]
+            probe = [*whole, checks, "-x", "c++", "-", "-c", "-o", f"{folder}/probe.o"]
             if subprocess.run(probe, input=program, text=True, capture_output=True, check=False).returncode:
                 continue
-        return command, subprocess.run([*command, "--version"], text=True, capture_output=True, check=True).stdout, checks
+        return whole, subprocess.run([*command, "--version"], text=True, capture_output=True, check=True).stdout, checks
     return None
 
 
@@ -79,7 +82,7 @@ def _candidates() -> Iterator[tuple[str, tuple[str, ...]]]:
 def compiler_name() -> str:
     """The name of the compiler that serves; empty if there is none."""
     found = _compiler()
-    return "" if found is None else "zig" if len(found[0]) > 1 else os.path.basename(found[0][0])
+    return "" if found is None else "zig" if "ziglang" in found[0] else os.path.basename(found[0][0])
 
 
 def skip_reason() -> str | None:
@@ -95,22 +98,22 @@ def skip_reason() -> str | None:
 
 @functools.cache
 def _default_cache() -> Path:
-    """A private folder of this user, shared by the processes of a test run; entries older than a day are removed."""
-    folder = Path(tempfile.gettempdir()) / f"cuda-on-cpu-{os.getuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    state = folder.lstat()
-    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o077:
+    """A private folder of this user, shared by all processes; what none of them has used for a month is removed."""
+    folder = Path(CACHES) / "bilinear" / "emulated"
+    try:
+        if folder.is_absolute():  # else this user has no home
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state = folder.lstat()
+        is_private = stat.S_ISDIR(state.st_mode) and state.st_uid == os.getuid() and not state.st_mode & 0o077
+    except OSError:
+        is_private = False
+    if not is_private or not os.access(folder, os.W_OK):
         return Path(tempfile.mkdtemp(prefix="cuda-on-cpu-"))
     now = time.time()
     for file in folder.iterdir():
         with contextlib.suppress(OSError):
-            if now - file.lstat().st_mtime <= DAY:
-                continue
-            if BUILT.fullmatch(file.name):
-                file.unlink()
-            elif UNFINISHED.fullmatch(file.name):
-                shutil.rmtree(file, ignore_errors=True)
+            if now - file.lstat().st_mtime > MONTH and OURS.fullmatch(file.name):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
     return folder
 
 
@@ -194,31 +197,62 @@ def compile_on_cpu(
     if compiler is None:
         raise CompileError(skip_reason() or "no compiler")
     text = _prepare(source, kernels)
-    command, checks = [*compiler[0], *FLAGS, *flags], compiler[2]
-    headers = (HEADER, *_headers_for(source), *include)
-    parts = (text, source, *(header.read_text(encoding="utf-8") for header in headers), compiler[1], *command, checks)
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    command, checks = [*compiler[0], *flags], compiler[2]
+    headers = (HEADER, *_headers_for(source))
+    common = _key(*_texts(headers), compiler[1], *command, checks)
+    key = _key(common, text, source, *_texts(include))
     if key not in _modules:
         folder = _default_cache() if cache is None else cache
         library = folder / f"{key}.so"
-        if not library.is_file():
-            _build(command, checks, text, library, headers)
+        if library.is_file():
+            with contextlib.suppress(OSError):
+                os.utime(library)
+        else:
+            prepared = _prepared(command, checks, headers, folder / f"{common}.headers")
+            _build([*command, checks], text, library, prepared, include)
         _modules[key] = Module(library, source, kernels, _shared_alignment(source))
     return _modules[key]
 
 
-def _build(command: Sequence[str], checks: str, text: str, library: Path, headers: Sequence[Path]) -> None:
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+def _texts(headers: Sequence[Path]) -> list[str]:
+    return [header.read_text(encoding="utf-8") for header in headers]
+
+
+def _prepared(command: Sequence[str], checks: str, headers: Sequence[Path], prepared: Path) -> Path:
+    """The folder of what all texts have in common that use these headers: the headers as one, by g++ precompiled, and what runs kernels."""
+    if prepared.is_dir():
+        with contextlib.suppress(OSError):
+            os.utime(prepared)
+        return prepared
+    prepared.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="building-", dir=prepared.parent) as folder:
+        made = Path(folder) / "made"
+        made.mkdir()
+        (made / "all.h").write_text("\n".join(_texts(headers)), encoding="utf-8")
+        (made / "runtime.cpp").write_text('#define CUDA_ON_CPU_RUNTIME\n#include "all.h"\n', encoding="utf-8")
+        _run([*command, checks, "-O1", "-c", f"{made}/runtime.cpp", "-o", f"{made}/runtime.o"], folder)
+        if compiler_name() == "g++":
+            _run([*command, checks, "-x", "c++-header", f"{made}/all.h", "-o", f"{made}/all.h.gch"], folder)
+        with contextlib.suppress(OSError):  # another process was faster
+            os.replace(made, prepared)
+    return prepared
+
+
+def _build(command: Sequence[str], text: str, library: Path, prepared: Path, include: Sequence[Path]) -> None:
     """Build in a private folder and rename at the end, so that another process sees the whole library or nothing.
 
     The sanitizer is enabled for compiling but not for linking, because the header provides its handlers.
     """
-    library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="building-", dir=library.parent) as folder:
         emitted, compiled, linked = (f"{folder}/kernel{suffix}" for suffix in (".cpp", ".o", ".so"))
         Path(emitted).write_text(text, encoding="utf-8")
-        before = [word for header in headers for word in ("-include", str(header))]
-        _run([*command, checks, *before, "-c", emitted, "-o", compiled], folder)
-        _run([*command, "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", compiled, "-o", linked], folder)
+        before = [word for header in (prepared / "all.h", *include) for word in ("-include", str(header))]
+        _run([*command, *before, "-c", emitted, "-o", compiled], folder)
+        _run([*command[:-1], "-shared", "-Wl,-Bsymbolic", "-Wl,--no-undefined", compiled, f"{prepared}/runtime.o", "-o", linked], folder)
         os.replace(linked, library)
 
 

@@ -46,6 +46,13 @@ CUDA_ON_CPU_VECTORS(double, double, 16, 16)
 CUDA_ON_CPU_VECTORS(long long, longlong, 16, 16)
 #undef CUDA_ON_CPU_VECTORS
 
+// What does not depend on the kernels is compiled once, with CUDA_ON_CPU_RUNTIME defined, and linked to all of them.
+#ifdef CUDA_ON_CPU_RUNTIME
+#define CUDA_ON_CPU_ONCE
+#else
+#define CUDA_ON_CPU_ONCE extern inline __attribute__((gnu_inline))
+#endif
+
 namespace cuda_on_cpu {
 
 // ------------------------------------------------------------------------------------------------------- what a launch is made of
@@ -130,7 +137,7 @@ constexpr size_t DYNAMIC_SHARED_AT = SIGNAL_STACK_AT + SIGNAL_STACK + PAGE;
 constexpr size_t STACKS_AT = DYNAMIC_SHARED_AT + DYNAMIC_SHARED + 2 * PAGE;
 constexpr size_t ARENA = STACKS_AT + MOST_THREADS * (STACK + PAGE);
 
-inline void* create_arena()
+CUDA_ON_CPU_ONCE void* create_arena()
 {
     void* const memory = mmap(nullptr, ARENA, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return nullptr;
@@ -146,17 +153,17 @@ inline void* create_arena()
 }
 
 // The only thread-local object besides static shared memory: see poison_shared.
-static thread_local Worker* worker = nullptr;
+inline constinit thread_local Worker* worker = nullptr;
 
 // ----------------------------------------------------------------------------------------------------------------------- failures
 
-inline bool claim_failure(Launch& launch, Failure failure)
+CUDA_ON_CPU_ONCE bool claim_failure(Launch& launch, Failure failure)
 {
     int expected = NONE;
     return __atomic_compare_exchange_n(&launch.failure, &expected, failure, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
-inline void locate_failure(const Worker& w)
+CUDA_ON_CPU_ONCE void locate_failure(const Worker& w)
 {
     const unsigned block[3] = {w.block.x, w.block.y, w.block.z}, thread[3] = {w.thread.x, w.thread.y, w.thread.z};
     memcpy(w.launch->failed_block, block, sizeof block);
@@ -164,7 +171,7 @@ inline void locate_failure(const Worker& w)
 }
 
 // The first failure is the one reported. Its fiber, and all others of its block, are abandoned where they stand.
-[[noreturn]] inline void fail(Failure failure, unsigned line, uint64_t address, const char* message)
+[[noreturn]] CUDA_ON_CPU_ONCE void fail(Failure failure, unsigned line, uint64_t address, const char* message)
 {
     Worker& w = *worker;
     if (claim_failure(*w.launch, failure)) {
@@ -178,9 +185,9 @@ inline void locate_failure(const Worker& w)
 
 constexpr int SIGNALS[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGXCPU};
 constexpr int SIGNAL_COUNT = sizeof SIGNALS / sizeof *SIGNALS;
-static struct sigaction previous_actions[SIGNAL_COUNT];
+inline struct sigaction previous_actions[SIGNAL_COUNT];
 
-inline void on_signal(int signal, siginfo_t* info, void* context)
+CUDA_ON_CPU_ONCE void on_signal(int signal, siginfo_t* info, void* context)
 {
     if (signal == SIGXCPU) {
         // From `watch`. A worker that is between two blocks sees the failure by itself; all ones is poison_shared at work.
@@ -216,13 +223,14 @@ struct SourceLocation { const char* file; uint32_t line, column; };
 struct TypeDescriptor { uint16_t kind, info; char name[1]; };
 struct TypeMismatch { SourceLocation location; const TypeDescriptor* type; unsigned char log_alignment, kind; };
 
-[[noreturn]] inline void fail_check(const SourceLocation& location, const char* message)
+[[noreturn]] CUDA_ON_CPU_ONCE void fail_check(const SourceLocation& location, const char* message)
 {
     fail(UNDEFINED, location.line, 0, message);
 }
 
 }  // namespace cuda_on_cpu
 
+#ifdef CUDA_ON_CPU_RUNTIME
 extern "C" {
 inline __attribute__((used)) void __ubsan_handle_type_mismatch_v1(cuda_on_cpu::TypeMismatch* data, uintptr_t pointer)
 {
@@ -250,6 +258,7 @@ CUDA_ON_CPU_CHECK(divrem_overflow, "integer division by zero, or its quotient ov
 CUDA_ON_CPU_CHECK(shift_out_of_bounds, "shift by a negative or too large count")
 #undef CUDA_ON_CPU_CHECK
 }
+#endif
 
 // ------------------------------------------------------------------------------------------------------------------------- fibers
 
@@ -257,6 +266,7 @@ CUDA_ON_CPU_CHECK(shift_out_of_bounds, "shift by a negative or too large count")
 // Saves the callee-saved registers of the System V calling convention on the stack, and the stack pointer in *from; goes on at `to`.
 // It ends in a jump, because the processor predicts where a `ret` goes from the calls before it, and would always be wrong.
 extern "C" __attribute__((visibility("hidden"))) void cuda_on_cpu_switch(void** from, void* to);
+#ifdef CUDA_ON_CPU_RUNTIME
 asm(R"(
     .text
     .hidden cuda_on_cpu_switch
@@ -282,6 +292,7 @@ cuda_on_cpu_switch:
     .size cuda_on_cpu_switch, . - cuda_on_cpu_switch
 )");
 #endif
+#endif
 
 namespace cuda_on_cpu {
 
@@ -294,7 +305,7 @@ inline void switch_context(Context& from, Context& to)
 #endif
 }
 
-inline void run_fiber()
+CUDA_ON_CPU_ONCE void run_fiber()
 {
     Worker& w = *worker;
     w.body(w.launch->arguments);
@@ -302,7 +313,7 @@ inline void run_fiber()
     switch_context(w.fibers[w.current].context, w.scheduler);
 }
 
-inline void prepare_fiber(Worker& w, unsigned index)
+CUDA_ON_CPU_ONCE void prepare_fiber(Worker& w, unsigned index)
 {
     Fiber& fiber = w.fibers[index];
     fiber.status = READY;
@@ -327,7 +338,7 @@ inline void prepare_fiber(Worker& w, unsigned index)
 #endif
 }
 
-inline void wait(Status status, unsigned mask, unsigned line, const char* place)
+CUDA_ON_CPU_ONCE void wait(Status status, unsigned mask, unsigned line, const char* place)
 {
     Worker& w = *worker;
     Fiber& fiber = w.fibers[w.current];
@@ -338,7 +349,7 @@ inline void wait(Status status, unsigned mask, unsigned line, const char* place)
     switch_context(fiber.context, w.scheduler);
 }
 
-inline void wait_until(bool (*may_go_on)(const Fiber&), uint64_t subject, uint64_t round, unsigned line, const char* place)
+CUDA_ON_CPU_ONCE void wait_until(bool (*may_go_on)(const Fiber&), uint64_t subject, uint64_t round, unsigned line, const char* place)
 {
     Fiber& fiber = worker->fibers[worker->current];
     fiber.may_go_on = may_go_on;
@@ -349,7 +360,7 @@ inline void wait_until(bool (*may_go_on)(const Fiber&), uint64_t subject, uint64
 
 // ---------------------------------------------------------------------------------------------------------------------- scheduler
 
-inline uint64_t mix(uint64_t x)   // SplitMix64
+CUDA_ON_CPU_ONCE uint64_t mix(uint64_t x)   // SplitMix64
 {
     x += 0x9e3779b97f4a7c15;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
@@ -360,7 +371,7 @@ inline uint64_t mix(uint64_t x)   // SplitMix64
 // Static shared memory is what the module keeps per operating-system thread, so all of it but our own pointer is poisoned.
 struct SharedQuery { uintptr_t code; unsigned char* memory; size_t size; };
 
-inline int find_shared_in(dl_phdr_info* info, size_t, void* data)
+CUDA_ON_CPU_ONCE int find_shared_in(dl_phdr_info* info, size_t, void* data)
 {
     SharedQuery& query = *static_cast<SharedQuery*>(data);
     bool here = false;
@@ -376,7 +387,7 @@ inline int find_shared_in(dl_phdr_info* info, size_t, void* data)
     return 1;
 }
 
-inline void find_shared(Worker& w)
+CUDA_ON_CPU_ONCE void find_shared(Worker& w)
 {
     SharedQuery query = {reinterpret_cast<uintptr_t>(find_shared_in), nullptr, 0};
     dl_iterate_phdr(find_shared_in, &query);
@@ -384,7 +395,7 @@ inline void find_shared(Worker& w)
     w.shared_size = query.size;
 }
 
-inline void poison_shared(Worker& w)
+CUDA_ON_CPU_ONCE void poison_shared(Worker& w)
 {
     memset(w.shared, 0xff, w.shared_size);
     worker = &w;
@@ -393,7 +404,7 @@ inline void poison_shared(Worker& w)
 }
 
 // Goes over to another block of the cluster: static shared memory has one place on a thread, our own pointer among it.
-inline void enter(Worker& w)
+CUDA_ON_CPU_ONCE void enter(Worker& w)
 {
     Worker& left = *worker;
     if (&left == &w) return;
@@ -405,7 +416,7 @@ inline void enter(Worker& w)
     memcpy(w.shared + after, w.parked + after, w.shared_size - after);
 }
 
-inline void shuffle(Worker& w, unsigned count, uint64_t seed)
+CUDA_ON_CPU_ONCE void shuffle(Worker& w, unsigned count, uint64_t seed)
 {
     for (unsigned i = count - 1; i > 0; --i) {
         seed = mix(seed);
@@ -417,7 +428,7 @@ inline void shuffle(Worker& w, unsigned count, uint64_t seed)
 }
 
 // Releases every warp whose running lanes, as far as its masks name them, all wait at one warp barrier; nobody waits for lanes that exited.
-inline bool release_warps(Worker& w, unsigned count)
+CUDA_ON_CPU_ONCE bool release_warps(Worker& w, unsigned count)
 {
     constexpr unsigned WARP = 32;
     bool any = false;
@@ -442,7 +453,7 @@ inline bool release_warps(Worker& w, unsigned count)
 }
 
 // Nobody can go on: says who waits where.
-inline void report_barrier(Worker& leader)
+CUDA_ON_CPU_ONCE void report_barrier(Worker& leader)
 {
     const unsigned blocks = leader.launch->cluster;
     Launch& launch = *leader.launch;
@@ -477,9 +488,9 @@ struct Extension {
     void (*end)(Worker&) = nullptr;            // all its threads have exited
     bool (*advance)(Worker&) = nullptr;        // no thread of a cluster can go on: whether something happened that lets one
 };
-static Extension extension;
+inline Extension extension;
 
-inline void begin_block(Worker& w, uint64_t block)
+CUDA_ON_CPU_ONCE void begin_block(Worker& w, uint64_t block)
 {
     const uint64_t x = w.grid_extent.x, y = w.grid_extent.y;
     enter(w);
@@ -496,7 +507,7 @@ inline void begin_block(Worker& w, uint64_t block)
 }
 
 // Runs all threads of a block up to where they wait or end, and lets them go on together, until none can; whether any thread ran.
-inline bool run_block(Worker& w)
+CUDA_ON_CPU_ONCE bool run_block(Worker& w)
 {
     const unsigned count = w.count;
     for (bool ran_once = false;; ++w.phase) {
@@ -531,7 +542,7 @@ inline bool run_block(Worker& w)
 }
 
 // Runs the blocks of a cluster by turns, each as far as it comes, until none is left; false when the launch has failed.
-inline bool run_cluster(Worker& leader, uint64_t number)
+CUDA_ON_CPU_ONCE bool run_cluster(Worker& leader, uint64_t number)
 {
     const unsigned blocks = leader.launch->cluster;
     for (unsigned rank = 0; rank < blocks; ++rank) begin_block(*leader.cluster[rank], number * blocks + rank);
@@ -588,7 +599,7 @@ struct Team {
     bool done = false;
 };
 
-inline void set_running(Team& team, unsigned number, bool runs)
+CUDA_ON_CPU_ONCE void set_running(Team& team, unsigned number, bool runs)
 {
     pthread_mutex_lock(&team.mutex);
     team.threads[number] = pthread_self();
@@ -597,7 +608,7 @@ inline void set_running(Team& team, unsigned number, bool runs)
 }
 
 // Ends a launch that takes longer than it may: every worker is called out of whatever it is doing.
-inline void* watch(void* data)
+CUDA_ON_CPU_ONCE void* watch(void* data)
 {
     Team& team = *static_cast<Team*>(data);
     const uint64_t limit = team.launch->milliseconds;
@@ -618,7 +629,7 @@ inline void* watch(void* data)
     return nullptr;
 }
 
-inline void prepare_worker(Worker& w, Worker& leader, unsigned rank, const Team& team)
+CUDA_ON_CPU_ONCE void prepare_worker(Worker& w, Worker& leader, unsigned rank, const Team& team)
 {
     Launch& launch = *team.launch;
     unsigned char* const arena = reinterpret_cast<unsigned char*>(&w);
@@ -641,7 +652,7 @@ inline void prepare_worker(Worker& w, Worker& leader, unsigned rank, const Team&
     find_shared(w);
 }
 
-inline void* run_worker(void* data)
+CUDA_ON_CPU_ONCE void* run_worker(void* data)
 {
     Team& team = *static_cast<Team*>(data);
     Launch& launch = *team.launch;
@@ -677,7 +688,7 @@ inline void* run_worker(void* data)
 }
 
 // One launch at a time in a process: the harness holds a lock, because signal handlers belong to the process.
-inline void run(Launch& launch, void (*body)(void**))
+CUDA_ON_CPU_ONCE void run(Launch& launch, void (*body)(void**))
 {
     Team team = {&launch, Clusters(launch), body};
     struct sigaction action = {};
@@ -732,8 +743,10 @@ constexpr unsigned first(unsigned value, ...) { return value; }
 
 }  // namespace cuda_on_cpu
 
+#ifdef CUDA_ON_CPU_RUNTIME
 extern "C" inline __attribute__((used, visibility("default"))) void* cuda_on_cpu_arena() { return cuda_on_cpu::create_arena(); }
 extern "C" inline __attribute__((used, visibility("default"))) size_t cuda_on_cpu_arena_size() { return cuda_on_cpu::ARENA; }
+#endif
 
 #define CUDA_ON_CPU_KERNEL(name, ...)                                                                                               \
     static_assert(cuda_on_cpu::Call<__VA_ARGS__>::matches(name), "the declared parameters of " #name " are not those of the kernel"); \

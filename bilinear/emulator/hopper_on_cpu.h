@@ -42,7 +42,7 @@ inline Asynchronous& of_cluster() { return of_block(*worker->leader); }
 }
 
 // What is found outside all threads is reported as one thread's.
-inline void act_for(Worker& w, uint3 thread, unsigned line)
+CUDA_ON_CPU_ONCE void act_for(Worker& w, uint3 thread, unsigned line)
 {
     enter(w);
     w.thread = thread;
@@ -53,7 +53,7 @@ inline void act_for(Worker& w, uint3 thread, unsigned line)
 
 // Where a block of the cluster has what this block has at an address: its home, an address that no other byte has. Static shared memory,
 // which has the same addresses in all blocks, is at home where it is parked.
-inline unsigned char* home_of(const void* pointer, uint64_t bytes, unsigned alignment, unsigned rank, unsigned line)
+CUDA_ON_CPU_ONCE unsigned char* home_of(const void* pointer, uint64_t bytes, unsigned alignment, unsigned rank, unsigned line)
 {
     const Worker& w = *worker;
     if (rank >= w.launch->cluster) misuse(line, "the cluster has no block %u", rank);
@@ -68,7 +68,7 @@ inline unsigned char* home_of(const void* pointer, uint64_t bytes, unsigned alig
     fail(ACCESS, line, address, "outside shared memory:");
 }
 
-inline unsigned char* memory_at(unsigned char* home)
+CUDA_ON_CPU_ONCE unsigned char* memory_at(unsigned char* home)
 {
     const size_t parked = static_cast<size_t>(home - worker->parked);
     return parked < PARKED ? worker->shared + parked : home;
@@ -88,7 +88,7 @@ static_assert(sizeof(State) == sizeof(Barrier));
 constexpr unsigned MARK = 0xb5, MOST_ARRIVALS = (1 << 16) - 1;
 constexpr int MOST_BYTES = (1 << 20) - 1;
 
-inline State state_at(unsigned char* home, unsigned line)
+CUDA_ON_CPU_ONCE State state_at(unsigned char* home, unsigned line)
 {
     State state;
     memcpy(&state, memory_at(home), sizeof state);
@@ -96,7 +96,7 @@ inline State state_at(unsigned char* home, unsigned line)
     return state;
 }
 
-inline int bytes_under_way(const unsigned char* barrier)
+CUDA_ON_CPU_ONCE int bytes_under_way(const unsigned char* barrier)
 {
     const Asynchronous& all = of_cluster();
     int bytes = 0;
@@ -105,7 +105,7 @@ inline int bytes_under_way(const unsigned char* barrier)
 }
 
 // A phase ends when all have arrived and all bytes have landed.
-inline void store(unsigned char* home, State state, unsigned line)
+CUDA_ON_CPU_ONCE void store(unsigned char* home, State state, unsigned line)
 {
     if (state.pending == 0 && state.bytes == 0) {
         const int more = bytes_under_way(home);
@@ -116,7 +116,7 @@ inline void store(unsigned char* home, State state, unsigned line)
     memcpy(memory_at(home), &state, sizeof state);
 }
 
-inline void arrive(const Barrier* barrier, unsigned rank, int bytes, unsigned line)
+CUDA_ON_CPU_ONCE void arrive(const Barrier* barrier, unsigned rank, int bytes, unsigned line)
 {
     unsigned char* const home = home_of(barrier, sizeof *barrier, sizeof *barrier, rank, line);
     State state = state_at(home, line);
@@ -127,12 +127,12 @@ inline void arrive(const Barrier* barrier, unsigned rank, int bytes, unsigned li
     store(home, state, line);
 }
 
-inline bool phase_has_ended(const Fiber& fiber)
+CUDA_ON_CPU_ONCE bool phase_has_ended(const Fiber& fiber)
 {
     return state_at(reinterpret_cast<unsigned char*>(fiber.subject), fiber.line).phase != fiber.round;
 }
 
-inline void issue_copy(void* to, const void* from, int bytes, const Barrier* barrier, unsigned rank, unsigned line, unsigned unit = 16)
+CUDA_ON_CPU_ONCE void issue_copy(void* to, const void* from, int bytes, const Barrier* barrier, unsigned rank, unsigned line, unsigned unit = 16)
 {
     Asynchronous& all = of_cluster();
     if (bytes <= 0 || unsigned(bytes) % unit != 0) misuse(line, "a bulk copy of %d bytes, not of a positive multiple of %u", bytes, unit);
@@ -149,7 +149,7 @@ inline void issue_copy(void* to, const void* from, int bytes, const Barrier* bar
 }
 
 // All copies that report to a barrier land, and its phase ends.
-inline void land(unsigned char* barrier, State state)
+CUDA_ON_CPU_ONCE void land(unsigned char* barrier, State state)
 {
     Asynchronous& all = of_cluster();
     unsigned left = 0;
@@ -169,7 +169,7 @@ inline void land(unsigned char* barrier, State state)
 }
 
 // Lands the copies of one phase that waits for nothing else: the first that was issued, the last, or any, as the launch's order has it.
-inline bool land_a_phase(Worker& leader)
+CUDA_ON_CPU_ONCE bool land_a_phase(Worker& leader)
 {
     const Asynchronous& all = of_cluster();
     const int order = leader.launch->order;
@@ -190,7 +190,7 @@ inline bool land_a_phase(Worker& leader)
            int(state_at(wrong->barrier, wrong->line).bytes));
 }
 
-inline void end_asynchronous(Worker& w)
+CUDA_ON_CPU_ONCE void end_asynchronous(Worker& w)
 {
     const Asynchronous& all = of_cluster();
     for (unsigned i = 0; i < all.copies; ++i) {
@@ -203,7 +203,7 @@ inline void end_asynchronous(Worker& w)
 
 // ------------------------------------------------------------------------------------------------------------------- clusters
 
-inline bool cluster_has_met(const Fiber& fiber)
+CUDA_ON_CPU_ONCE bool cluster_has_met(const Fiber& fiber)
 {
     Asynchronous& all = of_cluster();
     unsigned running = 0;
@@ -222,7 +222,7 @@ inline bool cluster_has_met(const Fiber& fiber)
 
 // ------------------------------------------------------------------------------------------------------------- what kernels call
 
-inline unsigned shared_address(const void* at, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE unsigned shared_address(const void* at, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;
     const unsigned char* const home = home_of(at, 0, 1, worker->rank, line);
@@ -230,7 +230,7 @@ inline unsigned shared_address(const void* at, unsigned line = __builtin_LINE())
     return unsigned(home - shared_window(*worker));
 }
 
-inline void barrier_init(Barrier* b, int arrivals, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void barrier_init(Barrier* b, int arrivals, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;
     unsigned char* const at = memory_at(home_of(b, sizeof *b, sizeof *b, worker->rank, line));
@@ -241,13 +241,13 @@ inline void barrier_init(Barrier* b, int arrivals, unsigned line = __builtin_LIN
     of_block(*worker).unfenced += 1;
 }
 inline void barrier_fence() { cuda_on_cpu::of_block(*cuda_on_cpu::worker).unfenced = 0; }
-inline void barrier_expect(Barrier* b, int bytes, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void barrier_expect(Barrier* b, int bytes, unsigned line = __builtin_LINE())
 {
     cuda_on_cpu::arrive(b, cuda_on_cpu::worker->rank, bytes, line);
 }
 inline void barrier_arrive(Barrier* b, int rank, unsigned line = __builtin_LINE()) { cuda_on_cpu::arrive(b, unsigned(rank), 0, line); }
 inline void barrier_arrive_here(Barrier* b, unsigned line = __builtin_LINE()) { cuda_on_cpu::arrive(b, cuda_on_cpu::worker->rank, 0, line); }
-inline void barrier_wait(Barrier* b, int parity, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void barrier_wait(Barrier* b, int parity, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;
     unsigned char* const home = home_of(b, sizeof *b, sizeof *b, worker->rank, line);
@@ -256,21 +256,21 @@ inline void barrier_wait(Barrier* b, int parity, unsigned line = __builtin_LINE(
     wait_until(phase_has_ended, reinterpret_cast<uint64_t>(home), uint64_t(parity), line, "barrier_wait");
 }
 
-inline void cluster_sync(unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void cluster_sync(unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;
     of_cluster().arrived += 1;
     wait_until(cluster_has_met, 0, of_cluster().round, line, "cluster_sync");
 }
 
-inline void copy_bulk(void* to, const void* from, int bytes, Barrier* b, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void copy_bulk(void* to, const void* from, int bytes, Barrier* b, unsigned line = __builtin_LINE())
 {
     cuda_on_cpu::issue_copy(to, from, bytes, b, cuda_on_cpu::worker->rank, line);
 }
 
 // Bytes whose arrival barrier_arrive_after adds to this thread's: here the barrier expects them from now on.
 namespace cuda_on_cpu {
-inline void issue_ahead(void* to, const void* from, unsigned bytes, Barrier* b, unsigned line)
+CUDA_ON_CPU_ONCE void issue_ahead(void* to, const void* from, unsigned bytes, Barrier* b, unsigned line)
 {
     unsigned char* const home = home_of(b, sizeof *b, sizeof *b, worker->rank, line);
     State state = state_at(home, line);
@@ -287,7 +287,7 @@ template <typename T> void copy_element_ahead(T* to, const T* from, bool is_read
 }
 inline void barrier_arrive_after(Barrier* b, unsigned line = __builtin_LINE()) { cuda_on_cpu::arrive(b, cuda_on_cpu::worker->rank, 0, line); }
 inline void copies_fence() {}
-inline void copy_bulk_to(void* to, const void* from, int bytes, Barrier* b, unsigned short mask, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void copy_bulk_to(void* to, const void* from, int bytes, Barrier* b, unsigned short mask, unsigned line = __builtin_LINE())
 {
     if (mask == 0) cuda_on_cpu::misuse(line, "a copy to no block");
     for (unsigned rank = 0; rank < 16; ++rank)

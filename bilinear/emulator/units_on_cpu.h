@@ -6,14 +6,14 @@ namespace cuda_on_cpu {
 
 // ---------------------------------------------------------------------------------------------------------- half precision
 
-inline float value_of_half(uint16_t bits)
+CUDA_ON_CPU_ONCE float value_of_half(uint16_t bits)
 {
     const unsigned sign = unsigned(bits & 0x8000) << 16, rest = bits & 0x7fff;
     if (rest >= 0x7c00) return std::bit_cast<float>(sign | 0x7f800000 | (rest & 0x3ff) << 13);
     return std::bit_cast<float>(std::bit_cast<unsigned>(std::bit_cast<float>(rest << 13) * 0x1p112f) | sign);
 }
 
-inline unsigned half_of_value(float x)
+CUDA_ON_CPU_ONCE unsigned half_of_value(float x)
 {
     const unsigned bits = std::bit_cast<unsigned>(x), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
     constexpr unsigned INFINITE = 0x7f800000, ROUNDS_TO_INFINITY = 0x477ff000, SMALLEST_NORMAL = 0x38800000, HALF = 0x3f000000;
@@ -115,7 +115,7 @@ __attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_h
 }
 
 // The unit for int8: its sums in int32 wrap around.
-__attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_int8(const Work& work, uint32_t (&sum)[ROWS][MOST_COLUMNS])
+__attribute__((optimize("O3"), no_sanitize("undefined"))) CUDA_ON_CPU_ONCE void multiply_int8(const Work& work, uint32_t (&sum)[ROWS][MOST_COLUMNS])
 {
     constexpr unsigned COLUMNS = 256, DEPTH = 32;
     int a[ROWS][DEPTH], b[COLUMNS][DEPTH];
@@ -131,6 +131,11 @@ __attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_i
     }
 }
 
+#ifdef CUDA_ON_CPU_RUNTIME
+template void multiply_halves<128, value_of_half>(const Work&, uint32_t (&)[ROWS][MOST_COLUMNS]);
+#else
+extern template void multiply_halves<128, value_of_half>(const Work&, uint32_t (&)[ROWS][MOST_COLUMNS]);
+#endif
 template <unsigned COLUMNS> inline constexpr Unit BFLOAT16 = {COLUMNS, 2, multiply_halves<COLUMNS, value_of_bfloat16>};
 inline constexpr Unit FLOAT16 = {128, 2, multiply_halves<128, value_of_half>}, INT8 = {256, 1, multiply_int8};
 

@@ -37,7 +37,7 @@ static_assert(WARPS_AT % alignof(Warps) == 0 && WARPS_AT + sizeof(Warps) <= EXTE
 
 inline Warps& warps_of(Worker& w) { return *reinterpret_cast<Warps*>(w.extension + WARPS_AT); }
 
-inline void begin_warps(Worker& w)
+CUDA_ON_CPU_ONCE void begin_warps(Worker& w)
 {
     begin_asynchronous(w);
     Warps& all = warps_of(w);
@@ -45,7 +45,7 @@ inline void begin_warps(Worker& w)
     for (unsigned i = 0; i < w.count; ++i) all.copies[i].committed = all.copies[i].pending = 0;
 }
 
-inline void end_warps(Worker& w)
+CUDA_ON_CPU_ONCE void end_warps(Worker& w)
 {
     end_asynchronous(w);
     for (unsigned i = 0; i < w.count; ++i) {
@@ -56,10 +56,12 @@ inline void end_warps(Worker& w)
     }
 }
 
+#ifdef CUDA_ON_CPU_RUNTIME
 static const bool has_warps = (extension = {begin_warps, end_warps, advance_asynchronous}, true);
+#endif
 
 // Where 16 bytes of dynamic shared memory lie.
-inline unsigned char* sixteen_at(unsigned address, unsigned line)
+CUDA_ON_CPU_ONCE unsigned char* sixteen_at(unsigned address, unsigned line)
 {
     Worker& w = *worker;
     const uint64_t begin = uint64_t(w.dynamic_shared - shared_window(w));
@@ -69,7 +71,7 @@ inline unsigned char* sixteen_at(unsigned address, unsigned line)
 }
 
 // The words of a lane are shown to its warp; returns those of all lanes.
-inline const uint32_t (&show(const uint32_t* words, unsigned count, unsigned line, const char* place))[LANES_OF_WARP][SHOWN]
+CUDA_ON_CPU_ONCE const uint32_t (&show(const uint32_t* words, unsigned count, unsigned line, const char* place))[LANES_OF_WARP][SHOWN]
 {
     const unsigned lane = worker->current % LANES_OF_WARP;
     Shown& own = warps_of(*worker).shown[worker->current / LANES_OF_WARP];
@@ -106,7 +108,7 @@ __attribute__((optimize("O3"), no_sanitize("undefined"))) inline void multiply_i
 }
 
 // The model of units_on_cpu.h: the products and the old sum are added up exactly, and the bits below float's 24 are dropped.
-__attribute__((optimize("O3"))) inline float add_float16(float old, const float (&a)[16], const float (&b)[16])
+__attribute__((optimize("O3"))) CUDA_ON_CPU_ONCE float add_float16(float old, const float (&a)[16], const float (&b)[16])
 {
     constexpr uint64_t CUT = (uint64_t(1) << 29) - 1;
     double total = old;
@@ -114,7 +116,7 @@ __attribute__((optimize("O3"))) inline float add_float16(float old, const float 
     return float(std::bit_cast<double>(std::bit_cast<uint64_t>(total) & ~CUT));
 }
 
-__attribute__((optimize("O3"), no_sanitize("undefined"))) inline int add_int8(int old, const int (&a)[32], const int (&b)[32])
+__attribute__((optimize("O3"), no_sanitize("undefined"))) CUDA_ON_CPU_ONCE int add_int8(int old, const int (&a)[32], const int (&b)[32])
 {
     uint32_t total = uint32_t(old);
     for (unsigned k = 0; k < 32; ++k) total += uint32_t(a[k] * b[k]);
@@ -125,7 +127,7 @@ __attribute__((optimize("O3"), no_sanitize("undefined"))) inline int add_int8(in
 
 // ------------------------------------------------------------------------------------------------------------- what kernels call
 
-inline void copy_16(unsigned to, const void* from, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void copy_16(unsigned to, const void* from, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;
     if (reinterpret_cast<uint64_t>(from) % COPIED != 0) misuse(line, "the source of a copy is not aligned to 16 bytes");
@@ -170,7 +172,7 @@ template <int TURNED> inline void load_matrices(unsigned (&found)[4], unsigned a
     }
 }
 
-inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b_first, unsigned b_second, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b_first, unsigned b_second, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;
     float left[8], right[4];
@@ -179,7 +181,7 @@ inline void multiply_add(float (&sum)[4], const unsigned (&a)[4], unsigned b_fir
     multiply_in_warp<float, float, 16, 2>(sum, left, right, line, add_float16);
 }
 
-inline void multiply_add(int (&sum)[4], const unsigned (&a)[4], unsigned b_first, unsigned b_second, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void multiply_add(int (&sum)[4], const unsigned (&a)[4], unsigned b_first, unsigned b_second, unsigned line = __builtin_LINE())
 {
     using namespace cuda_on_cpu;
     int left[16], right[8];

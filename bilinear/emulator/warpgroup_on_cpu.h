@@ -53,7 +53,7 @@ inline Warpgroup* warpgroups_of(Worker& w) { return reinterpret_cast<Warpgroup*>
 static_assert(sizeof(Asynchronous) % alignof(Warpgroup) == 0);
 static_assert(sizeof(Asynchronous) + MOST_WARPGROUPS * sizeof(Warpgroup) <= EXTENSION);
 
-inline void begin_asynchronous(Worker& w)
+CUDA_ON_CPU_ONCE void begin_asynchronous(Worker& w)
 {
     memset(&of_block(w), 0, offsetof(Asynchronous, copy));
     for (unsigned i = 0; i < MOST_WARPGROUPS; ++i) {
@@ -65,7 +65,7 @@ inline void begin_asynchronous(Worker& w)
 
 // ------------------------------------------------------------------------------------------------------------------ issuing
 
-inline Warpgroup& warpgroup(unsigned line)
+CUDA_ON_CPU_ONCE Warpgroup& warpgroup(unsigned line)
 {
     const unsigned index = worker->current / WARPGROUP;
     if ((index + 1) * WARPGROUP > worker->count) misuse(line, "the block's last warpgroup has less than %u threads", WARPGROUP);
@@ -73,7 +73,7 @@ inline Warpgroup& warpgroup(unsigned line)
 }
 
 // Every thread looks at some rows of an operand.
-inline void check_operand(const Unit& unit, uint64_t bits, bool along, unsigned row, unsigned line)
+CUDA_ON_CPU_ONCE void check_operand(const Unit& unit, uint64_t bits, bool along, unsigned row, unsigned line)
 {
     constexpr uint64_t FIELDS = 0x3fff | uint64_t(0x3fff) << 16 | uint64_t(0x3fff) << 32, SWIZZLE_128 = uint64_t(1) << 62;
     if ((bits & ~FIELDS) != SWIZZLE_128)
@@ -85,7 +85,7 @@ inline void check_operand(const Unit& unit, uint64_t bits, bool along, unsigned 
             misuse(line, "the copy of line %u has yet to bring the operand", all.copy[i].line);
 }
 
-inline unsigned accumulator_of(Warpgroup& g, const void* d, unsigned thread, unsigned line)
+CUDA_ON_CPU_ONCE unsigned accumulator_of(Warpgroup& g, const void* d, unsigned thread, unsigned line)
 {
     for (unsigned i = 0; i < MOST_ACCUMULATORS; ++i)
         if (g.accumulators[i].pending != 0 && g.accumulators[i].registers[thread] == d) return i;
@@ -99,7 +99,7 @@ inline unsigned accumulator_of(Warpgroup& g, const void* d, unsigned thread, uns
 
 inline uint16_t half_of_part(unsigned word, unsigned which) { return static_cast<uint16_t>(word >> 16 * which); }
 
-inline void hold(Warpgroup& g, unsigned number, unsigned thread, const unsigned* a, unsigned line)
+CUDA_ON_CPU_ONCE void hold(Warpgroup& g, unsigned number, unsigned thread, const unsigned* a, unsigned line)
 {
     if (number - g.done >= MOST_HELD) misuse(line, "more than %u multiplications of registers under way", MOST_HELD);
     if (!g.fenced[thread]) misuse(line, "no group_fence since the registers of the operand could be used");
@@ -111,7 +111,7 @@ inline void hold(Warpgroup& g, unsigned number, unsigned thread, const unsigned*
 }
 
 // What was in the registers of an operand must be there still.
-inline void check_held(Worker& w, const Warpgroup& g, const Held& held)
+CUDA_ON_CPU_ONCE void check_held(Worker& w, const Warpgroup& g, const Held& held)
 {
     const Fiber* const fibers = w.fibers + (&g - warpgroups_of(w)) * WARPGROUP;
     for (unsigned thread = 0; thread < WARPGROUP; ++thread)
@@ -124,7 +124,7 @@ inline void check_held(Worker& w, const Warpgroup& g, const Held& held)
 }
 
 // Its first thread records a multiplication, the others must issue the same; `a` are the registers of its first operand, if it lies there.
-inline void issue_multiply(void* d, Multiply multiply, const unsigned* a = nullptr)
+CUDA_ON_CPU_ONCE void issue_multiply(void* d, Multiply multiply, const unsigned* a = nullptr)
 {
     const unsigned thread = worker->current % WARPGROUP, line = multiply.line;
     const Unit& unit = *multiply.unit;
@@ -156,7 +156,7 @@ inline void issue_multiply(void* d, Multiply multiply, const unsigned* a = nullp
 }
 
 // What is no longer under way to an accumulator shows in its registers, and they may be used again.
-inline void give_registers(Worker& w, Warpgroup& g, const Unit& unit, const Accumulator& x)
+CUDA_ON_CPU_ONCE void give_registers(Worker& w, Warpgroup& g, const Unit& unit, const Accumulator& x)
 {
     const Fiber* const fibers = w.fibers + (&g - warpgroups_of(w)) * WARPGROUP;
     for (unsigned thread = 0; thread < WARPGROUP; ++thread) {
@@ -172,7 +172,7 @@ inline void give_registers(Worker& w, Warpgroup& g, const Unit& unit, const Accu
 }
 
 // Does what a warpgroup waits for, and lets it go on.
-inline void finish_groups(Worker& w, Warpgroup& g)
+CUDA_ON_CPU_ONCE void finish_groups(Worker& w, Warpgroup& g)
 {
     act_for(w, w.fibers[(&g - warpgroups_of(w)) * WARPGROUP].thread, 0);
     for (unsigned i = 1; i < WARPGROUP; ++i)
@@ -194,7 +194,7 @@ inline void finish_groups(Worker& w, Warpgroup& g)
 
 inline bool group_has_gone_on(const Fiber& fiber) { return reinterpret_cast<const Warpgroup*>(fiber.subject)->round != fiber.round; }
 
-inline void wait_for_groups(unsigned left, unsigned line)
+CUDA_ON_CPU_ONCE void wait_for_groups(unsigned left, unsigned line)
 {
     Warpgroup& g = warpgroup(line);
     if (g.waiting != 0 && (g.left != left || g.line != line))
@@ -206,7 +206,7 @@ inline void wait_for_groups(unsigned left, unsigned line)
 }
 
 // Multiplications come first: where a stage was released before them, its next copy has been issued, and they read NaN.
-inline bool advance_asynchronous(Worker& leader)
+CUDA_ON_CPU_ONCE bool advance_asynchronous(Worker& leader)
 {
     bool any = false;
     for (unsigned rank = 0; rank < leader.launch->cluster; ++rank) {
@@ -221,7 +221,9 @@ inline bool advance_asynchronous(Worker& leader)
     return any || land_a_phase(leader);
 }
 
+#ifdef CUDA_ON_CPU_RUNTIME
 static const bool is_extended = (extension = {begin_asynchronous, end_asynchronous, advance_asynchronous}, true);
+#endif
 
 }  // namespace cuda_on_cpu
 
@@ -230,7 +232,7 @@ static const bool is_extended = (extension = {begin_asynchronous, end_asynchrono
 template <int N> inline void registers_give() { static_assert(24 <= N && N <= 256 && N % 8 == 0); }
 template <int N> inline void registers_take() { static_assert(24 <= N && N <= 256 && N % 8 == 0); }
 
-inline unsigned long long descriptor(const void* at, int leading, int stride, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE unsigned long long descriptor(const void* at, int leading, int stride, unsigned line = __builtin_LINE())
 {
     constexpr int WINDOW = 1 << 18;
     const unsigned start = shared_address(at, line);
@@ -240,11 +242,11 @@ inline unsigned long long descriptor(const void* at, int leading, int stride, un
     return start / 16 | (unsigned long long)(leading / 16) << 16 | (unsigned long long)(stride / 16) << 32 | 1ull << 62;
 }
 
-inline void group_fence(unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void group_fence(unsigned line = __builtin_LINE())
 {
     cuda_on_cpu::warpgroup(line).fenced[cuda_on_cpu::worker->current % cuda_on_cpu::WARPGROUP] = true;
 }
-inline void group_commit(unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void group_commit(unsigned line = __builtin_LINE())
 {
     cuda_on_cpu::warpgroup(line).committed[cuda_on_cpu::worker->current % cuda_on_cpu::WARPGROUP] += 1;
 }
@@ -268,13 +270,13 @@ inline void group_bfloat16(float (&d)[SUMS], const unsigned (&a)[4], unsigned lo
 {
     cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::BFLOAT16<2 * SUMS>, 0, b, true, keep, true, true, 0, line, 0}, a);
 }
-inline void group_multiply(int (&d)[128], unsigned long long a, unsigned long long b, bool keep, unsigned line = __builtin_LINE())
+CUDA_ON_CPU_ONCE void group_multiply(int (&d)[128], unsigned long long a, unsigned long long b, bool keep, unsigned line = __builtin_LINE())
 {
     cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::INT8, a, b, false, keep, true, true, 0, line, 0});
 }
 
 // Two bfloat16 in a word, rounded to nearest, ties to even.
-inline unsigned bfloat16_pair(float first, float second)
+CUDA_ON_CPU_ONCE unsigned bfloat16_pair(float first, float second)
 {
     const auto upper = [](float x) {
         const unsigned bits = std::bit_cast<unsigned>(x);

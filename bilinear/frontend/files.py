@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend.reporter import shown
-from bilinear.reading import TooLargeError, read_input
+from bilinear.reading import TooLargeError, read_input, text_of
 from bilinear.resources import algorithms_folder, own_folder
 from bilinear.source import Source
 
@@ -23,8 +23,6 @@ TRANSPOSED = "transposed"
 """The folder of the shipped schemes for A*A^T."""
 MOST_BYTES = 4 * 2**20
 """The largest file that is read, in bytes."""
-BYTE_ORDER_MARK = "\ufeff"
-"""Some editors write it at the start of a file; it is not part of the first line."""
 
 
 class Place(Enum):
@@ -128,7 +126,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _source(path: Path, data: bytes) -> Source:
     try:
-        return Source(str(path), data.decode("utf-8").removeprefix(BYTE_ORDER_MARK))
+        return Source(str(path), text_of(data))
     except UnicodeDecodeError as error:
         raise fail("E123", f"{path} is not UTF-8: byte {error.start} does not decode", "save the file as UTF-8") from None
 

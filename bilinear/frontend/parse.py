@@ -8,11 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bilinear.frontend.recover import broken_statement
-from bilinear.frontend.reporter import Reporter
+from bilinear.frontend.files import SUFFIX
+from bilinear.frontend.recover import KEYWORDS, broken_statement, skeleton
+from bilinear.frontend.reporter import Reporter, first_word
 from bilinear.frontend.syntax import Broken, Statement
 from bilinear.frontend.syntax_errors import syntax_error
 from bilinear.frontend.tree import TreeReader
+from bilinear.reading import with_plain_signs
 from bilinear.source import Source, Span
 
 if TYPE_CHECKING:
@@ -36,13 +38,19 @@ _LONG_NAME = re.compile(
 )
 _SEGMENT = re.compile(r"[^\n;]+")
 _LAST_NAME = re.compile(r"\b([A-Za-z_]\w{0,39}(?:\[[^\]\n]{1,20}\])?)[ \t]*\Z")
+_LATEX = re.compile(r"\\|_\{|\$")
+_BLOCK = re.compile(r"\b[AB](?:[1-9][1-9]\b|\[|\.)")
+_OTHER_BLOCK = re.compile(r"\b(?:[ab]_?[1-9][1-9]|[AB]_[1-9][1-9]|[abAB]_?[1-9][0-9]*_[1-9][0-9]*)\b|\b[ab]\[[1-9]")
+_IMPLIED = re.compile(r"(?:\)|\b[AB][1-9][1-9])[ \t]*(\(|[A-Za-z_][A-Za-z0-9_]*)|\b(?!sqrt\b)[A-Za-z_][A-Za-z0-9_]*[ \t]*(\()")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _QUOTED = re.compile(r'"(?:\\.|[^"\\\n])*"')
+_OUTSIDE_QUOTES = re.compile(rf'{_QUOTED.pattern}|[^"]+|"')
 _COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|#[^\n]*')
 
 
 def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
     """The statements of a source in order; those that do not parse are reported and become `Broken`."""
-    text = _without_comments(source.text)
+    text = without_comments(source.text)
     rest, rows = _ROW.subn("", text)
     equations = len(rest)
     if rows > MOST_ROWS:
@@ -56,6 +64,8 @@ def parse_statements(source: Source, reporter: Reporter) -> list[Statement]:
         reporter.report("E113", f"{equations} characters of equations are too many", Span(source, 0, 1), note=note, hint=hint)
         return []
     if _has_long_names(source, _QUOTED.sub(lambda m: " " * len(m[0]), text), reporter):
+        return []
+    if _written_as_in_papers(source, text, reporter):
         return []
     text = _without_assignments(source, text, reporter)
     broken: list[Broken] = []
@@ -77,6 +87,38 @@ def _has_long_names(source: Source, text: str, reporter: Reporter) -> bool:
         hint = f"names have at most {MOST_LETTERS}"
         reporter.report("E115", f"a name of {end - start} characters", Span(source, start, end), "too long", hint=hint)
     return bool(found)
+
+
+def _written_as_in_papers(source: Source, text: str, reporter: Reporter) -> bool:
+    """True if equations are written as papers print them, which is reported once (E117)."""
+    found = as_in_papers(text)
+    if not found:
+        return False
+    (place, what), file = min(found), source.name if source.name.endswith(SUFFIX) else "FILE"
+    note = f"there are {len(found)} such places" if found[1:] else ""
+    hint = f"`bilinear import {file}` reads formulas as papers print them, and with -o writes them in the language"
+    word = _WORD.match(text, place)
+    span = Span(source, place, word.end() if word is not None else place + 1)
+    reporter.report("E117", "these equations are written as in a paper, not in the language", span, what, note=note, hint=hint)
+    return True
+
+
+def as_in_papers(text: str) -> list[tuple[int, str]]:
+    """The places where equations, in a text without comments, are written as papers print them, and how; `bilinear import` reads them.
+
+    There are none if the file writes some of its blocks or products as the language does: then it has a slip, which the parser reports.
+    """
+    text = skeleton(text)
+    found = [(match.start(), "LaTeX") for match in _LATEX.finditer(text)]
+    equations = [match for match in _SEGMENT.finditer(text) if "=" in match[0] and first_word(match[0]) not in KEYWORDS]
+    if not any(_BLOCK.search(equation[0]) for equation in equations):
+        defined = {first_word(equation[0]) for equation in equations}
+        names = (match for equation in equations for match in _OTHER_BLOCK.finditer(text, equation.start(), equation.end()))
+        found += [(match.start(), "a block of another name than A12 or A[1,2]") for match in names if match[0] not in defined]
+    products = [match for equation in equations if (match := _IMPLIED.search(text, equation.start(), equation.end()))]
+    if len(products) > 1:
+        found += [(match.start(match.lastindex or 0), "a product without *") for match in products]
+    return found
 
 
 def _without_assignments(source: Source, text: str, reporter: Reporter) -> str:
@@ -124,11 +166,12 @@ def _accepted(error: UnexpectedInput) -> frozenset[str]:
     return frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
 
 
-def _without_comments(text: str) -> str:
-    """The text with comments and a byte order mark blanked, so that all offsets stay valid."""
+def without_comments(text: str) -> str:
+    """The text with comments and a byte order mark blanked, and with plain signs outside quotes, so that all offsets stay valid."""
     if text.startswith("\ufeff"):
         text = " " + text[1:]
-    return _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else " " * len(m[0]), text)
+    text = _COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else " " * len(m[0]), text)
+    return text if text.isascii() else _OUTSIDE_QUOTES.sub(lambda m: m[0] if m[0][0] == '"' else with_plain_signs(m[0]), text)
 
 
 @cache

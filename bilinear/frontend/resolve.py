@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from bilinear.algebra.credits import AnyScheme
 from bilinear.frontend.atoms import grid
-from bilinear.frontend.claims import read_claims
 from bilinear.frontend.compositions import Composer, FindScheme
 from bilinear.frontend.digits import digits_of, read_digit_scheme, read_digits
+from bilinear.frontend.headers import read_claims
 from bilinear.frontend.other_maps import is_of_complex, read_complex, read_gram
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.scaled_stages import ScaledStageReader

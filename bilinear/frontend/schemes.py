@@ -1,22 +1,195 @@
-"""Turn the statements of a scheme into the IR."""
+"""Turn the statements of a scheme into the IR: rows of a table or equations, and changes of basis."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from fractions import Fraction
+from functools import lru_cache
 from itertools import count
 
-from bilinear.frontend.atoms import is_block
-from bilinear.frontend.bases import read_bases
+from bilinear.algebra.common_ring import INTEGERS
+from bilinear.frontend.atoms import add_up, is_block, number_of, read_block, read_number
 from bilinear.frontend.equations import EquationReader
 from bilinear.frontend.headers import Format, read_format
 from bilinear.frontend.names import Names
 from bilinear.frontend.reporter import Reporter, listed, shown
-from bilinear.frontend.syntax import Broken, Citation, Row, SchemeHeader, Stage, Statement, Update
-from bilinear.frontend.tables import read_row
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.frontend.syntax import Basis, Broken, Citation, Plain, Row, SchemeHeader, Stage, Statement, Update, Word
+from bilinear.ir.linear import Form, LinearMap, identity
+from bilinear.ir.number import Coefficient, exact
+from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Bases, Places, Scheme, block_name
 from bilinear.source import Span
+
+
+def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
+    """The changes of basis of a scheme; None if there are none or an error was reported."""
+    written = [s for s in body if isinstance(s, Basis)]
+    maps = {space: identity(rows * columns) for space, (rows, columns) in names.blocks.items()}
+    first: dict[str, Basis] = {}
+    for basis in written:
+        operand = basis.operand
+        if operand.text not in maps:
+            names.reporter.report("E228", f"{shown(operand.text)} has no basis", operand.span, "expected A, B or C")
+            continue
+        if first.setdefault(operand.text, basis) is not basis:
+            names.reporter.report("E228", f"a second basis of {operand.text}", operand.span, "given again", hint="put both into one")
+            continue
+        maps[operand.text] = _Reader(operand.text, names).map(basis)
+    return Bases(maps["A"], maps["B"], maps["C"]) if written else None
+
+
+class _Reader:
+    """Reads the steps of one basis; every fault is reported."""
+
+    def __init__(self, space: str, names: Names) -> None:
+        self.space = space
+        self.blocks = names.blocks
+        self.header: Format = names.header
+        self.reporter: Reporter = names.reporter
+
+    def map(self, basis: Basis) -> LinearMap:
+        rows, columns = self.blocks[self.space]
+        outputs: dict[int, Form] = {}
+        for step in basis.steps:
+            target = self.target(step)
+            value = self.value(step, target) if target is not None else None
+            if target is not None and target in outputs:
+                self.reporter.report("E228", f"{step.targets[0].name.text} is changed twice", step.span, "changed again")
+            if target is not None and value is not None:
+                outputs[target] = value
+        return LinearMap(rows * columns, tuple(outputs.get(i, ((i, 1),)) for i in range(rows * columns)))
+
+    def target(self, step: Update) -> int | None:
+        plain = step.targets[0]
+        if len(step.targets) > 1 or plain.number is not None or plain.sign < 0:
+            hint = "write each target as a step of its own, with coefficients on the right"
+            self.reporter.report("E228", "a step of a basis has one block as its target", step.targets[-1].span, "not one block", hint=hint)
+            return None
+        return self.number(plain.name)
+
+    def number(self, word: Word) -> int | None:
+        if word.text[0] != self.space or not word.text[1:]:
+            message = f"{shown(word.text)} is not a block of {self.space}"
+            self.reporter.report("E228", message, word.span, f"expected a block of {self.space}")
+            return None
+        block = read_block(word, self.blocks, self.reporter)
+        return number_of(block, self.blocks) if block is not None else None
+
+    def value(self, step: Update, target: int) -> Form | None:
+        sign = -1 if step.operator.text == "-=" else 1
+        found: list[tuple[int, Coefficient]] = [] if step.operator.text == "=" else [(target, 1)]
+        sound = True
+        for term in step.terms:
+            if len(term.factors) > 1:
+                self.reporter.report("E228", "a product in a change of basis", term.span, "a product", hint="bases are changed by sums")
+                return None
+            scale = self.coefficient(term.sign * sign, term.number)
+            for plain in term.factors[0].terms:
+                read = self.term(plain, scale)
+                sound = sound and read is not None
+                found += [read] if read is not None else []
+        return add_up(found, step.span, self.reporter) if sound else None
+
+    def term(self, plain: Plain, scale: Coefficient | None) -> tuple[int, Coefficient] | None:
+        number, coefficient = self.number(plain.name), self.coefficient(plain.sign, plain.number)
+        if number is None or coefficient is None or scale is None:
+            return None
+        return number, coefficient * scale
+
+    def coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
+        value = 1 if number is None else read_number(number.text, number.span, self.reporter, self.header.ring)
+        return value * sign if value is not None else None
+
+
+MOST_COUNTED = 100_000
+"""The most characters of a part of a row whose surplus coefficients are counted."""
+_SHORT = re.compile(r"[+-]?[0-9]{1,9}(?:/[1-9][0-9]{0,8})?")
+
+Cells = list[Form]
+"""The three parts of a row as sparse forms, over the blocks of A, of B and of C."""
+
+
+def read_row(row: Row, header: Format, reporter: Reporter) -> Cells | None:
+    """The coefficients of a row; None if their number or one of them is wrong, which is reported (E206, E205)."""
+    count = row.cells.text.count("|") + 1 if row.cells is not None else 0
+    if count != 3:
+        hint = "a row reads: M1: coefficients of A | of B | of C"
+        parts_found = f"{count} part" + ("" if count == 1 else "s")
+        place = row.cells.span if row.cells is not None else row.name.span
+        message = f"row {row.name.text[:40]} has {parts_found}, a table has 3"
+        reporter.report("E206", message, place, "expected 3 parts divided by |", hint=hint)
+        return None
+    parts = _parts(row.cells)
+    shapes = (("A", header.m, header.k), ("B", header.k, header.n), ("C", header.m, header.n))
+    forms = [_read_part(row, part, *shape, header.ring, reporter) for part, shape in zip(parts, shapes, strict=True)]
+    read = [f for f in forms if f is not None]
+    return read if len(read) == 3 else None
+
+
+def _parts(cells: Word | None) -> list[Word]:
+    if cells is None:
+        return []
+    source, place = cells.span.source, cells.span.start
+    parts = []
+    for text in cells.text.split("|"):
+        parts.append(Word(text, Span(source, place, place + len(text))))
+        place += len(text) + 1
+    return parts
+
+
+def _read_part(row: Row, part: Word, matrix: str, rows: int, columns: int, ring: Ring, reporter: Reporter) -> Form | None:
+    wanted = rows * columns
+    entries = part.text.split(None, wanted)
+    if len(entries) != wanted:
+        found = len(part.text.split()) if len(part.text) < MOST_COUNTED else f"more than {wanted}"
+        reporter.report(
+            "E206",
+            f"row {row.name.text[:40]} has {found} of {wanted} coefficients of {matrix}",
+            _trimmed(part),
+            f"expected {wanted}",
+            note=f"the columns are {_columns(matrix, rows, columns)}",
+        )
+        return None
+    if set(entries) <= {"0", "1", "-1"}:
+        return tuple((i, 1 if entry == "1" else -1) for i, entry in enumerate(entries) if entry != "0")
+    return _read_entries(part, ring, reporter)
+
+
+def _read_entries(part: Word, ring: Ring, reporter: Reporter) -> Form | None:
+    terms: list[tuple[int, Coefficient]] = []
+    sound = True
+    for index, match in enumerate(re.finditer(r"\S+", part.text)):
+        value = _simple(match[0]) if not ring.modulus and ring != INTEGERS else None
+        if value is None:
+            start = part.span.start + match.start()
+            value = read_number(match[0], Span(part.span.source, start, start + len(match[0])), reporter, ring)
+        sound = sound and value is not None
+        if value:
+            terms.append((index, value))
+    return tuple(terms) if sound else None
+
+
+@lru_cache(maxsize=1024)
+def _simple(text: str) -> Coefficient | None:
+    """A short coefficient, cached because it recurs; None if it is long or needs a diagnostic."""
+    match = _SHORT.fullmatch(text)
+    return exact(Fraction(text)) if match is not None else None
+
+
+def _trimmed(part: Word) -> Span:
+    text = part.text.strip()
+    if not text:
+        return part.span
+    start = part.span.start + part.text.index(text[0])
+    return Span(part.span.source, start, start + len(text))
+
+
+def _columns(matrix: str, rows: int, columns: int) -> str:
+    if rows * columns <= 9:
+        return " ".join(block_name(matrix, i, j) for i in range(rows) for j in range(columns))
+    return f"{block_name(matrix, 0, 0)} to {block_name(matrix, rows - 1, columns - 1)}, row by row"
+
 
 Needed = Callable[[Sequence[int], int], Iterable[int]]
 """From the blocks of C that are defined, and the number of all, to those that have to be."""

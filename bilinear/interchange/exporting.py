@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bilinear.algebra.fold_bases import fold_bases
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.from_arrays import exact_number
+from bilinear.interchange.arrays import exact_number
 from bilinear.ir.linear import Form, LinearMap, substitute, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme

@@ -9,23 +9,25 @@ temporaries.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
-    MOST_DIGITS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
+    Asked,
+    Beginning,
     Dims,
     Maps,
+    Reading,
     assemble,
     by_products,
     dims_of,
-    malformed,
     parse_rational,
+    parsed_json,
     read_text,
 )
 from bilinear.ir.linear import Form, LinearMap, form
@@ -34,18 +36,37 @@ from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Source, Span
 
+_KEYS = r'"(?:[uvw]|[UVW]|[uvw]_sparse)"\s*:|"n"\s*:\s*\['
+_HINT = "a scheme in JSON has n, m, u, v and w, or u_sparse, v_sparse and w_sparse, or U, V and W"
 _NAMED = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,2})x([1-9][0-9]{0,2})(?![0-9])")
 
 
+def begins_json(begins: Beginning) -> bool:
+    """True for an object of JSON."""
+    return re.match(r'\s*\{\s*"', begins.text) is not None
+
+
+def read_json(path: Path, asked: Asked) -> Reading:
+    """The scheme in a JSON file: of three arrays U, V and W, or of the collection, by `read_fmm_json`, whose errors it raises, and E357."""
+    file = _File(read_text(path))
+    if not file.data.keys() >= set("UVW"):
+        return Reading(read_fmm_json(path), True)
+    u, v, w = (
+        [[file.number(f"{key}[{p}]", key, x) for x in row] if isinstance(row, list) else [] for p, row in enumerate(file.rows(key))]
+        for key in "UVW"
+    )
+    return Reading(scheme_from_arrays(u, v, w, None, asked.ring or file.ring(), name=path.stem), False)
+
+
 def read_fmm_json(path: str | Path) -> Scheme:
-    """The scheme in a JSON file; temporaries of a reduced file become named steps.
+    """The scheme in a JSON file of the collection; temporaries of a reduced file become named steps.
 
     Files marked `z2` are over Z/2, others over Q. Raises `BilinearError`: E251 if the file cannot be read, E252 if a row or value is
-    malformed, E253 if the sizes do not fit, E254 if a key is missing, E255 if it is not JSON.
+    malformed, E253 if the sizes do not fit, E254 if a key is missing, E255 if it is not JSON, E653 if
+    it has no key of a scheme.
     """
     where = Path(path)
     file = _File(read_text(where))
-    file.require_tables()
     (m, k, n), rank = file.dims(), file.rank()
     sizes = {"u": m * k, "v": k * n, "w": m * n}
     if "u_sparse" in file.data:
@@ -73,7 +94,9 @@ class _File:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.data = _parsed(source)
+        self.data = parsed_json(source, _KEYS, _HINT)
+        if not self.data.keys() & {"n", *"uvwUVW", "u_sparse", "v_sparse", "w_sparse"}:
+            raise fail("E653", f"{source.name} holds no scheme", _HINT)
 
     def wrong(self, key: str, what: str, code: str = "E252", hint: str = "") -> BilinearError:
         """An error about the value of a key; it points at the key."""
@@ -81,13 +104,6 @@ class _File:
         span = Span(self.source, match.start(), match.start() + len(key) + 2) if match else None
         where = "" if span is not None else f"{self.source.name}: "
         return BilinearError(Diagnostic(code, where + what, span, label="of this key" if span else "", hints=(hint,) if hint else ()))
-
-    def require_tables(self) -> None:
-        """Refuse an object that has nothing to do with schemes (E653)."""
-        if not {"n", "u", "v", "w", "u_sparse", "v_sparse", "w_sparse"} & self.data.keys():
-            raise fail(
-                "E653", f"{self.source.name} holds no scheme", "a scheme in JSON has n, m, u, v and w, or u_sparse, v_sparse and w_sparse"
-            )
 
     def rows_under(self, key: str) -> list[object]:
         """The list under a key."""
@@ -208,20 +224,3 @@ def _pair(term: object) -> tuple[int, object] | None:
     else:
         return None
     return (index, value) if isinstance(index, int) and not isinstance(index, bool) else None
-
-
-def _parsed(source: Source) -> dict[str, object]:
-    """The object of a JSON file; decimals stay as text, so that they are read exactly."""
-    try:
-        data = json.loads(source.text, parse_int=_integer, parse_float=str, parse_constant=str)
-    except json.JSONDecodeError as error:
-        raise malformed(source, error.pos, error.pos + 1, f"this is not JSON: {error.msg}", "here", code="E255") from None
-    except RecursionError:
-        raise malformed(source, 0, 1, "this JSON is nested too deeply", "begins here", code="E255") from None
-    if not isinstance(data, dict):
-        raise malformed(source, 0, 1, "this JSON is not an object", "a scheme is {...}", code="E255")
-    return data
-
-
-def _integer(text: str) -> int | str:
-    return int(text) if len(text) <= MOST_DIGITS else text

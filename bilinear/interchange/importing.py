@@ -8,9 +8,9 @@ from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.explain.why_wrong import explain_scheme
-from bilinear.interchange.formats import HOLD_SEVERAL, Format, Reading, format_of, read
-from bilinear.interchange.from_arrays import scheme_from_arrays
-from bilinear.interchange.other_maps import other_map
+from bilinear.interchange.arrays import scheme_from_arrays
+from bilinear.interchange.formats import FORMATS, Format, format_of
+from bilinear.interchange.reader_parts import Asked, Reading
 from bilinear.interchange.targets import Identified
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import RINGS, Ring, parse_ring
@@ -18,7 +18,8 @@ from bilinear.ir.scheme import Scheme
 from bilinear.verify.rings import factors
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
-ARRAYS = Format("arrays", "arrays in memory", "", "")
+ARRAYS = Format("arrays", "arrays in memory", "", lambda beginning: False, FORMATS["npz"].read)
+"""That of arrays in memory: no file is of it."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,12 @@ def import_file(
     """
     where = Path(path)
     form, how = format_of(where, format)
-    if entry and form.name not in HOLD_SEVERAL:
+    if entry and form.entries is None:
         raise fail("E354", f"{path} is not an archive, and holds one scheme", "leave the entry out")
-    other = other_map(where, form, ring)
+    other = form.other(where, ring)
     if other is not None:
         return other
-    reading = read(where, form, entry, ring, transposed)
+    reading = form.read(where, Asked(entry, ring, transposed))
     return prove_reading(reading, form, how, ring, transposed, explain)
 
 

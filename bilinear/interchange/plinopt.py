@@ -1,24 +1,310 @@
-"""Read plinopt's algorithms: three files L (r x mk), R (r x kn) and P (mn x r), as matrices or as straight-line programs.
+"""Read plinopt's algorithms (https://github.com/jgdumas/plinopt): three files L (r x mk), R (r x kn) and P (mn x r).
 
-Blocks are row-major, C is not transposed. Pairs `-ALT` and `-CoB` are a scheme in other bases and its changes of basis. A placeholder for
-an algebraic number is explained by a comment, or determined by trying.
+Each is a matrix (`.sms`: triples `row column value`, numbered from 1, ended by `0 0 0`) or a straight-line program (`.slp`: `t4:=i1+i3;
+o0:=t4*2/3-i0;`). Blocks are row-major, C is not transposed. Pairs `-ALT` and `-CoB` are a scheme in other bases and its changes of basis. A
+value may stand for a multiple of an algebraic number: `1/2X`, or a multiple of the placeholder 1013 such as `1013/2`; a comment explains
+it, or it is determined by trying.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
+from typing import cast
 
 from bilinear.algebra.maps import table_of
 from bilinear.analysis.brent import residual
 from bilinear.analysis.integer_tables import common_denominator, products_of_coefficients
 from bilinear.errors import fail
-from bilinear.interchange.placeholder import PLACEHOLDER, Part, named_ring
-from bilinear.interchange.reader_parts import Maps, assemble, require_one_rank, said_ring
-from bilinear.interchange.slp import read_program
-from bilinear.interchange.sms import read_matrix
-from bilinear.ir.ring import Ring
+from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
+from bilinear.interchange.reader_parts import (
+    MOST_BLOCKS,
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Asked,
+    Beginning,
+    Maps,
+    Reading,
+    assemble,
+    dims_of,
+    malformed,
+    parse_term,
+    read_text,
+    require_one_rank,
+    said_ring,
+)
+from bilinear.interchange.targets import Identified, identify
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient, exact, generator, rational
+from bilinear.ir.ring import Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
+from bilinear.source import Source
+
+PLACEHOLDER = 1013
+"""A prime that stands for an algebraic number in files of rationals."""
+
+_NAMED = re.compile(r"(?:sqrt\(\s*(-?[0-9]{1,6})\s*\)|square root of (-?[0-9]{1,6}))")
+
+
+@dataclass(frozen=True)
+class Marked:
+    """A value as written: `number`, times the placeholder if it is a `root`; `letter` if that is certain."""
+
+    number: Fraction
+    root: bool = False
+    letter: bool = False
+
+    def coefficient(self, ring: Ring) -> Coefficient:
+        """The value with the placeholder replaced by the ring's generator, or by the integer 1013 if there is none."""
+        if not self.root:
+            return exact(self.number)
+        if ring.generator:
+            return self.number * generator(ring.generator)
+        return exact(self.number * PLACEHOLDER)
+
+
+def marked(number: Fraction) -> Marked:
+    """A rational, marked where it is a multiple of 1013."""
+    if number and number.numerator % PLACEHOLDER == 0:
+        return Marked(number / PLACEHOLDER, root=True)
+    return Marked(number)
+
+
+MarkedForm = tuple[tuple[int, Marked], ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One linear map of a scheme as its file writes it: a `LinearMap` with marked values."""
+
+    source: Source
+    inputs: int
+    outputs: tuple[MarkedForm, ...]
+    steps: tuple[MarkedForm, ...] = ()
+    names: tuple[str, ...] = ()
+    at_least: bool = False
+    """Whether there may be more, unread inputs: a program does not state how many it has."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Outputs and inputs: the size of the matrix."""
+        return len(self.outputs), self.inputs
+
+    @property
+    def roots(self) -> list[Marked]:
+        """The values that are multiples of the placeholder."""
+        return [value for row in self.outputs + self.steps for _, value in row if value.root]
+
+    def linear(self, ring: Ring) -> LinearMap:
+        """The map over a ring whose generator replaces the placeholder."""
+        steps, outputs = (
+            tuple(form((i, value.coefficient(ring)) for i, value in row) for row in rows) for rows in (self.steps, self.outputs)
+        )
+        return LinearMap(self.inputs, outputs, steps, self.names)
+
+    def widened(self, inputs: int) -> Part:
+        """The same map with more, unread inputs; unchanged if its file states their number."""
+        if inputs <= self.inputs or not self.at_least:
+            return self
+        shift = inputs - self.inputs
+        steps, outputs = (
+            tuple(tuple((i + shift * (i >= self.inputs), value) for i, value in row) for row in rows) for rows in (self.steps, self.outputs)
+        )
+        return replace(self, inputs=inputs, outputs=outputs, steps=steps)
+
+
+def named_ring(parts: tuple[Part, ...]) -> Ring | None:
+    """The ring of the number that a comment names for the placeholder."""
+    for part in parts:
+        for line in (" ".join(text.split()) for text in part.source.text.splitlines()):
+            match = _NAMED.search(line) if line.startswith((f"# {PLACEHOLDER} ", "# X ")) else None
+            if match is not None:
+                square = match[1] or match[2]
+                return Ring("Q[i]") if square == "-1" else parse_ring(f"Q[sqrt({square})]")
+    return None
+
+
+Entries = dict[tuple[int, int], Marked]
+
+
+def read_matrix(path: Path) -> Part:
+    """The linear map of a matrix; each row is an output.
+
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a matrix, E254 if the end is missing.
+    """
+    source = read_text(path)
+    shape: tuple[int, int] | None = None
+    entries: Entries = {}
+    for start, words in _lines(source):
+        end = start + len(words)
+        parts = words.split(None, 3)
+        if len(parts) != 3:
+            raise malformed(source, start, end, "a line of a matrix has three words", "row column value", "the last line is 0 0 0")
+        if shape is None:
+            shape = _shape(source, start, parts)
+        elif parts[0] == parts[1] == "0":
+            return _part(source, shape, entries)
+        else:
+            _enter(source, start, parts, shape, entries)
+    raise malformed(source, len(source.text), len(source.text), "the matrix does not end", "0 0 0 is missing", code="E254")
+
+
+def _part(source: Source, shape: tuple[int, int], entries: Entries) -> Part:
+    rows: list[list[tuple[int, Marked]]] = [[] for _ in range(shape[0])]
+    for (i, j), value in sorted(entries.items()):
+        rows[i].append((j, value))
+    return Part(source, shape[1], tuple(map(tuple, rows)))
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """The stripped lines that are neither empty nor comments, with their offsets."""
+    for match in re.finditer(r"[^\r\n]+", source.text):
+        text = match[0].strip()
+        if text and not text.startswith("#"):
+            yield match.start() + match[0].find(text), text
+
+
+def _shape(source: Source, start: int, parts: list[str]) -> tuple[int, int]:
+    most = max(MOST_BLOCKS, MOST_PRODUCTS)
+    sizes = [int(part) if part.isascii() and part.isdigit() and len(part) <= 9 else 0 for part in parts[:2]]
+    if not all(1 <= size <= most for size in sizes) or len(parts[2]) != 1 or not parts[2].isalpha():
+        end = start + sum(map(len, parts)) + 2
+        raise malformed(source, start, end, "the first line is not a size", f"rows columns R, 1 to {most}", "7 4 R begins a 7 x 4 matrix")
+    return sizes[0], sizes[1]
+
+
+def _enter(source: Source, start: int, parts: list[str], shape: tuple[int, int], entries: Entries) -> None:
+    end = start + sum(map(len, parts)) + 2
+    places = [int(part) if part.isascii() and part.isdigit() and len(part) <= 9 else 0 for part in parts[:2]]
+    if not all(1 <= place <= size for place, size in zip(places, shape, strict=True)):
+        raise malformed(source, start, end, "there is no such place in the matrix", f"it is {shape[0]} x {shape[1]}, numbered from 1")
+    value = _value(parts[2])
+    if value is None:
+        hint = "values are integers, fractions such as -1/2, and multiples of X or of 1013"
+        raise malformed(source, source.text.index(parts[2], start), end, f"{parts[2][:40]!r} is not a value", "not read", hint)
+    place = (places[0] - 1, places[1] - 1)
+    if place in entries:
+        raise malformed(source, start, end, "this place has two values", "given again")
+    if value.number:
+        entries[place] = value
+    if len(entries) > MOST_NONZEROS:
+        raise malformed(source, start, end, "the matrix is too large", f"more than {MOST_NONZEROS} values")
+
+
+def _value(text: str) -> Marked | None:
+    term = parse_term(text)
+    if term is None or term[2] not in (0, 1):
+        return None
+    number, letter, power = term
+    if letter:
+        return Marked(number, root=power == 1, letter=True) if letter == "X" else None
+    return marked(number)
+
+
+_HEAD = re.compile(r"\b([A-Za-z]+[0-9]*)[ \t]*:=", re.ASCII)
+_NUMBERED = re.compile(r"([io])([0-9]{1,6})")
+
+
+def read_program(path: Path) -> Part:
+    """The linear map that a program computes; its number of inputs is that of those it reads.
+
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a program of a linear map, E254 if an output is missing.
+    """
+    program = _Program(read_text(path, MOST_BYTES))
+    program.read()
+    return program.finish()
+
+
+class _Program:
+    """A program being read: inputs are numbered -1, -2 and so on, steps from 0."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.steps: list[Linear] = []
+        self.names: list[str] = []
+        self.values: dict[str, Value] = {}
+        self.inputs = 0
+        self.nonzeros = 0
+
+    def read(self) -> None:
+        """Every assignment, in order."""
+        text = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), self.source.text)
+        source, heads = Source(self.source.name, text), list(_HEAD.finditer(text))
+        self._require_blank(text, 0, heads[0].start() if heads else len(text))
+        for number, head in enumerate(heads):
+            end = heads[number + 1].start() if number + 1 < len(heads) else len(text)
+            body = text[head.end() : end]
+            sums = body.rstrip()
+            last = number + 1 == len(heads)
+            if not sums.endswith(";") and (last or "\n" not in body[len(sums) :]):
+                at = head.end() + len(sums)
+                what = "the program breaks off" if last else "an assignment does not end"
+                raise malformed(self.source, at, at + 1, what, "';' is missing", code="E254" if last else "E252")
+            value = Arithmetic(source, head.end(), head.end() + len(sums.removesuffix(";")), self._lookup, self._shared).whole_sum()
+            self.values[head[1]] = self._kept(value, head[1])
+
+    def _require_blank(self, text: str, start: int, end: int) -> None:
+        rest = text[start:end].lstrip()
+        if rest:
+            raise malformed(self.source, end - len(rest), end, "this is not an assignment", "NAME := SUM;")
+
+    def finish(self) -> Part:
+        """The map; a step that only one output uses, once, becomes that output."""
+        outputs = self._outputs()
+        uses = Counter(i for form in (*self.steps, *outputs) for i in form)
+        inlined = {i for form in outputs for i, c in form.items() if len(form) == 1 and c == 1 and uses[i] == 1 and cast(int, i) >= 0}
+        kept = [i for i in range(len(self.steps)) if i not in inlined]
+        numbers = {-1 - i: i for i in range(self.inputs)} | {step: self.inputs + place for place, step in enumerate(kept)}
+
+        def renamed(form: Linear) -> MarkedForm:
+            return tuple(sorted(((numbers[cast(int, i)], marked(rational(c))) for i, c in form.items() if c), key=lambda term: term[0]))
+
+        rows = tuple(renamed(self.steps[cast(int, next(iter(form)))] if inlined & form.keys() else form) for form in outputs)
+        names = tuple(self.names[i] for i in kept)
+        return Part(self.source, self.inputs, rows, tuple(renamed(self.steps[i]) for i in kept), names, at_least=True)
+
+    def _outputs(self) -> list[Linear]:
+        found: dict[int, Linear] = {}
+        for name, value in self.values.items():
+            match = _NUMBERED.fullmatch(name)
+            if match is not None and match[1] == "o":
+                if not isinstance(value, dict):
+                    raise malformed(self.source, 0, 1, f"the output {name} is a number", "of this program")
+                found[int(match[2])] = value
+        missing = next((i for i in range(len(found)) if i not in found), None)
+        if missing is not None or not found:
+            end = len(self.source.text)
+            raise malformed(self.source, end, end, f"the output o{missing or 0} is missing", "the program ends here", code="E254")
+        return [found[i] for i in range(len(found))]
+
+    def _lookup(self, name: str) -> Value | None:
+        if name in self.values:
+            value = self.values[name]
+            return dict(value) if isinstance(value, dict) else value
+        match = _NUMBERED.fullmatch(name)
+        if match is None or match[1] != "i" or int(match[2]) >= MOST_PRODUCTS:
+            return None
+        self.inputs = max(self.inputs, int(match[2]) + 1)
+        return {-1 - int(match[2]): Fraction(1)}
+
+    def _kept(self, value: Value, name: str) -> Value:
+        """A value to be referred to by name: a sum becomes a step; a plain value or a constant stays."""
+        if not isinstance(value, dict) or (len(value) == 1 and 1 in value.values()):
+            return value
+        return self._shared(value, name)
+
+    def _shared(self, value: Linear, name: str = "") -> Linear:
+        self.nonzeros += len(value)
+        if self.nonzeros > MOST_NONZEROS:
+            raise malformed(self.source, 0, 1, "the program is too large", f"more than {MOST_NONZEROS} terms")
+        self.steps.append(value)
+        self.names.append(name)
+        return {len(self.steps) - 1: Fraction(1)}
+
 
 TRIED = ("sqrt(3)", "i", "sqrt(2)", "sqrt(5)", "sqrt(-3)", "sqrt(6)", "sqrt(7)", "sqrt(-2)")
 """Numbers that are tried for a placeholder without a comment."""
@@ -28,12 +314,94 @@ SAY_IT = "name the ring, such as ring='Q[sqrt(3)]'"
 LETTERS = ("L", "R", "P")
 
 TAGS = ("A", "B", "C")
-_NAME = re.compile(r"(?P<stem>.*)_(?P<letter>[LRP])(_(?P<tag>[ABC]))?\.(?P<suffix>sms|slp)")
-_LETTER, _TAG = "\0", "\1"
-"""Where the letter and its tag stand in the common start of names that end in L_A, R_B and P_C, or in L_A, R_A and P_A."""
+_NAME = re.compile(r"(?P<stem>.*?)(?P<kind>-ALT|-CoB)?_(?P<letter>[LRP])(_(?P<tag>[ABC]))?\.(?P<suffix>sms|slp)", re.DOTALL)
 _SIZES = re.compile(r"([0-9]{1,3})x([0-9]{1,3})x([0-9]{1,3})_|([0-9]{1,3})o([0-9]{1,3})o([0-9]{1,3})_")
 
 Triples = tuple[str | Path, str | Path, str | Path]
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one algorithm: L, R and P, and those of its changes of basis, if it is in other bases."""
+
+    scheme: tuple[Path, Path, Path]
+    bases: tuple[Path, Path, Path] | None = None
+
+    @property
+    def every(self) -> tuple[Path, ...]:
+        """All of them."""
+        return self.scheme + (self.bases or ())
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of those that are not there."""
+        return [path.name for path in self.every if not path.is_file()]
+
+
+def files_of(path: Path) -> Files | None:
+    """The files of the algorithm that this one belongs to; None if its name is not of the form STEM_L.sms.
+
+    Names that end in -ALT_L and -CoB_L are a scheme and its changes of basis, and so are L_A and L_C where both are there. Else L, R and P
+    may have one tag, L_A, R_A, P_A, or each its own, L_A, R_B, P_C.
+    """
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        return None
+    stem, kind, tag = match["stem"], match["kind"], match["tag"]
+
+    def three(middle: str = "", tags: Sequence[str] = ("", "", "")) -> tuple[Path, Path, Path]:
+        left, right, post = (
+            path.with_name(f"{stem}{middle}_{letter}{each and '_'}{each}.{match['suffix']}")
+            for letter, each in zip(LETTERS, tags, strict=True)
+        )
+        return left, right, post
+
+    if kind and not tag:
+        return Files(three("-ALT"), three("-CoB"))
+    if not tag:
+        return Files(three())
+    kind = kind or ""
+    alternative, changes, same = three(kind, "AAA"), three(kind, "CCC"), three(kind, tag * 3)
+    if tag != "B" and all(p.is_file() for p in (alternative[0], alternative[1], changes[0], changes[1])):
+        return Files(alternative, changes)
+    each_its_own = TAGS[LETTERS.index(match["letter"])] == tag and not all(p.is_file() for p in same)
+    return Files(three(kind, TAGS) if each_its_own else same)
+
+
+def require_files(path: Path) -> Files:
+    """The files of the algorithm that this one belongs to. Raises `BilinearError` (E352) if one of them is missing."""
+    files = files_of(path)
+    if files is None:
+        names = ", ".join(f"STEM_{letter}{path.suffix if path.suffix in ('.sms', '.slp') else '.sms'}" for letter in LETTERS)
+        raise fail("E352", f"{path} is one matrix; an algorithm has three", f"name them {names}, and give one of them")
+    if files.missing:
+        some = f"partner{'s' if files.missing[1:] else ''} {', '.join(files.missing)}"
+        raise fail("E352", f"{path} lacks its {some}", "put the files beside one another")
+    return files
+
+
+def begins_sms(begins: Beginning) -> bool:
+    """True for a matrix: `7 4 R` comes first."""
+    return re.match(r"[0-9]+ +[0-9]+ +[A-Z]\s", begins.content) is not None
+
+
+def begins_slp(begins: Beginning) -> bool:
+    """True for a program: an assignment with := comes first."""
+    return re.match(r"[a-z]+[0-9]* *:=", begins.content) is not None
+
+
+def read_plinopt(path: Path, asked: Asked) -> Reading:
+    """The scheme that a matrix or a program belongs to, by `read_sms`, whose errors it raises, and E352 if a file is missing."""
+    files = require_files(path)
+    return Reading(read_sms(*files.scheme, bases=files.bases, ring=asked.ring), False)
+
+
+def other_plinopt(path: Path, ring: Ring | None) -> Identified | None:
+    """What three files compute, if it is not a product of matrices; products of polynomials of their sizes have names such as 3o3o3."""
+    maps = read_maps(require_files(path), ring)
+    if dims_of(*maps.sizes) is not None and "o" not in path.name.split("_")[0]:
+        return None
+    return identify(maps)
 
 
 def read_sms(left: str | Path, right: str | Path, post: str | Path, bases: Triples | None = None, ring: Ring | None = None) -> Scheme:
@@ -51,63 +419,15 @@ def read_sms(left: str | Path, right: str | Path, post: str | Path, bases: Tripl
     return assemble(_maps(_name(left), parts, changes, said or Ring()), None)
 
 
-def read_sms_set(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -> Scheme:
-    """The scheme in `STEM_L.sms`, `STEM_R.sms` and `STEM_P.sms`; for a stem ending in `-ALT` the `-CoB` files are its bases."""
-    return read_sms(*_three(str(stem), suffix), bases=_changes(str(stem), suffix), ring=ring)
-
-
-def read_maps(stem: str | Path, ring: Ring | None = None, suffix: str = "sms") -> Maps:
+def read_maps(files: Files, ring: Ring | None = None) -> Maps:
     """The three maps of any bilinear algorithm; a placeholder without a comment is the integer 1013.
 
     Raises `BilinearError` as `read_sms` does, except that the sizes need not be those of matrices.
     """
-    parts, changes = _parts(_three(str(stem), suffix), _changes(str(stem), suffix))
-    maps = _maps(_name(_three(str(stem), suffix)[0]), parts, changes, ring or named_ring(parts + changes) or Ring())
+    parts, changes = _parts(files.scheme, files.bases)
+    maps = _maps(_name(files.scheme[0]), parts, changes, ring or named_ring(parts + changes) or Ring())
     require_one_rank(maps)
     return maps
-
-
-def stem_of(path: Path) -> tuple[str, str] | None:
-    """The common start of the names of the three files, and their suffix; None if a name is not of the form STEM_L.sms."""
-    match = _NAME.fullmatch(path.name)
-    if match is None:
-        return None
-    stem, suffix, tag = str(path.with_name(match["stem"])), match["suffix"], match["tag"]
-    if not tag:
-        return stem, suffix
-    each, same = f"{stem}_{_LETTER}_{_TAG}", f"{stem}_{_LETTER}_{tag}"
-    own = TAGS[LETTERS.index(match["letter"])] == tag
-    return (each if own and not all(Path(name).is_file() for name in _three(same, suffix)) else same), suffix
-
-
-def partners(path: Path) -> list[Path]:
-    """All files of the algorithm that this one belongs to; none if its name is not of the form STEM_L.sms."""
-    found = stem_of(path)
-    if found is None:
-        return []
-    stem, suffix = found
-    stems = [stem] + ([_core(stem) + "-CoB"] if stem.endswith("-ALT") else [])
-    return [Path(name) for s in stems for name in _three(s, suffix)]
-
-
-def missing_partners(path: Path) -> list[str]:
-    """The names of the missing files of its set."""
-    return [partner.name for partner in partners(path) if not partner.is_file()]
-
-
-def _core(stem: str) -> str:
-    return stem.removesuffix("-ALT")
-
-
-def _changes(stem: str, suffix: str) -> Triples | None:
-    return _three(f"{_core(stem)}-CoB", suffix) if stem.endswith("-ALT") else None
-
-
-def _three(stem: str, suffix: str) -> tuple[str, str, str]:
-    if _LETTER not in stem:
-        return f"{stem}_L.{suffix}", f"{stem}_R.{suffix}", f"{stem}_P.{suffix}"
-    left, right, post = (stem.replace(_LETTER, letter).replace(_TAG, tag) for letter, tag in zip(LETTERS, TAGS, strict=True))
-    return f"{left}.{suffix}", f"{right}.{suffix}", f"{post}.{suffix}"
 
 
 def _name(left: str | Path) -> str:

@@ -1,20 +1,23 @@
-"""Shared parts of the readers: bounded files, exact numbers of bounded length, formats from table sizes, and errors."""
+"""Shared parts of the readers: what a reader is, bounded files, exact numbers of bounded length, formats from table sizes, and errors."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from math import isqrt, lcm
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import RATIONALS, Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
-from bilinear.reading import TooLargeError, read_input
+from bilinear.reading import TooLargeError, read_input, text_of, with_plain_signs
 from bilinear.source import Source, Span
 
 MOST_BYTES = 4 * 2**20
@@ -33,14 +36,53 @@ MOST_BITS = 4096
 Dims = tuple[int, int, int]
 
 _TERM = re.compile(r"([+-]?)([0-9]+(?:/[0-9]+)?|[0-9]*\.[0-9]+)?(?:\*?([xX])([0-9]*)(i?))?", re.ASCII)
+_COMMENTS = re.compile(r"(?:(?:#|//|%)[^\n]*(?:\n|\Z)|\s)*")
 _SAID = re.compile(r"^# ring: (\S{1,40})\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The start of a file, by which a reader recognizes its format: its bytes, the same as text, and whether that is the whole file."""
+
+    name: str
+    data: bytes
+    whole: bool
+
+    @cached_property
+    def text(self) -> str:
+        """The text, decoded as `read_text` does."""
+        return with_plain_signs(text_of(self.data, "replace"))
+
+    @cached_property
+    def content(self) -> str:
+        """The text without leading blank lines and lines that are comments (#, // or %)."""
+        return self.text[len(_COMMENTS.match(self.text)[0]) :]  # type: ignore[index]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a caller states about a file: which of its schemes, its ring, and whether its blocks of C are numbered column by column."""
+
+    entry: str = ""
+    ring: Ring | None = None
+    transposed: bool | None = None
+
+
+NOTHING_ASKED = Asked()
+
+
+class Reading(NamedTuple):
+    """A scheme as read from a file, not yet proved; `transposed` is the numbering assumed for its blocks of C."""
+
+    scheme: Scheme
+    transposed: bool
 
 
 def read_text(path: Path, most: int | None = None) -> Source:
     """The text of a file of at most `most` bytes. Raises `BilinearError` (E251) if it is missing, too large, or not text."""
     data = read_data(path, MOST_BYTES if most is None else most)
     try:
-        return Source(str(path), data.decode("utf-8-sig"))  # a byte order mark, as Windows editors write it, is not part of the text
+        return Source(str(path), with_plain_signs(text_of(data)))
     except UnicodeDecodeError as error:
         raise fail("E251", f"{path} is not UTF-8: byte {error.start} does not decode", "is this a file of coefficients?") from None
 
@@ -53,6 +95,39 @@ def read_data(path: Path, most: int) -> bytes:
         raise fail("E251", f"{path} is larger than {most // 2**20} MiB", "is this a file of coefficients?") from None
     except OSError as error:
         raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
+
+
+def parsed_json(source: Source, claims: str, hint: str) -> dict[str, Any]:
+    """The object of a JSON file; decimals stay as text, so that they are read exactly.
+
+    Raises `BilinearError`: E653 if nothing in the text matches `claims`, the keys of a scheme, and E255 if it is not an object of JSON.
+    """
+    if not re.search(claims, source.text):
+        raise fail("E653", f"{source.name} holds no scheme", hint)
+    try:
+        data = json.loads(source.text, parse_int=_integer, parse_float=str, parse_constant=str)
+    except json.JSONDecodeError as error:
+        raise malformed(source, error.pos, error.pos + 1, f"this is not JSON: {error.msg}", "here", code="E255") from None
+    except RecursionError:
+        raise malformed(source, 0, 1, "this JSON is nested too deeply", "begins here", code="E255") from None
+    if not isinstance(data, dict):
+        raise malformed(source, 0, 1, "this JSON is not an object", "a scheme is {...}", code="E255")
+    return data
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if len(text) <= MOST_DIGITS else text
+
+
+def picked(path: str | Path, names: Sequence[str], entry: str) -> str:
+    """The entry that is asked for, or the only one; refuses a file of several without a choice, and an unknown name (E354)."""
+    if not entry and len(names) > 1:
+        note = f"it holds {', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}"
+        message = f"{path} holds {len(names)} schemes"
+        raise BilinearError(Diagnostic("E354", message, notes=(note,), hints=(f"name one: entry={names[0]!r}",)))
+    if (entry or not names) and entry not in names:
+        raise fail("E354", f"{path} holds no scheme {entry[:40]!r}", f"it holds {', '.join(names[:20]) or 'nothing'}")
+    return entry or names[0]
 
 
 def malformed(source: Source, start: int, end: int, message: str, label: str, hint: str = "", code: str = "E252") -> BilinearError:
@@ -194,8 +269,9 @@ def _longest(linear: LinearMap) -> int:
 
 def _require_composable(source: Source, maps: tuple[LinearMap, LinearMap, LinearMap], bases: Bases) -> None:
     """Refuse changes of basis that take too long to compose (E253)."""
-    pairs = ((maps[0].outputs, bases.a.outputs), (maps[1].outputs, bases.b.outputs), (bases.c.outputs, maps[2].outputs))
-    work = sum(len(inner[i]) for outer, inner in pairs for row in outer for i, _ in row)
+    u, v, w = (linear.steps + linear.outputs for linear in maps)
+    pairs = ((u, bases.a.outputs), (v, bases.b.outputs), (bases.c.outputs, w[-len(maps[2].outputs) :]))
+    work = sum(len(inner[i]) for outer, inner in pairs for row in outer for i, _ in row if i < len(inner))
     if work > MOST_EXPANDED:
         raise fail("E253", f"{source.name}: composing it with its changes of basis takes {work} steps", f"at most {MOST_EXPANDED}")
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -189,6 +191,11 @@ def real_type(dtype: Dtype) -> Dtype:
 def flat(elements: int, dtype: Dtype) -> Layout:
     """The layout of so many contiguous elements, as of a workspace."""
     return Layout((elements,), (dtype.itemsize,), dtype)
+
+
+def indices(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """The indices of an array, row by row. NumPy's function stops at 32 dimensions; this one does not."""
+    return product(*map(range, shape))
 
 
 def layout_of(array: Array) -> Layout:

@@ -135,7 +135,7 @@ def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs:
     require_levels(levels)
     check_promise(scheme, schedule, inputs)
     one = _prove_level(Level(scheme, schedule), inputs, modulus)
-    _require_products(f"{levels} levels of {scheme.name if schedule is None else schedule.name}", [one] * levels)
+    require_products(f"{levels} levels of {scheme.name if schedule is None else schedule.name}", products_of([one] * levels))
     lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
     return Prepared(scheme, schedule, one.authored, lowered, one.scheme_proof, schedule_proof)
 
@@ -148,7 +148,7 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
     """
     require_levels(len(levels))
     ones = [_prove_level(level, inputs) for level in levels]
-    _require_products(f"these {len(levels)} levels", ones)
+    require_products(f"these {len(levels)} levels", products_of(ones))
     for level, one in zip(levels, ones, strict=True):
         if one.authored.writes_operands:
             check_promise(level.scheme, level.schedule, inputs)
@@ -167,7 +167,7 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "", core: Bilin
     algorithm = three_products(conjugated) if core is None else of_conjugates(core, conjugated)
     outermost = complex_level(inner[0].authored, algorithm, conjugated)
     ones = [_prove_complex(algorithm, outermost), *inner]
-    _require_products(f"complex products by these {len(levels)} levels", ones)
+    require_products(f"complex products by these {len(levels)} levels", products_of(ones))
     return replace(_lower_and_prove(ones, "preserve")[0], name=outermost.name)
 
 
@@ -200,9 +200,13 @@ def require_levels(levels: int) -> None:
         raise fail("E502", f"levels={levels!r} is not a number of levels", f"give an integer from 1: {LEVELS_ALLOWED}")
 
 
-def _require_products(what: str, levels: Sequence[_Proved]) -> None:
-    """Refuse a flat schedule with too many products (E501); a schedule may have more of them than its scheme."""
-    products = prod(max(level.scheme.rank, level.authored.products) for level in levels)
+def products_of(levels: Sequence[_Proved]) -> int:
+    """The products of levels; a schedule may have more of them than its scheme."""
+    return prod(max(level.scheme.rank, level.authored.products) for level in levels)
+
+
+def require_products(what: str, products: int) -> None:
+    """Refuse levels of too many products (E501)."""
     if products > MOST_PRODUCTS:
         raise fail("E501", f"{what} are {products:,} products", f"take fewer levels: {LEVELS_ALLOWED}")
 

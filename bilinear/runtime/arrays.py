@@ -4,18 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
+from numbers import Number
 from types import ModuleType
 
 import numpy as np
 
-from bilinear.errors import fail, install
+from bilinear.errors import ArrayTypeError, BilinearError, fail, install
 from bilinear.ir.matrix import Array, Factor
 
 CUDA_DEVICE = 2
 """`kDLCUDA` of the DLPack specification."""
+INSTEAD = {
+    "scipy": "call toarray(), or multiply by @, which stays sparse",
+    "cupyx": "call toarray(), or multiply by @, which stays sparse",
+    "sparse": "call todense(), or multiply by @, which stays sparse",
+    "dask": "use bilinear.dask.matmul, or call compute()",
+    "pandas": "call to_numpy(); the result has no labels",
+    "polars": "call to_numpy()",
+    "xarray": "call to_numpy(); the result has no labels",
+    "jax Tracer": "inside of jax.jit, jax.grad and jax.vmap, use bilinear.jax.matmul",
+}
+"""What to do with other libraries' arrays that are not matrices in memory, by the library, or the library and the class."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,8 @@ def kind_of(*arrays: Array) -> Kind:
     given = [array for array in arrays if array is not None]
     if any(type(array).__module__.startswith("cupyx.distributed") for array in given):
         raise fail("E511", "an operand lies on several GPUs", "bilinear.distributed.matmul multiplies distributed arrays")
+    for array in given:
+        _check_library(array)
     gpu = {is_on_gpu(array) for array in given}
     if len(gpu) > 1:
         raise fail("E511", "the operands live on different devices", "move them to one device first")
@@ -92,19 +107,46 @@ def adopt(array: Array, kind: Kind) -> Array:
         return array
     if kind.on_gpu:
         return kind.module.from_dlpack(array) if hasattr(array, "__dlpack__") else kind.module.asarray(array)
-    if hasattr(array, "__dlpack__") and not hasattr(array, "__array__"):
-        return np.from_dlpack(array)
-    return np.asarray(array)
+    view = np.from_dlpack(array) if hasattr(array, "__dlpack__") and not hasattr(array, "__array__") else np.asarray(array)
+    if view.ndim == 0 and view.dtype == object and not isinstance(array, np.generic | Number):
+        raise _no_array(array, "give an array of NumPy, CuPy, PyTorch, or of another library that speaks DLPack")
+    return view
+
+
+def _check_library(array: Array) -> None:
+    """Refuse (E518) what holds no matrix in memory, and what would lose its labels."""
+    for kind in type(array).__mro__:
+        library = kind.__module__.partition(".")[0]
+        hint = INSTEAD.get(library) or INSTEAD.get(f"{library} {kind.__name__}")
+        if hint is not None:
+            raise _no_array(array, hint)
+
+
+def _no_array(array: object, hint: str) -> BilinearError:
+    library, _, _ = type(array).__module__.partition(".")
+    return fail("E518", f"a {type(array).__name__} of {library} is not multiplied", hint, kind=ArrayTypeError)
 
 
 def adopt_out(array: Array, kind: Kind) -> Array:
-    """`out` as a view. Raises `TypeError` if its memory cannot be viewed: a result in a copy would be lost."""
+    """`out` as a view. Refused (E518) if its memory cannot be viewed: a result in a copy would be lost."""
     view = adopt(array, kind)
     if view is array or kind.on_gpu or view.size == 0:
         return view
     if isinstance(array, np.generic) or not np.may_share_memory(view, adopt(array, kind)):
-        raise TypeError(f"matmul: out of type {type(array).__name__} is not an array whose memory can be written")
+        message = f"out of type {type(array).__name__} is not an array whose memory can be written"
+        raise fail("E518", message, "give an array of NumPy", kind=ArrayTypeError)
     return view
+
+
+def stream_for(on_gpu: bool, stream: object) -> AbstractContextManager[object]:
+    """What is entered to run on a stream; refused (E510) for arrays in the host's memory, and if it is no stream."""
+    if stream is None:
+        return _NO_STREAM
+    if not on_gpu:
+        raise fail("E510", "stream= is for arrays on a GPU, and these lie in the host's memory", "leave stream= out")
+    if not isinstance(stream, AbstractContextManager):
+        raise fail("E510", f"stream={stream!r:.60} is not a stream", "give a stream of CuPy, or for tensors one of PyTorch")
+    return stream
 
 
 def cupy_module() -> ModuleType:
@@ -145,3 +187,4 @@ def _wrapper(operands: list[Array]) -> Callable[[Array], Array]:
 
 
 NUMPY = Kind(np, False, _giver(None))
+_NO_STREAM = nullcontext()

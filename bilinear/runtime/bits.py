@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from math import ceil
 
@@ -14,11 +14,11 @@ from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import residue
 from bilinear.lowering.coefficients import require_numbers, require_residues
-from bilinear.lowering.prepare import require_levels
+from bilinear.lowering.prepare import require_levels, require_products
 from bilinear.lowering.proofs import proved
-from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import Kind
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
 log = logging.getLogger("bilinear")
 
@@ -60,8 +60,8 @@ def matmul_bits(
     Raises
     ------
     BilinearError
-        E800 for arrays that are not packed matrices of fitting shapes, E502 for levels, E506 and E594 for a scheme that does not hold over
-        Z/2.
+        E800 for arrays that are not packed matrices of fitting shapes, E501, E502 and E514 for levels, E506 and E594 for a scheme that does
+        not hold over Z/2.
 
     Examples
     --------
@@ -74,21 +74,12 @@ def matmul_bits(
     """
     tables = None if algorithm == "classical" else _tables(Same(_loaded(algorithm)))
     require_levels(levels)
-    torch = torch_of(a, b, out)
-    if torch is None:
-        return _on_arrays(a, b, out, tables, levels, stream)
-    with surroundings(torch, stream, a, b, out):
-        left, right, target = (adopt_tensor(torch, x) for x in (a, b, out))
-        result = _on_arrays(left, right, target, tables, levels, None)
-        return give_tensor(torch, result) if out is None else out
-
-
-def _on_arrays(a: Array, b: Array, out: Array, tables: _Tables | None, levels: int, stream: AbstractContextManager[object] | None) -> Array:
-    kind = kind_of(a, b, out)
-    left, right = adopt(a, kind), adopt(b, kind)
-    target = None if out is None else adopt_out(out, kind)
-    _require_packed(left, right, target)
-    with stream if stream is not None and kind.on_gpu else nullcontext():
+    if tables is not None:
+        require_products(f"{levels} levels of {tables.name}", len(tables.u) ** levels)
+    elif levels != 1:
+        raise fail("E514", f"levels={levels} are those of a scheme, and the algorithm is 'classical'", "name a scheme")
+    with accepted({"a": a, "b": b}, {"out": out}, stream=stream) as (kind, (left, right), (target,), _):
+        _require_packed(left, right, target)
         result = _product(kind, left, right) if tables is None else _by_scheme(kind, tables, left, right, levels)
         if target is None:
             return kind.give_back(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from math import inf
 from numbers import Real
@@ -11,18 +11,20 @@ import numpy as np
 
 from bilinear.analysis.projections import expected, least_exact_vectors, least_vectors, shrinking
 from bilinear.backends.factor import factor
-from bilinear.errors import fail
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, Factor
-from bilinear.runtime.arrays import Kind, adopt, kind_of, multiplies_itself
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import Kind
 from bilinear.runtime.checked import Checked
-from bilinear.runtime.projected import CheckedProduct, largest_in, residuals_exactly, residuals_of_floats
+from bilinear.runtime.projected import CheckedProduct, fits, is_zero, largest_in, residuals_exactly, residuals_of_floats
 from bilinear.runtime.projected_rows import residuals_on_gpu
 from bilinear.runtime.thin_products import TINY, UNIT
-from bilinear.runtime.torch_tensors import adopt_tensor, surroundings, torch_of
 
 VECTORS = 16
 """With a confidence of 1 - 1e-6 the bound is then about four times the estimate."""
 MOST_VECTORS = 1024
+SMALL = 1e-100
+"""A scale below which the arrays may be zero: underflow is counted in norms."""
 KINDS = {"f2": "f", "f4": "f", "f8": "f", "c8": "c", "c16": "c"}
 """The floating-point types that are checked, by NumPy's short names."""
 
@@ -45,9 +47,9 @@ def check(
 
     Each array is read once, in panels of rows, and multiplied by thin matrices with the arrays' own library; nothing is written, and no
     temporary is as large as a matrix. For floats and complex numbers the result bounds the Frobenius norm of the difference, and its
-    largest element. The roundings of the check itself are bounded, without a probability, and are part of the bound. Integers are checked
-    modulo 2^w, w the bits of `c`'s type, as `matmul` computes. A NaN or an Inf in an array makes the bound inf. The theory is in
-    docs/checking.md.
+    largest element. The roundings of the check itself are bounded, without a probability, and are part of the bound. A NaN or an Inf in an
+    array makes the bound inf. Integers are checked modulo 2^w, w the bits of `c`'s type; where the type of a @ b is narrower, its product,
+    which wraps around there as in `matmul`, passes, too. The theory is in docs/checking.md.
 
     Parameters
     ----------
@@ -98,32 +100,33 @@ def check(
     False
     """
     a, b, c, before = (x.detach() if hasattr(x, "requires_grad") else x for x in (a, b, c, before))  # nothing is recorded here
-    torch = torch_of(a, b, c, before)
-    if torch is not None:
-        with surroundings(torch, stream, a, b, c, before):
-            x, y, z, old = (adopt_tensor(torch, t) for t in (a, b, c, before))
-            return check(
-                x, y, z, alpha=alpha, beta=beta, before=old, tolerance=tolerance, confidence=confidence, vectors=vectors, seed=seed
-            )
     if beta != 0 and before is None:
         raise fail("E702", "beta is not 0, but C before the call is not given", "give before=, a copy of C from before the multiply")
     before = None if beta == 0 else before
-    if any(multiplies_itself(x) for x in (a, b, c, before)):
-        raise fail("E702", "masked arrays, and others with a multiply of their own, are not checked", "give their data")
-    kind = kind_of(a, b, c, before)
-    given: list[Array] = [None if x is None else _adopted(x, kind) for x in (a, b, c, before)]
-    dtype = _working_type([x.dtype for x in given if x is not None], given[2].dtype)
     _check_options(tolerance, confidence, seed)
-    count = _vectors(vectors, 1 - confidence, exact=dtype.kind in "iu")
-    problem = _problem(kind, given, alpha, beta, dtype, count, seed)
-    with stream if stream is not None and kind.on_gpu else nullcontext(), np.errstate(all="ignore"):
-        checked = _exact(problem, given[2]) if dtype.kind in "iu" else _floats(problem, given[2], 1 - confidence)
-    return replace(checked, confidence=confidence, tolerance=tolerance)
+    named = {"a": a, "b": b, "c": c} | ({} if before is None else {"before": before})
+    with ExitStack() as stack:
+        try:
+            kind, given, _, _ = stack.enter_context(accepted(named, {}, stream=stream))
+        except BilinearError:
+            raise
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the array's library
+            raise fail("E702", f"an array cannot be checked as it lies in memory: {error}", "convert it, for example to float32") from None
+        given = given if before is not None else [*given, None]
+        dtype = _working_type([x.dtype for x in given if x is not None], given[2].dtype)
+        count = _vectors(vectors, 1 - confidence, exact=dtype.kind in "iu")
+        problem = _problem(kind, given, alpha, beta, dtype, count, seed)
+        with np.errstate(all="ignore"):
+            checked = _exact(problem, given[2]) if dtype.kind in "iu" else _floats(problem, given[2], 1 - confidence)
+        return replace(checked, confidence=confidence, tolerance=tolerance)
 
 
 def _floats(problem: CheckedProduct, c: Array, risk: float) -> Checked:
     """The bounds of floats. Half of the risk belongs to the norm, the other half to all rows at once."""
     found = residuals_on_gpu(problem) or residuals_of_floats(problem)
+    shape, dtype, seed = tuple(c.shape), str(c.dtype), problem.seed
+    if found.scale < SMALL and is_zero(problem):  # what underflow may change is no multiple of a scale of 0
+        return Checked(shape, dtype, 0.0, problem.count, seed, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, _place(problem, 0))
     rows, count = max(1, found.rows), problem.count
     inner = sum(x.shape[-1] + x.shape[-2] for x in (problem.a, problem.b))
     slack = 1 + 8 * UNIT * (inner + rows + count + 100)  # of the norms themselves
@@ -136,14 +139,18 @@ def _floats(problem: CheckedProduct, c: Array, risk: float) -> Checked:
     if not np.isfinite(bound):
         bound, largest, certain, residual, rounding = inf, inf, 0.0, inf, 0.0
     place = _place(problem, found.worst)
-    shape, dtype, seed = tuple(c.shape), str(c.dtype), problem.seed
     estimate = residual / expected(count)
     return Checked(shape, dtype, 0.0, count, seed, None, bound, found.scale, largest, estimate, certain, rounding / whole, place)
 
 
 def _exact(problem: CheckedProduct, c: Array) -> Checked:
-    """The verdict on integers: rows that are not mapped to 0 are certainly wrong."""
-    wrong = residuals_exactly(problem)
+    """The verdict on integers: rows that are not mapped to 0 are certainly wrong.
+
+    A C of a wider type than that of A*B holds either the product itself, or the product as `matmul` wraps it in the narrower type.
+    """
+    wrong, own = residuals_exactly(problem), np.result_type(problem.a.dtype, problem.b.dtype)
+    if wrong.any() and own.kind in "iu" and own.itemsize < problem.dtype.itemsize and fits(problem, own):
+        wrong = residuals_exactly(replace(problem, dtype=own))
     is_wrong = bool(wrong.any())
     bound = inf if is_wrong else 0.0
     shape, dtype = tuple(c.shape), str(c.dtype)
@@ -155,14 +162,6 @@ def _place(problem: CheckedProduct, row: int) -> tuple[int, ...]:
     """The index of a row of C by its number; none if there are no rows."""
     shape = (*problem.batch, problem.c.shape[-2])
     return tuple(int(i) for i in np.unravel_index(row, shape)) if 0 not in shape else ()
-
-
-def _adopted(array: Array, kind: Kind) -> Array:
-    """An array as one of NumPy or CuPy (E702 for element types that they lack)."""
-    try:
-        return adopt(array, kind)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:  # which one depends on the array's library
-        raise fail("E702", f"an array cannot be checked as it lies in memory: {error}", "convert it, for example to float32") from None
 
 
 def _working_type(dtypes: list[Dtype], result: Dtype) -> Dtype:

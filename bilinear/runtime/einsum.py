@@ -10,16 +10,15 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from bilinear.backends.capture import is_captured, not_captured
-from bilinear.errors import fail
+from bilinear.errors import ArrayTypeError, fail
 from bilinear.ir.matrix import Array, Dtype, layout_of
-from bilinear.runtime.arrays import adopt, adopt_out, kind_of, multiplies_itself
-from bilinear.runtime.labelled import Labelled, Multiply, diagonal, product, summed, without_ones, written
-from bilinear.runtime.layouts import check_out
+from bilinear.runtime.accept import accepted, check_apart, check_out, is_writable
+from bilinear.runtime.arrays import multiplies_itself
+from bilinear.runtime.labelled import Labelled, Work, diagonal, product, summed, without_ones, written
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.product_options import ProductOptions
-from bilinear.runtime.safety import check_apart, is_writable
+from bilinear.runtime.multiply import looked_at
+from bilinear.runtime.options import ProductOptions, check_levels
 from bilinear.runtime.subscripts import Contraction, Labels, Shape, as_text, extents_of, read_subscripts
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
 Axes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 """A number of axes, or the axes of the first operand and those of the second."""
@@ -111,6 +110,8 @@ def transpose(a: Array, axes: Sequence[int]) -> Array:
 
 
 def _shape(array: Array) -> Shape:
+    if array is None:
+        raise fail("E518", "an operand is None", "give an array", kind=ArrayTypeError)
     return tuple(array.shape) if hasattr(array, "shape") else np.shape(array)
 
 
@@ -130,34 +131,32 @@ def _axes(axes: Axes, shapes: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
 
 def _contract(contraction: Contraction, given: Sequence[Array], out: Array, options: ProductOptions) -> Array:
     """The sum, as an array of the operands' kind."""
-    torch = torch_of(*given, out)
-    if torch is not None:
-        with surroundings(torch, None, *given, out):
-            target, *arrays = (adopt_tensor(torch, x) for x in (out, *given))
-            result = _contract(contraction, arrays, target, options)
-            return give_tensor(torch, result) if out is None else out
-    own = next((type(x).__name__ for x in (*given, out) if multiplies_itself(x)), None)
-    if own is not None:
-        raise fail("E733", f"{own} has a multiply of its own, which einsum does not call", "give plain arrays, such as array.filled(0)")
-    plain = [np.asarray(x) if isinstance(x, np.ndarray) else x for x in given]
-    kind = kind_of(*plain, out)
-    if kind.on_gpu and is_captured():
-        hint = "turn and reshape them before the capture, and call matmul with out="
-        raise not_captured("operands may have to be copied, in memory from the pool", hint)
-    arrays = [adopt(x, kind) for x in plain]
-    extents = extents_of(contraction, [x.shape for x in arrays])
-    dtype = np.result_type(*(x.dtype for x in arrays))
-    target = None if out is None else adopt_out(out, kind)
-    if target is not None:
-        check_out(layout_of(target), is_writable(target), (), tuple(extents[label] for label in contraction.result), dtype)
-    parts = [without_ones(diagonal(Labelled(x, labels)), extents) for x, labels in zip(arrays, contraction.operands, strict=True)]
-    _check_named(contraction, parts, options)
-    if options.get("inputs") == "consume":
-        check_apart(arrays)
-    result = _reduced(parts, contraction.result, dtype, target, partial(matmul, **options))
-    if out is not None:
-        return out
-    return kind.give_back(result if is_writable(result) else result.copy())  # DLPack exports no read-only view
+    unknown = next((name for name in options if name not in ProductOptions.__annotations__), None)
+    if unknown is not None:
+        raise TypeError(f"einsum() got an unexpected keyword argument {unknown!r}")
+    check_levels(options.get("levels", "auto"), options.get("algorithm", "auto"))
+    plain = [np.asarray(x) if isinstance(x, np.ndarray) and not multiplies_itself(x) else x for x in given]
+    named = {f"operand {at}": x for at, x in enumerate(plain, 1)}
+    with accepted(named, {"out": out}, options.get("workspace")) as (kind, arrays, (target,), buffer):
+        if buffer is not None:
+            options = {**options, "workspace": buffer}
+        if kind.on_gpu and is_captured():
+            hint = "turn and reshape them before the capture, and call matmul with out="
+            raise not_captured("operands may have to be copied, in memory from the pool", hint)
+        extents = extents_of(contraction, [x.shape for x in arrays])
+        dtype = np.result_type(*(x.dtype for x in arrays))
+        if target is not None:
+            check_out(layout_of(target), (), tuple(extents[label] for label in contraction.result), dtype)
+        parts = [without_ones(diagonal(Labelled(x, labels)), extents) for x, labels in zip(arrays, contraction.operands, strict=True)]
+        _check_named(contraction, parts, options)
+        if options.get("inputs") == "consume":
+            check_apart(arrays)
+        if options.get("inputs", "preserve") != "preserve" and len(parts) > 2:  # no later product may be refused after the first one wrote
+            _reduced(list(parts), contraction.result, dtype, target, Work(partial(looked_at, kind, **options), False))
+        result = _reduced(parts, contraction.result, dtype, target, Work(partial(matmul, **options)))
+        if out is not None:
+            return out
+        return kind.give_back(result if is_writable(result) else result.copy())  # DLPack exports no read-only view
 
 
 def _check_named(contraction: Contraction, parts: Sequence[Labelled], options: ProductOptions) -> None:
@@ -168,16 +167,16 @@ def _check_named(contraction: Contraction, parts: Sequence[Labelled], options: P
         raise fail("E732", message, "leave algorithm= out")
 
 
-def _reduced(parts: list[Labelled], result: Labels, dtype: Dtype, target: Array, multiply: Multiply) -> Array:
-    """The sum of all parts over the labels that the result lacks, in `target` if it is given."""
+def _reduced(parts: list[Labelled], result: Labels, dtype: Dtype, target: Array, work: Work) -> Array:
+    """The sum of all parts over the labels that the result lacks, in `target` if that is given and written."""
     for first, second in _path(parts, result):
         right, left = parts.pop(second), parts.pop(first)
         rest = {label for part in parts for label in part.labels}.union(result)
         x, y = summed(left, rest.union(right.labels), dtype), summed(right, rest.union(left.labels), dtype)
         wanted = tuple(label for label in dict.fromkeys(x.labels + y.labels) if label in rest) if parts else result
-        parts.append(Labelled(product(x, y, wanted, dtype, None if parts else target, multiply), wanted))
+        parts.append(Labelled(product(x, y, wanted, dtype, None if parts else target, work), wanted))
     (last,) = parts
-    if last.array is target:
+    if last.array is target or not work.writes:
         return target
     return written(summed(last, result, dtype).in_order(result), target)
 

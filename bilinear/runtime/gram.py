@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Literal
 
@@ -12,21 +12,14 @@ from bilinear.frontend import Loaded, LoadedGram, load_any
 from bilinear.frontend.algorithms import AnyLoaded, of_blocks
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor
-from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of, multiplies_itself
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import Kept, Kind
 from bilinear.runtime.gram_blocks import gram_arrays
 from bilinear.runtime.gram_schemes import by_scheme
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options
-from bilinear.runtime.torch_tensors import (
-    adopt_bits,
-    adopt_tensor,
-    give_tensor,
-    half_of,
-    records_gradients,
-    surroundings,
-    torch_of,
-    unrecorded,
-)
+from bilinear.runtime.torch_memory import records_gradients, torch_of, unrecorded
+from bilinear.runtime.torch_tensors import half_of
 
 TRIANGLES = "lower", "upper"
 
@@ -114,29 +107,19 @@ def gram(
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
     torch = torch_of(a, out)
-    if torch is None:
-        return _on_arrays(a, out, transposed, triangle, algorithm, products, asked, stream, None)
-    if records_gradients(torch, a, out):
-        names = (algorithm, products)
-        plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
-        if not plain or not all(isinstance(name, str) for name in names):
-            raise unrecorded("gradients are recorded of A*A^T of a tensor, into a new one, by algorithms that are given by name")
-        from bilinear.runtime.torch_gram import recorded_gram
+    if torch is None or not records_gradients(torch, a, out):
+        element = None if torch is None else half_of(torch, a, a, out)
+        return _on_arrays(a, out, transposed, triangle, algorithm, products, asked, stream, element)
+    names = (algorithm, products)
+    plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
+    if not plain or not all(isinstance(name, str) for name in names):
+        raise unrecorded("gradients are recorded of A*A^T of a tensor, into a new one, by algorithms that are given by name")
+    from bilinear.runtime.torch_gram import recorded_gram
 
-        is_own = isinstance(_found(algorithm), LoadedGram)
-        how = (str(products), "auto") if is_own else (str(algorithm), levels)
-        forwards = partial(gram, transposed=transposed, triangle=triangle, algorithm=algorithm, levels=levels, products=products)
-        return recorded_gram(forwards, a, transposed, triangle, how)
-    element = half_of(torch, a, a, out)
-    with surroundings(torch, stream, a, out, workspace):
-        adopt_own = adopt_tensor if element is None else adopt_bits
-        operand, target, buffer = adopt_own(torch, a), adopt_own(torch, out), adopt_tensor(torch, workspace)
-        asked = asked._replace(workspace=buffer)
-        result = _on_arrays(operand, target, transposed, triangle, algorithm, products, asked, None, element)
-        if out is not None:
-            return out
-        found = give_tensor(torch, result)
-        return found if element is None else found.view(a.dtype)
+    is_own = isinstance(_found(algorithm), LoadedGram)
+    how = (str(products), "auto") if is_own else (str(algorithm), levels)
+    forwards = partial(gram, transposed=transposed, triangle=triangle, algorithm=algorithm, levels=levels, products=products)
+    return recorded_gram(forwards, a, transposed, triangle, how)
 
 
 def _on_arrays(
@@ -167,11 +150,12 @@ def _on_arrays(
         other = found if isinstance(found, str) else of_blocks(found)
     if element is not None and isinstance(asked.accuracy, float | int):
         raise fail("E519", f"no error bound is known for A*A^T of {element}", "leave accuracy= out")
-    kind = kind_of(a, out)
-    x, target = adopt(a, kind), None if out is None else adopt_out(out, kind)
-    with stream if stream is not None and kind.on_gpu else nullcontext():
-        result = run(asked._replace(algorithm=other), kind, _operand(x, transposed), target, triangle)
-    return out if out is not None else kind.give_back(result)
+    with accepted({"a": a}, {"out": out}, asked.workspace, stream, bits=element is not None) as (kind, (x,), (target,), buffer):
+        result = run(asked._replace(algorithm=other, workspace=buffer), kind, _operand(x, transposed), target, triangle)
+        if out is not None:
+            return out
+        found = kind.give_back(result)
+        return found if element is None else found.view(a.dtype)
 
 
 def _found(algorithm: str | Loaded | LoadedGram) -> AnyLoaded | str:
@@ -188,8 +172,6 @@ def _operand(a: Array, transposed: bool) -> Array:
     """The matrix whose product with its transpose is wanted; refused (E791, E792) if there is none."""
     if a.ndim < 2:
         raise fail("E791", f"an array of {a.ndim} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
-    if multiplies_itself(a):
-        raise fail("E792", f"{type(a).__name__} has its own multiply", "multiply it by its transpose")
     if a.dtype.kind not in "biuf":
         hint = "use matmul with the transpose or its conjugate" if a.dtype.kind == "c" else "use matmul"
         raise fail("E792", f"no A*A^T of {a.dtype}", hint)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from bilinear.backends.capture import is_captured, not_captured
+from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import Element
-from bilinear.ir.matrix import Array, layout_of
+from bilinear.ir.matrix import Array, Dtype, layout_of
 from bilinear.planner.gram import GramPlan
 from bilinear.planner.plan import LIBRARY
+from bilinear.runtime.accept import check_out, shares_memory
 from bilinear.runtime.arrays import Kind, multiplies_itself
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.gram_plans import GramCall, described_plan, plan_for_call
 from bilinear.runtime.gram_products import Products
-from bilinear.runtime.layouts import check_out
-from bilinear.runtime.operands import check_buffer
+from bilinear.runtime.half import FLOAT
 from bilinear.runtime.options import Options
-from bilinear.runtime.safety import is_writable, shares_memory
 
 
 def gram_arrays(
@@ -27,7 +27,7 @@ def gram_arrays(
     The algorithm is `auto` or was loaded. Arrays of integers hold the bits of an `element` of 16 bits if one is named.
     """
     xp, shape = kind.module, (*x.shape[:-1], x.shape[-2])
-    x = checked_operand(asked, kind, x, out)
+    x = checked_operand(asked, kind, x, out, x.dtype if element is None else FLOAT)
     plan = plan or plan_for_call(GramCall(asked, kind, triangle is not None), x)
     if any(step.plan == LIBRARY for step in plan.steps):
         check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
@@ -44,15 +44,19 @@ def lower_of(result: Array, triangle: str | None) -> Array:
     return result.swapaxes(-1, -2) if triangle == "upper" else result
 
 
-def checked_operand(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
-    """The operand, or a copy of one that `out` overlaps. Raises what refuses the arrays of a call, before anything is written."""
+def checked_operand(asked: Options, kind: Kind, x: Array, out: Array, dtype: Dtype) -> Array:
+    """The operand, or a copy of one that `out` overlaps. Raises what refuses the arrays and factors of a call, before anything is written.
+
+    Alpha is to be a number of this type.
+    """
     shape = (*x.shape[:-1], x.shape[-2])
     if kind.on_gpu and is_captured():
         raise not_captured("A*A^T takes small buffers from the pool", "multiply by the transpose with matmul and out=")
-    check_buffer(asked.buffer, kind, x, out)
+    factor("alpha", asked.alpha, dtype)
     if out is None:
         return x
-    check_out(layout_of(out), is_writable(out), shape[:-2], shape[-2:], x.dtype)
+    factor("beta", asked.beta, out.dtype if dtype == x.dtype else dtype)
+    check_out(layout_of(out), shape[:-2], shape[-2:], x.dtype)
     if out.shape != shape:
         raise fail("E791", f"out has shape {out.shape}, the product {shape}", "give an out of that shape, or none")
     return _apart(x, out, asked.budget)

@@ -15,7 +15,7 @@ from bilinear.backends.factor import factor
 from bilinear.errors import fail
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Array, Dtype, Factor
+from bilinear.ir.matrix import Array, Dtype, Factor, indices
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.environment import uses_library
@@ -23,7 +23,6 @@ from bilinear.runtime.gram_blocks import checked_operand, gram_arrays, lower_of
 from bilinear.runtime.gram_products import Products
 from bilinear.runtime.operands import given_workspace
 from bilinear.runtime.options import Options
-from bilinear.runtime.safety import indices
 from bilinear.runtime.unused import warn_unused
 from bilinear.verify.bilinear_map import prove_map
 
@@ -82,15 +81,22 @@ def by_scheme(gram: GramScheme, asked: Options, kind: Kind, x: Array, out: Array
             warn_unused(gram.name, f"no schedule runs on {x.dtype}")
         return gram_arrays(asked._replace(algorithm="auto", levels=0), kind, x, out, triangle)
     require_runs(gram, x.dtype)
-    x = checked_operand(asked, kind, x, out)
-    result = (kind.module.empty if triangle is None else kind.module.zeros)(x.shape[:-1] + x.shape[-2:-1], x.dtype) if out is None else out
+    x = checked_operand(asked, kind, x, out, x.dtype)
+    xp, shape = kind.module, x.shape[:-1] + x.shape[-2:-1]
     levels = _levels(gram, x.shape[-2], x.shape[-1]) if asked.levels == "auto" else int(asked.levels)
-    buffer, rest = _workspace(gram, asked._replace(kind=kind), x, levels, result)
+    alpha, beta = factor("alpha", asked.alpha, x.dtype), factor("beta", asked.beta, x.dtype if out is None else out.dtype)
+    aside = out is not None and out.dtype != x.dtype  # integers that wrap around must do so as a whole, not in the type of `out`
+    result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None or aside else out
+    buffer, rest = _workspace(gram, asked._replace(kind=kind), x, levels, result, result.nbytes if aside else 0)
     runner = Runner(gram, Products(asked._replace(levels="auto", workspace=rest), kind))
-    alpha, beta = (factor(name, value, result.dtype) for name, value in (("alpha", asked.alpha), ("beta", asked.beta)))
     lower = lower_of(result, triangle)
     for index in indices(x.shape[:-2]):
-        runner.run(x[index], lower[index], alpha, beta, levels, buffer)
+        runner.run(x[index], lower[index], alpha, x.dtype.type(0) if aside else beta, levels, buffer)
+    if aside:
+        own, result = lower, out
+        lower = lower_of(result, triangle)
+        for index in indices(x.shape[:-2]):
+            _add_below(xp, lower[index], own[index], own[index], 1, beta)
     if triangle is None:
         runner.products.mirror(lower)
     return result
@@ -105,14 +111,18 @@ def _levels(gram: GramScheme, n: int, k: int) -> int:
     return found
 
 
-def _workspace(gram: GramScheme, options: Options, x: Array, levels: int, result: Array) -> tuple[Array, Array]:
-    """The buffer of all levels, and what is left for the products: bytes, None without a limit, or the rest of the caller's buffer."""
+def _workspace(gram: GramScheme, options: Options, x: Array, levels: int, result: Array, aside: int) -> tuple[Array, Array]:
+    """The buffer of all levels, and what is left for the products: bytes, None without a limit, or the rest of the caller's buffer.
+
+    A result of `aside` bytes that is computed apart from `out` counts, but is not put into a buffer.
+    """
     elements = elements_of(gram, x.shape[-2], x.shape[-1], levels)
     needed = elements * x.dtype.itemsize
     if options.buffer is not None:
         buffer = given_workspace(options, elements, x[..., :0], result, x)
         rest = options.buffer.view(np.uint8)[needed:]
         return buffer, rest if rest.size else 0
+    needed += aside
     if options.budget is not None and needed > options.budget:
         raise over_budget(gram.name, needed, options.budget, "allow that many bytes, use fewer levels, or leave algorithm= out")
     return options.kind.module.empty(elements, x.dtype), None if options.budget is None else options.budget - needed

@@ -13,7 +13,7 @@ from bilinear.backends.half import PLACED, HalfExecutor, require_single_targets
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import FLOAT32, HALVES, Element
-from bilinear.ir.matrix import Array, Factor, call_of, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Factor, call_of, indices, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.planner.half import WAYS
 from bilinear.planner.ways import algorithm_named
@@ -27,7 +27,6 @@ from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.operands import as_matrices, given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, largest_scaling
-from bilinear.runtime.safety import indices
 
 FLOAT = np.dtype(FLOAT32.name)
 """The type of alpha and beta, and that of C if it is not the operands'."""

@@ -24,7 +24,7 @@ from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.integers import INTEGERS
-from bilinear.ir.matrix import Array, Factor, layout_of
+from bilinear.ir.matrix import Array, Factor, indices, layout_of
 from bilinear.ir.residue_tile import MOST_BLOCKS
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.coefficients import require_numbers, require_residues
@@ -40,7 +40,6 @@ from bilinear.runtime.layouts import Layouts, fit, layouts_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.operands import as_matrices, given_workspace
 from bilinear.runtime.options import Options
-from bilinear.runtime.safety import indices
 
 SMALL = 2
 """Integers of this many bytes are not read to bound them: their range takes few moduli."""

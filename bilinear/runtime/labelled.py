@@ -10,11 +10,18 @@ from typing import NamedTuple
 import numpy as np
 
 from bilinear.ir.matrix import Array, Dtype
-from bilinear.runtime.safety import shares_memory
+from bilinear.runtime.accept import shares_memory
 from bilinear.runtime.subscripts import Labels
 
 Multiply = Callable[[Array, Array, Array], Array]
 """A multiply of matrices, and batches of them: a, b, and where the result goes (None for a new array)."""
+
+
+class Work(NamedTuple):
+    """How a sum is carried out: its multiply, and whether products of elements are written to where the result goes."""
+
+    multiply: Multiply
+    writes: bool = True
 
 
 class Labelled(NamedTuple):
@@ -57,7 +64,7 @@ def summed(part: Labelled, kept: Collection[str], dtype: Dtype) -> Labelled:
     return _first(Labelled(total, part.labels), axes)
 
 
-def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, target: Array, multiply: Multiply) -> Array:
+def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, target: Array, work: Work) -> Array:
     """The product in this type with the `wanted` labels in their order, summed over what both have and is not wanted.
 
     It is `target` if that is given. A label that only one operand has must be wanted.
@@ -67,7 +74,7 @@ def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, targe
     shared = [label for label in left.labels if label in right.labels and label not in wanted]
     if not shared:
         x, y = (own.in_order(tuple(label for label in wanted if label in own.labels))[_spread(own, wanted)] for own in (left, right))
-        return written((x * y)[..., 0], target)
+        return written((x * y)[..., 0], target if work.writes else None)
     batch = tuple(label for label in wanted if label in left.labels and label in right.labels)
     rows = _as_they_lie(left, [label for label in left.labels if label not in right.labels])
     columns = _as_they_lie(right, [label for label in right.labels if label not in left.labels])
@@ -76,11 +83,11 @@ def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, targe
     lying = (*batch, *rows, *columns)
     place = None if target is None else Labelled(target, wanted)
     if place is not None and _joins(place, rows) and _joins(place, columns):
-        multiply(x, y, _joined(place, batch, rows, columns))
+        work.multiply(x, y, _joined(place, batch, rows, columns))
         return target
     extents = {label: size for own in (left, right) for label, size in zip(own.labels, own.array.shape, strict=True)}
-    found = multiply(x, y, None).reshape(tuple(extents[label] for label in lying))
-    return written(Labelled(found, lying).in_order(wanted), target)
+    found = work.multiply(x, y, None).reshape(tuple(extents[label] for label in lying))
+    return written(Labelled(found, lying).in_order(wanted), target if work.writes else None)
 
 
 def written(array: Array, target: Array) -> Array:

@@ -15,10 +15,9 @@ from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
 from bilinear.backends.caches import Same
 from bilinear.backends.executor import Executor
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.matrix import Matrix
+from bilinear.ir.matrix import Matrix, indices
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Block, Schedule
-from bilinear.runtime.safety import indices
 
 Array = NDArray[np.floating]
 

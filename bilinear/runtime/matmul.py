@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Literal
 
 import numpy as np
@@ -12,12 +12,13 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import Kept
+from bilinear.runtime.arrays import Kept, is_on_gpu, stream_for
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.on_arrays import Asked, multiply_anew
 from bilinear.runtime.repeat import repeated
-from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors, records_gradients, torch_of
+from bilinear.runtime.torch_memory import records_gradients, torch_of
+from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors
 
 
 def matmul(
@@ -203,7 +204,7 @@ def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, str
     alpha, beta, algorithm, levels, inputs, _, *others = asked
     if (algorithm, levels, inputs, *others) != _UNSAID:
         raise fail("E538", "the plan of a prepared operand is settled", "give algorithm=, levels= and accuracy= to prepare()")
-    with nullcontext() if stream is None else stream:
+    with stream_for(is_on_gpu(other), stream):
         return kept.matmul(other, out, alpha=alpha, beta=beta, workspace=workspace)
 
 

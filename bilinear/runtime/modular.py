@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import operator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from bilinear.analysis.modular_bounds import LARGEST_MODULUS, way_for
-from bilinear.backends.capture import is_captured, memory_of_graph, not_captured
+from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import Executor
 from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, is_aligned, largest_of, multiply_modulo
 from bilinear.backends.numpy_executor import NumpyExecutor
@@ -20,11 +20,12 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import modular
 from bilinear.ir.integers import INTEGERS
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.matrix import Array, Dtype, call_of, matrix_of
+from bilinear.ir.matrix import Array, Dtype, call_of, indices, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Schedule
 from bilinear.lowering.prepare import plain
-from bilinear.runtime.arrays import Kept, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import Kept
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.direct import NEW
@@ -36,8 +37,6 @@ from bilinear.runtime.on_arrays import Asked
 from bilinear.runtime.operands import as_matrices
 from bilinear.runtime.options import Options, check_options
 from bilinear.runtime.recipe import Recipe, placement_for
-from bilinear.runtime.safety import indices
-from bilinear.runtime.torch_tensors import on_arrays_of, torch_of
 
 Factors = tuple[int, int]
 """alpha and beta, from 0 to p - 1."""
@@ -51,13 +50,16 @@ def matmul_modulo(a: Array, b: Array, out: Array, modulus: object, asked: Asked,
     Raises `BilinearError`: E593 for what is not a modulus, E594 for an algorithm that does not hold modulo it, E598 for arrays, factors and
     options that have no meaning with it, E599 for operands that are to be restored and cannot be, and those of `matmul`.
     """
-    p = read_modulus(modulus)
-    torch = torch_of(a, b, out)
-
-    def multiply(a: Array, b: Array, out: Array, asked: Asked, stream: None) -> Array:
-        return _on_arrays(a, b, out, p, asked)
-
-    return _on_arrays(a, b, out, p, asked) if torch is None else on_arrays_of(torch, a, b, out, asked, stream, multiply)
+    p, options = read_modulus(modulus), Options(*asked)
+    check_options(options, out)
+    if options.tolerance is not None or options.accuracy is not None or options.plan is not None:
+        raise fail("E598", "tolerance=, accuracy= and plan= are for rounded numbers", "leave them out: products modulo p are exact")
+    if isinstance(a, Kept) or isinstance(b, Kept):
+        raise fail("E598", "a prepared operand holds sums that are not reduced modulo p", "give both operands as arrays")
+    with accepted({"a": a, "b": b}, {"out": out}, options.workspace, stream) as (kind, (left, right), (target,), buffer):
+        require_complex(options.algorithm, left, right)
+        result = _multiply(options._replace(kind=kind, workspace=buffer), left, right, target, p)
+        return out if out is not None else kind.give_back(result)
 
 
 def read_modulus(modulus: object) -> int:
@@ -69,21 +71,6 @@ def read_modulus(modulus: object) -> int:
     if not 2 <= p <= LARGEST_MODULUS:
         raise fail("E593", f"modulus={modulus!r} is not a modulus", "give an integer from 2 to 2^62")
     return p
-
-
-def _on_arrays(a: Array, b: Array, out: Array, p: int, asked: Asked) -> Array:
-    options = Options(*asked)
-    check_options(options, out)
-    if options.tolerance is not None or options.accuracy is not None or options.plan is not None:
-        raise fail("E598", "tolerance=, accuracy= and plan= are for rounded numbers", "leave them out: products modulo p are exact")
-    if isinstance(a, Kept) or isinstance(b, Kept):
-        raise fail("E598", "a prepared operand holds sums that are not reduced modulo p", "give both operands as arrays")
-    kind = kind_of(a, b, out)
-    left, right = adopt(a, kind), adopt(b, kind)
-    require_complex(options.algorithm, left, right)
-    with memory_of_graph() if kind.on_gpu else nullcontext():
-        result = _multiply(options._replace(kind=kind), left, right, None if out is None else adopt_out(out, kind), p)
-    return out if out is not None else kind.give_back(result)
 
 
 def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array:
@@ -226,8 +213,6 @@ def _check_types(layouts: Layouts, p: int) -> None:
             raise fail("E598", f"{name} holds {x.dtype}, and products modulo {p} are of integers", "convert it to int64")
     if layouts.out is not None and not _holds(layouts.out.dtype, p):
         raise fail("E598", f"out of {layouts.out.dtype} cannot hold numbers up to {p - 1}", "give an out of int64")
-    if layouts.own_multiply is not None:
-        raise fail("E598", f"{layouts.own_multiply} has its own multiply, which knows no modulus", "give plain arrays")
 
 
 def _result_type(left: Dtype, right: Dtype, p: int) -> Dtype:

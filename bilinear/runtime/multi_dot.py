@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -22,14 +22,13 @@ from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.problem import require_inputs
 from bilinear.runtime import devices_here
-from bilinear.runtime.arrays import NUMPY, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accepted, check_apart, check_out
 from bilinear.runtime.auto import dtype_name, plan
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.environment import uses_library
-from bilinear.runtime.layouts import check_out
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.safety import check_apart, is_writable
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
+from bilinear.runtime.multiply import looked_at
+from bilinear.runtime.options import check_levels
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -95,29 +94,25 @@ def multi_dot(
            [90., 90., 90., 90.]])
     """
     given = chains.members(arrays)
-    torch = torch_of(*given, out)
-    if torch is not None:
-        with surroundings(torch, stream, *given, out):
-            target, *matrices = (adopt_tensor(torch, x) for x in (out, *given))
-            run = partial(multi_dot, matrices, out=target, device=device, workspace=workspace)
-            result = run(algorithm=algorithm, levels=levels, inputs=inputs)
-            return give_tensor(torch, result) if out is None else out
     require_inputs(inputs)
+    check_levels(levels, algorithm)
     budget = _budget(workspace)
-    kind = kind_of(*given, out) if given else NUMPY
-    matrices = [adopt(x, kind) for x in given]
-    extents, dtype = chain_extents([x.shape for x in matrices]), np.result_type(*(x.dtype for x in matrices))
-    inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
-    target = None if out is None else _target(adopt_out(out, kind), matrices, dtype)
-    if inputs == "consume":
-        check_apart(matrices)
-    has_times = algorithm == levels == "auto" and (kind.on_gpu or device is not None)
-    found = _planned(extents, str(dtype), *_times(device, str(dtype)) if has_times else (None, None), inputs, budget)
-    matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
-    with stream if stream is not None and kind.on_gpu else nullcontext():
-        multiply = partial(matmul, algorithm=algorithm, levels=levels, inputs=inputs)
-        result = _run(found, matrices, dtype, None if target is None else target[inside], multiply)
-    return out if out is not None else kind.give_back(result[tuple(0 if at is None else at for at in inside)])
+    if not given:
+        chain_extents(())
+    named = {f"matrix {at} of the chain": x for at, x in enumerate(given, 1)}
+    with accepted(named, {"out": out}, stream=stream, own=True) as (kind, matrices, (view,), _):
+        extents, dtype = chain_extents([x.shape for x in matrices]), np.result_type(*(x.dtype for x in matrices))
+        inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
+        target = None if out is None else _target(view, matrices, dtype)[inside]
+        if inputs == "consume":
+            check_apart(matrices)
+        has_times = algorithm == levels == "auto" and (kind.on_gpu or device is not None)
+        found = _planned(extents, str(dtype), *_times(device, str(dtype)) if has_times else (None, None), inputs, budget)
+        matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
+        if inputs != "preserve":  # a later product must not be refused after the first one has written its operands
+            _run(found, matrices, dtype, target, partial(looked_at, kind, algorithm=algorithm, levels=levels, inputs=inputs))
+        result = _run(found, matrices, dtype, target, partial(matmul, algorithm=algorithm, levels=levels, inputs=inputs))
+        return out if out is not None else kind.give_back(result[tuple(0 if at is None else at for at in inside)])
 
 
 def _run(plan: ChainPlan, matrices: Sequence[Array], dtype: Dtype, target: Array, multiply: Callable[..., Array]) -> Array:
@@ -145,7 +140,7 @@ def _target(out: Array, matrices: Sequence[Array], dtype: Dtype) -> Array:
     shape = (*matrices[0].shape[:-1], *matrices[-1].shape[1:])
     if out.shape != shape:
         raise fail("E550", f"out has shape {out.shape}, the product of the chain {shape}", "give an out of that shape, or none")
-    check_out(layout_of(out), is_writable(out), (), shape, dtype)
+    check_out(layout_of(out), (), shape, dtype)
     return out
 
 

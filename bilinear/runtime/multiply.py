@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
+from typing import Unpack
 
 import numpy as np
 
@@ -13,24 +15,27 @@ from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.backends.panels import operands_of
 from bilinear.errors import BilinearError, fail
+from bilinear.frontend import load_for_arrays
 from bilinear.ir.element import HALVES
-from bilinear.ir.matrix import Array, Call, Matrix, layout_of, matrix_of, real_type
+from bilinear.ir.matrix import Array, Call, Matrix, indices, layout_of, matrix_of, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
 from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, own_name
+from bilinear.runtime.accept import check_written_inputs
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.direct import NEW, direct_multiply, library_of, own_of, run_direct_plan
+from bilinear.runtime.environment import uses_library
 from bilinear.runtime.executors import gpu_executor, make_executor
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.layouts import fit, layouts_of
 from bilinear.runtime.magnitudes import check_tolerance
+from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace
-from bilinear.runtime.options import Options
+from bilinear.runtime.options import Options, ProductOptions, check_options
 from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
 from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
-from bilinear.runtime.safety import check_writable_inputs, indices
 
 log = logging.getLogger("bilinear")
 
@@ -41,7 +46,11 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
-        return np.matmul(*formed(asked.conjugated, a, b), out=out)
+        try:
+            return np.matmul(*formed(asked.conjugated, a, b), out=out)
+        except (TypeError, ValueError):
+            fit(layouts_of(a, b, out))  # which says it with a code
+            raise
     if kind.on_gpu and a.dtype.kind in "biu" and b.dtype.kind in "biu":
         whole = _by_residues(asked, kind, a, b, out)
         if whole is not None:
@@ -171,8 +180,35 @@ def _scaled(alpha: Array, product: Array) -> Array:
     return alpha * product if is_object else np.multiply(alpha, product)
 
 
+def looked_at(kind: Kind, a: Array, b: Array, out: Array = None, **given: Unpack[ProductOptions]) -> Array:
+    """`matmul` of arrays of one kind without multiplying: what would be refused is refused, and the result is `out` as it is, or zeros.
+
+    A chain of products is looked through by it, before the first one writes its operands.
+    """
+    asked = Options(1, 0, "auto", "auto", "preserve", None, None, None)._replace(**given)
+    if isinstance(asked.algorithm, str) and asked.algorithm != "auto" and not uses_library():
+        asked = asked._replace(algorithm=algorithm_as_it_is(asked.algorithm, load_for_arrays))
+    check_options(asked, out)
+    require_complex(asked.algorithm, a, b, out)
+    options = asked.settled(kind, asked.described_cpu(kind, a, b))
+    decision = decide(options, layouts_of(a, b, out))
+    result = kind.module.zeros(decision.shape, decision.dtype) if out is None else out
+    if decision.recipe is not None and not options.is_automatic:
+        ready_schedule(options, decision, decision.recipe, a, b, result)
+    return result
+
+
 def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array, given: Matrix | None = None) -> None:
-    """Run the decision's placement on every matrix of the batch. Without one, convert the operands to the product's type, and make one.
+    """Run the decision's placement on every matrix of the batch."""
+    ready_schedule(options, decision, recipe, a, b, out, given)()
+
+
+def ready_schedule(
+    options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array, given: Matrix | None = None
+) -> Callable[[], None]:
+    """What runs the decision's placement. Without one, convert the operands to the product's type, and make one.
+
+    Everything that can be refused is refused here, and nothing is written.
 
     `given` is the buffer with everything that was prepared from an operand.
 
@@ -203,11 +239,16 @@ def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, 
     result = fresh(options.kind.module, target.shape, dtype, is_by_columns) if aside else target
     if placement is not None:
         workspace = workspace_of(options, executor, placement, result, left, right, target)
-        call = turns.call_of(left, right, result, 0 if aside else beta, workspace)
-        run_all(executor, placement, call._replace(given=given))
-        turns.finish(result)
-    if aside:
-        accumulate(target, result, beta)
+
+    def run() -> None:
+        if placement is not None:
+            call = turns.call_of(left, right, result, 0 if aside else beta, workspace)
+            run_all(executor, placement, call._replace(given=given))
+            turns.finish(result)
+        if aside:
+            accumulate(target, result, beta)
+
+    return run
 
 
 def _adds_with(options: Options, placement: Placement) -> bool:
@@ -248,7 +289,7 @@ def check_in_place(options: Options, executor: Executor, recipe: Recipe, left: A
     shares = not left.shape[:-2] == right.shape[:-2] == target.shape[:-2] and prod(target.shape[:-2]) > 1
     if writing.inputs == "consume" and shares:
         raise fail("E527", "inputs='consume' cannot use one matrix in several products of a batch", "use inputs='restore'")
-    check_writable_inputs(executor, left, right, target, writing.inputs)
+    check_written_inputs(executor, left, right, target, writing.inputs)
     if options.tolerance is None or not target.size:
         return
     products = prod(target.shape[:-2])

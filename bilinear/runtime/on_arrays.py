@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 import numpy as np
 
-from bilinear.backends.capture import memory_of_graph
 from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array, is_own_transpose
-from bilinear.runtime.arrays import adopt, adopt_out, kind_of
-from bilinear.runtime.budgets import budget_and_buffer
+from bilinear.runtime.accept import accepted
 from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.gram_blocks import own_product
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.operands import check_buffer
 from bilinear.runtime.options import Options, check_options, check_plan_options
 from bilinear.runtime.repeat import Key, repeated
 
@@ -59,18 +56,10 @@ def multiply_anew(
     if plan is not None:
         check_plan_options(plan, algorithm, levels, inputs)
     check_tolerance_option(tolerance, inputs if plan is None else plan.chosen.promise)
-    kind = kind_of(a, b, out)
-    left, right = adopt(a, kind), adopt(b, kind)
-    given = None if out is None else adopt_out(out, kind)
-    check_buffer(budget_and_buffer(workspace)[1], kind, left, right, given)
-    with stream if stream is not None and kind.on_gpu else _NO_STREAM:
+    with accepted({"a": a, "b": b}, {"out": out}, workspace, stream, own=True) as (kind, (left, right), (given,), _):
         if is_own_transpose(left, right) and options.is_unsaid:
             result = own_product(options, kind, left, given)
             if result is not None:
                 return out if out is not None else kind.give_back(result)
-        with memory_of_graph() if kind.on_gpu else _NO_STREAM:
-            result = multiply(options, kind, key, left, right, given)
-    return out if out is not None else kind.give_back(result)
-
-
-_NO_STREAM = nullcontext()
+        result = multiply(options, kind, key, left, right, given)
+        return out if out is not None else kind.give_back(result)

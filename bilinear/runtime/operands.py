@@ -8,9 +8,8 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, Factor, matrix_of
-from bilinear.runtime.arrays import Kind
+from bilinear.runtime.accept import UNFIT, can_serve, shares_memory
 from bilinear.runtime.options import Options
-from bilinear.runtime.safety import is_writable, shares_memory
 
 
 def as_matrices(a: Array, b: Array, out: Array) -> tuple[Array, Array, Array]:
@@ -38,31 +37,14 @@ def accumulate(out: Array, product: Array, beta: Factor) -> None:
     out += added
 
 
-def check_buffer(buffer: Array, kind: Kind, *arrays: Array) -> None:
-    """Refuse (E529) a workspace that no product of these arrays can use, also if the library's multiply, which needs none, will run."""
-    if buffer is None:
-        return
-    if not _can_serve(buffer, kind):
-        raise fail("E529", _UNFIT, "give such an array, or a number of bytes")
-    if any(x is not None and shares_memory(buffer, x) for x in arrays):
-        raise fail("E529", "workspace shares memory with an operand or out", "give a separate one")
-
-
-_UNFIT = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
-
-
-def _can_serve(buffer: Array, kind: Kind) -> bool:
-    return isinstance(buffer, kind.module.ndarray) and buffer.ndim == 1 and bool(buffer.flags.c_contiguous) and is_writable(buffer)
-
-
 def given_workspace(options: Options, elements: int, result: Array, *others: Array, alignment: int = 1) -> Array:
     """The caller's buffer as elements of the result's type; refused (E529) if it cannot be used so, or shares memory with an array.
 
     On a GPU its address must be a multiple of an element's bytes, and of `alignment`.
     """
     buffer, needed = options.buffer, elements * result.dtype.itemsize
-    if not _can_serve(buffer, options.kind):
-        raise fail("E529", _UNFIT, f"give one of {needed} bytes")
+    if not can_serve(buffer, options.kind):
+        raise fail("E529", UNFIT, f"give one of {needed} bytes")
     if buffer.dtype != result.dtype and (buffer.dtype.hasobject or result.dtype.hasobject):
         message = f"workspace holds {buffer.dtype}, but must hold {result.dtype}"
         raise fail("E529", message, f"give {elements} elements of {result.dtype}")

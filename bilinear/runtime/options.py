@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
 
-from bilinear.errors import fail
-from bilinear.ir.matrix import Array, Dtype
-from bilinear.ir.placement import LEVELS_ALLOWED
-from bilinear.planner.plan import Plan
-
-if TYPE_CHECKING:
-    pass
-
-from typing import NamedTuple
-
 from bilinear.backends.caches import Same
+from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Factor
+from bilinear.ir.matrix import Array, Dtype, Factor
+from bilinear.ir.placement import LEVELS_ALLOWED
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
+from bilinear.planner.plan import Plan
 from bilinear.planner.problem import require_accuracy, require_inputs
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import NUMPY, Kind
@@ -29,6 +23,30 @@ from bilinear.runtime.environment import uses_library
 
 LEAST_EXTENT = 256
 """On processors `auto` weighs nothing below this extent: a product there takes less time than a choice is worth."""
+
+
+class MatmulOptions(TypedDict, total=False):
+    """The options of `matmul` with a given algorithm."""
+
+    alpha: Factor
+    beta: Factor
+    levels: int | Literal["auto"]
+    inputs: Literal["preserve", "restore", "consume"]
+    workspace: Array
+    tolerance: float | None
+    modulus: int | None
+    stream: AbstractContextManager[object] | None
+
+
+class ProductOptions(TypedDict, total=False):
+    """The options of `matmul` for each of several products."""
+
+    algorithm: str | Loaded
+    levels: int | Literal["auto"]
+    inputs: Literal["preserve", "restore", "consume"]
+    workspace: Array
+    tolerance: float | None
+    accuracy: float | Literal["classical", "twice"] | None
 
 
 class Options(NamedTuple):
@@ -116,21 +134,20 @@ class Options(NamedTuple):
         return named, self.levels, self.inputs, self.accuracy, self.conjugated, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
 
 
-def check_levels(levels: object) -> None:
-    """Refuse (E514) what is not a number of levels."""
+def check_levels(levels: object, algorithm: object) -> None:
+    """Refuse (E514) what is not a number of levels, and levels of no algorithm; 0 is the library's multiply."""
     if levels != "auto" and (not isinstance(levels, (int, np.integer)) or isinstance(levels, bool) or levels < 0):
-        raise fail(
-            "E514",
-            f"levels={levels!r} is not a number of levels",
-            f"give an integer from 0, or 'auto': {LEVELS_ALLOWED}",
-        )
+        hint = f"give an integer from 0, or 'auto': {LEVELS_ALLOWED}"
+        raise fail("E514", f"levels={levels!r} is not a number of levels", hint)
+    if isinstance(algorithm, str) and algorithm == "auto" and levels not in ("auto", 0):
+        raise fail("E514", f"levels={levels!r} are those of an algorithm, and none is named", "name one, such as algorithm='winograd'")
 
 
 def check_options(options: Options, out: Array) -> None:
     """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543."""
-    alpha, beta, _, levels, inputs, *_ = options
+    alpha, beta, algorithm, levels, inputs, *_ = options
     require_inputs(inputs)
-    check_levels(levels)
+    check_levels(levels, algorithm if options.plan is None else None)
     factors: tuple[tuple[str, Array], ...] = (("alpha", alpha), ("beta", beta))
     for name, value in factors:
         if type(value) not in (int, float) and np.ndim(value) != 0:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
 from bilinear.backends.caches import Same
-from bilinear.backends.capture import memory_of_graph, not_captured
+from bilinear.backends.capture import not_captured
 from bilinear.backends.executor import in_buffer
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
 from bilinear.planner.plan import Digits, Plan, bytes_text
-from bilinear.runtime.arrays import Kept, Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import Kept, Kind
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.executors import make_executor
@@ -26,7 +26,6 @@ from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.options import Options, check_options, check_plan_options
 from bilinear.runtime.prepared_digits import KEPT_BY_AUTO, KeptDigits, digits_to_keep, kept_digits
 from bilinear.runtime.recipe import Recipe, parted, placement_for
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
 LEFT, RIGHT = "A", "B"
 
@@ -87,26 +86,16 @@ class Prepared(Kept):
         BilinearError
             E537 if the operand has changed, E538 if what is kept does not fit this call, and what `bilinear.matmul` raises.
         """
-        torch = torch_of(self.operand, other, out)
-        if torch is not None:
-            with surroundings(torch, None, self.operand, other, out, workspace):
-                left, right, target, buffer = (adopt_tensor(torch, x) for x in (self.operand, other, out, workspace))
-                result = replace(self, operand=left).matmul(right, target, alpha=alpha, beta=beta, workspace=buffer)
-                return give_tensor(torch, result) if out is None else out
-        a, b = (self.operand, other) if self.side == LEFT else (other, self.operand)
-        options = self.options._replace(alpha=alpha, beta=beta, workspace=workspace)
-        check_options(options._replace(accuracy=None), out)  # the accuracy was checked when the operand was prepared
-        self._check_unchanged()
-        if (self.recipe is None and self.digits is None) or alpha == 0 or uses_library():
-            return self._unprepared(a, b, out, options)
-        kind = kind_of(a, b, out)
-        left, right = adopt(a, kind), adopt(b, kind)
-        target = None if out is None else adopt_out(out, kind)
-        with memory_of_graph() if kind.on_gpu else nullcontext():
-            result = self._multiply(options._replace(kind=kind), left, right, target)
-        return out if out is not None else kind.give_back(result)
+        check_options(self.options._replace(alpha=alpha, beta=beta, accuracy=None), out)  # the accuracy was checked when it was prepared
+        pair = {"a": self.operand, "b": other} if self.side == LEFT else {"a": other, "b": self.operand}
+        with accepted(pair, {"out": out}, workspace, own=True) as (kind, (a, b), (target,), buffer):
+            options = self.options._replace(alpha=alpha, beta=beta, workspace=buffer, kind=kind)
+            self._check_unchanged(kind, a if self.side == LEFT else b)
+            is_unprepared = (self.recipe is None and self.digits is None) or alpha == 0 or uses_library()
+            result = (self._unprepared if is_unprepared else self._multiply)(options, a, b, target)
+            return out if out is not None else kind.give_back(result)
 
-    def _unprepared(self, a: Array, b: Array, out: Array, options: Options) -> Array:
+    def _unprepared(self, options: Options, a: Array, b: Array, out: Array) -> Array:
         levels: int | Literal["auto"] = "auto" if isinstance(options.levels, str) else options.levels
         named, (alpha, beta, most) = options.algorithm or "auto", (options.alpha, options.beta, options.workspace)
         own: Array = options.accuracy  # it was checked when the operand was prepared
@@ -115,9 +104,9 @@ class Prepared(Kept):
     def _multiply(self, options: Options, a: Array, b: Array, out: Array) -> Array:
         layouts = layouts_of(a, b, out)
         shape, dtype = fit(layouts)
-        other = layouts.b if self.side == LEFT else layouts.a
-        if other.dtype != self.operand.dtype or other.ndim < 2:
-            kept = f"a matrix of {self.operand.dtype}"
+        own, other = (layouts.a, layouts.b) if self.side == LEFT else (layouts.b, layouts.a)
+        if other.dtype != own.dtype or other.ndim < 2:
+            kept = f"a matrix of {own.dtype}"
             raise fail("E538", f"{kept} was prepared, and this is {other.ndim}-dimensional {other.dtype}", f"give {kept}")
         if self.digits is not None:
             return self.digits.multiply(options, layouts, a, b, out)
@@ -139,8 +128,8 @@ class Prepared(Kept):
             message = f"with {extent} {_lines(self.side)}, {cut}, and {kept[0]} x {kept[1]} were"
             raise fail("E538", message, f"prepare it with {_lines(self.side)}={extent}")
 
-    def _check_unchanged(self) -> None:
-        if self.digest is not None and _digest(self.operand) != self.digest:
+    def _check_unchanged(self, kind: Kind, operand: Array) -> None:
+        if self.digest is not None and _digest(kind, operand) != self.digest:
             raise fail("E537", "the operand has changed since it was prepared", "prepare it again")
 
 
@@ -206,30 +195,23 @@ def prepare(
     side, extent = (RIGHT, rows) if columns is None else (LEFT, columns)
     if not isinstance(extent, int) or isinstance(extent, bool) or not 0 < extent <= MOST_EXTENT:
         raise fail("E538", f"{_lines(side)}={extent!r} is not an extent", f"give an integer from 1 to {MOST_EXTENT}")
-    torch = torch_of(operand)
-    if torch is not None:
-        with surroundings(torch, None, operand):
-            array = adopt_tensor(torch, operand)
-            kept = prepare(array, rows=rows, columns=columns, algorithm=algorithm, levels=levels, accuracy=accuracy, plan=plan, check=check)
-            return replace(kept, operand=operand)
-    kind = kind_of(operand)
-    matrix = adopt(operand, kind)
-    if matrix.ndim != 2:
-        raise fail("E538", f"an operand of {matrix.ndim} dimension(s) cannot be prepared", "give a matrix")
-    if algorithm != "auto" and not isinstance(algorithm, Loaded):
+    if plan is None and algorithm != "auto" and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm))
     if plan is not None:
         check_plan_options(plan, algorithm, levels, "preserve")
     options = Options(1, 0, algorithm, levels, "preserve", None, None, plan, accuracy)
     check_options(options, None)
-    recipe, layouts, settled = _recipe(options, kind, matrix, side, extent)
-    make = partial(Prepared, operand, side, settled, check)
-    if isinstance(recipe, Digits):
-        return make(None, (0, 0, 0), None, _digest(matrix) if check else None, kept_digits(recipe, layouts, kind, matrix, side))
-    if recipe is None:
-        return make(None, (0, 0, 0), None, None)
-    placement, buffer = _filled(recipe, layouts, kind, matrix, side)
-    return make(recipe, placement.core, buffer, _digest(matrix) if check else None)
+    with accepted({"the operand": operand}, {}) as (kind, (matrix,), _, _):
+        if matrix.ndim != 2:
+            raise fail("E538", f"an operand of {matrix.ndim} dimension(s) cannot be prepared", "give a matrix")
+        recipe, layouts, settled = _recipe(options, kind, matrix, side, extent)
+        make = partial(Prepared, operand if hasattr(operand, "shape") else matrix, side, settled, check)
+        if isinstance(recipe, Digits):
+            return make(None, (0, 0, 0), None, _digest(kind, matrix) if check else None, kept_digits(recipe, layouts, kind, matrix, side))
+        if recipe is None:
+            return make(None, (0, 0, 0), None, None)
+        placement, buffer = _filled(recipe, layouts, kind, matrix, side)
+        return make(recipe, placement.core, buffer, _digest(kind, matrix) if check else None)
 
 
 def _lines(side: str) -> str:
@@ -288,11 +270,9 @@ def _filled(recipe: Recipe, layouts: Layouts, kind: Kind, matrix: Array, side: s
     return placement, buffer
 
 
-def _digest(operand: Array) -> int:
-    kind = kind_of(operand)
+def _digest(kind: Kind, operand: Array) -> int:
     executor = make_executor(kind)
     if executor.is_captured():
         raise not_captured("nothing can wait for what tells whether a prepared operand has changed", "prepare it before, with check=False")
-    array = adopt(operand, kind)
-    parts = (array.real, array.imag) if array.dtype.kind == "c" else (array,)
+    parts = (operand.real, operand.imag) if operand.dtype.kind == "c" else (operand,)
     return hash(tuple(executor.digest(matrix_of(part)) for part in parts))

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.errors import fail
-from bilinear.ir.matrix import Array, Layout, layout_of
+from bilinear.ir.matrix import Array, Layout, indices, layout_of
 from bilinear.planner.plan import Digits, Direct, own_name
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.direct import NEEDS, NEW, run_direct_plan, workspace_address
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import Options
-from bilinear.runtime.safety import indices
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.backends.kept_digits import Form

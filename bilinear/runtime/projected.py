@@ -97,19 +97,40 @@ def rows_of_floats(problem: CheckedProduct) -> tuple[Array, Array, float, float]
 def residuals_exactly(problem: CheckedProduct) -> Array:
     """Which rows of C X, with integers modulo 2^w, are not those of (alpha*A*B + beta*C0) X."""
     xp, dtype, bits = problem.xp, problem.dtype, 8 * problem.dtype.itemsize
+    alpha, beta = (xp.asarray(factor).astype(dtype) for factor in (problem.alpha, problem.beta))
     generator = np.random.default_rng(problem.seed)
     entries = generator.integers(0, 2**bits, (problem.c.shape[-1], problem.count), np.dtype(f"u{dtype.itemsize}"), endpoint=False)
     x, wrong = xp.asarray(entries.astype(dtype)), [np.empty(0, bool)]
     for a, b, c, before in _groups(problem):
-        y = problem.alpha * xp.concatenate([xp.matmul(rows, x) for (rows,) in _panels(problem, b)], axis=-2)
+        y = alpha * xp.concatenate([xp.matmul(rows, x) for (rows,) in _panels(problem, b)], axis=-2)
         parts = []
         for rows_a, rows_c, rows_before in _panels(problem, a, c, before):
             left = xp.matmul(rows_c, x) - xp.matmul(rows_a, y)
             if rows_before is not None:
-                left = left - problem.beta * xp.matmul(rows_before, x)
+                left = left - beta * xp.matmul(rows_before, x)
             parts.append((left != 0).any(axis=-1))
         wrong.append(_host(xp.concatenate(parts, axis=-1)).ravel())
     return np.concatenate(wrong)
+
+
+def fits(problem: CheckedProduct, narrow: Dtype) -> bool:
+    """Whether a narrower type of integers holds all elements of C - beta*C0."""
+    limits = np.iinfo(str(narrow))
+    for _, _, c, before in _groups(problem):
+        for rows, old in _panels(problem, c, before):
+            rest = rows if old is None else rows - problem.beta * old
+            rest = (
+                rest.astype(f"i{rest.dtype.itemsize}") if narrow.kind == "i" else rest
+            )  # an unsigned C holds what is below 0 wrapped around
+            if rest.size and not (limits.min <= int(rest.min()) and int(rest.max()) <= limits.max):
+                return False
+    return True
+
+
+def is_zero(problem: CheckedProduct) -> bool:
+    """Whether C is zero, and each term of what it should be has a factor that is zero."""
+    a, b, c, before = (x is None or not bool(x.any()) for x in problem.arrays)
+    return c and (a or b or problem.alpha == 0) and (before or problem.beta == 0)
 
 
 def _vectors_of_b(problem: CheckedProduct, b: Array, x: Vectors) -> tuple[Vectors, Array]:

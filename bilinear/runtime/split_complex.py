@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from typing import Literal
 
 from bilinear.backends.caches import Same
@@ -14,14 +14,14 @@ from bilinear.ir.element import COMPLEX, IN_ARRAYS
 from bilinear.ir.matrix import Array, Call, Factor, layout_of, matrix_of
 from bilinear.lowering.prepare import require_levels
 from bilinear.runtime import devices_here
-from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import Kind
 from bilinear.runtime.executors import make_executor
 from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import check_levels
 from bilinear.runtime.recipe import Recipe, fitted_placement
-from bilinear.runtime.torch_tensors import adopt_tensor, give_tensor, surroundings, torch_of
 
 Parts = tuple[Array, Array]
 """The real and the imaginary part of a matrix."""
@@ -81,23 +81,17 @@ def matmul_parts(
     >>> float(real[0, 0]), float(imaginary[0, 0])
     (22.0, 0.0)
     """
-    check_levels(levels)
+    check_levels(levels, algorithm)
     if levels != "auto":
         require_levels(int(levels))
     given = [*_pair("a", a), *_pair("b", b), *(() if out is None else _pair("out", out))]
     loaded = algorithm if isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm), load_for_arrays)
-    torch = torch_of(*given)
-    with nullcontext() if torch is None else surroundings(torch, stream, *given):
-        arrays = given if torch is None else [adopt_tensor(torch, x) for x in given]
-        kind = kind_of(*arrays)
-        read, written = [adopt(x, kind) for x in arrays[:4]], [adopt_out(x, kind) for x in arrays[4:]]
+    named = [f"the {part} part of {name}" for name in ("a", "b", "out") for part in ("real", "imaginary")]
+    operands, outs = (dict(zip(named[at], given[at], strict=False)) for at in (slice(4), slice(4, None)))
+    with accepted(operands, outs, stream=stream) as (kind, read, written, _):
         _require_fitting(read, written)
-        with stream if stream is not None and torch is None and kind.on_gpu else nullcontext():
-            result = _multiply(kind, read, written, (alpha, beta), loaded, levels)
-        if out is not None:
-            return out
-        real, imaginary = (kind.give_back(x) if torch is None else give_tensor(torch, x) for x in result)
-        return real, imaginary
+        real, imaginary = _multiply(kind, read, written, (alpha, beta), loaded, levels)
+        return out if out is not None else (kind.give_back(real), kind.give_back(imaginary))
 
 
 def _pair(name: str, parts: Parts) -> Parts:

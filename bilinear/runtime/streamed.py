@@ -13,14 +13,16 @@ import numpy as np
 from bilinear.backends.factor import factor
 from bilinear.backends.stream_engine import run_streamed
 from bilinear.errors import fail
-from bilinear.ir.matrix import Array, Factor, layout_of
+from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.problem import Problem
 from bilinear.planner.stream_choice import BUS, stream_plan
 from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime import devices_here
-from bilinear.runtime.arrays import Kind, kind_of
+from bilinear.runtime.accept import accepted, shares_memory
+from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.on_arrays import Asked, matmul_arrays
+from bilinear.runtime.options import Options, check_options
 
 log = logging.getLogger("bilinear")
 
@@ -91,7 +93,8 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, 
         what = "gpus= plans each block by itself, and reads a and b alone"
         raise fail("E773", what, "leave out plan=, tolerance=, inputs= and workspace=; memory= limits what each GPU holds")
     kind = _kind(a, b, out)
-    _check(a, b, out, beta)
+    _check(a, b, out)
+    check_options(Options(alpha, beta, algorithm, levels, inputs, None, None, None, accuracy), out)
     module = kind.module
     with a.device if kind.on_gpu else nullcontext():
         result = module.empty((a.shape[0], b.shape[1]), a.dtype) if out is None else out
@@ -130,8 +133,10 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, 
 
 def _kind(*given: Array) -> Kind:
     """NumPy's, or CuPy's if all lie on one GPU; refuses (E772) others, which `_check` does by their types."""
+    a, b, out = given
     present = [x for x in given if x is not None]
-    kind = kind_of(*present)
+    with accepted({"a": a, "b": b}, {"out": out}) as (kind, *_):
+        pass
     if kind.on_gpu and all(isinstance(x, kind.module.ndarray) for x in present) and len({x.device.id for x in present}) > 1:
         raise fail("E772", "the matrices lie on several GPUs", "move them to one, or give a rank of MPI each (docs/distributed.md)")
     return kind
@@ -152,7 +157,7 @@ def _block(
     matmul_arrays(a, b, c, (*factors, algorithm, levels, inputs, workspace, None, None, accuracy), None)
 
 
-def _check(a: Array, b: Array, out: Array, beta: Factor) -> None:
+def _check(a: Array, b: Array, out: Array) -> None:
     """Refuse (E772) what is not two matrices of NumPy or of CuPy, of one type, and a result of another type, shape or place."""
     given = [x for x in (a, b, out) if x is not None]
     cupy = sys.modules.get("cupy")
@@ -164,17 +169,8 @@ def _check(a: Array, b: Array, out: Array, beta: Factor) -> None:
         raise fail("E772", f"gpus= multiplies two matrices of one type, these are {kinds}", f"convert them to one of {', '.join(TYPES)}")
     if a.shape[1] != b.shape[0] or (out is not None and out.shape != (a.shape[0], b.shape[1])):
         raise fail("E772", f"the shapes {', '.join(str(x.shape) for x in given)} do not fit", "give m x k, k x n, and for out m x n")
-    if out is not None and (not getattr(out.flags, "writeable", True) or any(_may_share(out, x) for x in (a, b))):
-        raise fail("E772", "out cannot be written, or may share memory with a or b", "give another out")
-    if out is None and beta != 0:
-        raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
-
-
-def _may_share(x: Array, y: Array) -> bool:
-    if isinstance(x, np.ndarray):
-        return bool(np.may_share_memory(x, y))
-    (x_low, x_high), (y_low, y_high) = layout_of(x).reach, layout_of(y).reach
-    return bool(x.data.ptr + x_low < y.data.ptr + y_high and y.data.ptr + y_low < x.data.ptr + x_high)
+    if out is not None and any(shares_memory(out, x) for x in (a, b)):
+        raise fail("E772", "out may share memory with a or b", "give another out")
 
 
 def _limit(memory: object) -> int | None:

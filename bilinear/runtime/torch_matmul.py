@@ -6,9 +6,10 @@ from typing import Literal
 
 import torch
 
+from bilinear.errors import ArrayTypeError, fail
 from bilinear.ir.matrix import Array
 from bilinear.runtime.options import check_levels
-from bilinear.runtime.torch_operators import How, multiply
+from bilinear.runtime.torch_operators import How, is_autocast, multiply
 
 
 def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
@@ -47,7 +48,16 @@ def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal
     >>> a.grad[0]
     tensor([4., 4., 4., 4.])
     """
+    require_tensors(a=a, b=b)
     return product(a, b, as_how(algorithm, levels))
+
+
+def require_tensors(**operands: Array) -> None:
+    """Refuse (E518) what is no tensor."""
+    for name, x in operands.items():
+        if not isinstance(x, torch.Tensor):
+            what = f"{name} is of type {type(x).__name__}, and bilinear.torch multiplies tensors"
+            raise fail("E518", what, "use bilinear.matmul for arrays, or convert it, as by torch.as_tensor()", kind=ArrayTypeError)
 
 
 def product(a: Array, b: Array, how: How) -> Array:
@@ -64,7 +74,7 @@ def product(a: Array, b: Array, how: How) -> Array:
 
 def as_how(algorithm: str, levels: int | str) -> How:
     """An algorithm and its levels for the operators. Raises `BilinearError` (E514)."""
-    check_levels(levels)
+    check_levels(levels, algorithm)
     return algorithm, None if isinstance(levels, str) else int(levels)
 
 
@@ -90,7 +100,7 @@ def _batched(left: Array, right: Array, how: How) -> Array:
 
 def recorded(a: Array, b: Array, algorithm: str, levels: int | Literal["auto"]) -> Array:
     """`bilinear.matmul` of tensors that ask for gradients. It multiplies in their own type, inside of autocast, too."""
-    if not torch.is_autocast_enabled(a.device.type):
+    if not is_autocast(a.device.type):
         return matmul(a, b, algorithm=algorithm, levels=levels)
     with torch.autocast(a.device.type, enabled=False):
         return matmul(a, b, algorithm=algorithm, levels=levels)

@@ -15,8 +15,9 @@ import torch
 from bilinear.ir.matrix import Array
 from bilinear.runtime.on_arrays import Asked
 from bilinear.runtime.options import Options
+from bilinear.runtime.torch_memory import TYPES
 from bilinear.runtime.torch_repeat import keep_tensors
-from bilinear.runtime.torch_tensors import TYPES, found_again, matmul_tensors, multiplies_by_itself
+from bilinear.runtime.torch_tensors import found_again, matmul_tensors, multiplies_by_itself
 
 How = tuple[str, int | None]
 """An algorithm and its levels, as the operators take them; None stands for "auto"."""
@@ -44,7 +45,7 @@ class Batch(Protocol):
 
 def multiply(a: Array, b: Array, how: How) -> Array:
     """a @ b of two matrices, or of two batches of as many, by the operators; gradients, of any order, are products by the same `how`."""
-    if torch.is_autocast_enabled(a.device.type):
+    if is_autocast(a.device.type):
         return _cast(a.device.type, a, b, *how)  # before anything is kept for a gradient
     return (_Eager if _is_eager(a, b) else _Product).apply(a, b, *how)
 
@@ -171,10 +172,15 @@ def _cast(device: str, a: Array, b: Array, algorithm: str = "auto", levels: int 
         return multiply(a, b, (algorithm, levels))
 
 
+def is_autocast(device: str) -> bool:
+    """Whether PyTorch casts what is multiplied on a type of device; it knows nothing of that for `meta`."""
+    return bool(device != "meta" and torch.is_autocast_enabled(device))
+
+
 def multiplied_type(tensor: Array) -> torch.dtype:
     """The type in which a tensor is multiplied: inside of autocast that of the region, for floating-point types other than float64."""
     device, dtype = tensor.device.type, tensor.dtype
-    is_cast = dtype.is_floating_point and dtype != torch.float64 and torch.is_autocast_enabled(device)
+    is_cast = dtype.is_floating_point and dtype != torch.float64 and is_autocast(device)
     return torch.get_autocast_dtype(device) if is_cast else dtype
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 from bilinear.backends.caches import keep
 from bilinear.backends.room import LARGE, fitting
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.repeat import MOST_REPEATS, Key, LibraryRepeat, PlacementRepeat, asked_key, repeated
+from bilinear.runtime.torch_memory import cupy_stream
 
 
 class TensorRepeat:
@@ -120,22 +120,3 @@ def stream_of(torch: ModuleType) -> Callable[[int], int]:
     """What gives the handle of the current stream of a device. PyTorch's public function makes an object each time."""
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
     return raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)
-
-
-@cache
-def cupy_stream(handle: int) -> Any:
-    """A stream of this handle as CuPy's; before version 14 CuPy took the handle itself."""
-    import cupy
-
-    make = getattr(cupy.cuda.Stream, "from_external", None)
-    return cupy.cuda.ExternalStream(handle) if make is None else make(_Stream(handle))
-
-
-class _Stream:
-    """A stream of another library that speaks the CUDA stream protocol."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._handle

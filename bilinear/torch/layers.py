@@ -9,8 +9,8 @@ import torch
 from bilinear.frontend import load_for_arrays
 from bilinear.ir.matrix import Array
 from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.torch_matmul import as_how, product
-from bilinear.runtime.torch_operators import SCHEDULED, How, multiplied_type
+from bilinear.runtime.torch_matmul import as_how, product, require_tensors
+from bilinear.runtime.torch_operators import SCHEDULED, How, is_autocast, multiplied_type
 from bilinear.runtime.unused import warn_unused
 
 
@@ -54,6 +54,7 @@ def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "aut
 
 def weighted(x: Array, weight: Array, bias: Array, how: How) -> Array:
     """`linear` with options that were checked. PyTorch multiplies types that no schedule runs on."""
+    require_tensors(x=x, weight=weight)
     reason = why_pytorchs(x)
     if reason is not None:
         leave(how, reason)
@@ -84,7 +85,7 @@ def _warn(algorithm: str, reason: str) -> bool:
 
 def in_type_of(product: Array, addend: Array) -> Array:
     """What is added to a product, in the product's type where autocast chose that, as in PyTorch's own functions."""
-    return addend.to(product.dtype) if torch.is_autocast_enabled(product.device.type) else addend
+    return addend.to(product.dtype) if is_autocast(product.device.type) else addend
 
 
 def checked_how(algorithm: str, levels: int | str) -> How:

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.torch_matmul import product
-from bilinear.runtime.torch_operators import How
+from bilinear.runtime.torch_operators import How, is_autocast
 from bilinear.torch.layers import checked_how, in_type_of, leave, weighted, why_pytorchs
 
 Function = Callable[..., Array]
@@ -85,7 +85,7 @@ def _why_not(func: Function, types: Kinds, tensors: Tensors | None, given: Named
         return "a tensor is of a subclass, which may multiply otherwise"
     if any(x.layout is not torch.strided or x.is_nested for x in operands):
         return "a tensor is sparse or nested"
-    if any(x.dtype != operands[0].dtype for x in operands) and not torch.is_autocast_enabled(operands[0].device.type):
+    if any(x.dtype != operands[0].dtype for x in operands) and not is_autocast(operands[0].device.type):
         return f"the operands of {func.__name__} are of different types"
     return why_pytorchs(operands[0])
 
@@ -112,10 +112,14 @@ def _linear(how: How, input: Array, weight: Array, bias: Array = None) -> Array:
 
 
 def _addmm(how: How, input: Array, mat1: Array, mat2: Array, *, beta: Factor = 1, alpha: Factor = 1) -> Array:
+    if alpha == 0:  # nothing is multiplied, and no NaN spreads
+        return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
     return _added(input, _mm(how, mat1, mat2), beta, alpha)
 
 
 def _baddbmm(how: How, input: Array, batch1: Array, batch2: Array, *, beta: Factor = 1, alpha: Factor = 1) -> Array:
+    if alpha == 0:
+        return torch.baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)
     return _added(input, _bmm(how, batch1, batch2), beta, alpha)
 
 

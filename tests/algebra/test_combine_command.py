@@ -13,7 +13,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend import write_scheme as writing
 from bilinear.frontend.algorithms import compose
-from bilinear.interchange import gather
+from bilinear.interchange import folders
 from bilinear.source import Source
 from bilinear.verify.scheme import prove_scheme
 
@@ -22,7 +22,7 @@ from bilinear.verify.scheme import prove_scheme
 def _library(monkeypatch: pytest.MonkeyPatch) -> None:
     """The shipped schemes grow in number; these tests know two of them."""
     known = [(name, load(name).scheme) for name in ("strassen", "winograd")]
-    monkeypatch.setattr(gather, "shipped_schemes", lambda: known)
+    monkeypatch.setattr(folders, "shipped_schemes", lambda: known)
 
 
 def test_a_recipe_is_printed_and_the_scheme_is_written_proved(shell: Shell, tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def unimodular(draw: st.DrawFn, size: int) -> list[list[int]]:
 
 
 @given(unimodular(2), unimodular(2), unimodular(3))
-@settings(max_examples=25)
+@settings(max_examples=min(25, settings().max_examples))
 def test_changes_of_basis_by_integers(p: Matrix, q: Matrix, r: Matrix) -> None:
     check(change_basis(RECTANGULAR, p, q, r), (2, 2, 3), 11)
     over_z = replace(RECTANGULAR, ring=Ring("Z"))
@@ -181,7 +181,7 @@ def test_changes_of_basis_by_integers(p: Matrix, q: Matrix, r: Matrix) -> None:
 
 
 @given(st.lists(st.fractions(-3, 3, max_denominator=4), min_size=4, max_size=4))
-@settings(max_examples=25)
+@settings(max_examples=min(25, settings().max_examples))
 def test_changes_of_basis_by_fractions(values: list[Fraction]) -> None:
     matrix: Matrix = [values[:2], values[2:]]
     if values[0] * values[3] == values[1] * values[2]:
@@ -243,7 +243,7 @@ def test_changes_of_basis_that_are_none(of: Scheme, p: Any, said: str) -> None:
 
 
 @given(st.lists(st.sampled_from([1, -1]), min_size=22, max_size=22))
-@settings(max_examples=25)
+@settings(max_examples=min(25, settings().max_examples))
 def test_signs_have_one_normal_form(signs: list[int]) -> None:
     """Whatever signs the factors have, if the results have their product, the normal form is the same."""
     left, right = signs[:11], signs[11:]

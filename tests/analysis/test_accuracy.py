@@ -126,6 +126,7 @@ def test_flat_depth_covers_every_way_to_fuse() -> None:
     assert (left.depth, left.terms) == (3, 4) and [left.flat_depth(levels) for levels in (1, 2)] == [3, 15]
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(("kind", "size"), [("normal", 1024), ("uniform", 1024), ("normal", 128), ("uniform", 128)])
 @pytest.mark.parametrize(("name", "inputs", "levels"), [*RUNS, ("strassen", "preserve", 0)])
 def test_the_probable_bound_is_near_and_the_certain_one_holds(name: str, inputs: Any, levels: int, kind: str, size: int) -> None:
@@ -146,6 +147,7 @@ def test_the_probable_bound_knows_data_with_a_mean(name: str, inputs: Any, level
     assert error <= bound <= 100 * error
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [run for run in RUNS if run[2] < 3])
 @pytest.mark.parametrize("shape", [(36, 36, 36), (37, 41, 39)])
 def test_the_certain_bound_holds_for_data_made_to_break_it(name: str, inputs: Any, levels: int, shape: tuple[int, int, int]) -> None:
@@ -295,6 +297,7 @@ RESCALED = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("levels", [1, 2, 3])
 @pytest.mark.parametrize("scheme", [*RESCALED, *(load(name).scheme for name in SCHEMES)], ids=lambda scheme: f"{scheme.name}-{scheme.ring}")
 def test_one_level_recurrences_bound_every_lowered_schedule(scheme: Scheme, levels: int) -> None:

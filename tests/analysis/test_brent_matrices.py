@@ -68,6 +68,7 @@ def test_roots_and_lambda_are_added_up_one_by_one(ring: str, monkeypatch: pytest
     assert not brent.by_matrices(scheme, integers(scheme))
 
 
+@pytest.mark.slow
 def test_a_system_of_13_million_products_of_coefficients_is_decided() -> None:
     scheme = table(tensor(load("dps_444").scheme, load("perminov_444").scheme))
     assert prove_scheme(scheme).holds

@@ -24,6 +24,7 @@ from bilinear.ir.element import FLOAT32, FLOAT64
 from bilinear.reporting.digit_report import digit_report
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("inner", [1, 2, 33, 700])
 @pytest.mark.parametrize("name", ["residues13", "residues15", "residues17"])

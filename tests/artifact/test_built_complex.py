@@ -37,6 +37,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built_identity, "cases", lambda folder: (whole(folder)[3], whole(folder)[7]))
 
 
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(

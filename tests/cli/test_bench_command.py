@@ -392,6 +392,7 @@ def test_a_wrong_product_modulo_p_fails(modular: Gpu, shell: Shell, monkeypatch:
 
 def test_what_has_no_meaning_modulo_p_is_refused(modular: Gpu, shell: Shell) -> None:
     for options, code in (
+        (("--modulus", "7", "--dtype", "float32"), "E557"),
         (("--modulus", "7", "--dtype", "float64,float32"), "E557"),
         (("--modulus", "7", "--grid"), "E557"),
         (("--modulus", "7", "--html", "x.html"), "E557"),

@@ -18,7 +18,6 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, Module, Order, compile_on_cpu, guarded, skip_reason
 from bilinear.ir.bit_kernel import BitProductKernel
-from bilinear.runtime import bits as runtime
 from bilinear.runtime.arrays import Kind
 
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
@@ -44,7 +43,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Launches:
     """NumPy's arrays lie on a pretended GPU, whose launches are emulated."""
     launches = Launches()
     module: Any = SimpleNamespace(empty=np.empty, zeros=np.zeros, ascontiguousarray=np.ascontiguousarray, ndarray=np.ndarray)
-    monkeypatch.setattr(runtime, "kind_of", lambda *arrays: Kind(module, True, lambda result: result))
+    monkeypatch.setattr("bilinear.runtime.accept.kind_of", lambda *arrays: Kind(module, True, lambda result: result))
     monkeypatch.setattr(bits, "address_of", lambda array: int(array.ctypes.data))
     monkeypatch.setattr(bits, "launch", launches)
     return launches

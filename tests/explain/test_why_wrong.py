@@ -15,10 +15,13 @@ import pytest
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
+from bilinear.explain.repair import scheme as scheme_repairs
+from bilinear.explain.repair import values
 from bilinear.explain.repair.edits import patched
-from bilinear.explain.repair.join import PRIME, Join, Side
+from bilinear.explain.repair.join import PRIME, Array, Join, Side
 from bilinear.explain.repair.schedule import search_schedule_repairs
 from bilinear.explain.repair.solve import solve_tables
+from bilinear.explain.repair.values import Point, Pool
 from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
@@ -446,3 +449,23 @@ def test_repairs_that_do_equally_well_are_shown_at_their_places() -> None:
         "     |            ^^^^ or write +M3",
     ]
     assert diagnostic.to_json()["others"] == [{"line": numbered[1], "column": 12, "label": "or write +M3"}]
+
+
+def test_what_a_search_without_a_repair_computes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted are the values of blocks and products, and the combinations multiplied out: seconds depend on the machine."""
+    computed = 0
+
+    def values_of(table: str, pool: Pool, point: Point, sets: Array) -> Array:
+        nonlocal computed
+        computed += len(sets) * (pool.linear.inputs + len(pool.linear.steps) + len(pool.linear.outputs))
+        return values.values_of(table, pool, point, sets)
+
+    monkeypatch.setattr(scheme_repairs, "values_of", values_of)
+    scheme = load("hopcroft_kerr").scheme
+
+    def wrong(linear: LinearMap) -> LinearMap:
+        return LinearMap(linear.inputs, (form([(0, 1), (1, 1), *linear.matrix[0]]), *linear.matrix[1:]))
+
+    scheme = replace(scheme, u=wrong(scheme.u), w=wrong(scheme.w), places=None)
+    told = explain_scheme(scheme, prove_scheme(scheme))
+    assert told.facts[-1] == "no repair of up to 2 edits was found" and 0 < computed < 8_000_000

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bilinear.errors import BilinearError
@@ -81,7 +81,6 @@ def test_changes_of_basis() -> None:
 
 
 @given(schemes())
-@settings(max_examples=150, deadline=None)
 def test_schemes(scheme: Scheme) -> None:
     assert parse_source(Source("x.bl", print_scheme(scheme))).schemes == (scheme,)
 
@@ -112,7 +111,6 @@ def stages(draw: st.DrawFn) -> Stage:
 
 
 @given(st.lists(stages(), min_size=1, max_size=4), st.booleans(), st.sampled_from([(), ("A",), ("A", "B")]), CITATIONS)
-@settings(max_examples=150, deadline=None)
 def test_schedules(found: list[Stage], in_place: bool, restores: tuple[str, ...], citation: str) -> None:
     schedule = Schedule("s-1", "strassen", 2, 2, 2, tuple(found), in_place=in_place, restores=restores, citation=citation)
     assert parse_source(Source("x.bl", print_schedule(schedule))).schedules == (schedule,)

@@ -82,13 +82,13 @@ def parse(text: str) -> None:
 
 
 @given(st.text(max_size=200))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 def test_any_text(text: str) -> None:
     parse(text)
 
 
 @given(st.lists(PIECES, max_size=60).map(" ".join))
-@settings(max_examples=700, deadline=None)
+@settings(max_examples=7 * settings().max_examples)
 def test_words_of_the_language_in_any_order(text: str) -> None:
     parse(text)
 
@@ -97,7 +97,7 @@ FILES = shipped() | shipped_digits()
 
 
 @given(st.sampled_from(sorted(FILES)), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples)
 def test_shipped_files_with_a_stretch_replaced(name: str, data: st.DataObject) -> None:
     text = FILES[name].read_text(encoding="utf-8")
     start = data.draw(st.integers(0, len(text)))

@@ -74,7 +74,7 @@ RESULTS = st.builds(Result, st.sampled_from([1, -1, 2, Fraction(1, 2), ALPHA, -A
 
 
 @given(st.lists(STAGES, min_size=1, max_size=4), RESULTS, st.sampled_from([(), ("A",), ("A", "B")]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples)
 def test_what_is_printed_parses_to_what_was_printed(found: list[Stage], result: Result, restores: tuple[str, ...]) -> None:
     spaces = tuple(SPACES.values())
     schedule = ScaledSchedule("s-1", "strassen", 2, 2, 2, tuple(found), spaces, restores=restores, result=result)

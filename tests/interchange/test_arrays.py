@@ -11,7 +11,7 @@ import pytest
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.interchange.from_arrays import exact_number, scheme_from_arrays
+from bilinear.interchange.arrays import exact_number, scheme_from_arrays
 from bilinear.interchange.importing import import_arrays
 from bilinear.ir.number import generator
 from bilinear.ir.scheme import Scheme
@@ -39,6 +39,13 @@ def test_either_orientation_of_the_tables(name: str, rows: bool, dtype: str) -> 
     u, v, w = (table.astype(dtype).T if rows else table.astype(dtype) for table in tables(scheme))
     assert scheme_from_arrays(u, v, w).tables == scheme.tables
     assert scheme_from_arrays(u.tolist(), v.tolist(), w.tolist()).tables == scheme.tables
+
+
+@pytest.mark.parametrize("turned", range(8))
+def test_each_table_has_an_orientation_of_its_own(turned: int) -> None:
+    scheme = load("strassen").scheme
+    u, v, w = (table.T if turned >> i & 1 else table for i, table in enumerate(tables(scheme)))
+    assert scheme_from_arrays(u, v, w).tables == scheme.tables
 
 
 def test_the_orientation_of_c_is_found_or_taken_as_it_is_said() -> None:

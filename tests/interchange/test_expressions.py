@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import scheme_computes
+from published import read_sms_set
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import arithmetic, slp
-from bilinear.interchange.exp import read_exp
-from bilinear.interchange.plinopt import read_maps, read_sms_set
-from bilinear.interchange.slp import read_program
+from bilinear.interchange import arithmetic, plinopt
+from bilinear.interchange.expressions import read_exp
+from bilinear.interchange.plinopt import read_maps, read_program, require_files
+from bilinear.interchange.reader_parts import Asked
 from bilinear.ir.ring import Ring
 from bilinear.verify.scheme import prove_scheme
 
@@ -46,7 +47,7 @@ def test_products_of_sums_are_read_as_they_stand(tmp_path: Path) -> None:
     assert transposed and scheme.format == "<2,2,2;7>" and scheme.name == "s"
     assert scheme.u.matrix[4] == ((0, -2), (1, -2)) and scheme.v.matrix[4] == ((3, Fraction(-1, 2)),)
     assert prove_scheme(scheme).holds and scheme_computes(scheme)
-    flipped, transposed = read_exp(written(tmp_path, STRASSEN, "s.exp"), transposed=False)
+    flipped, transposed = read_exp(written(tmp_path, STRASSEN, "s.exp"), Asked(transposed=False))
     assert not transposed and not prove_scheme(flipped).holds
 
 
@@ -127,7 +128,7 @@ def test_three_programs_are_a_scheme_of_the_sizes_in_their_name(tmp_path: Path) 
 def test_inputs_that_are_not_read_move_no_step(tmp_path: Path) -> None:
     for letter, text in {"L": "t0:=i0-i1;o0:=t0*3;o1:=t0;", "R": "o0:=i0;o1:=i1;", "P": "t1:=i0*2;o0:=t1+i0;o1:=t1;"}.items():
         written(tmp_path, text, f"1x3x1_2_part_{letter}.slp")
-    maps = read_maps(tmp_path / "1x3x1_2_part", suffix="slp")
+    maps = read_maps(require_files(tmp_path / "1x3x1_2_part_L.slp"))
     assert maps.sizes == (3, 3, 2) and maps.w.inputs == 2
     assert maps.u.matrix == (((0, 3), (1, -3)), ((0, 1), (1, -1))) and maps.w.matrix == (((0, 3),), ((0, 2),))
 
@@ -162,7 +163,7 @@ def test_large_files_of_expressions_are_refused(tmp_path: Path, monkeypatch: pyt
     for reader, name in ((read_exp, "x.exp"), (read_program, "x.slp")):
         with pytest.raises(BilinearError, match=r"E251.*larger than 1 MiB"):
             reader(written(tmp_path, " " * (arithmetic.MOST_BYTES + 1), name))
-    monkeypatch.setattr(slp, "MOST_NONZEROS", 3)
+    monkeypatch.setattr(plinopt, "MOST_NONZEROS", 3)
     with pytest.raises(BilinearError, match=r"E252.*too large"):
         program(tmp_path, "o0:=i0+i1;o1:=i0+i1;")
 

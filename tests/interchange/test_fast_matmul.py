@@ -13,8 +13,8 @@ from oracle import scheme_computes
 from published import FOLDER, fast_matmul_files, needs_folder
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import fast_matmul, reader_parts
-from bilinear.interchange.fast_matmul import read_fast_matmul
+from bilinear.interchange import reader_parts, tables
+from bilinear.interchange.tables import read_fast_matmul
 from bilinear.ir.number import generator
 from bilinear.verify.scheme import prove_scheme
 
@@ -147,7 +147,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_tables_of_very_many_coefficients_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_matmul, "MOST_NONZEROS", 11)
+    monkeypatch.setattr(tables, "MOST_NONZEROS", 11)
     with pytest.raises(BilinearError, match=r":5:1: error\[E252\]: U is too large"):
         read_fast_matmul(written(tmp_path, STRASSEN))
 

@@ -104,10 +104,10 @@ LONG = "7" * 101
 @pytest.mark.parametrize(
     ("data", "code", "line", "message"),
     [
-        ("{", "E255", 1, "this is not JSON"),
+        ('{"u":', "E255", 1, "this is not JSON"),
         ('{\n "n": [2,\n}', "E255", 3, "this is not JSON"),
-        ("[" * 100_000, "E255", 1, "nested too deeply"),
-        ("[1]", "E255", 1, "this JSON is not an object"),
+        ('{"u":' + "[" * 100_000, "E255", 1, "nested too deeply"),
+        ('[{"u": 1}]', "E255", 1, "this JSON is not an object"),
         ("{}", "E653", None, "holds no scheme"),
         (changed("n", [2, 1]), "E253", 2, "n is not a list of three positive integers"),
         (changed("n", [2, 1, 0]), "E253", 2, "n is not a list of three positive integers"),

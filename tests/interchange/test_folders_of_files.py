@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import formats as folders
-from bilinear.interchange.formats import files_below
-from bilinear.interchange.gather import schemes_of
-from bilinear.interchange.survey import survey
+from bilinear.interchange import folders
+from bilinear.interchange.folders import files_below, schemes_of, survey
 
 
 def test_all_files_come_in_the_order_of_their_paths(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,9 @@ from hypothesis import strategies as st
 from oracle import scheme_computes
 
 from bilinear.errors import BilinearError
+from bilinear.interchange.arrays import python_entries
+from bilinear.interchange.folders import survey
 from bilinear.interchange.importing import Imported, import_file, import_scheme
-from bilinear.interchange.notebook import notebook_entries
 from bilinear.interchange.targets import Identified
 from bilinear.verify.scheme import prove_scheme
 
@@ -31,11 +34,18 @@ def written(folder: Path, name: str, text: str) -> Path:
 def test_one_scheme_in_every_format(tmp_path: Path, name: str) -> None:
     found = import_file(written(tmp_path, name, FILES[name]))
     assert isinstance(found, Imported) and found.found == ()
-    assert found.scheme.format == "<2,2,2;7>" and str(found.scheme.ring) == ("Q[i]" if name == "imaginary.exp" else "Q")
+    assert found.scheme.format == "<2,2,2;7>" and str(found.scheme.ring) == ("Q[i]" if name in ("imaginary.exp", "complex.txt") else "Q")
     assert scheme_computes(found.scheme)
-    if name not in ("winograd.txt", "halves.txt", "signed.exp", "imaginary.exp"):
+    if name not in ("winograd.txt", "halves.txt", "signed.exp", "imaginary.exp", "complex.txt"):
         tables = [[[dict(row).get(i, 0) for i in range(4)] for row in linear.matrix] for linear in (found.scheme.u, found.scheme.v)]
         assert tables == [U, V]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_reader_reads_what_editors_and_papers_do_to_a_text(tmp_path: Path, name: str) -> None:
+    printed = FILES[name].replace("-", "\u2212").replace("*", "\u22c5").replace(" ", "\u00a0").replace("\n", "\r\n")
+    plain = import_scheme(written(tmp_path, name, FILES[name]))
+    assert import_scheme(written(tmp_path, name, f"\ufeff{printed}")).scheme.tables == plain.scheme.tables
 
 
 def test_named_sums_keep_the_authors_additions(tmp_path: Path) -> None:
@@ -64,6 +74,32 @@ def test_matrices_with_tagged_names(tmp_path: Path, tags: str) -> None:
         import_file(tmp_path / f"s_P_{tags[2]}.sms")
 
 
+CHANGE = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+BACK = [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, -1, 1]]
+
+
+def program(table: Sequence[Sequence[int]]) -> str:
+    """A straight-line program, its first output by way of a temporary that another output uses too."""
+    sums = ["".join(f"{c:+}*i{i}" for i, c in enumerate(row) if c) for row in table]
+    lines = [f"o{number}:={text};" for number, text in enumerate(sums)]
+    lines[0] = f"t0:={sums[0]};\no0:=t0;" if len(table) < 7 else f"t0:={sums[0]};\no0:=t0;\no3:={sums[3]}+t0-t0;"
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(("scheme", "bases"), [("-ALT_{}", "-CoB_{}"), ("_{}_A", "_{}_C")])
+def test_programs_in_other_bases(tmp_path: Path, scheme: str, bases: str) -> None:
+    """U is that of Strassen in the basis in which A22 is A21 + A22; what uses a temporary is a step."""
+    for letter, table, change in zip("LRP", (U, V, columns(W)), (CHANGE, None, None), strict=True):
+        rows = table if change is None else (np.array(table) @ np.array(BACK)).tolist()
+        written(tmp_path, f"2x2x2_7_s{scheme.format(letter)}.slp", program(rows))
+        written(tmp_path, f"2x2x2_7_s{bases.format(letter)}.slp", program(change or np.eye(4, dtype=int).tolist()))
+    for kind, letter in product((scheme, bases), "LRP"):
+        found = import_scheme(tmp_path / f"2x2x2_7_s{kind.format(letter)}.slp")
+        assert found.scheme.bases is not None and found.scheme.u.steps and scheme_computes(found.scheme)
+    rows_of_folder = list(survey(tmp_path))
+    assert len(rows_of_folder) == 6 and {row.verdict for row in rows_of_folder} == {"proved"}
+
+
 @pytest.mark.parametrize("name", COMMUTING)
 def test_a_commutative_scheme_is_named_as_such(tmp_path: Path, name: str) -> None:
     found = import_file(written(tmp_path, name, COMMUTING[name]))
@@ -83,7 +119,7 @@ def test_a_product_of_b_and_a_needs_entries_that_commute(tmp_path: Path) -> None
 
 def test_a_notebook_of_several_schemes(tmp_path: Path) -> None:
     path = written(tmp_path, "n.ipynb", notebook(arrays("first"), arrays("second"), "x = np.array([1])"))
-    assert notebook_entries(path) == ("first", "second")
+    assert python_entries(path) == ("first", "second")
     assert import_scheme(path, entry="second").scheme.name == "second"
     for entry, message in (("", "holds 2 schemes"), ("third", "holds no scheme 'third'")):
         with pytest.raises(BilinearError, match=f"E354.*{message}"):
@@ -108,15 +144,15 @@ MALFORMED = [
     ("x.mpl", MPL.format(ONE.replace("Matrix(2, 2", "Matrix(2, 3", 1)), "E253", "other sizes than it says"),
     ("x.mpl", f"T:=TriadSet([{triads()[:90]}", "E254", "a list is not closed"),
     ("x.m", "x = 1;", "E653", "holds no scheme"),
-    ("x.m", matlab("U", U), "E254", "assigns U only"),
+    ("x.m", matlab("U", U), "E653", "it assigns U of U, V and W"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2", "E254", "a matrix is not closed"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 2; 3]", "E253", "not of one length"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1 y]", "E252", "'y' is not a number"),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = [1]", "E253", ""),
     ("x.m", matlab("U", U) + matlab("V", V) + "W = []", "E357", "not a table"),
-    ("x.ipynb", "{}", "E255", "this is not a notebook"),
-    ("x.ipynb", "[", "E255", "this is not JSON"),
-    ("x.ipynb", "[" * 100_000, "E255", "nested too deeply"),
+    ("x.ipynb", '{"cells": 1}', "E255", "this is not a notebook"),
+    ("x.ipynb", '{"cells":', "E255", "this is not JSON"),
+    ("x.ipynb", '{"cells":' + "[" * 100_000, "E255", "nested too deeply"),
     ("x.ipynb", notebook("x = 1"), "E653", "holds no scheme"),
     ("x.ipynb", notebook("s = (np.array([[1e999]]), np.array([[1]]), np.array([[1]]))"), "E252", "not an exact number"),
     ("x.ipynb", notebook("s = (np.array([1]), np.array([[1]]), np.array([[1]]))"), "E252", "row 1 of an array is not a row of numbers"),
@@ -127,13 +163,13 @@ MALFORMED = [
         "something that is not a number",
     ),
     ("x.ipynb", notebook(f"s = (np.array([[{'-' * 5000}1]]), np.array([[1]]), np.array([[1]]))"), "E653", "holds no scheme"),
-    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the first line is not a size"),
+    ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 0"), "E253", "the file does not begin with its sizes"),
     ("bini.txt", BINI.replace("2 2 2 7", "2 2 2 8"), "E254", "holds 7 products, not 8"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 1 2 ;", 1), "E253", "the row has 5 numbers, not 4"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "; 1 0 0 y ;", 1), "E252", "'y' is not a number"),
     ("bini.txt", BINI.replace("; 1 0 0 1 ;", "", 1), "E252", "a line has the number of a product and three rows"),
     ("ternary.txt", FILES["ternary.txt"] + "1", "E254", "is not complete: 85 numbers follow"),
-    ("ternary.txt", FILES["ternary.txt"].replace("2 2 2 7", "2 2 9999 7"), "E253", "is too large"),
+    ("ternary.txt", FILES["ternary.txt"].replace("2 2 2 7", "2 2 9999 7"), "E253", "does not begin with its sizes"),
     ("ternary.txt", FILES["ternary.txt"].replace("-1", "y", 1), "E252", "'y' is not a number"),
     ("x.txt", "m1 = (a11)(b11)\n", "E254", "no block of C is computed"),
     ("x.txt", "m1 = (a11)(b11\nc11 = m1", "E254", "a parenthesis is not closed"),

@@ -13,13 +13,12 @@ import pytest
 from hostile import MOST_SECONDS
 
 from bilinear.errors import BilinearError
-from bilinear.interchange.exp import read_exp
-from bilinear.interchange.fast_matmul import read_fast_matmul
+from bilinear.interchange.expressions import read_exp
 from bilinear.interchange.fmm_json import read_fmm_json
 from bilinear.interchange.importing import Imported, import_file
-from bilinear.interchange.mathematica import read_mathematica
-from bilinear.interchange.plinopt import read_sms
-from bilinear.interchange.slp import read_program
+from bilinear.interchange.plinopt import read_program, read_sms
+from bilinear.interchange.tables import read_fast_matmul
+from bilinear.interchange.triads import read_mathematica
 from bilinear.verify.scheme import prove_scheme
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from oracle import scheme_computes
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import mathematica
-from bilinear.interchange.mathematica import read_mathematica
+from bilinear.interchange import triads
+from bilinear.interchange.reader_parts import Asked
+from bilinear.interchange.triads import read_mathematica
 from bilinear.verify.scheme import prove_scheme
 
 STRASSEN = """\
@@ -38,7 +39,7 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
     scheme, transposed = read_mathematica(written(tmp_path, STRASSEN))
     assert transposed and scheme.format == "<2,2,2;7>" and scheme.v.matrix[4] == ((3, Fraction(1, 2)),)
     assert prove_scheme(scheme).holds and scheme_computes(scheme)
-    flipped, transposed = read_mathematica(written(tmp_path, STRASSEN), transposed=False)
+    flipped, transposed = read_mathematica(written(tmp_path, STRASSEN), Asked(transposed=False))
     assert not transposed and not prove_scheme(flipped).holds
 
 
@@ -49,7 +50,7 @@ def test_the_sizes_tell_whether_c_is_transposed(tmp_path: Path, c: str, transpos
     scheme, found = read_mathematica(written(tmp_path, text))
     assert scheme.format == "<1,1,2;2>" and found is transposed and prove_scheme(scheme).holds
     with pytest.raises(BilinearError, match=r"E253.*A is 1 x 1, B 1 x 2"):
-        read_mathematica(written(tmp_path, text), transposed=not transposed)
+        read_mathematica(written(tmp_path, text), Asked(transposed=not transposed))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_malformed_lists_are_refused(tmp_path: Path, text: str, code: str, messa
 
 
 def test_very_many_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mathematica, "MOST_NUMBERS", 11)
+    monkeypatch.setattr(triads, "MOST_NUMBERS", 11)
     with pytest.raises(BilinearError, match=r"E252.*too many of them"):
         read_mathematica(written(tmp_path, STRASSEN))
 

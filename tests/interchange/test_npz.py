@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 from published import FOLDER, needs_folder
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import npy
-from bilinear.interchange.alphatensor import npz_entries, read_npz
+from bilinear.interchange import npz
 from bilinear.interchange.importing import Imported, import_file
-from bilinear.interchange.pickled_arrays import pickled_array
+from bilinear.interchange.npz import npz_entries, pickled_array
+from bilinear.interchange.reader_parts import Asked
 from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
 
 ARCHIVES = FOLDER / "alphatensor" / "algorithms"
@@ -34,6 +35,10 @@ U = [[1, 0, 1, 0, 1, -1, 0], [0, 0, 0, 0, 1, 0, 1], [0, 1, 0, 0, 0, 1, 0], [1, 1
 V = [[1, 1, 0, -1, 0, 1, 0], [0, 0, 1, 0, 0, 1, 0], [0, 0, 0, 1, 0, 0, 1], [1, 0, -1, 0, 1, 0, 1]]
 W = [[1, 0, 0, 1, -1, 0, 1], [0, 1, 0, 1, 0, 0, 0], [0, 0, 1, 0, 1, 0, 0], [1, -1, 1, 0, 0, 1, 0]]
 """Strassen's tables, the blocks of C column by column."""
+
+
+def read_npz(path: Path, entry: str = "", ring: Ring | None = None) -> Scheme:
+    return npz.read_npz(path, Asked(entry, ring)).scheme
 
 
 def archive(path: Path, held: Any, name: str = "2,2,2") -> Path:
@@ -97,7 +102,7 @@ def test_the_archives_of_both_rings() -> None:
 @pytest.mark.parametrize("name", ["factorizations_r.npz", "factorizations_f2.npz"])
 def test_what_numpy_unpickles_is_what_is_read_without_unpickling(name: str) -> None:
     with np.load(ARCHIVES / name, allow_pickle=True) as trusted:
-        opened = npy.Archive(ARCHIVES / name)
+        opened = npz.Archive(ARCHIVES / name)
         for entry in npz_entries(ARCHIVES / name)[:40]:
             for ours, theirs in zip(opened.arrays(entry), trusted[entry], strict=True):
                 assert np.array_equal(ours, theirs) and ours.dtype == theirs.dtype
@@ -219,17 +224,17 @@ def test_malformed_archives_are_refused(tmp_path: Path, monkeypatch: pytest.Monk
     with zipfile.ZipFile(tmp_path / "l.npz", "w", zipfile.ZIP_LZMA) as opened:
         opened.writestr("2,2,2.npy", ARRAY)
     assert "compressed in a way" in refusal(tmp_path / "l.npz")
-    monkeypatch.setattr(npy, "MOST_MEMBERS", 0)
+    monkeypatch.setattr(npz, "MOST_MEMBERS", 0)
     assert "holds 1 arrays" in refusal(tmp_path / "a.npz")
-    monkeypatch.setattr(npy, "MOST_ARCHIVE", 10)
+    monkeypatch.setattr(npz, "MOST_ARCHIVE", 10)
     assert "is larger than" in refusal(tmp_path / "a.npz")
 
 
 def test_a_bomb_is_not_decompressed(tmp_path: Path) -> None:
-    path = raw(tmp_path / "x.npz", b"\0" * (npy.MOST_MEMBER * 8))
-    assert path.stat().st_size < npy.MOST_ARCHIVE
+    path = raw(tmp_path / "x.npz", b"\0" * (npz.MOST_MEMBER * 8))
+    assert path.stat().st_size < npz.MOST_ARCHIVE
     assert "is larger than" in refusal(path)
-    assert peak_of(path) < 3 * npy.MOST_MEMBER
+    assert peak_of(path) < 3 * npz.MOST_MEMBER
 
 
 LONG = "<" + "a" * 2**20

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from published import FOLDER, multiplication_stems, needs_folder, sms_stems
+from published import FOLDER, multiplication_stems, needs_folder, read_sms_set, sms_stems
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import sms
-from bilinear.interchange.plinopt import read_sms, read_sms_set
+from bilinear.interchange import plinopt
+from bilinear.interchange.plinopt import read_sms
 from bilinear.ir.number import generator
 from bilinear.ir.ring import Ring
 from bilinear.verify.scheme import prove_scheme
@@ -175,7 +175,7 @@ def test_changes_of_basis_must_fit(tmp_path: Path) -> None:
 
 
 def test_matrices_of_very_many_values_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sms, "MOST_NONZEROS", 1)
+    monkeypatch.setattr(plinopt, "MOST_NONZEROS", 1)
     with pytest.raises(BilinearError, match=r":4:1: error\[E252\]: the matrix is too large"):
         read_sms(*three(tmp_path))
 

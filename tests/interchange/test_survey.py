@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
+import pytest
 from foreign import FAST_MATMUL, FILES
 from published import FOLDER, needs_folder
 from typer.testing import CliRunner
 
 from bilinear.cli.app import app
 from bilinear.errors import BilinearError
-from bilinear.interchange.survey import LACKS, PASSED_OVER, PROVED, REFUSED, Row, by_folder, by_format, survey
+from bilinear.interchange import folders
+from bilinear.interchange.folders import LACKS, PASSED_OVER, PROVED, REFUSED, Row, by_folder, by_format, survey
+from bilinear.interchange.importing import Imported
 
 COUNTS = {
     "npz": 113,
@@ -86,7 +90,7 @@ def _check_the_rest(table: dict[str, Row]) -> None:
 
 @needs_folder
 def test_published_programs_have_the_additions_that_their_names_say() -> None:
-    from bilinear.interchange.plinopt import read_sms_set
+    from published import read_sms_set
 
     data = FOLDER / "plinopt" / "data"
     for name, additions in [("3x3x3_23_58", 58), ("4x4x4_49_156", 156), ("2x2x2_7_Winograd", 15)]:
@@ -113,7 +117,7 @@ def test_a_folder_of_anything(tmp_path: Path) -> None:
         "package.json": "E653",
         "n.ipynb": "E653",
     }
-    assert {rows[f"x-CoB_{m}.sms"].what for m in "LRP"} == {"the -ALT files whose bases it changes"}
+    assert {rows[f"x-CoB_{m}.sms"].what for m in "LRP"} == {"the files x-ALT_L.sms, x-ALT_R.sms, x-ALT_P.sms"}
     assert [line[:5] for line in by_format(list(rows.values()))] == [
         ("sms", 3, 0, 3, 0),
         ("fast-matmul", 2, 1, 0, 1),
@@ -148,6 +152,38 @@ def test_verify_says_that_import_reads_a_published_file(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("scheme s <1,1,1;1>\n  M1 = A11 +\n")
     error = CliRunner().invoke(app, ["verify", str(tmp_path / "own.txt")]).exception
     assert isinstance(error, BilinearError) and error.diagnostics[0].code.startswith("E1")
+
+
+def test_a_folder_without_schemes_is_passed_over(tmp_path: Path) -> None:
+    for name, text in {
+        "a.py": "U = [\n    [1, 2],\n]\nx = a1 + b2\n",
+        "b.py": "def f(:",
+        "list.json": "[1, 2, 3]",
+        "comments.json": "{ // not JSON\n}",
+        "nested.json": "[" * 9999,
+        "run.in": "10 4 2\n5 6 7\n",
+        "f.m": "function r = f(x)\n  r = {{x}};\nend\n",
+        "g.m": "U = [1 0; 0 1];\n",
+        "empty.ipynb": "{}",
+    }.items():
+        (tmp_path / name).write_text(text)
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("model/data.pkl", b"x")
+    assert {row.verdict for row in survey(tmp_path)} == {PASSED_OVER}
+    assert CliRunner().invoke(app, ["import", str(tmp_path)]).exit_code == 0
+    (tmp_path / "strassen.json").write_text(FILES["dense.json"].replace("-1", "1", 1))
+    assert CliRunner().invoke(app, ["import", str(tmp_path)]).exit_code == 1
+
+
+def test_a_fault_of_a_reader_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(path: Path, **options: object) -> Imported:
+        raise IndexError("tuple index out of range")
+
+    monkeypatch.setattr(folders, "import_file", faulty)
+    (tmp_path / "a").write_text(FAST_MATMUL)
+    (tmp_path / "b.jpg").write_bytes(b"\xff")
+    first, second = survey(tmp_path)
+    assert (first.verdict, second.verdict) == (REFUSED, PASSED_OVER) and "please report it: IndexError: tuple index" in first.what
 
 
 def test_what_cannot_be_read_is_a_row(tmp_path: Path) -> None:

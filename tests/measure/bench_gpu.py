@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import auto, decide, devices_here, multiply, on_arrays
+from bilinear.runtime import accept, auto, decide, devices_here, multiply, on_arrays
 from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), thin=(), policy=Policy(least_block=32))
@@ -47,8 +48,10 @@ class Gpu(ModuleType):
         versions = {"runtimeGetVersion": lambda: 13000, "driverGetVersion": lambda: 13000}
         self.error: Exception | None = None
         """What a kernel that failed has the GPU say wherever it is waited for."""
-        runtime = SimpleNamespace(getDeviceProperties=lambda index: properties, deviceSynchronize=self.wait, **versions)
-        stream = SimpleNamespace(synchronize=lambda: None)
+        runtime = SimpleNamespace(
+            getDeviceProperties=lambda index: properties, streamIsCapturing=lambda stream: False, deviceSynchronize=self.wait, **versions
+        )
+        stream = SimpleNamespace(synchronize=lambda: None, ptr=0)
         device = SimpleNamespace(id=0, compute_capability="90", pci_bus_id="0000:00:00.0")
         elapsed = lambda start, end: end.at - start.at  # noqa: E731
         self.cuda = SimpleNamespace(
@@ -116,12 +119,23 @@ class Timed(NumpyExecutor):
         return [timed(step, i + 1 == len(found)) for i, step in enumerate(found)]
 
 
+def pretend_accepted(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
+    """Until the test ends, arrays that `matmul` accepts are of this kind; those of other calls are what they are."""
+
+    @contextmanager
+    def accepted(*arrays: Any, **options: Any) -> Iterator[accept.Given]:
+        with accept.accepted(*arrays, **options) as given:
+            yield given._replace(kind=kind)
+
+    monkeypatch.setattr(on_arrays, "accepted", accepted)
+
+
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Until the test ends, NumPy's arrays lie on a GPU, and blocks of 32 are weighed."""
     gpu = Gpu()
     arrays: Any = SimpleNamespace(matmul=gpu.matmul, empty=np.empty, ndarray=np.ndarray, asarray=np.asarray)
     monkeypatch.setitem(sys.modules, "cupy", gpu)
-    monkeypatch.setattr(on_arrays, "kind_of", lambda *operands: Kind(arrays, True, lambda result: result))
+    pretend_accepted(monkeypatch, Kind(arrays, True, lambda result: result))
     for user in (multiply, bench_details):
         monkeypatch.setattr(user, "make_executor", lambda kind: Timed(gpu))
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)

@@ -38,6 +38,7 @@ def rows_of(*tasks: Task) -> list[Measurement]:
     return [one for one in found if isinstance(one, Measurement)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_plans_auto_and_named_algorithms_are_checked_and_timed(gpu: Gpu, dtype: str) -> None:
     planned, auto, two = rows_of(Task(SHAPE, dtype, (Case(), AUTO, pinned("strassen:2"))))

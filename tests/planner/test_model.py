@@ -207,6 +207,7 @@ def with_library(**columns: Any) -> dict[str, Any]:
     return {"thin": {"float32": {**THIN, "library": {**LIBRARY, **columns}}}}
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(
     ("change", "message"),
     [

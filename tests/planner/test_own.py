@@ -15,7 +15,7 @@ from shell import Shell
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import shipped
-from bilinear.interchange.gather import shipped_schemes
+from bilinear.interchange.folders import shipped_schemes
 from bilinear.places import sealed, unsealed
 from bilinear.planner.choose import contenders, make_plan
 from bilinear.planner.device_files import load_device

@@ -15,7 +15,7 @@ from pytorch.needed import integers, torch
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
-from bilinear.runtime import torch_tensors
+from bilinear.runtime import torch_memory
 
 A, B = integers(8, 6), integers(6, 8)
 
@@ -167,12 +167,12 @@ def test_a_tensor_on_a_gpu_needs_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     there = SimpleNamespace(is_cuda=True, device="cuda:0")
     monkeypatch.setattr(torch, "Tensor", SimpleNamespace)
-    with pytest.raises(BilinearError, match="E512"), torch_tensors.surroundings(torch, None, there):
+    with pytest.raises(BilinearError, match="E512"), torch_memory.surroundings(torch, None, there):
         pass
 
 
 def views() -> list[Array]:
-    return [A.bfloat16(), A.to_sparse(), torch._neg_view(A), torch.empty(8, 6, device="meta"), A.to(torch.float8_e4m3fn)]
+    return [A.bfloat16(), A.to_sparse(), torch.empty(8, 6, device="meta"), A.to(torch.float8_e4m3fn)]
 
 
 @pytest.mark.parametrize("at", range(len(views())))
@@ -180,6 +180,38 @@ def test_what_does_not_lie_in_memory_as_numbers_is_refused(at: int) -> None:
     for right in (B, B.to(views()[at].dtype)) if at else (B.bfloat16(),):
         with pytest.raises(BilinearError, match=r"E51[17]"):
             bilinear.matmul(views()[at], right, torch.empty(8, 8, dtype=torch.float64))
+
+
+def test_views_that_conjugate_or_negate_are_read_as_what_they_stand_for() -> None:
+    x = torch.complex(A, A.flip(0))
+    y, z = x.mH, torch._neg_view(A)
+    assert torch.equal(bilinear.einsum("ij,kj->ik", x, x.conj()), x @ y)
+    assert torch.equal(bilinear.tensordot(x, y, 1), x @ y)
+    assert torch.equal(bilinear.multi_dot([x, y, x.conj()]), x @ y @ x.conj())
+    assert torch.equal(bilinear.gram(z), A @ A.T) and torch.equal(
+        bilinear.matmul(z, B, alpha=2, algorithm="strassen", levels=1), -2 * A @ B
+    )
+    assert bilinear.check(x, y, x @ y, tolerance=1e-12).passed
+    assert torch.equal(bilinear.matmul(bilinear.prepare(z, columns=8, algorithm="strassen", levels=1), B), -A @ B)
+    for out in (torch._neg_view(torch.zeros(8, 8, dtype=A.dtype)), torch.zeros(8, 8, dtype=x.dtype).conj()):
+        with pytest.raises(BilinearError, match="E517"):
+            bilinear.einsum("ij,jk->ik", A, B, out=out)
+
+
+def test_an_expanded_out_is_refused() -> None:
+    out = torch.zeros(1, 8, dtype=A.dtype).expand(8, 8)
+    for how in ({}, {"algorithm": "strassen", "levels": 1}, {"alpha": 2}):
+        with pytest.raises(BilinearError, match=r"E520.*share memory"):
+            bilinear.matmul(A, B, out, **how)
+    assert not out.any()
+
+
+def test_a_stream_is_for_tensors_on_a_gpu() -> None:
+    nonsense: Any = "nonsense"
+    with pytest.raises(BilinearError, match="E510"):
+        bilinear.gram(A, stream=nonsense)
+    with pytest.raises(BilinearError, match="E510"):
+        bilinear.matmul(A, B, alpha=2, stream=nonsense)
 
 
 def test_tensors_in_a_transformation_are_refused() -> None:

@@ -97,6 +97,40 @@ def test_what_pytorch_refuses_is_refused_as_by_pytorch() -> None:
         torch.mm(A, B.float())
 
 
+def test_an_alpha_of_0_does_what_it_does_in_pytorch(runs: Runs) -> None:
+    """It multiplies nothing in `addmm`, and so no NaN reaches the result."""
+    for function, shapes in ((torch.addmm, ((4, 4), (4, 6), (6, 4))), (torch.baddbmm, ((2, 4, 4), (2, 4, 6), (2, 6, 4)))):
+        addend, a, b = integers(*shapes[0]), torch.full(shapes[1], torch.nan, dtype=A.dtype), integers(*shapes[2])
+        for beta in (0, 2):
+            wanted = function(addend, a, b, alpha=0, beta=beta)
+            assert function is torch.baddbmm or torch.equal(wanted, beta * addend)
+            with bilinear.torch.using("strassen", levels=1):
+                torch.testing.assert_close(function(addend, a, b, alpha=0, beta=beta), wanted, rtol=0, atol=0, equal_nan=True)
+    assert not runs
+
+
+def test_tensors_without_memory_have_shapes() -> None:
+    a, b = torch.empty(2, 3, 4, device="meta"), torch.empty(4, 5, device="meta")
+    layer = bilinear.torch.Linear(4, 5, device="meta", algorithm="strassen", levels=1)
+    with bilinear.torch.using("strassen", levels=1):
+        found = [a @ b, torch.nn.Linear(4, 5, device="meta")(a), torch.bmm(a, b.expand(2, 4, 5)), torch.addmm(b[:3], a[0], b)]
+    found += [bilinear.torch.matmul(a, b, algorithm="strassen", levels=1), layer(a), bilinear.torch.linear(a, b.T)]
+    found.append(bilinear.matmul(a.requires_grad_(), b))
+    assert all(x.device.type == "meta" for x in found)
+    assert [tuple(x.shape) for x in found] == [(2, 3, 5), (2, 3, 5), (2, 3, 5), (3, 5), (2, 3, 5), (2, 3, 5), (2, 3, 5), (2, 3, 5)]
+
+
+def test_what_is_no_tensor_is_refused() -> None:
+    calls: tuple[Callable[[Array, Array], Array], ...] = (
+        bilinear.torch.matmul,
+        bilinear.torch.linear,
+        lambda a, b: bilinear.torch.Linear(6, 6)(a),
+    )
+    for call in calls:
+        with pytest.raises(TypeError, match=r"(?s)E518.*of type ndarray.*use bilinear\.matmul"):
+            call(A.numpy(), B.numpy())
+
+
 def test_the_innermost_context_counts(runs: Runs) -> None:
     with bilinear.torch.using("winograd", levels=1):
         with bilinear.torch.using("strassen", levels=1):

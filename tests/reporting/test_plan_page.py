@@ -47,6 +47,7 @@ def boxes(chart: PlanChart) -> list[tuple[float, float, float, float]]:
     return [label.box for label in chart.labels]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_every_candidate_with_a_time_is_a_dot_in_its_place(problem: Problem) -> None:
     found = choice(problem)

@@ -25,7 +25,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
-from bilinear.runtime import auto, decide, devices_here, multiply, on_arrays
+from bilinear.runtime import auto, decide, devices_here, multiply
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.layouts import layouts_of
 
@@ -66,7 +66,7 @@ def _fast_schemes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The plans that run. NumPy arrays count as arrays on a GPU where every fast scheme wins."""
     plans: list[tuple[str, int]] = []
-    monkeypatch.setattr(on_arrays, "kind_of", lambda *arrays: Kind(np, True, lambda result: result))
+    monkeypatch.setattr("bilinear.runtime.accept.kind_of", lambda *arrays: Kind(np, True, lambda result: result))
     monkeypatch.setattr(multiply, "make_executor", lambda kind: Counting(plans))
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)

@@ -97,7 +97,16 @@ def test_what_is_not_packed_is_refused(a: Any, b: Any, out: Any, told: str) -> N
 
 @pytest.mark.parametrize(
     ("algorithm", "levels", "code"),
-    [("accurate_halves", 1, "E594"), ("bini", 1, "E506"), ("accurate_sqrt3", 1, "E594"), ("strassen", 0, "E502"), ("nobody", 1, "E121")],
+    [
+        ("accurate_halves", 1, "E594"),
+        ("bini", 1, "E506"),
+        ("accurate_sqrt3", 1, "E594"),
+        ("strassen", 0, "E502"),
+        ("strassen", 20, "E501"),
+        ("strassen", 6, "E501"),
+        ("classical", 2, "E514"),
+        ("nobody", 1, "E121"),
+    ],
 )
 def test_schemes_that_do_not_hold_over_z2_are_refused(algorithm: str, levels: int, code: str) -> None:
     x = np.zeros((8, 1), np.uint8)

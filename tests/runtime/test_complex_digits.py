@@ -112,7 +112,7 @@ def test_gaussian_integers_are_exact_in_every_order(gpu: Gpu, products: str, lev
     assert gpu.library == 0
 
 
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, slow=10)
 @pytest.mark.parametrize("conjugated", ["", "A", "B", "AB"])
 @pytest.mark.parametrize(
     ("products", "by_columns"), [("pairs", False), ("pairs", True), ("residues7", True), ("gaussian8", False), ("gaussian7", True)]
@@ -146,7 +146,7 @@ def parts_error(found: Any, a: Any, b: Any) -> float:
     return float(worst / Fraction(largest[0]) / Fraction(largest[1]))
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(2, slow=14)
 @pytest.mark.parametrize("kind", ["normal", "decades", "nearly real", "tiny"])
 @pytest.mark.parametrize(
     ("products", "levels"),

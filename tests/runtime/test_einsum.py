@@ -16,7 +16,7 @@ from runtime.test_torch_tensors import STREAM, Tensor, Torch
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.runtime import einsum as own
-from bilinear.runtime import torch_tensors
+from bilinear.runtime import torch_memory
 
 Case = tuple[str, list[tuple[int, ...]]]
 EXTENTS = {"a": 2, "b": 3, "c": 4, "d": 1, "e": 0, "f": 2}
@@ -49,7 +49,7 @@ def operands(shapes: list[tuple[int, ...]], dtype: Any, seed: int = 1) -> list[A
     return [generator.integers(-3, 4, shape).astype(dtype) for shape in shapes]
 
 
-@settings(max_examples=400)
+@settings(max_examples=4 * settings().max_examples)
 @given(cases(), st.sampled_from([np.int64, np.int8, np.uint8, np.float64, np.complex128, object, bool]))
 @example(("ij,jk", [(2, 3), (3, 4)]), np.int64)
 @example((",ij,", [(), (2, 3), ()]), np.int64)
@@ -192,7 +192,6 @@ WRONG: list[tuple[Any, list[Any], str, str]] = [
     ("ij,jk", [ONES, np.ones((3, 2))], "E731", "the extents 2 and 3 of j differ"),
     ("ii", [np.ones((1, 3))], "E731", "the extents 1 and 3 of i differ"),
     ("...,...", [ONES, np.ones((3, 2))], "E731", r"stands for \(dimension 2 from the right\)"),
-    ("ij,jk", [ONES, np.ma.masked_array(ONES)], "E733", "MaskedArray has a multiply of its own"),
 ]
 
 
@@ -234,17 +233,6 @@ def test_nothing_is_consumed_that_a_later_product_reads() -> None:
     a, b = operands([(8, 8), (8, 8)], np.float64)
     with pytest.raises(BilinearError, match=r"E523.*operands 1 and 3 apart"):
         bilinear.einsum("ij,jk,kl->il", a, b, a, algorithm="msmes", levels=1, inputs="consume")
-
-
-def test_out_must_hold_the_result() -> None:
-    with pytest.raises(ValueError, match="out has shape"):
-        bilinear.einsum("ij,jk->ik", ONES, ONES, out=np.zeros((1, 2), int))
-    with pytest.raises(TypeError, match="cannot hold"):
-        bilinear.einsum("ij,jk->ik", ONES, ONES * 1.5, out=np.zeros((2, 2), int))
-    frozen = np.zeros((2, 2), int)
-    frozen.flags.writeable = False
-    with pytest.raises(ValueError, match="read-only"):
-        bilinear.einsum("ij->ji", ONES, out=frozen)
 
 
 @pytest.fixture
@@ -300,11 +288,11 @@ class Shaped(Tensor):
 def test_tensors_of_pytorch_on_a_gpu_are_given_back(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = Torch()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    torch_tensors._pool.cache_clear()
+    torch_memory._pool.cache_clear()
     a, b = operands([(8, 8), (8, 8)], np.float64)
     found = bilinear.einsum("ij,jk->ik", *(Shaped(Array(x)) for x in (a, b)))
     assert isinstance(found, Tensor) and (found.array.host == a @ b).all()
     assert {stream for *_, stream in torch.allocated} == {STREAM}
     out = Shaped(Array(np.zeros((8, 8))))
     assert bilinear.einsum("ij,jk->ki", *(Shaped(Array(x)) for x in (a, b)), out=out) is out and (out.array.host == (a @ b).T).all()
-    torch_tensors._pool.cache_clear()
+    torch_memory._pool.cache_clear()

@@ -155,8 +155,6 @@ def test_a_wider_out_gets_the_result() -> None:
     a, out = matrix((33, 12), "float32"), np.full((33, 33), np.nan)
     bilinear.gram(a, out, algorithm="winograd")
     assert (out == exact(a)).all()
-    with pytest.raises(TypeError, match="cannot hold"):
-        bilinear.gram(a, np.empty((33, 33), int))
 
 
 def test_workspace_is_kept_and_a_refusal_writes_nothing() -> None:
@@ -177,10 +175,8 @@ class Measured(np.ndarray):
 
 
 def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
-    a, out = matrix((6, 4)), np.zeros((6, 6))
+    a = matrix((6, 4))
     monkeypatch.setattr(gram_products, "multiply", lambda *_: pytest.fail("multiplied"))
-    sealed = np.zeros((6, 6))
-    sealed.flags.writeable = False
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (a, {"triangle": "left"}, "E790.*triangle='left' is not a triangle"),
         (a[0], {}, r"E791.*1 dimension\(s\) is not a matrix"),
@@ -188,7 +184,6 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
         (bilinear.prepare(a, columns=6, algorithm="winograd"), {}, "E791.*is prepared"),
         (a.astype(complex), {}, "E792.*complex128"),
         (a.astype(object), {}, "E792.*object"),
-        (np.ma.masked_array(a), {}, "E792.*MaskedArray has its own multiply"),
         (a, {"algorithm": "no_such"}, "E121|no_such"),
         (a, {"levels": -1}, "E514"),
         (a, {"beta": 1}, "E515"),
@@ -199,10 +194,6 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
     for given, options, message in refused:
         with pytest.raises(BilinearError, match=message):
             bilinear.gram(given, **options)
-    for target, message in ((sealed, "read-only"), (np.zeros((4, 4)), "out has shape")):
-        with pytest.raises(ValueError, match=message):
-            bilinear.gram(a, target)
-    assert not out.any()
 
 
 def test_subclasses_come_back_as_from_matmul() -> None:

@@ -119,12 +119,32 @@ def test_a_large_product_does_not_wait_for_itself(jax: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "code"), [({"levels": -1}, "E514"), ({"accuracy": 0.1, "algorithm": "strassen"}, "E519"), ({"algorithm": "nosuch"}, "E121")]
+    ("options", "code"),
+    [
+        ({"levels": -1}, "E514"),
+        ({"accuracy": 0.1, "algorithm": "strassen"}, "E519"),
+        ({"algorithm": "nosuch"}, "E121"),
+        ({"levels": 2}, "E514"),
+        ({"algorithm": "complex3"}, "E799"),
+        ({"algorithm": "walk_444_mod2"}, "E506"),
+        ({"algorithm": "strassen", "levels": 20}, "E501"),
+        ({"accuracy": 1e-30}, "E519"),
+    ],
 )
 def test_options_without_a_meaning_are_refused_when_the_function_is_traced(jax: Any, options: Any, code: str) -> None:
     a, b = operands(jax, SHAPES[0])
     with pytest.raises(BilinearError, match=code):
         jax.jit(multiply(**options))(a, b)
+    with pytest.raises(BilinearError, match=code):
+        jax.grad(lambda a: multiply(**options)(a, b).sum())(a)
+
+
+def test_what_jax_traces_is_refused_elsewhere_by_a_code_that_names_this_room(jax: Any) -> None:
+    a, b = operands(jax, SHAPES[0])
+    for call in (bilinear.matmul, lambda a, b: bilinear.einsum("ij,jk", a, b), lambda a, b: bilinear.gram(a)):
+        with pytest.raises(TypeError, match=r"(?s)E518.*Tracer of jax.*bilinear\.jax\.matmul"):
+            jax.jit(call)(a, b)
+    assert np.array_equal(bilinear.matmul(a, b, algorithm="strassen", levels=1), a @ b)
 
 
 def test_shapes_and_types_are_refused_when_the_function_is_traced(jax: Any) -> None:

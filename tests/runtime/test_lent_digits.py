@@ -77,6 +77,7 @@ CASES: list[tuple[str, Parts]] = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("orders", "lent"), [("", "ABP"), ("C", "ABP"), ("AB", "ABP"), ("", "B"), ("C", "AP"), ("A", "")])
 @pytest.mark.parametrize(("dtype", "parts"), CASES, ids=lambda x: x if isinstance(x, str) else x[0][1])
 def test_integers_are_exact_and_nothing_else_is_written(gpu: Gpu, dtype: str, parts: Parts, orders: str, lent: str) -> None:
@@ -146,6 +147,7 @@ def layouts(p: Problem) -> list[Layout]:
     return [Layout(x, (size, x[0] * size) if name in p.column_major else (x[1] * size, size), dtype) for name, x in sides.items()]
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("column_major", [(), ("C",), ("A", "C")])
 @pytest.mark.parametrize(
     "shape", [(16384, 16384, 16384), (9001, 7003, 8009), (20000, 300, 5000), (700, 9000, 12345), (129, 5000, 5000)], ids=str

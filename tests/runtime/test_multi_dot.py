@@ -20,7 +20,7 @@ import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.planner.device_files import load_device
-from bilinear.runtime import devices_here, multi_dot, torch_tensors
+from bilinear.runtime import devices_here, multi_dot, torch_memory
 
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 EXTENTS = (7, 3, 9, 4, 6)
@@ -117,9 +117,6 @@ def test_mixed_types_are_multiplied_in_the_type_common_to_all() -> None:
 
 def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = matrices()
-    out = np.zeros((7, 6), np.int64)
-    sealed = out.copy()
-    sealed.flags.writeable = False
     monkeypatch.setattr(multi_dot, "matmul", lambda *_, **__: pytest.fail("multiplied"))
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (None, {}, "E550.*a chain of type NoneType"),
@@ -143,11 +140,6 @@ def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.
     square = np.eye(3)
     with pytest.raises(BilinearError, match=r"E523.*operands 1 and 3 apart"):
         bilinear.multi_dot([square, np.eye(3), square.T], inputs="consume")
-    with pytest.raises(TypeError, match="cannot hold"):
-        bilinear.multi_dot(matrices(dtype=float), out=out)
-    with pytest.raises(ValueError, match="read-only"):
-        bilinear.multi_dot(chain, out=sealed)
-    assert not out.any()
 
 
 def test_one_matrix_may_stand_several_times() -> None:
@@ -225,7 +217,7 @@ def test_for_the_librarys_multiply_alone_there_are_no_times(monkeypatch: pytest.
 def test_tensors_are_multiplied_in_pytorchs_memory(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = Torch()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    torch_tensors._pool.cache_clear()
+    torch_memory._pool.cache_clear()
     chain = matrices((20, 100_000, 4, 6), np.float64)  # the first product is one of our own kernels
     tensors = [Tensor(Array(x)) for x in chain]
     found = bilinear.multi_dot(tensors)
@@ -236,4 +228,4 @@ def test_tensors_are_multiplied_in_pytorchs_memory(gpu: Gpu, monkeypatch: pytest
     assert (out.array.host == exact(chain)).all()
     with pytest.raises(BilinearError, match="E511"):
         bilinear.multi_dot([*tensors[:2], Tensor(Array(chain[2]), Place(1))])
-    torch_tensors._pool.cache_clear()
+    torch_memory._pool.cache_clear()

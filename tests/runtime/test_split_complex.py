@@ -86,7 +86,7 @@ X, Y = np.ones((4, 3)), np.ones((3, 4))
         ((X, X.astype("float32")), (Y, Y), {}, "E801"),
         ((X.astype(int),) * 2, (Y.astype(int),) * 2, {}, "E801"),
         ((X[0], X[0]), (Y, Y), {}, "E801"),
-        ((X, X), (Y, Y), {"out": (X, X)}, "E801"),
+        ((X, X), (Y, Y), {"out": (X, X.copy())}, "E801"),
         ((X, X), (Y, Y), {"beta": 1}, "E515"),
         ((X, X), (Y, Y), {"alpha": 1j}, "E528"),
         ((X, X), (Y, Y), {"levels": -1}, "E514"),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from runtime.operands import ALGORITHMS, LAYOUTS, integers, laid_out
 
@@ -26,7 +25,6 @@ RUNS = [(name, "preserve") for name in ALGORITHMS] + [("msmes", "restore"), ("ms
 
 
 @given(data=st.data())
-@hypothesis_settings(max_examples=150)
 def test_every_shape_layout_scheme_and_factor_is_exact(data: st.DataObject) -> None:
     name, inputs = data.draw(st.sampled_from(RUNS))
     levels = data.draw(st.integers(1, MOST_LEVELS.get(name, 3)))

@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from oracle import computes
 from published import needs_folder, published
@@ -209,7 +209,6 @@ def test_three_temporaries_are_enough_for_published_tables(name: str) -> None:
 ROWS = st.lists(st.dictionaries(st.integers(0, 4), st.sampled_from([1, -1, 2]), min_size=1, max_size=4), min_size=1, max_size=4)
 
 
-@settings(deadline=None, max_examples=60)
 @given(ROWS)
 def test_sums_that_begin_by_themselves_keep_as_few_values_alive_as_any(rows: list[dict[int, int]]) -> None:
     """Against every order and every moment at which a sum may begin."""
@@ -248,7 +247,6 @@ def test_sums_that_begin_by_themselves_keep_as_few_values_alive_as_any(rows: lis
 TABLES = st.lists(st.dictionaries(st.integers(0, 6), st.just(1), min_size=1, max_size=7), min_size=1, max_size=5)
 
 
-@settings(deadline=None, max_examples=60)
 @given(TABLES)
 @example([{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1, 4: 1, 5: 1}, {0: 1, 2: 1, 4: 1, 6: 1}])
 def test_three_temporaries_are_enough_for_every_order(rows: list[dict[int, int]]) -> None:

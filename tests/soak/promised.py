@@ -70,6 +70,8 @@ def fits(value: Any, dtype: np.dtype[Any]) -> bool:
     value = number_of(value)
     if dtype.kind == "O":
         return True
+    if dtype.kind in "iub" and isinstance(value, float) and value.is_integer():
+        value = int(value)
     if dtype.kind in "iu":
         return isinstance(value, numbers.Integral) and np.iinfo(dtype).min <= int(value) <= np.iinfo(dtype).max
     if dtype.kind == "b":
@@ -134,6 +136,7 @@ class Promise:
             "E501": options.get("levels", 0) in (3, "auto"),
             "E506": options["algorithm"] == "bini",
             "E515": self.call.out is None and self.beta != 0,
+            "E520": self.call.out is not None and layout_of(self.call.out.view).overlaps_itself,
             "E521": writes and not all(x.view.flags.writeable for x in laid),
             "E522": writes and any(layout_of(x.view).overlaps_itself for x in laid),
             "E523": writes and self.shares_memory,

@@ -11,7 +11,7 @@ from published import FOLDER, needs_folder
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
-from bilinear.interchange.fast_matmul import read_fast_matmul
+from bilinear.interchange.tables import read_fast_matmul
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator, rational
 from bilinear.ir.ring import Ring

@@ -15,7 +15,11 @@ from numpy.typing import NDArray
 from bilinear.ir.number import Coefficient, Symbolic
 
 PRIME = 2**24 - 3
-"""Small enough that 32 products of two residues sum exactly in float64. The proof refuses the few wrong combinations that pass."""
+"""Small enough that `EXACT` products of two residues sum exactly in float64. The proof refuses the few wrong combinations that pass."""
+EXACT = 127
+"""Products of two residues of at most 2^23 in absolute value whose sum, and one residue more, has at most 53 bits."""
+BLOCK = 2**18
+"""The combinations that are multiplied out at a time."""
 
 Array = NDArray[np.int64]
 
@@ -81,8 +85,7 @@ class Join:
         x, y = self.second, self.third
         scaled = x.written * row % PRIME
         base = int((scaled * y.written % PRIME).sum()) % PRIME
-        left = _product(x.values, (row * y.written % PRIME)[None])[:, 0]
-        right = _product(y.values, scaled[None])[:, 0]
+        left, right = (x.values * (row * y.written % PRIME) % PRIME).sum(1) % PRIME, (y.values * scaled % PRIME).sum(1) % PRIME
         order = np.argsort(right, kind="stable")
         wanted = (self.target + base - left) % PRIME
         low, high = np.searchsorted(right[order], wanted, "left"), np.searchsorted(right[order], wanted, "right")
@@ -92,18 +95,28 @@ class Join:
                     yield int(j), int(k)
 
     def _meeting(self, row: Array) -> Iterator[tuple[int, int]]:
+        third = _centered(self.third.values)
         for left, right in self.groups:
-            scaled = self.second.values[left] * row % PRIME
-            block = max(1, 1_000_000 // len(left))
+            scaled = _centered(self.second.values[left] * row % PRIME)
+            block = max(1, BLOCK // len(left))
             for start in range(0, len(right), block):
-                products = _product(scaled, self.third.values[right[start : start + block]])
-                yield from ((int(left[j]), int(right[start + k])) for j, k in np.argwhere(products == self.target))
+                quotients = (_product(scaled, third[right[start : start + block]]) - self.target) / PRIME
+                for j, k in np.argwhere(quotients == np.rint(quotients)):
+                    pair = int(left[j]), int(right[start + k])
+                    values = self.second.values[pair[0]] * row % PRIME * self.third.values[pair[1]] % PRIME
+                    if int(values.sum()) % PRIME == self.target:  # which the rounding of a quotient may only seem to be
+                        yield pair
 
 
-def _product(left: Array, right: Array) -> Array:
-    """left @ right.T modulo the prime, by float64 products of 32 columns, which are exact."""
-    total = np.zeros((len(left), len(right)), dtype=np.int64)
-    for start in range(0, left.shape[1], 32):
-        x, y = (side[:, start : start + 32].astype(np.float64) for side in (left, right))
-        total += (x @ y.T).astype(np.int64) % PRIME
-    return total % PRIME if left.shape[1] > 32 else total
+def _centered(values: Array) -> NDArray[np.float64]:
+    """Residues of least absolute value."""
+    return np.where(values > PRIME // 2, values - PRIME, values).astype(np.float64, order="C")
+
+
+def _product(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """left @ right.T modulo the prime, of residues of least absolute value: an exact sum of at most 53 bits."""
+    total = np.zeros((len(left), len(right)))
+    for start in range(0, left.shape[1], EXACT):
+        total -= np.rint(total / PRIME) * PRIME
+        total += left[:, start : start + EXACT] @ right[:, start : start + EXACT].T
+    return total

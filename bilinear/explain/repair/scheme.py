@@ -25,12 +25,12 @@ from bilinear.verify.scheme import multiplies
 
 MOST_EDITS = 3
 MOST_CANDIDATES = 20_000_000
-"""The most combinations of edits of signs, operands and dropped terms tried for one number of edits: a few seconds."""
+"""The most combinations of edits of signs, operands and dropped terms tried for one number of edits: about half a second."""
 MOST_OF_ALL = 6_000_000
 """The same for combinations of all edits."""
-MOST_VALUES = 20_000_000
+MOST_VALUES = 5_000_000
 """The most values of blocks, named sums and products, for all combinations of edits of one table."""
-MOST_LISTED = 60_000
+MOST_LISTED = 40_000
 """The most single edits of a scheme that are listed."""
 MOST_PROVED = 60
 """The most candidates that are proved; any others are only counted."""
@@ -83,10 +83,11 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
         return _search_modulo(scheme, every)
     point = Point(scheme, PRIME)
     close_ones = tuple(e for e in every if e.kind in CLOSE)
+    pools = [(_pools(scheme, close_ones, solutions), MOST_CANDIDATES), (_pools(scheme, every, solutions), MOST_OF_ALL)]
     complete = close = 0
     for size in range(1, most + 1):
-        for pool, limit in ((close_ones, MOST_CANDIDATES), (every, MOST_OF_ALL)):
-            tables = _Tables(scheme, point, pool, size, solutions)
+        for pool, limit in pools:
+            tables = _Tables(scheme, point, pool, size)
             if tables.work > limit:
                 return Search((), 0, complete, close)
             repairs, count = _proved(scheme, [_ordered(hit) for hit in tables.hits()])
@@ -166,20 +167,26 @@ def _has_residues(scheme: Scheme) -> bool:
     return all(has_residue(c) for linear in maps for f in (*linear.steps, *linear.outputs) for _, c in f)
 
 
+def _pools(scheme: Scheme, chosen: Sequence[Edit], solutions: Mapping[str, Solution]) -> dict[tuple[str, bool], Pool]:
+    """The edits of each table, and those of them that may repair the scheme by themselves."""
+    pools: dict[tuple[str, bool], Pool] = {}
+    for table in TABLES:
+        linear: LinearMap = getattr(scheme, table)
+        mine = [e for e in chosen if e.table == table]
+        pools[table, False] = Pool(linear, mine, PRIME)
+        alone = _alone(linear, mine, solutions.get(table))
+        pools[table, True] = Pool(linear, alone, PRIME) if len(alone) < len(mine) else pools[table, False]
+    return pools
+
+
 class _Tables:
     """The combinations of `size` edits, grouped by the number of edits in each table."""
 
-    def __init__(self, scheme: Scheme, point: Point, chosen: Sequence[Edit], size: int, solutions: Mapping[str, Solution]) -> None:
-        self.point = point
+    def __init__(self, scheme: Scheme, point: Point, pools: Mapping[tuple[str, bool], Pool], size: int) -> None:
+        self.point, self.pools = point, pools
         self.widths = {table: _width(getattr(scheme, table)) for table in TABLES}
         self.known: dict[tuple[str, int, bool], Side] = {}
-        self.pools: dict[tuple[str, bool], Pool] = {}
         self.splits = [s for s in product(range(size + 1), repeat=3) if sum(s) == size]
-        for table in TABLES:
-            linear: LinearMap = getattr(scheme, table)
-            mine = [e for e in chosen if e.table == table]
-            self.pools[table, False] = Pool(linear, mine, PRIME)
-            self.pools[table, True] = Pool(linear, _alone(linear, mine, solutions.get(table)), PRIME)
 
     @property
     def work(self) -> int:

@@ -84,7 +84,7 @@ def values_of(table: str, pool: Pool, point: Point, sets: Array) -> Array:
 def outputs_of(pool: Pool, inputs: Sequence[int], sets: Array) -> Array:
     """The outputs of a map, edited by each of the sets: an array of (sets, outputs)."""
     linear, modulus, count = pool.linear, pool.modulus, len(pool.linear.steps)
-    values = np.empty((len(sets), linear.inputs + count + len(linear.outputs)), dtype=np.int64)
+    values = np.empty((len(sets), linear.inputs + count + len(linear.outputs)), dtype=np.int64, order="F")
     values[:, : linear.inputs] = inputs
     for row, f in enumerate((*linear.steps, *linear.outputs)):
         total = np.zeros(len(sets), dtype=np.int64)
@@ -99,7 +99,7 @@ def outputs_of(pool: Pool, inputs: Sequence[int], sets: Array) -> Array:
 def weights_of(pool: Pool, weights: Sequence[int], sets: Array) -> Array:
     """The weight of each input in a weighted sum of the outputs of a map, edited by each of the sets: (sets, inputs)."""
     linear, modulus, count = pool.linear, pool.modulus, len(pool.linear.steps)
-    values = np.zeros((len(sets), linear.inputs + count + len(linear.outputs)), dtype=np.int64)
+    values = np.zeros((len(sets), linear.inputs + count + len(linear.outputs)), dtype=np.int64, order="F")
     values[:, linear.inputs + count :] = weights
     rows = [*linear.steps, *linear.outputs]
     for row in range(len(rows) - 1, -1, -1):

@@ -14,7 +14,6 @@ from soak.promised import WIDE, Promise, is_finite, number_of, products_of
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.matrix import layout_of
 
 NEVER_RUN = {"E506", "E515", "E521", "E522", "E523", "E524"}
 """Reasons for which a schedule never runs."""
@@ -87,9 +86,7 @@ def _check_refusal(call: Call, theirs: Any, error: Exception) -> None:
         return
     promise = Promise.of(call, np.shape(theirs))
     if not isinstance(error, BilinearError):
-        if promise.factors_fit and (call.out is None or not layout_of(call.out.view).overlaps_itself):
-            raise Finding(f"refused where NumPy multiplies: {type(error).__name__}: {error}") from error
-        return
+        raise Finding(f"refused where NumPy multiplies: {type(error).__name__}: {error}") from error
     codes = {diagnostic.code for diagnostic in error.diagnostics}
     if not codes & promise.reasons():
         raise Finding(f"refused without a reason: {error}")
@@ -103,7 +100,7 @@ def _check_accepted(call: Call, theirs: Any) -> None:
     is_neutral = promise.alpha in (0, 1) and promise.beta in (0, 1)  # such as 0.0 for integers
     if not promise.factors_fit and not is_neutral and 0 not in (*promise.shape, promise.inner):
         raise Finding("ran with a factor that the type cannot hold, which is refused elsewhere (E528)")
-    must_refuse = _is_odd(call) or (not promise.is_library and bool(promise.reasons() & NEVER_RUN))
+    must_refuse = _is_odd(call) or "E520" in promise.reasons() or (not promise.is_library and bool(promise.reasons() & NEVER_RUN))
     if must_refuse:
         raise Finding("ran where it must be refused")
 
@@ -152,8 +149,6 @@ def _check_values(promise: Promise, ours: Array) -> None:
     call = promise.call
     a, b = call.a.values, call.b.values
     c = call.out.values if call.out is not None and promise.beta != 0 else None
-    if call.out is not None and layout_of(call.out.view).overlaps_itself:  # as with NumPy: which of its elements is kept is not said
-        return
     if not ours.size or (promise.result.kind == "O") != (promise.product.kind == "O"):
         return
     if promise.product.kind == "O":

@@ -1,6 +1,8 @@
-"""Read Mathematica lists: a list of products, each a list of three coefficient matrices, over A, over B, and over C.
+"""Read lists of products, each three matrices, over A, over B, and over C: Mathematica's braces, and Maple's triads.
 
-The matrix over C is n x m: C is transposed. Numbers are integers and fractions; the file is data, and nothing is evaluated.
+The matrix over C is n x m: C is transposed. Numbers are integers and fractions; the file is data, and nothing is evaluated. Maple's files
+are those of the catalogue https://fmm.univ-lille.fr: `TriadSet([Triad([Matrix(m, k, [[...]]), ...]), ...])`; whatever else they compute is
+not read.
 """
 
 from __future__ import annotations
@@ -14,6 +16,10 @@ from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
+    NOTHING_ASKED,
+    Asked,
+    Beginning,
+    Reading,
     by_products,
     malformed,
     parse_rational,
@@ -23,7 +29,6 @@ from bilinear.interchange.reader_parts import (
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.ring import Ring
-from bilinear.ir.scheme import Scheme
 from bilinear.source import Source
 
 MOST_NUMBERS = 2**22
@@ -37,18 +42,29 @@ Matrix = list[list[Coefficient]]
 Nested: TypeAlias = "Coefficient | list[Nested]"
 
 
-def read_mathematica(path: str | Path, transposed: bool | None = None) -> tuple[Scheme, bool]:
+def begins_mathematica(begins: Beginning) -> bool:
+    """True for a list of lists of lists, perhaps behind comments and a name."""
+    head = r"(?:\(\*(?:[^*]|\*(?!\)))*\*\)|\s)*(?:[A-Za-z$][A-Za-z0-9$]*\s*=\s*)?\{\s*\{\s*\{"
+    return re.match(head, begins.text) is not None
+
+
+def begins_maple(begins: Beginning) -> bool:
+    """True where a set of triads is made."""
+    return re.search(r"^\s*(?:[A-Za-z_]\w*\s*:=\s*)?TriadSet\s*\(", begins.text, re.MULTILINE) is not None
+
+
+def read_mathematica(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
     """The scheme in a file of lists, and whether C is transposed in it.
 
     By default it is, unless only the other reading fits the sizes. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part
     is not a list of numbers, E253 if the sizes do not fit, E254 if a list is not closed.
     """
-    source = read_text(Path(path))
+    source = read_text(path)
     text = _ASSIGNED.sub(lambda head: " " * len(head[0]), _without_comments(source))
-    return scheme_of_lists(source, Lists(source, text).read(), transposed)
+    return scheme_of_lists(source, Lists(source, text).read(), asked.transposed)
 
 
-def scheme_of_lists(source: Source, products: list[Nested], transposed: bool | None) -> tuple[Scheme, bool]:
+def scheme_of_lists(source: Source, products: list[Nested], transposed: bool | None) -> Reading:
     """The scheme of a list of products, as `read_mathematica` gives it."""
     where = Path(source.name)
     if not products:
@@ -65,7 +81,7 @@ def scheme_of_lists(source: Source, products: list[Nested], transposed: bool | N
         wanted = f"C is {n} x {m} where it is transposed, {m} x {n} where it is not; at most {MOST_BLOCKS} blocks a matrix"
         raise fail("E253", f"{where} is not a multiplication of matrices: {told}", wanted)
     tables = [[_flat(three[part]) for three in matrices] for part in range(3)]
-    return by_products(source, where.stem, (m, k, n), tables, flipped, said_ring(source) or Ring()), flipped
+    return Reading(by_products(source, where.stem, (m, k, n), tables, flipped, said_ring(source) or Ring()), flipped)
 
 
 def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
@@ -150,3 +166,31 @@ class Lists:
 
     def _wrong(self, message: str, code: str = "E252") -> BilinearError:
         return malformed(self.source, self.begin, self.begin + 1, message, "here", "lists of integers and fractions are read", code)
+
+
+_SET = re.compile(r"TriadSet\s*\(")
+_WORD = re.compile(r"(?:TriadSet|Triad|Matrix)\s*\((?:\s*([0-9]{1,4})\s*,\s*([0-9]{1,4})\s*,)?", re.ASCII)
+_BRACKETS = str.maketrans("[])", "{} ")
+
+
+def read_maple(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
+    """The scheme in a file of triads, and whether C is transposed in it, as for `read_mathematica`.
+
+    Raises `BilinearError`: E251 if the file cannot be read, E252 and E254 if the set is malformed or breaks off, E253 if the sizes do not
+    fit, E653 if the file holds no set of triads.
+    """
+    source = read_text(path)
+    start = _SET.search(source.text)
+    if start is None:
+        raise fail("E653", f"{path} holds no scheme", "a scheme in Maple is a TriadSet of products")
+    end = re.compile(r"[:;#]|\Z").search(source.text, start.end())
+    body = source.text[start.start() : end.start() if end is not None else len(source.text)]
+    text = _WORD.sub(lambda word: " " * len(word[0]), body).translate(_BRACKETS)
+    products = Lists(source, " " * start.start() + text).read()
+    read = [matrix for product in products if isinstance(product, list) for matrix in product if isinstance(matrix, list)]
+    sized = [word for word in _WORD.finditer(body) if word[1]]
+    for word, matrix in zip(sized, read, strict=False):
+        if (int(word[1]), int(word[2])) != (len(matrix), len(matrix[0]) if matrix and isinstance(matrix[0], list) else 0):
+            at = start.start() + word.start()
+            raise malformed(source, at, at + len(word[0]), "the matrix has other sizes than it says", "of this one", code="E253")
+    return scheme_of_lists(source, products, asked.transposed)

@@ -1,22 +1,140 @@
-"""Survey the published files of a folder in one table: each is proved, or reported with what it lacks."""
+"""The files of folders: gathered as schemes from which others are made, and surveyed in one table."""
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bilinear.errors import BilinearError
+from bilinear.errors import BilinearError, fail
 from bilinear.frontend import load_shipped
+from bilinear.frontend.algorithms import schemes_in
+from bilinear.frontend.files import SUFFIX, own, shipped
 from bilinear.interchange.fflas import read_fflas
-from bilinear.interchange.formats import FORMATS, entries_of, files_below, format_of
-from bilinear.interchange.importing import import_file
-from bilinear.interchange.plinopt import missing_partners, stem_of
+from bilinear.interchange.formats import FORMATS, entries_of, format_of
+from bilinear.interchange.importing import Imported, import_file
+from bilinear.interchange.plinopt import files_of
 from bilinear.interchange.reader_parts import read_text
 from bilinear.interchange.targets import Identified
+from bilinear.ir.scheme import Scheme
 from bilinear.verify.schedule import prove_schedule
+from bilinear.verify.scheme import prove_scheme
+
+log = logging.getLogger("bilinear")
+NO_SCHEME = "E125"
+"""A file with only schedules."""
+
+Entry = tuple[str, Scheme]
+"""A scheme and its name in an expression of the language: a shipped name, or its file in quotes."""
+Progress = Callable[[str, int, int], None]
+
+
+MOST_ENTRIES = 10_000
+"""Files and folders below a folder that is read."""
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files below a folder, in the order of their paths; links to folders are not followed.
+
+    Raises `BilinearError` (E251): a folder cannot be read, or there are more than `MOST_ENTRIES` files and folders.
+    """
+    found: list[Path] = []
+    waiting, entries = [folder], 0
+    while waiting:
+        inner = waiting.pop()
+        try:
+            with os.scandir(inner) as listed:
+                for entry in listed:
+                    entries += 1
+                    if entries > MOST_ENTRIES:
+                        raise fail("E251", f"{folder} holds more than {MOST_ENTRIES} files and folders", "name a smaller folder, or files")
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    elif os.path.isfile(entry.path):
+                        found.append(Path(entry.path))
+        except OSError as error:
+            raise fail("E251", f"{inner} cannot be read: {error.strerror or error}") from None
+    return sorted(found)
+
+
+def shipped_schemes() -> list[Entry]:
+    """The schemes among the shipped algorithms, and among those that the user has added. One of the latter that is damaged or wrong is left
+    out, and logged.
+    """
+    found, added = [], own()
+    for name, path in (shipped() | added).items():
+        try:
+            schemes = _proved(schemes_in(path)) if name in added else schemes_in(path)
+        except BilinearError as error:
+            if name not in added:
+                raise
+            log.warning("%s is left out (%s): add it again, or `bilinear remove %s`", path, error.diagnostics[0].message, name)
+            continue
+        found += [(name, scheme) for scheme in schemes if scheme.name == name or len(schemes) == 1]
+    return found
+
+
+def schemes_of(
+    places: Iterable[Path],
+    progress: Progress = lambda what, done, of: None,
+    tell: Callable[[Path, BilinearError], None] = lambda path, error: None,
+) -> list[Entry]:
+    """The schemes of files and folders, by path; published tables are proved as they are read.
+
+    A file without a scheme is an error if it was named itself (the readers' errors). In a folder it is skipped, as is a `.bl` file with a
+    wrong scheme; a skipped `.bl` file is reported, because it was meant to hold one.
+    """
+    found: list[Entry] = []
+    for place in places:
+        if not os.path.isdir(place):  # which a name that is too long is not
+            found += _of_file(place)
+            continue
+        paths = files_below(place)
+        for number, path in enumerate(paths):
+            progress(path.name, number, len(paths))
+            try:
+                entries = _of_file(path, explain=False)
+                if path.suffix == SUFFIX:
+                    _proved(scheme for _, scheme in entries)
+                found += entries
+            except BilinearError as error:
+                if path.suffix == SUFFIX and error.diagnostics[0].code != NO_SCHEME:
+                    tell(path, error)
+    return found
+
+
+def _proved(schemes: Iterable[Scheme]) -> list[Scheme]:
+    """The schemes, each of which multiplies (E301)."""
+    found = list(schemes)
+    for scheme in found:
+        prove_scheme(scheme).require()
+    return found
+
+
+def _of_file(path: Path, explain: bool = True) -> list[Entry]:
+    if path.suffix == SUFFIX:
+        schemes = schemes_in(path)
+        if not schemes:
+            raise fail(NO_SCHEME, f"{path} holds no scheme", "a schedule is made of a scheme: name the file of that")
+        return [(f'"{path}"' if len(schemes) == 1 else f'"{path}:{scheme.name}"', scheme) for scheme in schemes]
+    return list(_published(path, explain))
+
+
+def _published(path: Path, explain: bool) -> Iterator[Entry]:
+    """The schemes of a published file; the first of a set of three files stands for all."""
+    files = files_of(path)
+    if files is not None and files.scheme[0] != path:
+        return
+    form, _ = format_of(path)
+    for entry in entries_of(path, form):
+        result = import_file(path, format=form.name, entry=entry, explain=explain)
+        if isinstance(result, Imported):
+            yield f'"{path}{f"[{entry}]" if entry else ""}"', result.scheme
+
 
 PROVED, LACKS, REFUSED, PASSED_OVER = "proved", "lacks", "refused", "passed over"
 _NO_SCHEME = ("E351", "E653")
@@ -61,7 +179,7 @@ def _rows(session: _Survey, path: Path) -> Iterator[Row]:
     name = str(path.relative_to(session.folder))
     try:
         form, _ = format_of(path)
-        if form.name in ("sms", "slp"):
+        if form.in_sets:
             yield replace(_of_a_set(session, path, form.name), file=name)
         elif form.name == "fflas":
             yield from _schedules(path, name)
@@ -70,6 +188,8 @@ def _rows(session: _Survey, path: Path) -> Iterator[Row]:
                 yield _timed(partial(_imported, path, f"{name}[{entry}]" if entry else name, form.name, entry))
     except BilinearError as error:
         yield _not_read(name, "", error)
+    except Exception as error:
+        yield Row(name, "", REFUSED, f"a fault of the reader, please report it: {type(error).__name__}: {error}")
 
 
 def _not_read(name: str, form: str, error: BilinearError) -> Row:
@@ -79,24 +199,20 @@ def _not_read(name: str, form: str, error: BilinearError) -> Row:
 
 
 def _of_a_set(session: _Survey, path: Path, form: str) -> Row:
-    """The row of a set of three files, proved once."""
-    found = stem_of(path)
-    missing = missing_partners(path)
-    if found is None or missing:
-        lacking = "the other two of three files" if found is None else f"the file{'s' if missing[1:] else ''} {', '.join(missing)}"
+    """The row of a set of files, proved once."""
+    files = files_of(path)
+    if files is None or files.missing:
+        lacking = (
+            "the other two of three files" if files is None else f"the file{'s' if files.missing[1:] else ''} {', '.join(files.missing)}"
+        )
         return Row(path.name, form, LACKS, lacking)
-    stem = found[0]
-    if stem.endswith("-CoB"):
-        scheme = path.with_name(path.name.replace("-CoB_", "-ALT_"))
-        if not scheme.is_file():
-            return Row(path.name, form, LACKS, "the -ALT files whose bases it changes")
-        whole = _of_a_set(session, scheme, form)
-        return replace(whole, what=f"{whole.what}, as its changes of basis", seconds=0.0)
-    key = f"{stem}.{form}"
-    if key not in session.known:
-        session.known[key] = _timed(partial(_imported, path, path.name, form))
-        return session.known[key]
-    return replace(session.known[key], seconds=0.0)
+    first = str(files.scheme[0])
+    seconds = 0.0 if first in session.known else None
+    if first not in session.known:
+        session.known[first] = _timed(partial(_imported, path, path.name, form))
+    row = session.known[first]
+    changes = ", as its changes of basis" if path in (files.bases or ()) and row.verdict == PROVED else ""
+    return replace(row, what=f"{row.what}{changes}", seconds=row.seconds if seconds is None else seconds)
 
 
 def _imported(path: Path, name: str, form: str, entry: str = "") -> Row:

@@ -1,0 +1,338 @@
+"""Schemes from arrays U, V and W: in memory, in MATLAB's text, in Python files, and in the cells of Jupyter notebooks.
+
+In each array a row is a product, or a column is: the sizes decide. Python is parsed, never executed: only lists of numbers are understood.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.errors import BilinearError, fail
+from bilinear.interchange.reader_parts import (
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Asked,
+    Beginning,
+    Dims,
+    Maps,
+    Reading,
+    assemble,
+    dims_of,
+    malformed,
+    parse_rational,
+    parsed_json,
+    picked,
+    read_text,
+    said_ring,
+)
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient, Symbolic, exact, generator
+from bilinear.ir.ring import RATIONALS, Ring
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Source
+
+Table = NDArray[np.generic]
+MOST_BITS = 128
+"""The most bits of a numerator or denominator; no published scheme has more."""
+
+
+def scheme_from_arrays(
+    u: object, v: object, w: object, dims: Dims | None = None, ring: Ring | None = None, transposed: bool = False, name: str = "arrays"
+) -> Scheme:
+    """The scheme of three tables that have a column a product: U (mk x r), V (kn x r), W (mn x r), or a row a product.
+
+    The sizes decide between the two, for each table where they leave no doubt, else for all three alike. Blocks are numbered row by row;
+    with `transposed` those of C column by column, as in AlphaTensor. Complex numbers are read over Q[i]. Raises `BilinearError`: E253 if
+    the sizes do not fit, E357 if the arrays are not two-dimensional or contain a value that is not an exact number.
+    """
+    tables = [_table(table, f"{name}.{letter}") for table, letter in zip((u, v, w), "uvw", strict=True)]
+    by_columns = _by_columns([table.shape for table in tables], dims)
+    tables = [table.T if columns else table for table, columns in zip(tables, by_columns, strict=True)]
+    u_rows, v_rows, w_columns = (_forms(table, name) for table in tables)
+    blocks = [table.shape[1] for table in tables]
+    complex_numbers = any(isinstance(c, Symbolic) for rows in (u_rows, v_rows, w_columns) for row in rows for _, c in row)
+    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(blocks[2])]
+    for number, column in enumerate(w_columns):
+        for block, value in column:
+            outputs[block].append((number, value))
+    found = dims_of(*blocks)
+    if transposed and found is not None:
+        m, _, n = found
+        outputs = [outputs[j * m + i] for i in range(m) for j in range(n)]
+    over = ring or (Ring("Q[i]") if complex_numbers else RATIONALS)
+    left, right = LinearMap(blocks[0], tuple(u_rows)), LinearMap(blocks[1], tuple(v_rows))
+    last = LinearMap(len(w_columns), tuple(map(tuple, outputs)))
+    return assemble(Maps(Source(name, ""), name, left, right, last, over), dims)
+
+
+def _table(table: object, name: str) -> Table:
+    try:
+        array = np.asarray(table) if isinstance(table, np.ndarray) else np.array(table, dtype=object)
+    except ValueError:
+        raise fail("E357", f"{name} is not a table: its rows are not of one length") from None
+    if array.ndim != 2 or array.dtype.kind not in "iufcbO":
+        raise fail("E357", f"{name} is not a table of numbers: {array.ndim} dimensions of {array.dtype}", "give arrays of two dimensions")
+    if max(array.shape) > MOST_PRODUCTS or np.count_nonzero(array) > MOST_NONZEROS:
+        raise fail(
+            "E357", f"{name} is too large: {array.shape[0]} x {array.shape[1]}", f"at most {MOST_NONZEROS} coefficients other than 0"
+        )
+    return array
+
+
+def _by_columns(shapes: list[tuple[int, ...]], dims: Dims | None) -> tuple[bool, ...]:
+    """For each table, true if a column is a product: the common size is the rank, the others are numbers of blocks."""
+
+    def fits(columns: tuple[bool, ...]) -> bool:
+        ranks = {shape[column] for shape, column in zip(shapes, columns, strict=True)}
+        a, b, c = (shape[not column] for shape, column in zip(shapes, columns, strict=True))
+        found = dims_of(a, b, c) if len(ranks) == 1 else None
+        return found is not None and (dims is None or found == tuple(dims))
+
+    alike = [ways for ways in ((True,) * 3, (False,) * 3) if fits(ways)]
+    mixed = [ways for ways in product((True, False), repeat=3) if fits(ways)]
+    return alike[0] if alike else mixed[0] if len(mixed) == 1 else (True,) * 3
+
+
+def _forms(table: Table, name: str) -> list[Form]:
+    """The rows of a table without zeros; each distinct number of a numeric type is read once."""
+    if table.dtype.kind == "O":
+        return [tuple((int(i), exact_number(row[i], name)) for i in np.nonzero(row)[0]) for row in table]
+    known = {value: exact_number(value, name) for value in np.unique(table)}
+    return [tuple((int(i), known[row[i]]) for i in np.nonzero(row)[0]) for row in table]
+
+
+def exact_number(value: object, name: str) -> Coefficient:
+    """The exact number that is meant: for a float, the simplest fraction that rounds to it. Raises `BilinearError` (E357)."""
+    if isinstance(value, (bool, np.bool_, int, np.integer)):
+        number = Fraction(int(value))
+    elif isinstance(value, Symbolic):
+        return value
+    elif isinstance(value, Fraction):
+        number = value
+    elif isinstance(value, (complex, np.complexfloating)):
+        real, imaginary = exact_number(value.real, name), exact_number(value.imag, name)
+        return real + generator("i") * imaginary if imaginary else real
+    elif isinstance(value, (float, np.floating)) and np.isfinite(value):
+        number = _simplest(value)
+    else:
+        raise _no_number(value, name)
+    bits = max(abs(number.numerator), number.denominator).bit_length()
+    if bits > MOST_BITS:
+        raise fail("E357", f"{name} holds a number of {bits} bits", f"numerators and denominators have at most {MOST_BITS}")
+    return exact(number)
+
+
+def _simplest(value: float | np.floating) -> Fraction:
+    """The fraction of small denominator that rounds to a float, such as 1/3 for 0.333...; the float itself if there is none.
+
+    A denominator has at most two fifths of a float's bits (2^20 for 64 bits), so few floats are near such a fraction by chance.
+    """
+    whole = Fraction(float(value))
+    digits = np.finfo(type(value)).nmant * 2 // 5
+    near = whole.limit_denominator(2**digits)
+    return near if type(value)(near.numerator / near.denominator) == value else whole
+
+
+def _no_number(value: object, name: str) -> BilinearError:
+    hint = "coefficients are integers, finite floats, fractions, and complex numbers of these"
+    return fail("E357", f"{name} holds {str(value)[:40]!r}, which is not a coefficient", hint)
+
+
+MOST_NUMBERS = 2**20
+"""The most numbers of an array in a text."""
+MOST_LETTERS = 2**20
+"""The most characters of Python with arrays; published cells have up to 50 thousand."""
+
+_MATRIX = re.compile(r"^[ \t]*([UVW])[ \t]*=[ \t]*\[([^\[\]]*)(\](?:[ \t]*\.?('))?)?", re.MULTILINE | re.IGNORECASE)
+_ROW = re.compile(r"[^;\n]+")
+_SKIPPED = re.compile(r"%[^\n]*|\.\.\.[^\n]*(?:\n|\Z)")
+
+
+def begins_matlab(begins: Beginning) -> bool:
+    """True where U, V or W is assigned a matrix in one pair of brackets."""
+    return re.search(r"^[ \t]*[UVW][ \t]*=[ \t]*\[(?!\s*\[)", begins.text, re.MULTILINE | re.IGNORECASE) is not None
+
+
+def read_matlab(path: str | Path) -> Scheme:
+    """The scheme of the matrices that a file assigns: `U = [1 0; 0 1/2; ...];`, and V and W likewise. Nothing else in it is read.
+
+    Rows are parted by `;` or line ends; a matrix may be transposed, `[...]'`. Blocks are numbered row by row. Raises `BilinearError`: E251
+    if the file cannot be read, E252 if an entry is not a number, E253 and E357 if the sizes do not fit, E254 if a matrix is incomplete,
+    E653 if the file does not assign the three.
+    """
+    where = Path(path)
+    source = read_text(where)
+    text = _SKIPPED.sub(lambda part: " " * len(part[0]), source.text)
+    found = {match[1].upper(): match for match in _MATRIX.finditer(text)}
+    if len(found) < 3:
+        raise fail("E653", f"{where} holds no scheme: it assigns {', '.join(sorted(found)) or 'no matrix'} of U, V and W", MATLAB)
+    u, v, w = (_matrix(source, text, found[name]) for name in "UVW")
+    return scheme_from_arrays(u, v, w, None, said_ring(source), name=where.stem)
+
+
+MATLAB = "MATLAB's scheme is U = [1 0; 0 1], V and W, Mathematica's {{{1}}, {{1}}, {{1}}}"
+
+
+def _matrix(source: Source, text: str, match: re.Match[str]) -> list[list[Fraction]]:
+    if not match[3]:
+        raise malformed(source, match.start(1), match.end(1), "a matrix is not closed", "of this one", code="E254")
+    rows: list[list[Fraction]] = []
+    for row in _ROW.finditer(text, match.start(2), match.end(2)):
+        numbers = [_entry(source, word) for word in re.compile(r"[^\s,]+").finditer(text, row.start(), row.end())]
+        rows += [numbers] if numbers else []
+        if len(rows) > MOST_PRODUCTS or len(rows) * len(numbers) > 4 * MOST_NUMBERS:
+            raise malformed(source, match.start(1), match.end(1), "the matrix is too large", "this one", code="E253")
+        if numbers and len(numbers) != len(rows[0]):
+            label = f"{len(numbers)} numbers, {len(rows[0])} in the first row"
+            raise malformed(source, row.start(), row.end(), "the rows of a matrix are not of one length", label, code="E253")
+    return [list(column) for column in zip(*rows, strict=True)] if match[4] else rows
+
+
+def _entry(source: Source, word: re.Match[str]) -> Fraction:
+    value = parse_rational(word[0].removesuffix("."))
+    if value is None:
+        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is not a number", "not read", "numbers are -1, 0.5 and 1/2")
+    return value
+
+
+Triple: TypeAlias = tuple[ast.expr, ast.expr, ast.expr]
+LETTERS = "UVW"
+"""The name of the scheme whose three arrays are assigned one by one."""
+
+
+def begins_notebook(begins: Beginning) -> bool:
+    """True for the object of a Jupyter notebook."""
+    return re.match(r'\s*\{\s*"(?:cells|metadata|nbformat)"', begins.text) is not None
+
+
+def begins_python(begins: Beginning) -> bool:
+    """True where U, V or W is assigned a list of lists."""
+    return re.search(r"^[UVW]\s*=[\w\s.(]*[\[(]\s*[\[(]", begins.text, re.MULTILINE | re.IGNORECASE) is not None
+
+
+def python_entries(path: Path) -> tuple[str, ...]:
+    """The names of the triples of arrays in a notebook or a Python file. Raises `BilinearError` (E251, E255, E653)."""
+    names = tuple(_triples(path))
+    if not names:
+        hint = "Python assigns it: name = (np.array(...), np.array(...), np.array(...)), or U = [[...]], V and W"
+        raise fail("E653", f"{path} holds no scheme", hint)
+    return names
+
+
+def read_python(path: Path, asked: Asked) -> Reading:
+    """The scheme under a name in a notebook or a Python file, or its only one; complex numbers are read over Q[i].
+
+    In `name = (u, v, w)` the blocks of C are numbered column by column, as in AlphaEvolve's results
+    (https://github.com/google-deepmind/alphaevolve_results); in `U = ...`, `V = ...`, `W = ...` row by row. Raises `BilinearError`: E251 if
+    the file cannot be read, E252 if an array holds anything but numbers, E253 and E357 if the sizes do not fit, E354 if several schemes are
+    there, or none of that name, E255 if it is not a notebook, E653 if it holds no three arrays.
+    """
+    name = picked(path, python_entries(path) if not asked.entry else (asked.entry,), asked.entry)
+    triples = _triples(path, name)
+    if name not in triples:
+        raise fail("E354", f"{path} holds no scheme {name[:40]!r}", f"it holds {', '.join(python_entries(path)[:20])}")
+    u, v, w = (_rows(array, f"{path}[{name}]") for array in triples[name])
+    transposed = name != LETTERS
+    return Reading(scheme_from_arrays(u, v, w, None, asked.ring, transposed, name if transposed else path.stem), transposed)
+
+
+def _triples(path: Path, wanted: str = "") -> dict[str, Triple]:
+    """The arrays by the name that Python assigns them to; only cells with the wanted name are parsed."""
+    found: dict[str, Triple] = {}
+    letters: dict[str, ast.expr] = {}
+    source = read_text(path)
+    for text in _cells(source) if source.text.lstrip().startswith("{") else [source.text]:
+        for name, value in _assigned(source, text) if wanted == LETTERS or wanted in text else []:
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            arrays = [_array(part, bare=isinstance(value, ast.Tuple)) for part in parts] if len(parts) == 3 else []
+            u, v, w = arrays or (None, None, None)
+            if u is not None and v is not None and w is not None:
+                found[name] = (u, v, w)
+            array = _array(value, bare=True) if name.upper() in LETTERS else None
+            if array is not None:
+                letters[name.upper()] = array
+    if len(letters) == 3:
+        found[LETTERS] = (letters["U"], letters["V"], letters["W"])
+    return found
+
+
+def _cells(source: Source) -> list[str]:
+    """The cells of a notebook that could assign arrays."""
+    data = parsed_json(source, r'"cells"', "a notebook has cells")
+    cells = data.get("cells")
+    if not isinstance(cells, list):
+        raise malformed(source, 0, 1, "this is not a notebook: it has no cells", "begins here", code="E255")
+    parts = [cell.get("source", "") for cell in cells if isinstance(cell, dict) and cell.get("cell_type") == "code"]
+    texts = ["".join(map(str, part)) if isinstance(part, list) else str(part) for part in parts]
+    return [text for text in texts if "array(" in text or "[[" in text]
+
+
+def _assigned(source: Source, text: str) -> list[tuple[str, ast.expr]]:
+    """What Python assigns to single names; nothing if it is not Python."""
+    if len(text) > MOST_LETTERS:
+        raise fail("E653", f"{source.name} holds {len(text)} characters of Python", f"at most {MOST_LETTERS} are read, of a file or a cell")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            body = ast.parse(text).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    single = [s for s in body if isinstance(s, ast.Assign) and len(s.targets) == 1]
+    return [(s.targets[0].id, s.value) for s in single if isinstance(s.targets[0], ast.Name)]
+
+
+def _array(value: ast.expr, bare: bool) -> ast.expr | None:
+    """The list in `np.array([...], dtype=...)`, or a `bare` list of lists; None if it is something else."""
+    if bare and isinstance(value, ast.List | ast.Tuple) and value.elts and all(isinstance(row, ast.List | ast.Tuple) for row in value.elts):
+        return value
+    if not isinstance(value, ast.Call) or len(value.args) != 1 or not isinstance(value.args[0], ast.List | ast.Tuple):
+        return None
+    called = value.func.attr if isinstance(value.func, ast.Attribute) else value.func.id if isinstance(value.func, ast.Name) else ""
+    return value.args[0] if called in ("array", "asarray") else None
+
+
+def _rows(array: ast.expr, name: str) -> list[list[Coefficient]]:
+    rows = array.elts if isinstance(array, ast.List | ast.Tuple) else []
+    found: list[list[Coefficient]] = []
+    numbers = 0
+    for row in rows:
+        entries = row.elts if isinstance(row, ast.List | ast.Tuple) else None
+        numbers += len(entries or ())
+        if entries is None or numbers > MOST_NUMBERS:
+            what = "is not a row of numbers" if entries is None else f"goes beyond {MOST_NUMBERS} numbers"
+            raise fail("E252", f"{name}: row {len(found) + 1} of an array {what}", "an array is a list of rows")
+        found.append([_number(entry, name) for entry in entries])
+    return found
+
+
+def _number(value: ast.expr, name: str) -> Coefficient:
+    """A number as it is written: `-0.5`, `0.5+0.5j`; a decimal is exact."""
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub | ast.UAdd) and not isinstance(value.operand, ast.UnaryOp):
+        number = _number(value.operand, name)
+        return -number if isinstance(value.op, ast.USub) else number
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Sub) and not isinstance(value.left, ast.BinOp):
+        left, right = _number(value.left, name), _number(value.right, name)
+        return left + right if isinstance(value.op, ast.Add) else left - right
+    constant = value.value if isinstance(value, ast.Constant) else None
+    if isinstance(constant, complex):
+        return generator("i") * _exact(constant.imag, name)
+    if isinstance(constant, int | float) and not isinstance(constant, bool):
+        return _exact(constant, name)
+    raise fail("E252", f"{name}: line {value.lineno} of its cell holds something that is not a number", "numbers are 1, -0.5 and 0.5+0.5j")
+
+
+def _exact(value: float, name: str) -> Fraction:
+    """The decimal that a number was written as."""
+    text = repr(value)
+    if len(text) > 40 or "n" in text:
+        raise fail("E252", f"{name}: an array holds {text[:40]}, which is not an exact number", "numbers are 1, -0.5 and 0.5+0.5j")
+    return Fraction(text)

@@ -1,0 +1,461 @@
+"""Read products of sums, one a line (`exp`), and products under names followed by the blocks of C (`formulas`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from bilinear.errors import fail
+from bilinear.frontend.parse import as_in_papers, without_comments
+from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
+from bilinear.interchange.reader_parts import (
+    MOST_BLOCKS,
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    NOTHING_ASKED,
+    Asked,
+    Beginning,
+    Dims,
+    Maps,
+    Reading,
+    assemble,
+    by_products,
+    malformed,
+    read_text,
+    require_one_rank,
+    said_ring,
+)
+from bilinear.interchange.targets import Identified, other_structure, structure_of
+from bilinear.ir.bilinear_map import BilinearAlgorithm, product_of_commuting
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Source
+from bilinear.verify.bilinear_map import prove_map
+
+Indexed = tuple[str, int, int]
+"""A block by its letter, row and column, from 0."""
+
+_BLOCK = re.compile(
+    r"([abcABC])_?(?:([1-9])([1-9])|([1-9][0-9]{0,3})_([1-9][0-9]{0,3})|\[([1-9][0-9]{0,3}),([1-9][0-9]{0,3})\]|([1-9]))", re.ASCII
+)
+_PACKED = re.compile(r"([abcABC])([1-9][0-9]{0,3})", re.ASCII)
+_ONE_INDEX = re.compile(r"\b[abAB][1-9]\b", re.ASCII)
+_NAME = r"[A-Za-z]+[0-9_]*(?:\[[0-9]+,[0-9]+\])?"
+_HEAD = re.compile(rf"(?:^|[;,])[ \t]*({_NAME})[ \t]*:?=(?!=)", re.MULTILINE | re.ASCII)
+_SKIPPED = re.compile(r"(?:#|//|%)[^\n]*|^[ \t]*(?:[A-Za-z]+\(|(?:scheme|source)\b)[^\n]*", re.MULTILINE)
+_LATEX = (
+    (re.compile(r"_\{[ ]*([0-9]+)[ ]*,[ ]*([0-9]+)[ ]*\}"), r"[\1,\2]"),
+    (re.compile(r"_\{[ ]*([0-9]+)[ ]*\}"), r"_\1"),
+    (re.compile(r"\\[td]?frac\{[ ]*([0-9]+)[ ]*\}\{[ ]*([0-9]+)[ ]*\}"), r"(\1/\2)"),
+    (re.compile(r"\\(?:cdot|times|ast)(?![A-Za-z])"), "*"),
+    (re.compile(r"\\\\(?=[\s&$]*[A-Za-z]\w*(?:\[[0-9,]+\])?[\s&$]*:?=)"), ";"),
+    (re.compile(r"\\(?:begin|end)\{[a-z*]*\}|\\[A-Za-z]+|\\.|[&$~]"), ""),
+)
+"""What LaTeX writes for indices, fractions and products, for the end of a formula, and what it writes beside the formulas."""
+
+
+def _at_its_place(plain: str, match: re.Match[str]) -> str:
+    return match.expand(plain).ljust(len(match[0]))
+
+
+def without_latex(text: str) -> str:
+    """Formulas as LaTeX writes them, `M_1 &= (A_{11}+A_{22})\\cdot B_{11} \\\\`, in plain signs; the places of all signs remain."""
+    if "\\" in text or "_{" in text or "$" in text:
+        for written, plain in _LATEX:
+            text = written.sub(partial(_at_its_place, plain), text)
+    return text
+
+
+def _read_plain(path: Path) -> Source:
+    source = read_text(path, MOST_BYTES)
+    return Source(source.name, without_latex(source.text))
+
+
+def begins_exp(begins: Beginning) -> bool:
+    """True where the first line is a product of sums of blocks, and nothing else."""
+    line = without_latex(begins.content).partition("\n")[0]
+    return re.fullmatch(r"[-+.0-9jabcABC_\[\]*/(), \t;]*", line) is not None and re.search(r"\(.*[abcABC][0-9_\[]", line) is not None
+
+
+def read_exp(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
+    """The scheme in a file of products of sums, one product a line: `(a11+2*a22)*(b12-b22)*(c21)/3` (Heule, Kauers, Seidl 2021; Kauers,
+    Moosbauer 2023).
+
+    Each product has one factor of each of a, b and c, in any order. Numbers may stand anywhere, also directly before a name, and sums nest;
+    the `*` between factors is optional, and 0.5j is i/2. The largest indices give the sizes. The indices of c are transposed (c21 is block
+    C12), unless only the other reading fits the sizes. Two factors that mix a and b make a scheme for entries that commute. Raises
+    `BilinearError`: E251 if the file cannot be read, E252 if a line is not a product of three sums, E253 if the sizes do not fit, E254 if a
+    line breaks off.
+    """
+    where, source = path, _read_plain(path)
+    products = _all_products(source)
+    if any(_mixed(product) for product in products):
+        raise fail("E252", f"{where}: a product has one sum of a, one of b and one of c", "`bilinear import` reads those that mix a and b")
+    (m, k, n), flipped = _dims(where, products, asked.transposed)
+    left, right, last = (tuple(_numbered(product[letter], _columns(letter, m, k, n, flipped)) for product in products) for letter in "abc")
+    return Reading(by_products(source, where.stem, (m, k, n), (left, right, last), flipped, _ring(source, products)), flipped)
+
+
+def commuting_exp(path: Path, ring: Ring | None) -> Identified | None:
+    """The product, for entries that commute, of a file in which factors mix a and b; None if no factor does.
+
+    Its maps are over the blocks of A and then those of B. The indices of c are read as not transposed where the sizes allow it. Raises
+    `BilinearError` as `read_exp` does, and E356 if it is not that product.
+    """
+    where, source = path, _read_plain(path)
+    products = _all_products(source)
+    if not any(_mixed(product) for product in products):
+        return None
+    (m, k, n), flipped = _dims(where, products, None)
+    columns = {"a": k, "b": n}
+    offset = {"a": 0, "b": m * k}
+
+    def over_both(total: dict[Indexed, Coefficient]) -> Form:
+        return form((offset[letter] + i * columns[letter] + j, c) for (letter, i, j), c in total.items())
+
+    u, v = (LinearMap(m * k + k * n, tuple(over_both(product[letter]) for product in products)) for letter in "ab")
+    outputs = [
+        form((p, c) for p, product in enumerate(products) for block, c in product["c"].items() if block[1:] == place)
+        for place in [(j, i) if flipped else (i, j) for i in range(m) for j in range(n)]
+    ]
+    return _commuting(Maps(source, where.stem, u, v, LinearMap(len(products), tuple(outputs)), _ring(source, products)), (m, k, n), ring)
+
+
+Factors = dict[str, dict[Indexed, Coefficient]]
+"""A product: the sums of a, b and c; or, where they mix, the left factor, the right one, and the sum of c."""
+
+
+def _all_products(source: Source) -> list[Factors]:
+    """The products of a file, of which there is one (E254)."""
+    products = list(_products(source))
+    if not products:
+        raise fail("E254", f"{source.name} holds no product", "a line is (a11)*(b11)*(c11)")
+    letters = {block[0] for product in products for total in product.values() for block in total}
+    if letters != set("abc"):
+        missing = ", ".join(sorted(set("abc") - letters))
+        raise fail("E254", f"{source.name}: a factor of {missing} is missing", "a line is (a11)*(b11)*(c11)")
+    return products
+
+
+def _mixed(product: Factors) -> bool:
+    return any({block[0] for block in product[letter]} != {letter} for letter in "ab")
+
+
+def _dims(where: Path, products: list[Factors], transposed: bool | None) -> tuple[Dims, bool]:
+    """m, k and n, and whether C is read transposed."""
+    (m, k), (k2, n), c_size = (_extents(products, letter) for letter in "abc")
+    k, flipped = max(k, k2), transposed if transposed is not None else c_size != (m, n) or m == n
+    m, n = max(m, c_size[flipped]), max(n, c_size[not flipped])
+    if max(m * k, k * n, m * n) > MOST_BLOCKS:
+        raise fail("E253", f"{where} is too large: blocks of <{m},{k},{n}>", f"at most {MOST_BLOCKS} blocks a matrix")
+    return (m, k, n), flipped
+
+
+def _columns(letter: str, m: int, k: int, n: int, flipped: bool) -> int:
+    return {"a": k, "b": n, "c": m if flipped else n}[letter]
+
+
+def _ring(source: Source, products: list[Factors]) -> Ring:
+    imaginary = any(isinstance(c, Symbolic) for product in products for total in product.values() for c in total.values())
+    return said_ring(source) or Ring("Q[i]" if imaginary else "Q")
+
+
+def _products(source: Source) -> Iterator[Factors]:
+    terms = count = 0
+    for match in re.finditer(r"[^\r\n]+", source.text):
+        line = match[0].rstrip(" \t,;")
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _product(source, match.start(), match.start() + len(line))
+        terms, count = terms + sum(map(len, found.values())), count + 1
+        if terms > 3 * MOST_NONZEROS or count > MOST_PRODUCTS:
+            raise malformed(source, match.start(), match.end(), "the file is too large", f"more than {MOST_PRODUCTS} products")
+        yield found
+
+
+def _product(source: Source, start: int, end: int) -> Factors:
+    number, sums = Arithmetic(source, start, end, _block, imaginary=True).whole_product()
+    totals = [{block: c for block, c in total.items() if isinstance(block, tuple)} for total in sums]
+    letters = [{block[0] for block in total} for total in totals]
+    missing = ", ".join(sorted(set("abc").difference(*letters)))
+    if missing and len(totals) < 3:
+        raise malformed(source, start, end, f"a factor of {missing} is missing", "here", "(a21)*(b11)*(c12)", code="E254")
+    outputs = [total for total, of in zip(totals, letters, strict=True) if of == {"c"}]
+    factors = sorted((total for total, of in zip(totals, letters, strict=True) if of and of <= {"a", "b"}), key=lambda total: min(total)[0])
+    if len(outputs) != 1 or len(factors) != 2 or len(totals) != 3:
+        raise malformed(source, start, end, "a product has one sum of a, one of b and one of c", "here", "(a21)*(b11)*(c12)")
+    return {"a": factors[0], "b": factors[1], "c": {block: c * number for block, c in outputs[0].items()}}
+
+
+def _block(name: str) -> Value | None:
+    """The block of a name (a12, a1_12 or a[1,12]); None if it is not one."""
+    match = _BLOCK.fullmatch(name)
+    if match is None or match[8]:
+        return None
+    row, column = (int(group) - 1 for group in match.groups()[1:] if group)
+    block: Linear = {(match[1].lower(), row, column): 1}
+    return block
+
+
+def _extents(products: list[Factors], letter: str) -> tuple[int, int]:
+    blocks = [block for product in products for total in product.values() for block in total if block[0] == letter]
+    return 1 + max(i for _, i, _ in blocks), 1 + max(j for _, _, j in blocks)
+
+
+def _numbered(total: dict[Indexed, Coefficient], columns: int) -> Form:
+    return form((i * columns + j, c) for (_, i, j), c in total.items())
+
+
+Block = tuple[int, ...]
+"""The row and the column of a block, from 0, or its number."""
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """The content of a file of formulas.
+
+    It is `commuting` if a left factor is not over A alone, or a right one not over B; then both are over the blocks of A, then those of B.
+    """
+
+    maps: Maps
+    commuting: bool
+    dims: Dims | None
+    """m, k and n, if the indices tell them."""
+    transposed: bool = False
+    """True if C has as many rows as B has columns, and they differ from those of A."""
+
+    def scheme(self) -> Scheme:
+        """The scheme, its C numbered as in the file where that is square. Raises `BilinearError` (E253) if the sizes do not fit."""
+        if self.dims is None or not self.transposed:
+            return assemble(self.maps, self.dims)
+        m, _, n = self.dims
+        w = self.maps.w
+        outputs = tuple(w.outputs[j * m + i] for i in range(m) for j in range(n))
+        return assemble(replace(self.maps, w=replace(w, outputs=outputs)), self.dims)
+
+
+def begins_formulas(begins: Beginning) -> bool:
+    """True where the first line gives a name to a sum or a product of blocks; below a header of the language, if they are as in papers."""
+    if re.match(r"scheme\b", begins.content) and not as_in_papers(without_comments(begins.text)):
+        return False
+    text = _SKIPPED.sub("", without_latex(begins.text)).lstrip()
+    return re.match(rf"{_NAME}[ \t]*:?=[-+.0-9j*/() \t]*[abAB]_?[0-9\[]", text) is not None
+
+
+def read_formulas(path: Path) -> Formulas:
+    """The maps of formulas: products of sums under names, then the blocks of C: `P1 := (a11 + a22)*(b11 + b22); c11 := P1 - P4;`.
+
+    Assignments are written `=` or `:=` and end with a line, `;` or `,`, as in Yacas; a `*` between factors is optional, and any sum may
+    have a name, which keeps the author's sums. Blocks are a12, a1_12, a_{12} or a[1,12], or, where a name in the file has one index only,
+    a5, by rows. Comments begin with #, // or %; a line that calls a function, such as `Simplify(...)`, and the header of a scheme are not
+    read. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a formula of a bilinear map, E253 if it is too
+    large, E254 if it computes no block of C or is incomplete.
+    """
+    reader = _Reader(_read_plain(path))
+    reader.read()
+    return reader.finish(path)
+
+
+def read_named(path: Path, asked: Asked) -> Reading:
+    """The scheme of formulas, by `read_formulas`, whose errors it raises."""
+    return Reading(read_formulas(path).scheme(), False)
+
+
+def other_formulas(path: Path, ring: Ring | None) -> Identified | None:
+    """What formulas compute, if it is not a product of matrices, or one only where their entries commute.
+
+    Raises `BilinearError` as `read_formulas` does, and E350 and E356 if they do not compute what they must.
+    """
+    formulas = read_formulas(path)
+    if not formulas.commuting:
+        return other_structure(path, formulas.maps, ring)
+    if formulas.dims is None:
+        raise fail("E253", f"{path} has factors that mix a and b, and blocks with one index", "blocks have two: a12")
+    return _commuting(formulas.maps, formulas.dims, ring)
+
+
+class _Reader:
+    """Formulas being read. A form is over blocks (letter, block), named sums (letter, number), and products ("m", (number,))."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.text = _SKIPPED.sub(lambda part: " " * len(part[0]), source.text)
+        self.heads = list(_HEAD.finditer(self.text))
+        assigned = {head[1] for head in self.heads}
+        self.packed = any(name not in assigned for name in _ONE_INDEX.findall(self.text))
+        self.values: dict[str, Value] = {}
+        self.steps: dict[str, list[Linear]] = {"a": [], "b": [], "m": []}
+        self.names: dict[str, list[str]] = {"a": [], "b": [], "m": []}
+        self.products: list[tuple[Linear, Linear]] = []
+        self.outputs: dict[Block, Linear] = {}
+        self.blocks: dict[str, set[Block]] = {"a": set(), "b": set()}
+        self.nonzeros = 0
+        self.here = (0, 1)
+
+    def read(self) -> None:
+        """Every assignment, in order."""
+        if not self.heads:
+            raise fail("E254", f"{self.source.name} holds no formula", "a formula is m1 = (a11 + a22)*(b11 + b22)")
+        ends = [head.start() for head in self.heads[1:]] + [len(self.text)]
+        bodies = [self.text[head.end() : end] for head, end in zip(self.heads, ends, strict=True)]
+        used = {name for body in bodies for name in re.findall(_NAME, body)}
+        self._require_blank(0, self.heads[0].start())
+        for head, body in zip(self.heads, bodies, strict=True):
+            written = body.rstrip(" \t\n;,.")
+            self.here = (head.start(1), head.end() + len(written))
+            source = Source(self.source.name, self.text)
+            value = Arithmetic(source, head.end(), self.here[1], self._lookup, multiply=self._multiplied, imaginary=True).whole_sum()
+            self._assign(head[1], value, head[1] in used)
+
+    def finish(self, where: Path) -> Formulas:
+        """The maps of all that was read."""
+        if not self.outputs:
+            raise malformed(self.source, len(self.text), len(self.text), "no block of C is computed", "the file ends here", code="E254")
+        shapes = self._shapes(where)
+        sizes = [_size(shape) for shape in shapes]
+        if max(sizes) > MOST_BLOCKS:
+            raise fail("E253", f"{where} is too large: {sizes} blocks", f"at most {MOST_BLOCKS} blocks a matrix")
+        commuting = any(_letters(left) - {"a"} or _letters(right) - {"b"} for left, right in self.products)
+        numbers: dict[Hashable, int] = {("a", block): _number(block, shapes[0]) for block in self.blocks["a"]}
+        offset = sizes[0] if commuting else 0
+        numbers |= {("b", block): offset + _number(block, shapes[1]) for block in self.blocks["b"]}
+        u = self._map([left for left, _ in self.products], numbers, sum(sizes[:2]) if commuting else sizes[0], "ab" if commuting else "a")
+        v = self._map([right for _, right in self.products], numbers, sum(sizes[:2]) if commuting else sizes[1], "ab" if commuting else "b")
+        by_number = {_number(block, shapes[2]): value for block, value in self.outputs.items()}
+        made: dict[Hashable, int] = {("m", (p,)): p for p in range(len(self.products))}
+        w = self._map([by_number.get(place, {}) for place in range(sizes[2])], made, len(self.products), "m")
+        dims = None if self.packed else (shapes[0][0], shapes[0][1], shapes[1][1])
+        transposed = not self.packed and shapes[2] != (shapes[0][0], shapes[1][1])
+        ring = said_ring(self.source) or Ring("Q[i]" if any(_imaginary(linear) for linear in (u, v, w)) else "Q")
+        return Formulas(Maps(self.source, where.name.split(".")[0], u, v, w, ring), commuting, dims, transposed)
+
+    def _map(self, outputs: list[Linear], numbers: dict[Hashable, int], inputs: int, letters: str) -> LinearMap:
+        """A map over numbered values and the named sums of these letters that it needs."""
+        places = dict(numbers)
+        steps: list[Form] = []
+        names: list[str] = []
+        for letter in letters:
+            for number, step in enumerate(self.steps[letter]):
+                places[letter, number] = inputs + len(steps)
+                steps.append(form((places[key], c) for key, c in step.items()))
+                names.append(self.names[letter][number])
+        rows: tuple[Form, ...] = tuple(form((places[key], c) for key, c in output.items()) for output in outputs)
+        return LinearMap(inputs, rows, tuple(steps), tuple(names))
+
+    def _shapes(self, where: Path) -> list[Block]:
+        """The rows and columns of A, B and C, or the numbers of their values; a name of a collection may tell more than the indices."""
+        found = [self.blocks["a"], self.blocks["b"], set(self.outputs)]
+        shapes = [tuple(1 + max((block[axis] for block in blocks), default=0) for axis in range(2 - self.packed)) for blocks in found]
+        if self.packed:
+            structure = structure_of(where)
+            sizes = structure.sizes if structure is not None else (0, 0, 0)
+            return [(max(shape[0], size),) for shape, size in zip(shapes, sizes, strict=True)]
+        (m, k), (k2, n), c = shapes
+        k = max(k, k2)
+        if m != n and c == (n, m):
+            return [(m, k), (k, n), c]
+        m, n = max(m, c[0]), max(n, c[1])
+        return [(m, k), (k, n), (m, n)]
+
+    def _lookup(self, name: str) -> Value | None:
+        if name in self.values:
+            value = self.values[name]
+            if not isinstance(value, dict):
+                return value
+            self._count(value)
+            return dict(value)
+        block = self._block(name)
+        if block is None or block[0] == "c":
+            return None
+        self.blocks[block[0]].add(block[1])
+        return {block: 1}
+
+    def _block(self, name: str) -> tuple[str, Block] | None:
+        match = (_PACKED if self.packed else _BLOCK).fullmatch(name)
+        if match is None or (not self.packed and match[8]):
+            return None
+        return match[1].lower(), tuple(int(group) - 1 for group in match.groups()[1:] if group)
+
+    def _multiplied(self, left: Linear, right: Linear) -> Linear | None:
+        """The product of two sums of blocks, as a new value."""
+        if "m" in _letters(left) | _letters(right) or not left or not right:
+            return None
+        self._count(left, right)
+        self.products.append((left, right))
+        if len(self.products) > MOST_PRODUCTS:
+            raise malformed(self.source, *self.here, "the file is too large", f"more than {MOST_PRODUCTS} products", code="E253")
+        return {("m", (len(self.products) - 1,)): 1}
+
+    def _assign(self, name: str, value: Value, used: bool) -> None:
+        block = self._block(name)
+        if block is not None and block[0] == "c":
+            output = value if isinstance(value, dict) else {} if value == 0 else None
+            if output is None or _letters(output) - {"m"}:
+                raise malformed(self.source, *self.here, f"{name} is not a sum of products", "here")
+            self.outputs[block[1]] = output
+        self.values[name] = self._kept(name, value) if used else value
+
+    def _kept(self, name: str, value: Value) -> Value:
+        """A value to be referred to by name: a sum over one matrix, or of products, becomes a step; another one stays."""
+        letters = _letters(value) if isinstance(value, dict) else set()
+        if not isinstance(value, dict) or len(letters) != 1 or (len(value) == 1 and 1 in value.values()):
+            return value
+        (letter,) = letters
+        self._count(value)
+        self.steps[letter].append(value)
+        self.names[letter].append(name)
+        step: Linear = {(letter, len(self.steps[letter]) - 1): 1}
+        block = self._block(name)
+        if block is not None and block[0] == "c":
+            self.outputs[block[1]] = step
+        return step
+
+    def _count(self, *forms: Linear) -> None:
+        self.nonzeros += sum(map(len, forms))
+        if self.nonzeros > 3 * MOST_NONZEROS:
+            raise malformed(self.source, *self.here, "the file is too large", f"more than {3 * MOST_NONZEROS} terms", code="E253")
+
+    def _require_blank(self, start: int, end: int) -> None:
+        rest = self.text[start:end].lstrip()
+        if rest:
+            raise malformed(self.source, end - len(rest), end, "this is not a formula", "NAME = SUM")
+
+
+def _letters(value: Linear) -> set[str]:
+    return {key[0] for key in value if isinstance(key, tuple)}
+
+
+def _size(shape: Block) -> int:
+    return shape[0] if len(shape) == 1 else shape[0] * shape[1]
+
+
+def _number(block: Block, shape: Block) -> int:
+    return block[0] if len(shape) == 1 else block[0] * shape[1] + block[1]
+
+
+def _imaginary(linear: LinearMap) -> bool:
+    coefficients: list[Coefficient] = [c for row in linear.steps + linear.outputs for _, c in row]
+    return any(isinstance(c, Symbolic) for c in coefficients)
+
+
+def _commuting(maps: Maps, dims: Dims, ring: Ring | None) -> Identified:
+    """The product of matrices whose entries commute, with C as the file numbers it, or transposed."""
+    require_one_rank(maps)
+    m, k, n = dims
+    target = product_of_commuting(m, k, n)
+    ways = [maps.w.outputs, tuple(maps.w.outputs[i % n * m + i // n] for i in range(m * n))]
+    for outputs in ways:
+        algorithm = BilinearAlgorithm(maps.name, target, maps.u, maps.v, replace(maps.w, outputs=outputs), ring or maps.ring)
+        proof = prove_map(algorithm)
+        if proof.holds:
+            return Identified(algorithm, proof)
+        if outputs is ways[0]:
+            first = proof
+    notes = [f"factors mix blocks of A and of B, so it was read for entries that commute: {first.differences[0]}"]
+    message = f"{maps.name} does not compute {target.title}: {first.summary}"
+    raise fail("E356", message, "compare the file with its source; is it complete?", notes=tuple(notes))

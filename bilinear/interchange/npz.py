@@ -1,0 +1,408 @@
+"""Read archives of NumPy's arrays (`.npz`), bounded in size and without unpickling (format: numpy.lib.format, NumPy's documentation).
+
+AlphaTensor's (https://github.com/google-deepmind/alphatensor) hold under the name "m,k,n" three arrays U, V and W: a row is a block, a
+column a product, and the blocks of C are numbered column by column. Numbers are stored as integers or floats; halves and eighths become
+rationals. An archive of three arrays U, V and W, as `np.savez(U=u, V=v, W=w)` writes it, is one scheme; there the blocks of C are numbered
+row by row.
+
+Python's unpickler calls whatever a file names. Here opcodes are data, and a name stays a name. Only two uses of names are understood, those
+that NumPy writes for an array and for its element type; everything else is an error.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import pickletools
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BytesIO
+from math import prod
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.errors import BilinearError, fail
+from bilinear.interchange.arrays import scheme_from_arrays
+from bilinear.interchange.reader_parts import NOTHING_ASKED, Asked, Beginning, Dims, Reading, picked
+from bilinear.reading import open_input
+
+MOST_OPCODES = 200_000
+MOST_NAME = 200
+"""The most characters of a name."""
+MOST_ITEMS = 2**22
+"""The most elements of an array."""
+MOST_DIMENSIONS = 3
+KINDS = {f"{kind}{size}" for kind, sizes in {"i": "1248", "u": "1248", "f": "248", "b": "1"}.items() for size in sizes} | {"c8", "c16"}
+"""Element types that are read: integers, floats, complex numbers and truth values; `O` beside them holds arrays and numbers."""
+
+_RECONSTRUCT = {f"numpy{core} _reconstruct" for core in (".core.multiarray", "._core.multiarray")}
+_MARK = object()
+
+
+@dataclass(frozen=True)
+class _Name:
+    """A name in the pickle; it is not looked up."""
+
+    text: str
+
+
+@dataclass
+class _Type:
+    """An element type: its letter and size, and its byte order."""
+
+    code: str
+    order: str = "="
+
+
+@dataclass
+class PickledArray:
+    """An array in a pickle: its shape, and its elements as bytes, or as a list if its type is `O`."""
+
+    shape: tuple[int, ...] = ()
+    code: str = ""
+    order: str = "<"
+    fortran: bool = False
+    data: bytes | list[object] = field(default=b"")
+
+
+def pickled_array(data: bytes, name: str) -> PickledArray:
+    """The array that a pickle holds.
+
+    Raises `BilinearError`: E353 if it holds anything but arrays and numbers, breaks off, or is too large.
+    """
+    machine = _Machine(name, len(data))
+    try:
+        for count, (opcode, argument) in enumerate(_opcodes(BytesIO(data), machine)):
+            if count > MOST_OPCODES:
+                raise machine.refused(f"its pickle has more than {MOST_OPCODES} opcodes")
+            machine.run(opcode, argument)
+    except (ValueError, IndexError, KeyError, UnicodeDecodeError, OverflowError, TypeError) as error:
+        raise machine.refused("its pickle is malformed, or breaks off", str(error)[:100]) from None
+    if len(machine.stack) != 1 or not isinstance(machine.stack[0], PickledArray):
+        raise machine.refused("its pickle holds no array")
+    return machine.stack[0]
+
+
+def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, object]]:
+    """The opcodes and arguments up to STOP; an opcode that arrays do not need is refused before its argument is read."""
+    opcode = ""
+    while opcode != "STOP":
+        known = _OPCODES.get(file.read(1).decode("latin1"))
+        if known is None:
+            raise ValueError("no opcode")
+        opcode = known.name
+        if opcode not in _UNDERSTOOD:
+            raise machine.refused(f"its pickle uses {opcode}, which arrays have no need of")
+        if opcode == "GLOBAL":
+            module, attribute = (file.readline(MOST_NAME).decode("ascii").removesuffix("\n") for _ in range(2))
+            yield opcode, f"{module} {attribute}"
+        else:
+            yield opcode, known.arg.reader(file) if known.arg is not None else None
+
+
+class _Machine:
+    """The pickle machine over plain data."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name = name
+        self.encodable = size
+        """Characters that may still be encoded as bytes: at most as many as the pickle has, however often it refers to them."""
+        self.stack: list[object] = []
+        self.memo: dict[object, object] = {}
+
+    def refused(self, what: str, note: str = "") -> BilinearError:
+        hint = "only arrays of numbers are read; nothing of the file was executed"
+        return fail("E353", f"{self.name}: {what}", hint, notes=(note,) if note else ())
+
+    def run(self, opcode: str, argument: object) -> None:
+        """Execute one opcode, if it is known."""
+        if opcode in _CONSTANTS:
+            self.stack.append(_CONSTANTS[opcode])
+        elif opcode in _LITERALS:
+            self.stack.append(argument)
+        elif opcode in _IGNORED:
+            return
+        elif opcode == "GLOBAL":
+            self.stack.append(_Name(str(argument)))
+        elif opcode == "STACK_GLOBAL":
+            attribute, module = self.stack.pop(), self.stack.pop()
+            self.stack.append(_Name(f"{self._short(module)} {self._short(attribute)}"))
+        elif opcode in ("EMPTY_LIST", "MARK"):
+            self.stack.append([] if opcode == "EMPTY_LIST" else _MARK)
+        elif opcode in ("TUPLE1", "TUPLE2", "TUPLE3"):
+            size = int(opcode[-1])
+            self.stack[-size:] = [tuple(self.stack[-size:])]
+        elif opcode == "TUPLE":
+            self.stack.append(tuple(self._since_mark()))
+        elif opcode in ("APPEND", "APPENDS"):
+            items = self._since_mark() if opcode == "APPENDS" else [self.stack.pop()]
+            self._append(items)
+        elif opcode in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
+            self.memo[len(self.memo) if opcode == "MEMOIZE" else argument] = self.stack[-1]
+        elif opcode in ("BINGET", "LONG_BINGET"):
+            self.stack.append(self.memo[argument])
+        elif opcode == "REDUCE":
+            arguments, called = self.stack.pop(), self.stack.pop()
+            self.stack.append(self._made(called, arguments))
+        elif opcode == "BUILD":
+            state = self.stack.pop()
+            self._fill(self.stack[-1], state)
+
+    def _short(self, text: object) -> str:
+        """A name or type code; long ones are refused, because they would be copied at every reference."""
+        if not isinstance(text, str) or len(text) > MOST_NAME:
+            raise self.refused("its pickle names something that is not a name")
+        return text
+
+    def _since_mark(self) -> list[object]:
+        items = []
+        while (item := self.stack.pop()) is not _MARK:
+            items.append(item)
+        return items[::-1]
+
+    def _append(self, items: list[object]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, list):
+            raise self.refused("its pickle appends to something that is not a list")
+        target.extend(items)
+
+    def _made(self, called: object, arguments: object) -> object:
+        """The result of NumPy's own calls: an array filled later, an element type, or bytes written as text."""
+        if isinstance(called, _Name) and isinstance(arguments, tuple):
+            if called.text in _RECONSTRUCT and arguments[:1] == (_Name("numpy ndarray"),):
+                return PickledArray()
+            if called.text == "numpy dtype" and arguments:
+                return _Type(self._short(arguments[0]).lstrip("<>=|"))
+            if called.text == "_codecs encode" and len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] == "latin1":
+                return self._encoded(arguments[0])
+        told = called.text if isinstance(called, _Name) else "something that is not a name"
+        raise self.refused(f"its pickle calls {told[:80]!r}")
+
+    def _encoded(self, text: str) -> bytes:
+        self.encodable -= len(text)
+        if self.encodable < 0:
+            raise self.refused("its pickle writes the same bytes again and again")
+        return text.encode("latin1")
+
+    def _fill(self, target: object, state: object) -> None:
+        """Set the state of an element type, or of an array: version, shape, type, order, elements."""
+        if isinstance(target, _Type) and isinstance(state, tuple) and len(state) >= 2 and isinstance(state[1], str):
+            target.order = state[1]
+        elif isinstance(target, PickledArray) and isinstance(state, tuple) and len(state) == 5:
+            _, shape, kind, fortran, data = state
+            self._fill_array(target, shape, kind, fortran, data)
+        else:
+            raise self.refused("its pickle sets the state of something that is not an array")
+
+    def _fill_array(self, target: PickledArray, shape: object, kind: object, fortran: object, data: object) -> None:
+        if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape):
+            raise self.refused("an array has no shape")
+        if len(shape) > MOST_DIMENSIONS:
+            raise self.refused("an array has no shape")
+        if not isinstance(kind, _Type) or kind.code not in KINDS | {"O8", "O"}:
+            raise self.refused("an array is of a type that is not read", "integers, floats, and complex numbers are")
+        count = prod(shape)
+        holds_objects = kind.code.startswith("O")
+        needed = count if holds_objects else count * int(kind.code[1:])
+        if count > MOST_ITEMS or not isinstance(data, list | bytes) or isinstance(data, list) != holds_objects or len(data) != needed:
+            raise self.refused("an array has not as many elements as its shape says")
+        target.shape, target.code, target.order, target.fortran, target.data = shape, kind.code, kind.order, bool(fortran), data
+
+
+_OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
+_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
+_LITERALS = {
+    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+}
+_IGNORED = {"PROTO", "FRAME", "STOP"}
+_UNDERSTOOD = {
+    *_CONSTANTS,
+    *_LITERALS,
+    *_IGNORED,
+    *("GLOBAL", "STACK_GLOBAL", "EMPTY_LIST", "MARK", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "REDUCE", "BUILD"),
+    *("BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"),
+}
+
+
+MOST_ARCHIVE = 8 * 2**20
+"""Bytes of an archive."""
+MOST_MEMBER = 32 * 2**20
+"""Bytes of one of its arrays, decompressed."""
+MOST_MEMBERS = 4096
+MOST_HEADER = 4096
+
+Array = NDArray[np.generic]
+
+
+class Archive:
+    """An `.npz` file: the names of its arrays, read one at a time."""
+
+    def __init__(self, path: Path) -> None:
+        """Open an archive. Raises `BilinearError`: E251 if it cannot be read, E353 if it is not an archive or too large."""
+        self.name = str(path)
+        try:
+            with open_input(path) as file:
+                if os.fstat(file.fileno()).st_size > MOST_ARCHIVE:
+                    raise fail("E353", f"{path} is larger than {MOST_ARCHIVE // 2**20} MiB", "is this an archive of coefficients?")
+                with zipfile.ZipFile(file) as opened:
+                    infos = opened.infolist()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise fail("E251", f"{self.name[:200]!r} cannot be read: {reason}") from None
+        except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
+            raise fail("E353", f"{path} is not a .npz archive: {error}", "is the file complete?") from None
+        if len(infos) > MOST_MEMBERS:
+            raise fail("E353", f"{path} holds {len(infos)} arrays", f"at most {MOST_MEMBERS} are read")
+        strange = next((info.filename for info in infos if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)), None)
+        if strange is not None:
+            raise fail("E353", f"{path}[{strange[:80]}] is compressed in a way that is not read", "NumPy stores, or deflates")
+        self.path = path
+        self.members = {info.filename.removesuffix(".npy"): info.filename for info in infos}
+
+    def arrays(self, member: str) -> tuple[Array, ...]:
+        """The three arrays of a member: the rows of one array, or the arrays that an array of objects holds (E353)."""
+        return _arrays(self._data(member), f"{self.name}[{member}]")
+
+    def table(self, member: str) -> Array:
+        """The one array of numbers that a member is (E353)."""
+        return read_array(self._data(member), f"{self.name}[{member}]")
+
+    def _data(self, member: str) -> bytes:
+        name = f"{self.name}[{member}]"
+        try:
+            with open_input(self.path) as archive, zipfile.ZipFile(archive) as opened, opened.open(self.members[member]) as file:
+                data = file.read(MOST_MEMBER + 1)
+        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error, struct.error) as error:
+            raise fail("E353", f"{name} cannot be read: {error}", "is the file complete?") from None
+        if len(data) > MOST_MEMBER:
+            raise fail("E353", f"{name} is larger than {MOST_MEMBER // 2**20} MiB", "is this an archive of coefficients?")
+        return data
+
+
+def read_array(data: bytes, name: str) -> Array:
+    """The one array of numbers in the bytes of a `.npy` file. Raises `BilinearError` (E353)."""
+    code, order, fortran, shape, body = _header(data, name)
+    if code.startswith("O"):
+        return _plain(pickled_array(body, name), name)
+    return _plain(_whole(code, order, fortran, shape, body, name), name)
+
+
+def _whole(code: str, order: str, fortran: bool, shape: tuple[int, ...], body: bytes, name: str) -> PickledArray:
+    if code not in KINDS:
+        raise _malformed(name, f"numbers of the type {code!r} are not read")
+    if prod(shape) > MOST_ITEMS or len(body) != prod(shape) * int(code[1:]):
+        raise _malformed(name, "it has not as many elements as its shape says")
+    return PickledArray(shape, code, order, fortran, body)
+
+
+def _arrays(data: bytes, name: str) -> tuple[Array, ...]:
+    code, order, fortran, shape, body = _header(data, name)
+    if code.startswith("O"):
+        found = pickled_array(body, name)
+        if not isinstance(found.data, list):
+            raise _malformed(name, "it should hold an array of arrays")
+        _require_three(len(found.data), name)
+        return tuple(_plain(item, name) for item in found.data)
+    whole = _whole(code, order, fortran, shape, body, name)
+    _require_three(shape[0] if shape else 1, name)
+    return tuple(_plain(whole, name))
+
+
+def _require_three(count: int, name: str) -> None:
+    """Refuse anything but U, V and W before any array is built."""
+    if count != 3:
+        raise fail(
+            "E353",
+            f"{name} holds {count} array{'s' * (count != 1)}, not U, V and W",
+            "three arrays make a scheme, in one member, or saved with np.savez(U=u, V=v, W=w)",
+        )
+
+
+def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], bytes]:
+    """Type, byte order, memory order, shape, and the data after the header."""
+    wide = data[6:7] in (b"\x02", b"\x03")
+    start = 12 if wide else 10
+    if data[:6] != b"\x93NUMPY" or len(data) < start:
+        raise _malformed(name, "it is not a .npy array")
+    size = int.from_bytes(data[8:start], "little")
+    try:
+        if size > MOST_HEADER:
+            raise ValueError
+        header = ast.literal_eval(data[start : start + size].decode("latin1").strip())
+        descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
+        if not isinstance(descr, str) or len(shape) > MOST_DIMENSIONS or not all(type(n) is int and 0 <= n <= MOST_ITEMS for n in shape):
+            raise ValueError
+    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
+        raise _malformed(name, "its header is malformed") from None
+    return descr.lstrip("<>=|"), descr[:1], bool(fortran), tuple(shape), data[start + size :]
+
+
+def _plain(item: object, name: str) -> Array:
+    """An array of numbers."""
+    if not isinstance(item, PickledArray):
+        raise _malformed(name, "it should hold an array of arrays")
+    if isinstance(item.data, list):
+        if not all(isinstance(x, (int, float)) for x in item.data):
+            raise _malformed(name, "an array in it holds something that is not a number")
+        return np.array(item.data, dtype=object).reshape(item.shape)  # NumPy pickles objects row by row, whatever their memory order
+    dtype = np.dtype((">" if item.order == ">" else "<") + item.code)
+    return np.frombuffer(item.data, dtype).reshape(item.shape, order="F" if item.fortran else "C")
+
+
+def _malformed(name: str, what: str) -> BilinearError:
+    return fail("E353", f"{name}: {what}", "AlphaTensor's files hold three arrays of numbers under each name")
+
+
+_KEY = re.compile(r"([1-9][0-9]{0,2}),([1-9][0-9]{0,2}),([1-9][0-9]{0,2})")
+
+
+def begins_npz(begins: Beginning) -> bool:
+    """True for a zip archive whose first member is an array; those of PyTorch and of offices begin with other files."""
+    name = begins.data[30 : 30 + int.from_bytes(begins.data[26:28], "little")]
+    return begins.data.startswith(b"PK\x03\x04") and (name.endswith(b".npy") or begins.name.lower().endswith(".npz"))
+
+
+def begins_npy(begins: Beginning) -> bool:
+    """True for an array as `np.save` writes it."""
+    return begins.data.startswith(b"\x93NUMPY")
+
+
+def npz_entries(path: str | Path) -> tuple[str, ...]:
+    """The names of the schemes in an archive; empty for that of arrays U, V and W. Raises `BilinearError` (E251, E353)."""
+    archive = Archive(Path(path))
+    return ("",) if _letters(archive) else tuple(archive.members)
+
+
+def read_npz(path: str | Path, asked: Asked = NOTHING_ASKED) -> Reading:
+    """The scheme under a name in an archive, or its only one.
+
+    The ring is Q unless it is asked for, because the archive does not state it. Raises `BilinearError`: E251 if the file cannot be read,
+    E353 if it is not an archive of arrays, E253 and E357 if the arrays are not a scheme, E354 if it holds several, or none of that name.
+    """
+    archive = Archive(Path(path))
+    letters = _letters(archive)
+    if letters and not asked.entry:
+        u, v, w = (archive.table(letter) for letter in letters)
+        return Reading(scheme_from_arrays(u, v, w, ring=asked.ring, name=Path(path).stem), transposed=False)
+    name = picked(path, tuple(archive.members), asked.entry)
+    u, v, w = archive.arrays(name)
+    title = f"{Path(path).stem}_{name.replace(',', 'x')}"
+    return Reading(scheme_from_arrays(u, v, w, dims=_dims(name), ring=asked.ring, transposed=True, name=title), transposed=True)
+
+
+def _letters(archive: Archive) -> list[str]:
+    """The names of U, V and W if the archive has them."""
+    names = {name.upper(): name for name in archive.members}
+    return [names[letter] for letter in "UVW"] if names.keys() >= set("UVW") else []
+
+
+def _dims(name: str) -> Dims | None:
+    match = _KEY.fullmatch(name)
+    return (int(match[1]), int(match[2]), int(match[3])) if match is not None else None

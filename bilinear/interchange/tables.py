@@ -1,0 +1,317 @@
+"""Read tables of numbers: those of fast-matmul, Bini's form, and the text files of ternary_flip_graph."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from bilinear.errors import BilinearError, fail
+from bilinear.interchange.reader_parts import (
+    MOST_BLOCKS,
+    MOST_NONZEROS,
+    MOST_PRODUCTS,
+    Beginning,
+    Dims,
+    Maps,
+    assemble,
+    by_products,
+    malformed,
+    parse_rational,
+    parse_term,
+    read_text,
+    said_ring,
+)
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.number import Coefficient, Symbolic, exact, generator
+from bilinear.ir.ring import Ring
+from bilinear.ir.scheme import Scheme
+from bilinear.source import Source
+
+_SIZES = r"([1-9][0-9]{0,3})[ \t]+([1-9][0-9]{0,3})[ \t]+([1-9][0-9]{0,3})[ \t]+([1-9][0-9]{0,5})[ \t]*"
+MOST_LETTERS = 4000
+"""The most characters of one number."""
+
+_MARK = "substitution information"
+_TABLES = ("U", "V", "W", "the temporaries of U", "the temporaries of V", "the temporaries of W")
+_WRITTEN = "numbers are written -1, 3/4, .5, x2 for x^2, xi for 1/x, (1+-x) for 1-x"
+
+
+def begins_fast_matmul(begins: Beginning) -> bool:
+    """True where a row of numbers comes first, and lines of # part tables."""
+    row = re.match(r"[-+(.0-9x][-+0-9x/.i() \t]*(?:\n|\Z)", begins.content)
+    return row is not None and (not begins.whole or re.search(r"^[ \t]*#", begins.content, re.MULTILINE) is not None)
+
+
+def read_fast_matmul(path: str | Path, dims: Dims | None = None) -> Scheme:
+    """The scheme in a file of the fast-matmul collection: U, V and W as rows of numbers, separated by lines of `#` (Benson, Ballard 2015).
+
+    A row is a block (of A, of B, of C; row-major, C not transposed), a column a product. If temporaries have been substituted, further rows
+    of U and V and further columns of W are temporaries, and three more blocks after `# Substitution information` define them over the
+    blocks of A, those of B, and the products; they become named steps. Approximate schemes have polynomials in x, which is lambda: x2 =
+    x^2, xi = 1/x, (1+-x).
+
+    The sizes of the tables give the format, which must equal `dims` = (m, k, n) if given. A table with x is a scheme over Q[lambda]; others
+    are over the ring that a comment names (`# ring: Z/2`), else over Q. Raises `BilinearError`: E251 if the file cannot be read, E252 if a
+    part is not a table, E253 if the sizes do not fit, E254 if a table is missing.
+    """
+    where = Path(path)
+    source = read_text(where)
+    u, v, w, *substituted = _blocks(source)
+    left = _by_columns(source, u, substituted[0])
+    right = _by_columns(source, v, substituted[1])
+    last = substituted[2]
+    inputs = w.columns - len(last.rows)
+    _require_columns(source, last, inputs)
+    result = LinearMap(inputs, tuple(w.rows), tuple(last.rows), _names("Z", last))
+    approximate = any(isinstance(c, Symbolic) for block in (u, v, w, *substituted) for row in block.rows for _, c in row)
+    ring = Ring("Q[lambda]") if approximate else said_ring(source) or Ring()
+    return assemble(Maps(source, where.name, left, right, result, ring), dims)
+
+
+@dataclass
+class _Block:
+    """A table being read: its rows without zeros, where each begins, and how many numbers each has."""
+
+    title: str
+    rows: list[Form] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    columns: int = 0
+    nonzeros: int = 0
+
+
+def _blocks(source: Source) -> list[_Block]:
+    """The six blocks: U, V, W, and their temporaries, which may be empty."""
+    blocks, substituting = [_Block(_TABLES[0])], False
+    for start, line in _lines(source):
+        if _MARK in line.lower() and line.startswith("#"):
+            _require_three(source, blocks)
+            blocks.append(_Block(_TABLES[3]))
+            substituting = True
+        elif line.startswith("#"):
+            if substituting or blocks[-1].rows:
+                _open(source, blocks, start, line, substituting)
+        elif line:
+            _add(source, blocks[-1], start, line)
+    if not blocks[-1].rows and not substituting:
+        blocks.pop()
+    if not substituting:
+        _require_three(source, blocks)
+    return blocks + [_Block(title) for title in _TABLES[len(blocks) :]]
+
+
+def _lines(source: Source) -> Iterator[tuple[int, str]]:
+    """The stripped lines, with their offsets."""
+    for match in re.finditer(r"[^\r\n]+", source.text):
+        text = match[0].strip()
+        yield match.start() + match[0].find(text), text
+
+
+def _open(source: Source, blocks: list[_Block], start: int, line: str, substituting: bool) -> None:
+    if len(blocks) == (6 if substituting else 3) and line == "#":
+        raise malformed(source, start, start + 1, "there are more than three tables", "a fourth begins here", code="E254")
+    if len(blocks) < (6 if substituting else 3):
+        blocks.append(_Block(_TABLES[len(blocks)]))
+
+
+def _add(source: Source, block: _Block, start: int, line: str) -> None:
+    """Read a row into a block."""
+    terms, count = [], 0
+    for match in re.finditer(r"\S+", line):
+        value = _number(match[0])
+        if value is None:
+            at = start + match.start()
+            raise malformed(source, at, at + len(match[0]), f"{match[0][:40]!r} is not a number of these tables", "not read", _WRITTEN)
+        if value != 0:
+            terms.append((count, value))
+        count += 1
+        if count > 2 * MOST_PRODUCTS:
+            raise malformed(source, start, start + 1, "the row is too long", f"more than {2 * MOST_PRODUCTS} numbers")
+    if block.rows and count != block.columns:
+        message = f"the rows of {block.title} are not of one length"
+        raise malformed(source, start, start + len(line), message, f"{count} numbers, {block.columns} in the rows before")
+    if len(block.rows) >= MOST_PRODUCTS:
+        raise malformed(source, start, start + len(line), f"{block.title} has too many rows", f"more than {MOST_PRODUCTS}")
+    block.nonzeros += len(terms)
+    if block.nonzeros > MOST_NONZEROS:
+        raise malformed(source, start, start + 1, f"{block.title} is too large", f"more than {MOST_NONZEROS} coefficients other than 0")
+    block.columns = count
+    block.rows.append(tuple(terms))
+    block.starts.append(start)
+
+
+@lru_cache(maxsize=4096)
+def _number(token: str) -> Coefficient | None:
+    """The value of a token; None if it has none."""
+    if len(token) > MOST_LETTERS:
+        return None
+    inner = token[1:-1] if token.startswith("(") and token.endswith(")") else token
+    total: Coefficient = 0
+    for part in inner.split("+") if inner is not token else [token]:
+        term = parse_term(part)
+        if term is None:
+            return None
+        number, letter, power = term
+        total = total + (number * generator("lambda", power) if letter and power else number)
+    return exact(total)
+
+
+def _by_columns(source: Source, table: _Block, temporaries: _Block) -> LinearMap:
+    """The map whose outputs are the columns of a table over blocks, then temporaries."""
+    inputs = len(table.rows) - len(temporaries.rows)
+    _require_columns(source, temporaries, inputs)
+    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(table.columns)]
+    for index, row in enumerate(table.rows):
+        for product, value in row:
+            outputs[product].append((index, value))
+    prefix = {"U": "X", "V": "Y"}[table.title]
+    return LinearMap(inputs, tuple(map(tuple, outputs)), tuple(temporaries.rows), _names(prefix, temporaries))
+
+
+def _names(prefix: str, temporaries: _Block) -> tuple[str, ...]:
+    return tuple(f"{prefix}{i + 1}" for i in range(len(temporaries.rows)))
+
+
+def _require_columns(source: Source, temporaries: _Block, inputs: int) -> None:
+    if temporaries.rows and temporaries.columns != inputs:
+        label = f"{temporaries.columns} numbers, but there are {inputs} values to be added up"
+        at = temporaries.starts[0]
+        raise malformed(source, at, at + 1, f"{temporaries.title} do not fit their table", label, code="E253")
+
+
+def _require_three(source: Source, blocks: list[_Block]) -> None:
+    filled = sum(bool(block.rows) for block in blocks)
+    if len(blocks) != 3 or filled != 3:
+        raise _missing(source, filled)
+
+
+def _missing(source: Source, filled: int) -> BilinearError:
+    return fail("E254", f"{source.name} holds {filled} tables, not U, V and W", "tables are parted by lines of #")
+
+
+_BINI = re.compile(rf"Bini\s+{_SIZES}", re.IGNORECASE | re.ASCII)
+_TITLES = ("alpha", "beta", "gamma")
+
+
+def begins_bini(begins: Beginning) -> bool:
+    """True for a file of Bini's form."""
+    return re.match(r"[Bb]ini(?: +[0-9]+){4}", begins.content) is not None
+
+
+def read_bini(path: str | Path) -> Scheme:
+    """The scheme in a file of Bini's form (https://github.com/a1880/matrix-multiplication): `Bini m k n rank`, then a line for each
+    product.
+
+    A line has the number of the product and three rows of numbers, parted by `;`: over the blocks of C, of A, and of B, unless a line of
+    titles (Alpha is A, Beta B, Gamma C) orders them otherwise. The blocks of C are numbered row by row. Raises `BilinearError`: E251 if the
+    file cannot be read, E252 if a line is malformed, E253 if the sizes make no sense or a row has another length, E254 if there are not as
+    many products as the sizes say.
+    """
+    where = Path(path)
+    source = read_text(where)
+    lines = [(start, text) for start, text in _lines(source) if text and not text.startswith("#")]
+    start, first = lines[0] if lines else (0, "")
+    match = _BINI.fullmatch(first)
+    (m, k, n), rank = _sizes(source, start, start + len(first), match.groups() if match is not None else ())
+    order, rows = (2, 0, 1), lines[1:]
+    titles = [word for word in re.findall(r"[a-z]+", rows[0][1].lower()) if word in _TITLES] if rows else []
+    if sorted(titles) == sorted(_TITLES):
+        order, rows = (_TITLES.index(titles[0]), _TITLES.index(titles[1]), _TITLES.index(titles[2])), rows[1:]
+    if len(rows) != rank:
+        end = len(source.text)
+        raise malformed(source, end, end, f"the file holds {len(rows)} products, not {rank}", "the file ends here", code="E254")
+    lengths = (m * k, k * n, m * n)
+    tables: tuple[list[Form], list[Form], list[Form]] = ([], [], [])
+    for at, line in rows:
+        for table, (begin, text) in zip(order, _parts(source, at, line), strict=True):
+            words = list(re.compile(r"\S+").finditer(source.text, begin, begin + len(text)))
+            if len(words) != lengths[table]:
+                message = f"the row has {len(words)} numbers, not {lengths[table]}"
+                raise malformed(source, begin, begin + len(text), message, "here", code="E253")
+            tables[table].append(_row(source, words))
+    return _of_tables(source, where.name.split(".")[0], (m, k, n), tables, transposed=False)
+
+
+def _parts(source: Source, start: int, line: str) -> list[tuple[int, str]]:
+    """The three rows of a line, with their offsets."""
+    parts, at = [], start
+    for part in line.split(";"):
+        parts.append((at, part))
+        at += len(part) + 1
+    if len(parts) == 5 and not parts[4][1].strip():
+        parts.pop()
+    if len(parts) != 4:
+        raise malformed(source, start, start + len(line), "a line has the number of a product and three rows", "parted by ';'")
+    return parts[1:]
+
+
+_WORD = re.compile(r"#[^\n]*|(\S+)")
+
+
+def begins_ternary(begins: Beginning) -> bool:
+    """True where four sizes stand on a line of their own, and as many numbers follow as they say, or at least U, or its first row, does."""
+    match = re.match(rf"{_SIZES}\n([^\n]*)", begins.content, re.ASCII)
+    if match is None:
+        return False
+    m, k, n, rank = (int(match[group]) for group in range(1, 5))
+    numbers = sum(bool(word[1]) for word in _WORD.finditer(begins.content)) - 4
+    return numbers == rank * (m * k + k * n + m * n) or len(match[5].split()) in (m * k, rank * m * k)
+
+
+def read_ternary(path: str | Path) -> Scheme:
+    """The scheme in a text file of ternary_flip_graph (https://github.com/dronperminov/ternary_flip_graph): `m k n rank`, then U, V and W.
+
+    Each table has a row for each product; line ends mean nothing. The blocks of C are numbered column by column. Raises `BilinearError`:
+    E251 if the file cannot be read, E252 if a word is not a number, E253 if the sizes make no sense, E254 if the number of numbers differs
+    from the sizes.
+    """
+    where = Path(path)
+    source = read_text(where)
+    words = [match for match in _WORD.finditer(source.text) if match[1]]
+    end = words[3].end() if len(words) > 3 else len(source.text)
+    (m, k, n), rank = _sizes(source, words[0].start() if words else 0, end, [word[0] for word in words[:4]])
+    lengths = (m * k, k * n, m * n)
+    if len(words) - 4 != rank * sum(lengths):
+        told = f"{len(words) - 4} numbers follow the sizes, not {rank} * ({' + '.join(map(str, lengths))}) = {rank * sum(lengths)}"
+        raise fail("E254", f"{where} is not complete: {told}", "U, V and W have a row of numbers for each product")
+    tables, at = [], 4
+    for length in lengths:
+        tables.append([_row(source, words[at + p * length : at + (p + 1) * length]) for p in range(rank)])
+        at += rank * length
+    return _of_tables(source, where.stem, (m, k, n), tables, transposed=True)
+
+
+def _sizes(source: Source, start: int, end: int, words: Sequence[str]) -> tuple[Dims, int]:
+    """m, k, n and the rank; refuses what is not four sizes, or too large (E253)."""
+    m, k, n, rank = (int(word) if re.fullmatch(r"[1-9][0-9]{0,5}", word, re.ASCII) else 0 for word in (*words, "", "", "", "")[:4])
+    if min(m, k, n, rank) < 1 or max(m * k, k * n, m * n) > MOST_BLOCKS or rank > MOST_PRODUCTS:
+        label = f"at most {MOST_BLOCKS} blocks a matrix and {MOST_PRODUCTS} products"
+        raise malformed(source, start, end, "the file does not begin with its sizes", label, "m k n rank, for A m x k and B k x n", "E253")
+    return (m, k, n), rank
+
+
+def _row(source: Source, words: Sequence[re.Match[str]]) -> Form:
+    return tuple((i, c) for i, c in enumerate(_entry(source, word) for word in words) if c)
+
+
+def _entry(source: Source, word: re.Match[str]) -> Coefficient:
+    value = _value(word[0])
+    if value is None:
+        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is not a number", "not read")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _value(text: str) -> Coefficient | None:
+    value = parse_rational(text)
+    return None if value is None else exact(value)
+
+
+def _of_tables(source: Source, name: str, dims: Dims, tables: Sequence[Sequence[Form]], transposed: bool) -> Scheme:
+    if max(sum(map(len, table)) for table in tables) > MOST_NONZEROS:
+        raise malformed(
+            source, 0, 1, "the file is too large", f"more than {MOST_NONZEROS} coefficients other than 0 in a table", code="E253"
+        )
+    return by_products(source, name, dims, tables, transposed, said_ring(source) or Ring())

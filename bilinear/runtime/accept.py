@@ -1,0 +1,203 @@
+"""What a call accepts: one set of rules for the arrays that any entry point reads and writes, checked before anything is written.
+
+Operands may overlap each other and themselves, be read-only and of any byte order: only `restore` and `consume` ask more of them. Results
+must be writable, and no two elements of theirs may share memory. They may overlap operands, and hold another type of the same kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bilinear.backends.capture import memory_of_graph
+from bilinear.errors import ArrayTypeError, ArrayValueError, BilinearError, fail
+from bilinear.ir.matrix import Array, Dtype, Layout, Matrix, indices, layout_of, matrix_of
+from bilinear.runtime.arrays import Kind, adopt, adopt_out, kind_of, multiplies_itself, stream_for
+from bilinear.runtime.budgets import budget_and_buffer
+from bilinear.runtime.torch_memory import as_arrays, give_tensor, torch_of
+
+if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
+    from bilinear.backends.executor import Executor
+
+MOST_WORK = 100_000
+"""Steps that NumPy may take to decide whether two views share memory."""
+UNFIT = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
+
+
+class Given(NamedTuple):
+    """The arrays of a call as NumPy's or CuPy's own, where they lie; outs and the workspace may be None."""
+
+    kind: Kind
+    operands: list[Array]
+    outs: list[Array]
+    workspace: Array
+
+
+@contextmanager
+def accepted(
+    operands: Mapping[str, Array],
+    outs: Mapping[str, Array],
+    workspace: Array = None,
+    stream: object = None,
+    *,
+    bits: bool = False,
+    own: bool = False,
+) -> Iterator[Given]:
+    """The arrays of a call that reads the operands and writes the outs, each by the name that messages have for it; on its stream.
+
+    PyTorch's tensors lie on their device, with PyTorch's stream and memory; those of 16 bits as integers, if their `bits` are asked for.
+    NumPy's subclasses with a multiply of their `own`, such as masked arrays, are refused (E733) where that is not called.
+
+    Raises `BilinearError`: E510 for a stream, E511 and E512 for devices, E516 to E518 for what is no array, E520 for outs that cannot be
+    written, E534 and E529 for a workspace.
+    """
+    torch = torch_of(*operands.values(), *outs.values())
+    strange = None if own else next((x for x in (*operands.values(), *outs.values()) if multiplies_itself(x)), None)
+    if strange is not None:
+        raise fail("E733", f"{type(strange).__name__} has its own multiply, which this call does not use", "give plain arrays")
+    if torch is None:
+        given = _checked(operands, outs, workspace)
+        with stream_for(given.kind.on_gpu, stream), memory_of_graph():
+            yield given
+        return
+    with as_arrays(torch, stream, [*operands.values()], [*outs.values(), workspace], bits) as (*arrays, buffer), memory_of_graph():
+        count = len(operands)
+        given = _checked(dict(zip(operands, arrays, strict=False)), dict(zip(outs, arrays[count:], strict=True)), buffer)
+        yield given._replace(kind=replace(given.kind, give_back=partial(give_tensor, torch)))
+
+
+def _checked(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace: Array) -> Given:
+    missing = next((name for name, x in operands.items() if x is None), None)
+    if missing is not None:
+        raise fail("E518", f"{missing} is None", "give an array", kind=ArrayTypeError)
+    kind = kind_of(*operands.values(), *outs.values())
+    read = [adopt(x, kind) for x in operands.values()]
+    written = [None if x is None else adopt_out(x, kind) for x in outs.values()]
+    for name, x in zip(outs, written, strict=True):
+        if x is not None and not is_writable(x):
+            raise fail("E520", f"{name} is read-only", "give an array that can be written", kind=ArrayValueError)
+        if x is not None and layout_of(x).overlaps_itself:
+            raise fail("E520", f"elements of {name} share memory", "give a copy, or an array that is not expanded", kind=ArrayValueError)
+    for (first, x), (second, y) in combinations(zip(outs, written, strict=True), 2):
+        if shares_memory(x, y):
+            raise fail("E520", f"{first} and {second} share memory, and both are written", "give separate arrays", kind=ArrayValueError)
+    if workspace is not None:
+        _check_buffer(budget_and_buffer(workspace)[1], kind, (*read, *written))
+    return Given(kind, read, written, workspace)
+
+
+def is_writable(array: Array) -> bool:
+    """Whether an array may be written; CuPy's arrays always may."""
+    return bool(getattr(array.flags, "writeable", True))
+
+
+def shares_memory(x: Array, y: Array) -> bool:
+    """Whether two arrays may have an element in common; undecided counts as yes."""
+    if isinstance(x, np.ndarray):
+        if x.size == 0 or y.size == 0:
+            return False
+        try:
+            return bool(np.shares_memory(x, y, max_work=MOST_WORK))  # type: ignore[arg-type]  # any count is allowed
+        except np.exceptions.TooHardError:
+            return not _beside_each_other(x, y)
+    (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
+    return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
+
+
+def _bounds(array: Array) -> tuple[int, int]:
+    """The address of an array's first byte, and the address behind its last."""
+    address, layout, _ = matrix_of(array)
+    low, high = layout.reach
+    return address + low, address + high
+
+
+def _beside_each_other(x: Array, y: Array) -> bool:
+    """Whether two matrices are disjoint column (or row) ranges of one larger matrix."""
+    if x.ndim != 2 or x.strides != y.strides or min(x.strides) <= 0:
+        return False
+    pitch = max(x.strides)
+    narrow = x.strides.index(min(x.strides))
+    width_x, width_y = x.shape[narrow] * x.strides[narrow], y.shape[narrow] * y.strides[narrow]
+    gap = (matrix_of(y).address - matrix_of(x).address) % pitch
+    return bool(width_x <= gap and gap + width_y <= pitch)
+
+
+def check_out(out: Layout, batch: tuple[int, ...], core: tuple[int, ...], dtype: Dtype) -> None:
+    """Refuse an `out` that cannot take a result of this shape (E520) and type (E530), as `numpy.matmul` does."""
+    leading = out.shape[: max(0, out.ndim - len(core))]
+    if leading + core != out.shape or broadcast(batch, leading) != leading:
+        message = f"out has shape {out.shape}, the result {batch + core}"
+        raise fail("E520", message, "give an out of that shape, or none", kind=ArrayValueError)
+    if not np.can_cast(dtype, out.dtype, "same_kind"):
+        raise fail("E530", f"out of {out.dtype} cannot hold {dtype}", "give an out of that type, or none", kind=ArrayTypeError)
+
+
+def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...]:
+    """The broadcast shape of two batches. NumPy's function stops at 32 dimensions; this one does not."""
+    longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
+    filled = (1,) * (len(longer) - len(shorter)) + shorter
+    if any(x != y and 1 not in (x, y) for x, y in zip(longer, filled, strict=True)):
+        message = f"batches of shapes {first} and {second} cannot be broadcast"
+        raise fail("E520", message, "give batches of one shape, or of extents 1", kind=ArrayValueError)
+    return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
+
+
+def _check_buffer(buffer: Array, kind: Kind, arrays: Sequence[Array]) -> None:
+    """Refuse (E529) a workspace that no product of these arrays can use, also if the library's multiply, which needs none, will run."""
+    if buffer is None:
+        return
+    if not can_serve(buffer, kind):
+        raise fail("E529", UNFIT, "give such an array, or a number of bytes")
+    if any(x is not None and shares_memory(buffer, x) for x in arrays):
+        raise fail("E529", "workspace shares memory with an operand or out", "give a separate one")
+
+
+def can_serve(buffer: Array, kind: Kind) -> bool:
+    """Whether an array can hold workspaces."""
+    return isinstance(buffer, kind.module.ndarray) and buffer.ndim == 1 and bool(buffer.flags.c_contiguous) and is_writable(buffer)
+
+
+def check_apart(operands: Sequence[Array]) -> None:
+    """Refuse (E523) an operand that one product would consume and another one reads."""
+    for (first, x), (second, y) in combinations(enumerate(operands, 1), 2):
+        if shares_memory(x, y):
+            message = f"inputs='consume' needs operands {first} and {second} apart, but they share memory"
+            raise fail("E523", message, "pass a copy of one of them or inputs='preserve'")
+
+
+def check_written_inputs(executor: Executor, a: Array, b: Array, out: Array, inputs: str) -> None:
+    """Refuse `restore` and `consume` (E521 to E524) if writing A and B could lose data; `restore` also needs finite values.
+
+    The operands are whole batches, so everything is checked before anything is written.
+    """
+    problems: list[BilinearError] = []
+    for name, array in (("a", a), ("b", b)):
+        if not is_writable(array):
+            message = f"inputs={inputs!r} writes {name}, which is read-only"
+            problems.append(fail("E521", message, "pass a writable array or inputs='preserve'"))
+        if layout_of(array).overlaps_itself:
+            problems.append(fail("E522", f"inputs={inputs!r} writes {name}, whose elements share memory", "pass a copy of it"))
+    for first, x, second, y in (("a", a, "b", b), ("a", a, "out", out), ("b", b, "out", out)):
+        if shares_memory(x, y):
+            message = f"inputs={inputs!r} needs {first} and {second} apart, but they share memory"
+            problems.append(fail("E523", message, "pass a copy of one of them or inputs='preserve'"))
+    if not problems and inputs == "restore":
+        matrices = {name: _matrices(array) for name, array in (("a", a), ("b", b))}
+        if not executor.is_finite(*matrices["a"], *matrices["b"]):  # both at once: a GPU is waited for once
+            for name in (name for name, own in matrices.items() if not executor.is_finite(*own)):
+                message = f"{name} has an Inf or a NaN, which an in-place schedule would spread and could not restore"
+                problems.append(fail("E524", message, "use inputs='preserve'"))
+    if problems:
+        raise BilinearError(d for problem in problems for d in problem.diagnostics)
+
+
+def _matrices(array: Array) -> list[Matrix]:
+    """The matrices of a batch."""
+    whole = matrix_of(array)
+    return [whole.at(index) for index in indices(array.shape[:-2])]
