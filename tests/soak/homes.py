@@ -38,6 +38,10 @@ class Numpy:
         """Capture a call in a graph, and run the graph."""
         raise NotImplementedError
 
+    def lacks(self, error: Exception) -> bool:
+        """Whether an exception says what this home cannot do."""
+        return False
+
     def fill(self, buffer: Any, host: Array) -> None:
         """Put these bytes into the memory."""
         buffer[...] = host
@@ -60,6 +64,9 @@ class Pretended(Numpy):
     def captured(self, call: Callable[[], Any]) -> Any:
         with self._gpu.using(is_capturing=True):
             return call()
+
+    def lacks(self, error: Exception) -> bool:
+        return isinstance(error, AttributeError | TypeError) and ("'cupy'" in str(error) or "Array" in str(error))
 
 
 class Cupy(Numpy):

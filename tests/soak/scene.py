@@ -100,10 +100,18 @@ class Scene:
             named["workspace"] = self.one_of(("none", "unlimited", int(self.draw.integers(0, 500_000))))
         return named
 
-    def reasons(self, options: dict[str, Any], *others: str) -> set[str]:
-        """The codes that these options give a reason for, and others."""
-        found = {*others, "E535"} if options.get("workspace", "unlimited") != "unlimited" else {*others}
-        return found | {*WRITES} if options.get("inputs", "preserve") != "preserve" else found
+    def reasons(self, options: dict[str, Any], dtype: Any, out: Held | None = None, factors: Any = None) -> set[str]:
+        """The codes that a call with these options, this type of the product, `out` and factors gives a reason for."""
+        found = {"E535"} if options.get("workspace", "unlimited") != "unlimited" else set()
+        found |= {*WRITES} if options.get("inputs", "preserve") != "preserve" else set()
+        values, own = [] if factors is None else list(factors.values()), [np.dtype(dtype)]
+        if out is not None:
+            own.append(out.values.dtype)
+            found |= set() if out.laid.view.flags.writeable else {"E520"}
+            found |= set() if np.can_cast(*own, "same_kind") else {"E530", "TypeError"}
+        if any(value < 0 for value in values) and "u" in [x.kind for x in own] or 0.5 in values and {x.kind for x in own} & {*"iu"}:
+            found |= {"E528"}
+        return found
 
     def say(self, *words: object) -> None:
         """Remember what a finding must tell."""
@@ -146,6 +154,8 @@ class Scene:
             if not reasons & {"any", *(diagnostic.code for diagnostic in error.diagnostics)}:
                 raise Finding(f"refused without a reason: {error}") from error
         except (TypeError, ValueError) as error:
+            if self.home.lacks(error):
+                return None
             self._require_unchanged(error)
             if not reasons & {"any", *(base.__name__ for base in type(error).__mro__)}:
                 raise Finding(f"{type(error).__name__}: {error}") from error
@@ -216,5 +226,7 @@ def play(case: Case, act: Callable[[Scene], str], home: str | None = None) -> st
         except Finding as found:
             raise Finding(f"{found}\n{scene}") from found
         except Exception as error:
+            if where.lacks(error):
+                return REFUSED
             error.add_note(str(scene))
             raise

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from soak.case import Case
 from soak.homes import skip_reason
-from soak.kinds.products import fates, refusals
+from soak.kinds.products import fates
 from soak.scene import Scene, play, wide
 
 import bilinear
@@ -45,7 +45,7 @@ def act(scene: Scene) -> str:
         options["device"] = "h200"
     scene.say(f"multi_dot, {options}")
     call = partial(bilinear.multi_dot, [x.array for x in matrices], out=None if out is None else out.array, **options)
-    reasons = refusals(scene, out, common, {}, options)
+    reasons = scene.reasons(options, common, out)
     if options.get("inputs") == "consume" and any(np.shares_memory(x.laid.view, y.laid.view) for x, y in combinations(matrices, 2)):
         return scene.refused(call, reasons)
     return scene.settle(call, wide(np.asarray(exact).astype(common)), [out], reasons, **fates(options, *matrices))

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from soak.case import Case
 from soak.homes import skip_reason
-from soak.kinds.products import refusals
 from soak.layouts import Array
 from soak.scene import Scene, play, scaled, wide
 
@@ -43,7 +42,7 @@ def act(scene: Scene) -> str:
         exact = exact + beta * _mirrored(wide(out.values), triangle or "lower")
     exact = _written(exact, None if out is None else wide(out.values), triangle)
     call = partial(bilinear.gram, a.array, None if out is None else out.array, transposed=transposed, triangle=triangle, **factors, **options)
-    return scene.settle(call, exact, [out], refusals(scene, out, dtype, factors, options))
+    return scene.settle(call, exact, [out], scene.reasons(options, dtype, out, factors))
 
 
 def _mirrored(old: Array, triangle: str) -> Array:

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 from soak.case import Case
-from soak.homes import skip_reason
+from soak.homes import Held, skip_reason
 from soak.kinds.products import fates
 from soak.scene import Scene, play
 
@@ -41,10 +41,14 @@ def act(scene: Scene) -> str:
     exact = factors.get("alpha", 1) * (a.values.astype(object) @ b.values.astype(object))
     exact = (exact + (factors["beta"] * out.values.astype(object) if out is not None and "beta" in factors else 0)) % p
     call = partial(bilinear.matmul, a.array, b.array, None if out is None else out.array, modulus=p, **factors, **options)
-    reasons = scene.reasons(options, *(("E594",) if p % 2 == 0 and options.get("algorithm") == "accurate_halves" else ()))
-    reasons |= {"E599"} if "inputs" in options and not reduced else set()
-    reasons |= {"ValueError", "E514"} if out is not None and not out.laid.view.flags.writeable else set()
+    reasons = scene.reasons(options, result, out) | ({"E594"} if p % 2 == 0 and options.get("algorithm") == "accurate_halves" else set())
+    reasons |= {"E599"} if "inputs" in options and not (reduced and _is_plain(a, b)) else set()
     return scene.settle(call, exact.astype(np.int64).reshape(m, n), [out], reasons, **fates(options, a, b))
+
+
+def _is_plain(*operands: Held) -> bool:
+    """Whether sums modulo p can be written into all of them."""
+    return all(x.values.dtype == np.int64 and x.laid.view.flags.aligned for x in operands)
 
 
 def _values(scene: Scene, shape: tuple[int, int], dtype: np.dtype[np.generic], p: int, reduced: bool) -> np.ndarray:

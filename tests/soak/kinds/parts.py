@@ -45,5 +45,5 @@ def act(scene: Scene) -> str:
     call = partial(bilinear.matmul_parts, left, right, out, **factors, **options)
     lost = given and (np.shares_memory(z.laid.view, zi.laid.view) or not all(one.laid.view.flags.writeable for one in (z, zi)))
     if lost and m * n:
-        return scene.refused(call, ("E801", "E514", "E540", "ValueError"))
+        return scene.refused(call, ("E520",))
     return scene.settle(call, exact, outs if given else [None, None], {"E539", "E506"} if not options else set())

@@ -74,7 +74,7 @@ def _multiply(scene: Scene, plan: Any, shape: Any, dtype: Any, is_own: bool) -> 
     exact = scaled(wide(a.values) @ wide(b.values), dtype, factors, out)
     call = partial(bilinear.matmul, a.array, b.array, None if out is None else out.array, plan=plan, **factors)
     writes = plan.problem.inputs if plan.problem.inputs in ("restore", "consume") else ""
-    reasons = {*scene.reasons({"inputs": writes or "preserve", "workspace": 0}), "ValueError", "E514", "E532"} | (set() if is_own else {"any"})
+    reasons = scene.reasons({"inputs": writes or "preserve", "workspace": 0}, dtype, out, factors) | ({"E532"} if is_own else {"any"})
     scene.settle(call, exact, [out], reasons, written=(a, b) if writes else ())
     return PASSED
 

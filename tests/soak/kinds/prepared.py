@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 from soak.case import PASSED, REFUSED, Case
 from soak.homes import skip_reason
-from soak.kinds.products import refusals
 from soak.scene import Scene, play, scaled, wide
 
 import bilinear
@@ -50,7 +49,7 @@ def act(scene: Scene) -> str:
         exact = scaled(wide(left.values) @ wide(right.values), dtype, factors, out)
         pair = (kept, other.array) if is_left else (other.array, kept)
         call = partial(bilinear.matmul, *pair, None if out is None else out.array, **factors)
-        scene.settle(call, exact, [out], refusals(scene, out, dtype, factors, {}) | {"E538"})
+        scene.settle(call, exact, [out], scene.reasons({}, dtype, out, factors) | {"E538"})
         scene.held = [own]
     if options["check"] and own.values.size and own.laid.view.flags.writeable and 0 not in (m, n) and kept.bytes:
         changed = own.laid.before.copy()

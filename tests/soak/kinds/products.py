@@ -46,21 +46,7 @@ def act(scene: Scene) -> str:
     scene.say(f"matmul, {factors}, {options}")
     exact = scaled(wide(a.values) @ wide(b.values), product, factors, out)
     call = partial(bilinear.matmul, a.array, b.array, None if out is None else out.array, **factors, **options)
-    return scene.settle(call, exact, [out], refusals(scene, out, product, factors, options), **fates(options, a, b))
-
-
-def refusals(scene: Scene, out: Any, product: Any, factors: dict[str, Any], options: dict[str, Any]) -> set[str]:
-    """For what such a call may be refused."""
-    reasons = scene.reasons(options)
-    if out is not None and not out.laid.view.flags.writeable:
-        reasons |= {"E514", "ValueError"}
-    if out is not None and not np.can_cast(product, out.values.dtype, "same_kind"):
-        reasons |= {"TypeError"}
-    if -1 in factors.values() and "u" in (product.kind, *([] if out is None else [out.values.dtype.kind])):
-        reasons |= {"E528"}
-    if factors.get("beta") == 0.5 and out.values.dtype.kind != "f":
-        reasons |= {"E528"}
-    return reasons
+    return scene.settle(call, exact, [out], scene.reasons(options, product, out, factors), **fates(options, a, b))
 
 
 def fates(options: dict[str, Any], *operands: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from soak.case import Case
 from soak.homes import Held, skip_reason
-from soak.kinds.products import refusals
 from soak.scene import Scene, play, wide
 
 import bilinear
@@ -64,7 +63,7 @@ def _tensordot(scene: Scene) -> str:
 
 
 def _settled(scene: Scene, call: Any, exact: Any, out: Held | None, options: dict[str, Any], operands: Sequence[Held]) -> str:
-    reasons = refusals(scene, out, operands[0].values.dtype, {}, options)
+    reasons = scene.reasons(options, operands[0].values.dtype, out)
     reasons |= {"E732"} if options.get("algorithm", "auto") != "auto" else set()
     writes = options.get("inputs", "preserve") != "preserve"
     apart = not any(np.shares_memory(x.laid.view, y.laid.view) for x, y in combinations(operands, 2))
