@@ -1,4 +1,4 @@
-"""Where the arrays of a call lie: NumPy, CuPy, PyTorch, or the pretended GPU of the tests; and how a call is captured in a CUDA graph there."""
+"""Where the arrays of a call lie: NumPy, CuPy, PyTorch, or the pretended GPU of the tests; and how a call is captured in a CUDA graph."""
 
 from __future__ import annotations
 
@@ -14,11 +14,16 @@ from soak.layouts import Array, Laid, placed
 HOME = "SOAK_HOME"
 """The variable that says where: `numpy`, the default, `gpu` or `pretended`."""
 
+CALLS = ("bits", "chains", "checked", "gram", "modulus", "parts", "prepared", "products", "sums")
+"""The kinds of calls, whose arrays may lie in any home: modules with an `act` for a `Scene`."""
+MOST_SECONDS = 300
+"""How long a call may take whose kernels were never compiled."""
+
 
 class Numpy:
     """NumPy's arrays, which may lie at any address."""
 
-    name, bytewise, reverses, captures = "numpy", True, True, False
+    name, bytewise, reverses, captures, has_units = "numpy", True, True, False, False
     dtypes: tuple[str, ...] = ("int8", "uint8", "int32", "int64", "float32", "float64", "complex64", "complex128")
     longest = 130
 
@@ -72,7 +77,7 @@ class Pretended(Numpy):
 class Cupy(Numpy):
     """CuPy's arrays."""
 
-    name, bytewise, captures, longest = "cupy", False, True, 600
+    name, bytewise, captures, has_units, longest = "cupy", False, True, True, 600
     dtypes = (*Numpy.dtypes, "float16")
 
     def __init__(self) -> None:
@@ -117,7 +122,7 @@ class Torch(Numpy):
         import torch
 
         self._torch, self._device = torch, device
-        self.captures = device == "cuda"
+        self.captures = self.has_units = device == "cuda"
         self.longest = 600 if self.captures else 130
 
     def buffer(self, host: Array) -> Any:

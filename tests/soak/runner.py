@@ -19,9 +19,9 @@ from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType, ModuleType
 
+from soak import homes
 from soak.case import PASSED, REFUSED
 from soak.crew import Outcome, Worker, wait
-from soak.homes import HOME
 from soak.worker import FINDING
 
 from bilinear.reporting.table import aligned
@@ -95,7 +95,7 @@ class Soak:
 
 def command(outcome: Outcome) -> str:
     """What shows a finding again."""
-    where = os.environ.get(HOME, "numpy")
+    where = os.environ.get(homes.HOME, "numpy")
     return f"scripts/soak {'' if where == 'numpy' else f'--{where} '}--case {outcome.name}"
 
 
@@ -119,18 +119,17 @@ def _headline(text: str) -> str:
 
 
 def find_kinds(package: str = KINDS) -> list[str]:
-    """The names of the kinds: the modules of the package; on a GPU those with an `act`, whose arrays may lie anywhere."""
+    """The names of the kinds: the modules of the package; on a GPU those of calls."""
     names = sorted(found.name for found in iter_modules(import_module(package).__path__))
-    if os.environ.get(HOME, "numpy") == "numpy":
-        return names
-    return [name for name in names if hasattr(import_module(f"{package}.{name}"), "act")]
+    return [name for name in names if name in homes.CALLS or os.environ.get(homes.HOME, "numpy") == "numpy"]
 
 
 def tally_of(package: str, kind: str) -> Tally:
     """A kind of which nothing was done yet: how long its cases may take, and whether they can run here."""
     module: ModuleType = import_module(f"{package}.{kind}")
-    why = module.skip_reason() if hasattr(module, "skip_reason") else None
-    return Tally(kind, float(getattr(module, "MOST_SECONDS", MOST_SECONDS)), why)
+    why = homes.skip_reason() if hasattr(module, "act") else module.skip_reason() if hasattr(module, "skip_reason") else None
+    limit = homes.MOST_SECONDS if hasattr(module, "act") else MOST_SECONDS
+    return Tally(kind, float(getattr(module, "MOST_SECONDS", limit)), why)
 
 
 def soak(run: Soak, place: Path, package: str, processes: int, cases: Sequence[tuple[str, int]], progress: Progress) -> None:
@@ -222,7 +221,10 @@ def main(words: Sequence[str] | None = None, package: str = KINDS) -> int:
     if (asked.seconds is None) == (not asked.case) or (asked.seconds is not None and asked.seconds <= 0) or asked.processes < 1:
         parser.error("give seconds, or cases with --case")
     if asked.home:
-        os.environ[HOME] = asked.home
+        os.environ[homes.HOME] = asked.home
+        why = homes.skip_reason()
+        if why:
+            parser.error(f"--{asked.home}: {why}")
     known = find_kinds(package)
     wanted = [kind for kind, _ in asked.case] or (asked.kinds.split(",") if asked.kinds else known)
     for kind in wanted:

@@ -17,7 +17,18 @@ from soak.layouts import GUARD, Array, laid_out, placed
 from bilinear.errors import BilinearError
 
 SIDES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 27, 31, 32, 33, 48, 64, 65, 100, 128)
-ALGORITHMS = ("auto", "strassen", "winograd", "winograd_depth_first", "msmes", "naive2x2", "laderman", "hopcroft_kerr", "classical", "split_k")
+ALGORITHMS = (
+    "auto",
+    "strassen",
+    "winograd",
+    "winograd_depth_first",
+    "msmes",
+    "naive2x2",
+    "laderman",
+    "hopcroft_kerr",
+    "classical",
+    "split_k",
+)
 IN_PLACE = ("msmes", "classical", "winograd_in_place", "laderman_in_place", "hopcroft_kerr_in_place")
 WRITES = ("E521", "E522", "E523", "E525", "E526", "E527", "E532", "E785")
 """Why a call that would write its operands is refused."""
@@ -66,9 +77,11 @@ class Scene:
         self.held.append(held)
         return held
 
-    def integers(self, shape: Sequence[int], dtype: Any) -> Held:
-        """An operand."""
-        return self.put(self.whole(shape, dtype), repeats=True)
+    def integers(self, shape: Sequence[int], dtype: Any, large: bool = False) -> Held:
+        """An operand; of all numbers of an integer type if they are `large`."""
+        info = np.iinfo(dtype) if large else None
+        values = self.whole(shape, dtype) if info is None else self.draw.integers(info.min, info.max, tuple(shape), dtype, endpoint=True)
+        return self.put(values, repeats=True)
 
     def out(self, shape: Sequence[int], dtype: Any, *operands: Held, always: bool = False) -> Held | None:
         """Where a result may go: nowhere, into an array of its own, or over an operand; never into elements that are one and the same."""
@@ -109,7 +122,7 @@ class Scene:
             own.append(out.values.dtype)
             found |= set() if out.laid.view.flags.writeable else {"E520"}
             found |= set() if np.can_cast(*own, "same_kind") else {"E530", "TypeError"}
-        if any(value < 0 for value in values) and "u" in [x.kind for x in own] or 0.5 in values and {x.kind for x in own} & {*"iu"}:
+        if (any(value < 0 for value in values) and "u" in [x.kind for x in own]) or (0.5 in values and {x.kind for x in own} & {*"iu"}):
             found |= {"E528"}
         return found
 
@@ -121,6 +134,7 @@ class Scene:
         self,
         call: Callable[[], Any],
         wanted: Array | Sequence[Array],
+        dtype: Any,
         outs: Sequence[Held | None] = (None,),
         reasons: Iterable[str] = (),
         written: Sequence[Held] = (),
@@ -128,15 +142,15 @@ class Scene:
     ) -> str:
         """Call, compare with what is wanted, and on a GPU once more from a graph. `written` are left undefined.
 
-        `reasons` are codes of diagnostics and names of exceptions, or "any".
+        New results are of the `dtype`. `reasons` are codes of diagnostics and names of exceptions, or "any".
         """
         wanted = [wanted] if isinstance(wanted, np.ndarray) else list(wanted)
         results = self._tried(call, {*reasons})
         if results is None:
             return REFUSED
-        self._compare(results, wanted, outs, written, restored)
+        self._compare(results, wanted, dtype, outs, written, restored)
         if self.home.captures and None not in outs and self.chance(0.5):
-            self._settle_captured(call, wanted, outs, written, restored)
+            self._settle_captured(call, wanted, dtype, outs, written, restored)
         return PASSED
 
     def refused(self, call: Callable[[], Any], codes: Iterable[str]) -> str:
@@ -166,22 +180,22 @@ class Scene:
             if not held.now().is_untouched():
                 raise Finding(f"a refused call has changed array {number} or what lies beside it: {error}") from error
 
-    def _settle_captured(self, call: Any, wanted: Any, outs: Any, written: Any, restored: Any) -> None:
+    def _settle_captured(self, call: Any, wanted: Any, dtype: Any, outs: Any, written: Any, restored: Any) -> None:
         for held in self.held:
             held.reset()
         self.said.append("captured in a graph")
         results = self._tried(lambda: self.home.captured(call), {"E536"})
         if results is not None:
-            self._compare(results, wanted, outs, written, restored)
+            self._compare(results, wanted, dtype, outs, written, restored)
 
-    def _compare(self, results: Any, wanted: Sequence[Array], outs: Any, written: Sequence[Held], restored: Sequence[Held]) -> None:
+    def _compare(self, results: Any, wanted: Sequence[Array], dtype: Any, outs: Any, written: Sequence[Held], restored: Any) -> None:
         results = results if isinstance(results, tuple | list) else [results]
         free = [held for held in (*outs, *written, *restored) if held is not None]
         for number, held in enumerate(self.held):
             now = held.now()
-            if held in restored and not any(out is not None and out.buffer is held.buffer for out in outs):
-                if not np.array_equal(now.view, held.values):
-                    raise Finding(f"array {number} was not restored")
+            shared = any(out is not None and out.buffer is held.buffer for out in outs)
+            if held in restored and not shared and not np.array_equal(now.view, held.values):
+                raise Finding(f"array {number} was not restored")
             for other in free:
                 if other.buffer is held.buffer:
                     view = other.laid.view
@@ -192,8 +206,9 @@ class Scene:
             found = self.home.host(own) if held is None else held.now().view
             if held is not None and own is not held.array:
                 raise Finding("what is returned is not out")
-            if found.shape != exact.shape:
-                raise Finding(f"the result is {found.shape}, not {exact.shape}")
+            kind = dtype if held is None else held.values.dtype
+            if (found.shape, found.dtype) != (exact.shape, kind):
+                raise Finding(f"the result is {found.dtype} {found.shape}, not {kind} {exact.shape}")
             wrong = np.asarray(found != exact.astype(found.dtype))
             if wrong.any():
                 place = tuple(int(i) for i in np.argwhere(wrong)[0])

@@ -7,28 +7,18 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-from soak.case import Case
-from soak.homes import skip_reason
 from soak.kinds.products import fates
-from soak.scene import Scene, play, wide
+from soak.scene import Scene, wide
 
 import bilinear
-
-MOST_SECONDS = 300
-__all__ = ["run", "skip_reason"]
-
-
-def run(case: Case) -> str:
-    """One chain."""
-    return play(case, act)
 
 
 def act(scene: Scene) -> str:
     """Draw and judge it."""
     extents = list(scene.extents(int(scene.draw.integers(3, 7)), 16 if scene.chance(0.7) else 60))
-    dtypes = [scene.dtype("iufc")] * (len(extents) - 1)
-    if scene.chance(0.2):
-        dtypes = [scene.dtype("iuf") for _ in dtypes]
+    one = scene.dtype()
+    some = scene.one_of(((one,), (one,), (one, scene.dtype("iuf")), (np.dtype("int8"), np.dtype("int64"))))
+    dtypes = [scene.one_of(some) for _ in extents[1:]]
     common, most = np.result_type(*dtypes), 1 if len(extents) > 4 or np.result_type(*dtypes).itemsize < 8 else 4
     shapes: list[tuple[int, ...]] = list(pairwise(extents))
     if scene.chance(0.2):
@@ -48,4 +38,4 @@ def act(scene: Scene) -> str:
     reasons = scene.reasons(options, common, out)
     if options.get("inputs") == "consume" and any(np.shares_memory(x.laid.view, y.laid.view) for x, y in combinations(matrices, 2)):
         return scene.refused(call, reasons)
-    return scene.settle(call, wide(np.asarray(exact).astype(common)), [out], reasons, **fates(options, *matrices))
+    return scene.settle(call, wide(np.asarray(exact).astype(common)), common, [out], reasons, **fates(options, *matrices))

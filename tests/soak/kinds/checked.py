@@ -5,19 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from soak.case import PASSED, Case, Finding
-from soak.homes import skip_reason
-from soak.scene import Scene, play, scaled, wide
+from soak.case import PASSED, Finding
+from soak.scene import Scene, scaled, wide
 
 import bilinear
-
-MOST_SECONDS = 300
-__all__ = ["run", "skip_reason"]
-
-
-def run(case: Case) -> str:
-    """One check of a right product, and one of a wrong one."""
-    return play(case, act)
 
 
 def act(scene: Scene) -> str:

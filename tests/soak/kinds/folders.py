@@ -1,4 +1,4 @@
-"""Folders that `import` reads: published files as they are, damaged ones and what is none, pipes and links; those as they are get proved."""
+"""Folders that `import` reads: published files as they are, damaged ones and what is none, pipes and links; the first are proved."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(case: Case) -> str:
         files, place = valid_files(name, form), place / str(number) if draw.random() < 0.5 else place
         is_damaged = draw.random() < 0.3
         place.mkdir(parents=True, exist_ok=True)
-        if any((place / file).exists() or "sms" in form and any(place.glob("*.sms")) for file in files):
+        if any((place / file).exists() or ("sms" in form and any(place.glob("*.sms"))) for file in files):
             continue  # sets are told apart by their names
         for file, data in files.items():
             (place / file).write_bytes(mangled_bytes(data, draw) if is_damaged else data)

@@ -6,20 +6,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from soak.case import Case
-from soak.homes import skip_reason
 from soak.layouts import Array
-from soak.scene import Scene, play, scaled, wide
+from soak.scene import Scene, scaled, wide
 
 import bilinear
-
-MOST_SECONDS = 300
-__all__ = ["run", "skip_reason"]
-
-
-def run(case: Case) -> str:
-    """One product."""
-    return play(case, act)
 
 
 def act(scene: Scene) -> str:
@@ -41,8 +31,10 @@ def act(scene: Scene) -> str:
     if beta and out is not None:
         exact = exact + beta * _mirrored(wide(out.values), triangle or "lower")
     exact = _written(exact, None if out is None else wide(out.values), triangle)
-    call = partial(bilinear.gram, a.array, None if out is None else out.array, transposed=transposed, triangle=triangle, **factors, **options)
-    return scene.settle(call, exact, [out], scene.reasons(options, dtype, out, factors))
+    call = partial(
+        bilinear.gram, a.array, None if out is None else out.array, transposed=transposed, triangle=triangle, **factors, **options
+    )
+    return scene.settle(call, exact, dtype, [out], scene.reasons(options, dtype, out, factors))
 
 
 def _mirrored(old: Array, triangle: str) -> Array:

@@ -5,21 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from soak.case import Case
-from soak.homes import Held, skip_reason
+from soak.homes import Held
 from soak.kinds.products import fates
-from soak.scene import Scene, play
+from soak.scene import Scene
 
 import bilinear
 
-MOST_SECONDS = 300
 MODULI = (2, 3, 7, 101, 127, 255, 256, 257, 65521, 2**31 - 1, 2**31, 2**61 - 1, 2**62)
-__all__ = ["run", "skip_reason"]
-
-
-def run(case: Case) -> str:
-    """One product."""
-    return play(case, act)
 
 
 def act(scene: Scene) -> str:
@@ -27,7 +19,9 @@ def act(scene: Scene) -> str:
     p, (m, k, n) = scene.one_of(MODULI), scene.extents(3, 70)
     dtypes = [scene.dtype("iu") if scene.chance(0.5) else np.dtype("int64") for _ in "AB"]
     reduced = scene.chance(0.5)
-    a, b = (scene.put(_values(scene, shape, dtype, p, reduced), repeats=True) for shape, dtype in zip(((m, k), (k, n)), dtypes, strict=True))
+    a, b = (
+        scene.put(_values(scene, shape, dtype, p, reduced), repeats=True) for shape, dtype in zip(((m, k), (k, n)), dtypes, strict=True)
+    )
     common = np.result_type(*dtypes)
     result = common if np.iinfo(common).max >= p - 1 else np.dtype("int64")
     out = scene.out((m, n), result, a, b)
@@ -43,7 +37,7 @@ def act(scene: Scene) -> str:
     call = partial(bilinear.matmul, a.array, b.array, None if out is None else out.array, modulus=p, **factors, **options)
     reasons = scene.reasons(options, result, out) | ({"E594"} if p % 2 == 0 and options.get("algorithm") == "accurate_halves" else set())
     reasons |= {"E599"} if "inputs" in options and not (reduced and _is_plain(a, b)) else set()
-    return scene.settle(call, exact.astype(np.int64).reshape(m, n), [out], reasons, **fates(options, a, b))
+    return scene.settle(call, exact.astype(np.int64).reshape(m, n), result, [out], reasons, **fates(options, a, b))
 
 
 def _is_plain(*operands: Held) -> bool:

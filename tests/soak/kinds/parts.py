@@ -1,23 +1,13 @@
-"""`matmul_parts`: complex matrices in two parts, which may lie anywhere, results that overlap operands, and some that overlap each other."""
+"""`matmul_parts`: complex matrices in two parts that lie anywhere, results that overlap operands, and some that overlap each other."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import numpy as np
-from soak.case import Case
-from soak.homes import skip_reason
-from soak.scene import ALGORITHMS, Scene, play
+from soak.scene import ALGORITHMS, Scene
 
 import bilinear
-
-MOST_SECONDS = 300
-__all__ = ["run", "skip_reason"]
-
-
-def run(case: Case) -> str:
-    """One product."""
-    return play(case, act)
 
 
 def act(scene: Scene) -> str:
@@ -46,4 +36,4 @@ def act(scene: Scene) -> str:
     lost = given and (np.shares_memory(z.laid.view, zi.laid.view) or not all(one.laid.view.flags.writeable for one in (z, zi)))
     if lost and m * n:
         return scene.refused(call, ("E520",))
-    return scene.settle(call, exact, outs if given else [None, None], {"E539", "E506"} if not options else set())
+    return scene.settle(call, exact, dtype, outs if given else [None, None], {"E539", "E506"} if not options else set())

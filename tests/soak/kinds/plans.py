@@ -14,8 +14,42 @@ from soak.scene import Scene, play, scaled, wide
 import bilinear
 from bilinear.errors import BilinearError
 
-WORDS = ("float32", "float64", "complex64", "complex128", "float16", "int8", "winograd", "strassen", "msmes", "preserve", "consume", "pairs", "")
-VALUES: tuple[Any, ...] = (0, 1, -1, 2, 3, 0.5, 1e308, 2**31, 2**63, 10**30, True, None, [], {}, ["strassen"], [1, 1], "x", float("nan"), *WORDS)
+WORDS = (
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+    "float16",
+    "int8",
+    "winograd",
+    "strassen",
+    "msmes",
+    "preserve",
+    "consume",
+    "pairs",
+    "",
+)
+VALUES: tuple[Any, ...] = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    0.5,
+    1e308,
+    2**31,
+    2**63,
+    10**30,
+    True,
+    None,
+    [],
+    {},
+    ["strassen"],
+    [1, 1],
+    "x",
+    float("nan"),
+    *WORDS,
+)
 
 
 def run(case: Case) -> str:
@@ -75,7 +109,7 @@ def _multiply(scene: Scene, plan: Any, shape: Any, dtype: Any, is_own: bool) -> 
     call = partial(bilinear.matmul, a.array, b.array, None if out is None else out.array, plan=plan, **factors)
     writes = plan.problem.inputs if plan.problem.inputs in ("restore", "consume") else ""
     reasons = scene.reasons({"inputs": writes or "preserve", "workspace": 0}, dtype, out, factors) | ({"E532"} if is_own else {"any"})
-    scene.settle(call, exact, [out], reasons, written=(a, b) if writes else ())
+    scene.settle(call, exact, dtype, [out], reasons, written=(a, b) if writes else ())
     return PASSED
 
 

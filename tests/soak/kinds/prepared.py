@@ -4,22 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-from soak.case import PASSED, REFUSED, Case
-from soak.homes import skip_reason
-from soak.scene import Scene, play, scaled, wide
+from soak.case import PASSED, REFUSED
+from soak.scene import Scene, scaled, wide
 
 import bilinear
 from bilinear.errors import BilinearError
 
-MOST_SECONDS = 300
 ALGORITHMS = ("auto", "strassen", "winograd", "winograd", "naive2x2", "laderman", "hopcroft_kerr", "split_k", "msmes")
-__all__ = ["run", "skip_reason"]
-
-
-def run(case: Case) -> str:
-    """One operand, and some calls."""
-    return play(case, act)
 
 
 def act(scene: Scene) -> str:
@@ -49,7 +40,7 @@ def act(scene: Scene) -> str:
         exact = scaled(wide(left.values) @ wide(right.values), dtype, factors, out)
         pair = (kept, other.array) if is_left else (other.array, kept)
         call = partial(bilinear.matmul, *pair, None if out is None else out.array, **factors)
-        scene.settle(call, exact, [out], scene.reasons({}, dtype, out, factors) | {"E538"})
+        scene.settle(call, exact, dtype, [out], scene.reasons({}, dtype, out, factors) | {"E538"})
         scene.held = [own]
     if options["check"] and own.values.size and own.laid.view.flags.writeable and 0 not in (m, n) and kept.bytes:
         changed = own.laid.before.copy()

@@ -8,19 +8,10 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from soak.case import Case
-from soak.homes import Held, skip_reason
-from soak.scene import Scene, play, wide
+from soak.homes import Held
+from soak.scene import Scene, wide
 
 import bilinear
-
-MOST_SECONDS = 300
-__all__ = ["run", "skip_reason"]
-
-
-def run(case: Case) -> str:
-    """One sum."""
-    return play(case, act)
 
 
 def act(scene: Scene) -> str:
@@ -63,10 +54,11 @@ def _tensordot(scene: Scene) -> str:
 
 
 def _settled(scene: Scene, call: Any, exact: Any, out: Held | None, options: dict[str, Any], operands: Sequence[Held]) -> str:
-    reasons = scene.reasons(options, operands[0].values.dtype, out)
+    dtype = operands[0].values.dtype
+    reasons = scene.reasons(options, dtype, out)
     reasons |= {"E732"} if options.get("algorithm", "auto") != "auto" else set()
     writes = options.get("inputs", "preserve") != "preserve"
     apart = not any(np.shares_memory(x.laid.view, y.laid.view) for x, y in combinations(operands, 2))
     if options.get("inputs") == "consume" and not apart:
         return scene.refused(call, reasons)
-    return scene.settle(call, wide(exact.astype(operands[0].values.dtype)), [out], reasons, written=operands if writes else ())
+    return scene.settle(call, wide(exact.astype(dtype)), dtype, [out], reasons, written=operands if writes else ())

@@ -9,7 +9,6 @@ from soak import homes
 from soak.case import Case
 from soak.scene import Scene, play
 
-KINDS = ("products", "sums", "chains", "gram", "parts", "modulus", "bits", "prepared", "checked")
 skip_reason = partial(homes.skip_reason, "torch")
 
 
@@ -17,7 +16,7 @@ def run(case: Case) -> str:
     """One call."""
 
     def act(scene: Scene) -> str:
-        kind = scene.one_of(KINDS)
+        kind = scene.one_of(homes.CALLS)
         scene.say(f"as in the kind {kind}")
         return str(import_module(f"soak.kinds.{kind}").act(scene))
 
