@@ -57,7 +57,8 @@ class Scene:
 
     def dtype(self, kinds: str = "iufc") -> np.dtype[Any]:
         """One of the element types of the home."""
-        return np.dtype(self.one_of([name for name in self.home.dtypes if np.dtype(name).kind in kinds]))
+        dtypes: list[np.dtype[Any]] = [np.dtype(name) for name in self.home.dtypes]
+        return dtypes[int(self.draw.choice([at for at, dtype in enumerate(dtypes) if dtype.kind in kinds]))]
 
     def whole(self, shape: Sequence[int], dtype: Any, most: int = 4) -> Array:
         """Small integers, complex ones for complex types."""
@@ -121,7 +122,7 @@ class Scene:
         if out is not None:
             own.append(out.values.dtype)
             found |= set() if out.laid.view.flags.writeable else {"E520"}
-            found |= set() if np.can_cast(*own, "same_kind") else {"E530", "TypeError"}
+            found |= set() if np.can_cast(own[0], own[1], "same_kind") else {"E530", "TypeError"}
         if (any(value < 0 for value in values) and "u" in [x.kind for x in own]) or (0.5 in values and {x.kind for x in own} & {*"iu"}):
             found |= {"E528"}
         return found

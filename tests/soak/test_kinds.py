@@ -104,7 +104,7 @@ def test_intermediates_of_too_narrow_a_type_are_found(tmp_path: Path, monkeypatc
     right, narrow = multi_dot._run, np.dtype("int8")
     wrong = lambda plan, matrices, dtype, *rest: right(plan, matrices, narrow if dtype.kind == "i" else dtype, *rest)  # noqa: E731
     monkeypatch.setattr(multi_dot, "_run", wrong)
-    assert "the result is" in found("chains", range(200), tmp_path)
+    assert re.search("the result is|are wrong", found("chains", range(200), tmp_path))
 
 
 def _wrong(call: Callable[..., Any]) -> Callable[..., Any]:

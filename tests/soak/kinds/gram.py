@@ -40,7 +40,7 @@ def act(scene: Scene) -> str:
 def _mirrored(old: Array, triangle: str) -> Array:
     """The symmetric matrix that one triangle stands for."""
     part = np.tril(old) if triangle == "lower" else np.triu(old)
-    return part + part.swapaxes(-1, -2) - part * np.eye(part.shape[-1], dtype=part.dtype)
+    return np.asarray(part + part.swapaxes(-1, -2) - part * np.eye(part.shape[-1], dtype=part.dtype))
 
 
 def _written(exact: Array, old: Any, triangle: str | None) -> Array:

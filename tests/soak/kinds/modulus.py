@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 from soak.homes import Held
 from soak.kinds.products import fates
+from soak.layouts import Array
 from soak.scene import Scene
 
 import bilinear
@@ -45,7 +47,7 @@ def _is_plain(*operands: Held) -> bool:
     return all(x.values.dtype == np.int64 and x.laid.view.flags.aligned for x in operands)
 
 
-def _values(scene: Scene, shape: tuple[int, int], dtype: np.dtype[np.generic], p: int, reduced: bool) -> np.ndarray:
+def _values(scene: Scene, shape: tuple[int, int], dtype: np.dtype[Any], p: int, reduced: bool) -> Array:
     info = np.iinfo(dtype)
     low, high = (0, p - 1) if reduced else (-4 * p, 4 * p)
     return scene.draw.integers(max(low, info.min), min(high, info.max), shape, dtype, endpoint=True)

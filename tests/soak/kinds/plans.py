@@ -86,7 +86,9 @@ def run(case: Case) -> str:
 
 
 def _plan(scene: Scene) -> tuple[Any, Any, Any]:
-    shape, dtype = tuple(int(x) for x in scene.draw.integers(1, 70, 3)), scene.dtype("fc")
+    m, k, n = (int(x) for x in scene.draw.integers(1, 70, 3))
+    shape = m, k, n
+    dtype = scene.dtype("fc")
     options: dict[str, Any] = {"device": "h200", "inputs": scene.one_of(("preserve", "preserve", "restore", "consume"))}
     if scene.chance(0.8):
         options["levels"] = scene.one_of((("strassen",), ("winograd", "winograd"), ("msmes",), ("split_k",), ("laderman", "strassen"), ()))
@@ -94,7 +96,7 @@ def _plan(scene: Scene) -> tuple[Any, Any, Any]:
         options["workspace"] = int(scene.draw.integers(0, 100_000))
     scene.say(f"plan({shape}, {dtype}, {options})")
     try:
-        return bilinear.plan(*shape, str(dtype), **options), shape, dtype
+        return bilinear.plan(m, k, n, str(dtype), **options), shape, dtype
     except BilinearError:
         return None, shape, dtype
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from soak.case import PASSED, REFUSED
 from soak.scene import Scene, scaled, wide
@@ -17,7 +18,7 @@ def act(scene: Scene) -> str:
     """Draw and judge them."""
     (m, k, n), dtype, is_left = scene.extents(3), scene.dtype("iuf" if scene.chance(0.9) else "c"), scene.chance(0.4)
     own = scene.integers((m, k) if is_left else (k, n), dtype)
-    side = {"columns": n} if is_left else {"rows": m}
+    side: dict[str, Any] = {"columns": n} if is_left else {"rows": m}
     options = {"algorithm": scene.one_of(ALGORITHMS), "check": scene.chance(0.6)}
     options |= {"levels": int(scene.draw.integers(1, 3))} if options["algorithm"] != "auto" else {}
     scene.say(f"prepare, {side}, {options}")
@@ -39,7 +40,7 @@ def act(scene: Scene) -> str:
         left, right = (own, other) if is_left else (other, own)
         exact = scaled(wide(left.values) @ wide(right.values), dtype, factors, out)
         pair = (kept, other.array) if is_left else (other.array, kept)
-        call = partial(bilinear.matmul, *pair, None if out is None else out.array, **factors)
+        call = partial(bilinear.matmul, pair[0], pair[1], None if out is None else out.array, **factors)
         scene.settle(call, exact, dtype, [out], scene.reasons({}, dtype, out, factors) | {"E538"})
         scene.held = [own]
     if options["check"] and own.values.size and own.laid.view.flags.writeable and 0 not in (m, n) and kept.bytes:

@@ -36,12 +36,12 @@ def act(scene: Scene, kinds: str = "iufc") -> str:
     return scene.settle(call, exact, product, [out], scene.reasons(options, product, out, factors), **fates(options, a, b))
 
 
-def _by_digits(scene: Scene, shape: tuple[int, ...], dtype: str) -> dict[str, Any]:
+def _by_digits(scene: Scene, shape: Any, dtype: str) -> dict[str, Any]:
     """A plan on other units, if this type has one of this shape."""
     products = scene.one_of(DIGITS.get(dtype, ("",)))
     levels = scene.one_of(((), ("winograd",), ("strassen",), ("winograd", "winograd"))) if products != "tf32" else ()
     try:
-        plan = bilinear.plan(*shape, dtype, device="h200", levels=levels, products=products) if products else None
+        plan = bilinear.plan(shape[0], shape[1], shape[2], dtype, device="h200", levels=levels, products=products) if products else None
     except BilinearError:  # an extent of 0, or too many levels for these residues
         plan = None
     return {} if plan is None else {"plan": plan}
