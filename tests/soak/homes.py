@@ -27,6 +27,10 @@ class Numpy:
     dtypes: tuple[str, ...] = ("int8", "uint8", "int32", "int64", "float32", "float64", "complex64", "complex128")
     longest = 130
 
+    def common(self, left: Any, right: Any) -> np.dtype[Any]:
+        """The type of a product of these types."""
+        return np.result_type(left, right)
+
     def buffer(self, host: Array) -> Any:
         """The memory itself, or a copy of it on a device."""
         return host
@@ -71,7 +75,7 @@ class Pretended(Numpy):
             return call()
 
     def lacks(self, error: Exception) -> bool:
-        return isinstance(error, AttributeError | TypeError) and ("'cupy'" in str(error) or "Array" in str(error))
+        return isinstance(error, AttributeError | TypeError) and any(name in str(error) for name in ("'cupy'", "Array", "memoryview"))
 
 
 class Cupy(Numpy):
@@ -124,6 +128,10 @@ class Torch(Numpy):
         self._torch, self._device = torch, device
         self.captures = self.has_units = device == "cuda"
         self.longest = 600 if self.captures else 130
+
+    def common(self, left: Any, right: Any) -> np.dtype[Any]:
+        own = self._torch.promote_types(*(getattr(self._torch, dtype.name) for dtype in (left, right)))
+        return np.dtype(str(own).removeprefix("torch."))
 
     def buffer(self, host: Array) -> Any:
         return self._torch.from_numpy(host.copy()).to(self._device)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 from soak.scene import Scene, scaled, wide
 
 import bilinear
@@ -25,7 +24,7 @@ def act(scene: Scene, kinds: str = "iufc") -> str:
     if scene.chance(0.08):
         b, n = a.turned(), m
         scene.held.append(b)
-    product = np.result_type(a.values, b.values)
+    product = scene.home.common(a.values.dtype, b.values.dtype)
     out = scene.out((*batch, m, n), scene.dtype() if not whole and scene.chance(0.08) else product, a, b)
     factors, options = scene.factors(product, out), scene.options()
     if scene.home.has_units and left == right and not batch and scene.chance(0.2):
