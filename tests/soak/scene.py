@@ -55,10 +55,12 @@ class Scene:
         each = (self.one_of(sides) if self.chance(0.5) else int(self.draw.integers(1, most + 1)) for _ in range(count))
         return tuple(0 if self.chance(0.01) else extent for extent in each)
 
-    def dtype(self, kinds: str = "iufc") -> np.dtype[Any]:
-        """One of the element types of the home."""
+    def dtype(self, kinds: str = "iufc", halves: bool = False) -> np.dtype[Any]:
+        """One of the element types of the home; with `halves` also float16, which holds no product of many matrices."""
         dtypes: list[np.dtype[Any]] = [np.dtype(name) for name in self.home.dtypes]
-        return dtypes[int(self.draw.choice([at for at, dtype in enumerate(dtypes) if dtype.kind in kinds]))]
+        return dtypes[
+            int(self.draw.choice([at for at, dtype in enumerate(dtypes) if dtype.kind in kinds and (halves or dtype.char != "e")]))
+        ]
 
     def whole(self, shape: Sequence[int], dtype: Any, most: int = 4) -> Array:
         """Small integers, complex ones for complex types."""

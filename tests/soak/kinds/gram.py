@@ -14,7 +14,7 @@ import bilinear
 
 def act(scene: Scene) -> str:
     """Draw and judge it."""
-    (n, k), dtype = scene.extents(2), scene.dtype("iuf")
+    (n, k), dtype = scene.extents(2), scene.dtype("iuf", halves=True)
     batch = scene.extents(1, 3) if scene.chance(0.15) else ()
     transposed: bool = scene.chance(0.4)
     a = scene.integers((*batch, k, n) if transposed else (*batch, n, k), dtype)

@@ -15,7 +15,7 @@ DIGITS = {"float32": ("pairs", "residues7", "tf32"), "float64": ("residues14",),
 
 def act(scene: Scene, kinds: str = "iufc") -> str:
     """Draw and judge it."""
-    (m, k, n), left = scene.extents(3), scene.dtype(kinds)
+    (m, k, n), left = scene.extents(3), scene.dtype(kinds, halves=True)
     right = scene.dtype(kinds) if scene.chance(0.1) else left
     whole = left.kind in "iu" and left == right and scene.chance(0.5)
     batch = scene.extents(1, 3) if scene.chance(0.2) else ()
