@@ -22,7 +22,7 @@ from bilinear.measure.bench import require_gpu
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import gpu_state, machine
 from bilinear.measure.timing import Call, interleaved, queued
-from bilinear.planner.plan import Plan
+from bilinear.planner.plan import Candidate, Plan
 from bilinear.reporting.bench_table import bench_row
 
 __all__ = [
@@ -41,10 +41,19 @@ __all__ = [
     "on_device",
     "pinned",
     "queued",
+    "running",
     "save",
     "tell",
     "tell_row",
 ]
+
+
+def running(candidate: Candidate, **fields: Any) -> Candidate:
+    """The candidate with these fields of its choice replaced."""
+    choice: Any = candidate.choice
+    return replace(candidate, choice=replace(choice, **fields))
+
+
 LIBRARIES = ("cupy", "cublas", "torch", "cublaslt")
 
 
@@ -95,7 +104,7 @@ def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[st
     """The plan of these levels in each of the tiles, by name."""
     choice = bilinear.plan(*shape, dtype, device="h200", levels=levels)
     own, *others = choice.candidates
-    return {f"{own.name}, tile {tile}": replace(choice, candidates=(replace(own, tile=tile), *others)) for tile in tiles}
+    return {f"{own.name}, tile {tile}": replace(choice, candidates=(running(own, tile=tile), *others)) for tile in tiles}
 
 
 def on_device(shape: Shape, dtype: str, plans: Mapping[str, Plan], rounds: int, in_a_row: int) -> dict[str, Any]:

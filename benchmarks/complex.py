@@ -20,12 +20,12 @@ from common import Call, cupy, need_gpu, queued, save
 from residues import Row, exact_sums
 
 import bilinear
-from bilinear.backends.cut_products import CutMultiply
-from bilinear.backends.digits import digit_multiply_of
 from bilinear.ir.matrix import layout_of
 from bilinear.measure.bench_library import complex_cublas
-from bilinear.planner.accuracy import certain_error
-from bilinear.planner.plan import DIGITS, Candidate, Digits
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.launches import CutMultiply
+from bilinear.planner.plan import Candidate
 
 IN_A_ROW, SAMPLED = 1, 64
 WINOGRAD = "winograd"
@@ -97,7 +97,7 @@ def ways(
         multiply = by_digits(a, b, c, Digits(levels, tile))
         if multiply.workspace * a.itemsize > memory.nbytes:
             raise MemoryError(f"{multiply.workspace * a.itemsize} bytes of workspace, and there are {memory.nbytes}")
-        own[name] = multiply, Candidate(levels, "preserve", DIGITS, tile=tile)
+        own[name] = multiply, Candidate(Digits(levels, tile))
         return partial(multiply, a.data.ptr, b.data.ptr, c.data.ptr, 1, 0, memory.data.ptr)
 
     makers |= {
@@ -182,7 +182,7 @@ def measure(n: int, dtype: str, asked: argparse.Namespace) -> list[Row]:
         row |= {"norm": norm, "largest": largest, "right": right[name]}
         if name in own:
             multiply, candidate = own[name]
-            bound = certain_error(candidate, n, dtype)
+            bound = candidate.choice.bound(n, dtype)
             row |= {"bound": bound, "right": right[name] and largest <= bound}
             cupy.get_default_memory_pool().free_all_blocks()
             row["launches"] = launch_ms(multiply, a, b, c, memory, asked.rounds)

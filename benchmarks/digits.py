@@ -19,11 +19,11 @@ from common import Call, build_for, classical, cupy, need_gpu, queued, save
 from residues import launch_ms
 
 import bilinear
-from bilinear.backends.cut_products import CutMultiply
-from bilinear.backends.digits import digit_multiply_of
 from bilinear.backends.target_here import target_here
 from bilinear.ir.matrix import layout_of
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.launches import CutMultiply
 from bilinear.planner.portfolio import portfolio
 
 ROUNDS, IN_A_ROW = 7, 2

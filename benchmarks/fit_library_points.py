@@ -25,8 +25,7 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
-from bilinear.planner.library_points import LibraryPoints, Measured, library_points
-from bilinear.planner.plan import CUBLAS, CUBLASLT
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, LibraryPoints, Measured, library_points
 from bilinear.planner.thin_rates import ThinRates
 from bilinear.writing import write_file
 

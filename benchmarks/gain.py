@@ -10,7 +10,7 @@ from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement
 from bilinear.measure.bench import Effort, measure
 from bilinear.measure.bench_tasks import Case, Task, build_ahead
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan

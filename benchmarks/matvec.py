@@ -17,13 +17,13 @@ from rank_updates import own_call
 from thin_auto import copy_rate, libraries, matrix
 
 from bilinear.backends.loaded_kernels import load_function
-from bilinear.backends.thin import kernel_for
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES, ThinTile
+from bilinear.methods.thin.launches import kernel_for
 
 PARTITIONS = {
     "a thread for a row": ThinTile(128, 4, 16, 128, 1, 1, 3, 4),

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from common import classical, cupy, gpu_state, interleaved, median, need_gpu, save
+from common import classical, cupy, gpu_state, interleaved, median, need_gpu, running, save
 
 import bilinear
 from bilinear.codegen.build import build_program
@@ -32,7 +32,7 @@ from bilinear.ir.tile import LARGE, MMA_FLOAT64, SMALL, USUAL, tile_on
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, plain, prepare_levels
 from bilinear.measure.timing import each_milliseconds
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.model import Profile, library_seconds, predict, profile_of, stage_seconds
@@ -173,7 +173,7 @@ def measure(shape: Shape, dtype: str, tiled: list[tuple[Way, str]], repeats: int
     calls: dict[Any, Any] = dict(classical(a, b, c))
     for way, tile in tiled:
         choice = bilinear.plan(m, k, n, dtype, device="h200", inputs=way.inputs, levels=way.levels)
-        choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+        choice = replace(choice, candidates=(running(choice.chosen, tile=tile), *choice.candidates[1:]))
         calls[way, tile] = partial(bilinear.matmul, a, b, c, plan=choice)
     times: dict[Any, float] = {name: median(values) for name, values in interleaved(calls, repeats, settle_ms=SETTLE_MS).items()}
     common = {"shape": shape, "dtype": dtype, "held_out": shape not in CALIBRATION}
@@ -194,7 +194,7 @@ def worth_timing(shape: Shape, dtype: str, device: Device, near: float) -> list[
 def chosen(shape: Shape, dtype: str, device: Device) -> tuple[Way, str] | None:
     """What the planner runs where memory is unlimited and the inputs are preserved; None for the library."""
     found = make_plan(Problem(*shape, dtype), device).chosen
-    return None if found.is_library else (Way(found.levels, found.inputs), found.tile)
+    return None if found.is_library else (Way(found.levels, found.promise), found.tile)
 
 
 def tiled(shape: Shape, dtype: str) -> Iterator[tuple[Way, str]]:

@@ -21,13 +21,13 @@ from common import Call, classical, cupy, need_gpu, queued, save
 from digits import errors, normal
 
 import bilinear
-from bilinear.backends.digits import digit_multiply_of
-from bilinear.backends.loaded_digits import LoadingMultiply
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import LOADING_TILES
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import geometry_of
+from bilinear.methods.digits.pairs import LoadingMultiply
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digit_geometry import geometry_of
-from bilinear.planner.plan import Digits
 
 NAME = "pairs_on_load"
 ROUNDS, IN_A_ROW = 7, 2

@@ -17,13 +17,13 @@ from error_speed import plans as ways
 from grid import LARGE, drawn
 
 import bilinear
-from bilinear.backends.triangle_digits import TriangleMultiply
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.ir.matrix import Layout
 from bilinear.measure import bench_shapes
 from bilinear.measure.bench_tasks import Built, builder, kernels_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.triangle import TriangleMultiply
 from bilinear.planner.gram import TRIANGLE_TILE
-from bilinear.planner.plan import Digits
 from bilinear.planner.problem import CLASSES
 
 Block = tuple[int, int, int]

@@ -16,7 +16,6 @@ from common import Call, cupy, need_gpu, queued, save
 from thin_auto import copy_rate, libraries, matrix
 
 from bilinear.backends.loaded_kernels import load_function
-from bilinear.backends.thin import kernel_for
 from bilinear.codegen.build import own_target
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
@@ -25,8 +24,9 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile, ThinTile
+from bilinear.methods.thin.launches import kernel_for
+from bilinear.methods.thin.plans import thin_peak
 from bilinear.planner.device_files import load_device
-from bilinear.planner.thin import thin_peak
 
 N, RANKS, ROUNDS, IN_A_ROW = 8192, (4, 8, 16, 32, 64), 7, 10
 LARGER = {

@@ -15,13 +15,13 @@ from typing import Any
 
 from common import Call, build_for, classical, cupy, need_gpu, queued, save
 
-from bilinear.backends.cut_products import CutMultiply
-from bilinear.backends.digits import digit_multiply_of
 from bilinear.backends.target_here import target_here
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.planner.accuracy import certain_error
-from bilinear.planner.plan import DIGITS, Candidate, Digits
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.launches import CutMultiply
+from bilinear.planner.plan import Candidate
 from bilinear.planner.portfolio import portfolio
 
 ROUNDS, IN_A_ROW = 7, 2
@@ -78,7 +78,7 @@ def ways(a: Any, b: Any, c: Any, names: list[str]) -> dict[str, tuple[CutMultipl
         for levels in portfolio().digits if RESIDUE_TILES[name].of.name == str(a.dtype) else ():
             multiply = digit_multiply_of(layout_of(a), layout_of(b), layout_of(c), Digits(levels, name))
             if multiply is not None:
-                found[f"{name} {' '.join(levels)}".strip()] = multiply, Candidate(levels, "preserve", DIGITS, tile=name)
+                found[f"{name} {' '.join(levels)}".strip()] = multiply, Candidate(Digits(levels, name))
     return found
 
 
@@ -132,7 +132,7 @@ def measure(n: int, dtype: str, decades: int, names: list[str]) -> Row:
         c[...] = cupy.nan
         call()
         found[name] = errors(c, sampled, exact, size)
-    bounds = {name: certain_error(candidate, n, dtype) for name, (_, candidate) in own.items()}
+    bounds = {name: candidate.choice.bound(n, dtype) for name, (_, candidate) in own.items()}
     right = {name: held and found[name][1] <= bounds[name] for name, held in right.items()}
     library = min(value for name, value in ms.items() if name not in own)
     row: Row = {

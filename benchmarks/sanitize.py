@@ -19,13 +19,14 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from common import need_gpu
+from common import need_gpu, running
 from sanitize_cases import built_for
 from sanitize_cases import cases as quick_cases
 
 import bilinear
 from bilinear.codegen.cuda import nvrtc
 from bilinear.ir.tile import TILES
+from bilinear.methods.thin.plans import thin_of
 
 NAMED: tuple[tuple[str, Any, int], ...] = (
     ("msmes", "restore", 1),
@@ -52,7 +53,7 @@ def cases(shape: Shape, dtype: str) -> Iterator[tuple[str, str, Callable[..., An
     for levels, inputs in TILED:
         choice = bilinear.plan(*shape, dtype, device="h200", inputs=inputs, levels=levels, accumulate=True)
         for tile in TILES[dtype]:
-            candidates = (replace(choice.chosen, tile=tile), *choice.candidates[1:])
+            candidates = (running(choice.chosen, tile=tile), *choice.candidates[1:])
             plan, workspace = replace(choice, candidates=candidates), choice.chosen.workspace or 0
             buffer = cupy.full(workspace // np.dtype(dtype).itemsize, cupy.nan, dtype) if workspace else None
             yield f"{levels[0]}, tile {tile}", inputs, partial(bilinear.matmul, plan=plan, workspace=buffer)
@@ -63,9 +64,9 @@ def cases(shape: Shape, dtype: str) -> Iterator[tuple[str, str, Callable[..., An
 def thin_cases(dtype: str) -> Iterator[tuple[str, str, Callable[..., Any]]]:
     """The kernel for thin products in every tile that suits, with whole sums or split ones."""
     choice = bilinear.plan(*THIN, dtype, device="h200", explain=True)
-    for candidate in {candidate.tile: candidate for candidate in choice.candidates if candidate.is_thin}.values():
+    for candidate in {candidate.tile: candidate for candidate in choice.candidates if candidate.strategy == "thin"}.values():
         plan = replace(choice, candidates=(candidate,))
-        yield f"thin {candidate.tile} {candidate.parts_of_sums}", "preserve", partial(bilinear.matmul, plan=plan)
+        yield f"thin {candidate.tile} {thin_of(candidate).parts}", "preserve", partial(bilinear.matmul, plan=plan)
 
 
 def operand(values: Any, dtype: str, order: str) -> Any:

@@ -13,12 +13,15 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from common import running
 
 import bilinear
 from bilinear.backends.target_here import ARCHITECTURE
-from bilinear.backends.triangle_digits import triangle_multiply_of
 from bilinear.ir.matrix import layout_of
-from bilinear.planner.plan import Digits
+from bilinear.ir.thin_tile import THIN_TILES
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.triangle import triangle_multiply_of
+from bilinear.methods.thin.plans import Thin, is_turned, thin_of
 
 SHAPE = (70, 66, 74)
 """Even, for plain blocks: one tile of most kernels, and a part of a second one."""
@@ -64,7 +67,7 @@ def planned(shape: Sequence[int], dtype: str, inputs: str = "preserve", tile: st
     m, k, n = shape
     plan = bilinear.plan(m, k, n, dtype, device="h200", inputs=inputs, accumulate=True, **options)
     if tile:
-        plan = replace(plan, candidates=(replace(plan.chosen, tile=tile), *plan.candidates[1:]))
+        plan = replace(plan, candidates=(running(plan.chosen, tile=tile), *plan.candidates[1:]))
     return multiplied(shape, dtype, inputs, plan=plan)
 
 
@@ -72,7 +75,7 @@ def thin(split: bool) -> bool:
     """A thin product, its sums split among blocks of threads or not."""
     shape = (131, 1027, 13)
     plan = bilinear.plan(*shape, "float64", device="h200", explain=True)
-    own = next(c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split)
+    own = next(c for c in plan.candidates if c.strategy == "thin" and (thin_of(c).parts > 1) == split)
     return multiplied(shape, "float64", plan=replace(plan, candidates=(own,)))
 
 
@@ -80,9 +83,9 @@ def thin_in(shape: Sequence[int], tile: str, parts: int = 1, dtype: str = "float
     """A thin product in this tile, by bulk copies or digits, with its sums in so many parts: small, where `auto` chooses another."""
     m, k, n = shape
     plan = bilinear.plan(m, k, n, dtype, device="h200", explain=True)
-    own = next(c for c in plan.candidates if c.is_thin)
+    own = next(c for c in plan.candidates if c.strategy == "thin")
     workspace = np.dtype(dtype).itemsize * parts * m * n if parts > 1 else 0
-    chosen = replace(own, tile=tile, parts_of_sums=parts, workspace=workspace)
+    chosen = replace(own, choice=Thin(tile, parts, is_turned(plan.problem, THIN_TILES[dtype][tile])), workspace=workspace)
     return multiplied(shape, dtype, plan=replace(plan, candidates=(chosen,)))
 
 

@@ -24,18 +24,19 @@ from common import Call, classical, exact_calls, need_gpu, queued, save
 
 import bilinear
 from bilinear.backends.cublas import multiply_of
-from bilinear.backends.thin import kernels_of
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.matrix import Layout, layout_of
 from bilinear.ir.measurement import Shape
 from bilinear.measure.timing import median_interval
+from bilinear.methods.thin.launches import kernels_of
+from bilinear.methods.thin.plans import thin_candidates, thin_of
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan import CUBLAS, CUBLASLT
+from bilinear.planner.library import thin_library
+from bilinear.planner.library_points import CUBLAS, CUBLASLT
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import thin_candidates, thin_library, thin_of
 from bilinear.runtime.auto import plan_for
 from bilinear.runtime.devices_here import current_device
 from bilinear.runtime.layouts import layouts_of
@@ -115,7 +116,11 @@ def measure(shape: Shape, orders: str, dtype: str, copy: float) -> Row:
         "dtype": dtype,
         "us": us,
         "exact": exact["auto"],
-        "auto": "library" if plan is None else f"{plan.chosen.name} {plan.chosen.tile}" if plan.chosen.is_thin else plan.chosen.name,
+        "auto": "library"
+        if plan is None
+        else f"{plan.chosen.name} {plan.chosen.tile}"
+        if plan.chosen.strategy == "thin"
+        else plan.chosen.name,
         "ratio": round(library / us["auto"], 3),
         "interval": [round(interval.low, 3), round(interval.high, 3)],
         "bytes_us": round(moved / copy, 2),
@@ -146,7 +151,7 @@ def build(cases: Iterable[tuple[Shape, str, str]], device: Device) -> None:
         found = sorted(thin_candidates(problem, device), key=lambda one: one.ms or 0.0)[:1]
         for own in found:
             if library is None or (own.ms or 0.0) < MAY_GAIN * (library.ms or 0.0):
-                kernels |= set(kernels_of(a, b, c, thin_of(problem, own)))
+                kernels |= set(kernels_of(a, b, c, thin_of(own)))
     print(f"{len(kernels)} kernels", flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda kernel: build_kernel(kernel, CudaTarget(TARGET)), kernels))

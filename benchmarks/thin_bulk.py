@@ -22,7 +22,7 @@ import numpy as np
 from common import Call, exact_calls, need_gpu, queued, save
 from thin_auto import NAMED, copy_rate, layout, matrix, problem_of
 
-from bilinear.backends.thin import is_by_rows, kernel_for, kernels_of, thin_multiply_of
+from bilinear.backends.gemm import is_by_rows
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.element import ELEMENTS
@@ -30,10 +30,10 @@ from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.matrix import Layout, layout_of
 from bilinear.ir.measurement import Shape
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
+from bilinear.methods.thin.launches import kernel_for, kernels_of, thin_multiply_of
+from bilinear.methods.thin.plans import Thin, thin_candidates, thin_of
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan import Thin
-from bilinear.planner.thin import thin_candidates, thin_of
 
 ROUNDS, IN_A_ROW = 5, 6
 BUSY = 0.97
@@ -106,7 +106,7 @@ def known_tiles(case: Case, device: Device, count: int) -> list[Thin]:
     for own in sorted(thin_candidates(problem_of(*case[1:]), device), key=lambda one: one.ms or 0.0):
         if isinstance(THIN_TILES[case.dtype][own.tile], ThinBulkTile):
             continue
-        best.setdefault(own.tile, thin_of(problem_of(*case[1:]), own))
+        best.setdefault(own.tile, thin_of(own))
     return list(best.values())[:count]
 
 

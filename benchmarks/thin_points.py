@@ -27,10 +27,10 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import ThinMmaTile
 from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of, turned
+from bilinear.methods.thin.plans import thin_candidates, thin_of
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate
-from bilinear.planner.thin import thin_candidates
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates
 
 GUESS = (0.85, 0.85, 0.85, 0.8, 0.8)
@@ -63,9 +63,8 @@ def fastest(case: Case, dtype: str, device: str, on_pipes: int, on_units: int, n
 
 
 def named() -> Iterator[Case]:
-    """The products that `bilinear tune` and `thin_auto.py` name, as far as there is memory for them; `auto`'s by rows and by columns."""
-    for shape in thin_stand.NAMED:
-        yield from (Case(shape, order) for order in ("TN", "NT"))
+    """The products on which `bilinear tune` times tiles, and those that `thin_auto.py` names, as far as there is memory for them."""
+    yield from thin_stand.timed_cases()
     for _, (m, k, n) in NAMED:
         if max(m * k, k * n, m * n) <= thin_stand.MOST_ELEMENTS:
             yield from (Case(shape, "NN") for shape in ((n, m, k), (m, n, k)))
@@ -121,7 +120,7 @@ def main() -> None:
             if monotonic() - begun > options.seconds:
                 break
             library = stand.library(case)
-            us = [(own.tile, own.parts_of_sums, stand.thin(case, own)) for own in candidates]
+            us = [(own.tile, thin_of(own).parts, stand.thin(case, own)) for own in candidates]
             row: dict[str, Any] = {"shape": case.shape, "order": case.order, "dtype": dtype, "library": library and library[-2:]}
             row |= {"kernels": library and library.kernels, "thin": us, "wrong": stand.wrong(case, candidates)}
             if options.turned:

@@ -27,7 +27,7 @@ from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Shape
 from bilinear.measure.timing import milliseconds
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
@@ -105,7 +105,7 @@ def launcher(images: dict[str, Built]) -> Launcher:
 def thin_plan(shape: Shape, dtype: str) -> Plan:
     """Our own kernel, in the tile that is predicted to be the fastest."""
     plan = make_plan(Problem(*shape, dtype, column_major=("A", "B", "C")), load_device("h200"), explain=True)
-    return replace(plan, candidates=(next(own for own in plan.candidates if own.is_thin),))
+    return replace(plan, candidates=(next(own for own in plan.candidates if own.strategy == "thin"),))
 
 
 def measure(shape: Shape, dtype: str, images: dict[str, Built], launch: Launcher, copy: float, chip: Chip) -> Row:

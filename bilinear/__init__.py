@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from bilinear.algorithm import Algorithm, from_arrays, import_table, load
     from bilinear.driver import compile
     from bilinear.errors import BilinearError, StageError
-    from bilinear.planner.plan_files import load_plan, save_plan
+    from bilinear.methods.planning import load_plan
+    from bilinear.planner.plan_files import save_plan
     from bilinear.runtime.auto import plan
     from bilinear.runtime.bits import matmul_bits
     from bilinear.runtime.check import check
@@ -59,7 +60,7 @@ _HOMES = {
     "gram": "bilinear.runtime.gram",
     "import_table": "bilinear.algorithm",
     "load": "bilinear.algorithm",
-    "load_plan": "bilinear.planner.plan_files",
+    "load_plan": "bilinear.methods.planning",
     "matmul": "bilinear.runtime.matmul",
     "matmul_bits": "bilinear.runtime.bits",
     "matmul_parts": "bilinear.runtime.split_complex",

@@ -6,7 +6,13 @@ Parallel Algorithms: Dense Matrix Algorithms* (University of Bremen, 2013), for 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import ceil, isqrt, sqrt
+
+LATENCY, MEMORY, ARITHMETIC = "latency", "memory", "arithmetic"
+"""What bounds the time of a plan."""
+ENOUGH = 0.5
+"""With less than this share of the bytes that must be under way, or of the time in traffic or arithmetic, latency bounds a kernel."""
 
 Extents = tuple[int, int, int]
 """(m, k, n) of a product of m x k by k x n."""
@@ -99,3 +105,52 @@ def traffic_order(size: float, block: float, omega: float, fast: int) -> float:
     """
     side = max(sqrt(fast), block)
     return float((size / side) ** omega * (side / sqrt(fast)) ** 3 * fast)
+
+
+def threshold(operations_per_second: float, bytes_per_second: float, itemsize: int) -> float:
+    """The columns of B above which arithmetic takes longer than reading A: 2 operations for each column and element of A.
+
+    The paper counts a multiply-add once, against a peak that counts it twice, so its threshold is twice as high.
+    """
+    return operations_per_second / bytes_per_second * itemsize / 2
+
+
+def needed_under_way(bytes_per_second: float, latency: float) -> float:
+    """The bytes that must be under way for this bandwidth, if each takes `latency` seconds (Little's law)."""
+    return bytes_per_second * latency
+
+
+def utilisation(under_way: float, needed: float) -> float:
+    """The share of the bandwidth that so many bytes under way can use."""
+    return min(1.0, under_way / needed)
+
+
+def bound_by(share: float, moving: float, multiplying: float, ms: float | None = None) -> str:
+    """What bounds a kernel that can use this share of the bandwidth, whose traffic and arithmetic take so many seconds at full speed.
+
+    If `ms`, the milliseconds that are predicted for it, are more than twice as many, launches and waiting are the larger part: latency.
+    """
+    at_full_speed = max(moving / share, multiplying)
+    if share < ENOUGH or (ms is not None and at_full_speed < ENOUGH * ms * 1e-3):
+        return LATENCY
+    return MEMORY if moving / share >= multiplying else ARITHMETIC
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """A thin product's kernel on a device; `kind` says which extents are short.
+
+    Above `threshold` columns, arithmetic takes longer than reading A.
+
+    `blocks` of threads are on a multiprocessor, with `under_way` bytes of slices. To read at full speed needs `needed` bytes: reads have
+    the part of the bandwidth that writing C, which nothing waits for, leaves them. So they can use the `share` of it. `bound_by` says
+    whether latency, memory or arithmetic sets the time.
+    """
+
+    kind: str
+    threshold: float
+    blocks: int
+    under_way: int
+    needed: int
+    share: float
+    bound_by: str

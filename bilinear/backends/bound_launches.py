@@ -84,9 +84,12 @@ MOST_DEPTH = 2**34
 
 @dataclass(frozen=True)
 class Place:
-    """Where a matrix lies: `offset` bytes behind the base of number `base`, whose address a call knows. Strides are in bytes."""
+    """Where a matrix lies: `offset` bytes behind the base of number `base`, whose address a call knows. Strides are in bytes.
 
-    base: int
+    The launches of a program name a buffer in its place, which lies at a base when they are bound.
+    """
+
+    base: int | str
     offset: int
     strides: tuple[int, ...]
     itemsize: int

@@ -17,8 +17,8 @@ from bilinear.backends.cublas_lt import ALIGNMENT, MOST_KEPT, Launch, launch_of,
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.ir.matrix import Dtype, Factor, Layout
-from bilinear.planner.library_points import Kernels, LibraryPoints, Shape
-from bilinear.planner.plan import CUBLASLT, LIBRARY
+from bilinear.planner.library_points import CUBLASLT, Kernels, LibraryPoints, Shape
+from bilinear.planner.plan import LIBRARY
 from bilinear.planner.policy import USUAL_RULES, LibraryRules
 from bilinear.planner.problem import SHORT
 

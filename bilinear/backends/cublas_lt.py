@@ -19,9 +19,9 @@ from bilinear.backends.capture import memory_of_graph
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS, Element
 from bilinear.ir.matrix import Array, Dtype
+from bilinear.planner.library import by_columns
 from bilinear.planner.library_points import Kernels
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import by_columns
 
 log = logging.getLogger("bilinear")
 

@@ -1,4 +1,4 @@
-"""The layouts of matrices as the arguments of a BLAS call."""
+"""Layouts of matrices as our kernels read them, and as the arguments of a BLAS call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from bilinear.ir.matrix import Layout
 
+ALIGNMENT = 16
+"""Bytes of a copy of several elements."""
 MOST = 2**31 - 1
 """The largest extent and leading dimension: both are ints."""
 NOT_TRANSPOSED, TRANSPOSED = 0, 1
@@ -63,3 +65,17 @@ def _leading(x: Layout) -> int | None:
         return None
     apart, rest = divmod(along, x.itemsize) if columns > 1 else (rows, 0)
     return apart if rest == 0 and rows <= apart <= MOST else None
+
+
+def is_by_rows(x: Layout) -> bool:
+    """Whether neighbours in memory lie in one row. If neither rows nor columns are contiguous, the smaller stride decides."""
+    (rows, columns), (down, along) = x.shape, x.strides
+    if columns == 1 or rows == 1:
+        return columns > 1 or (rows == 1 and along == x.itemsize)
+    return abs(along) <= abs(down)
+
+
+def is_in_lanes(x: Layout) -> bool:
+    """Whether lines begin at multiples of 16 bytes if the first does, with neighbours side by side."""
+    shape, strides = (x.shape, x.strides) if is_by_rows(x) else (x.shape[::-1], x.strides[::-1])
+    return (shape[1] == 1 or strides[1] == x.itemsize) and (shape[0] == 1 or strides[0] % ALIGNMENT == 0)

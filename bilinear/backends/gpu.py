@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bilinear.planner.device import Device
-from bilinear.planner.device_files import device_named, load_device
-from bilinear.planner.estimates import DataSheet, data_sheet, estimate
+from bilinear.planner.device_files import device_named, estimated
+from bilinear.planner.estimates import DataSheet, data_sheet
 from bilinear.planner.kept_plans import kept_description
 
 
@@ -29,7 +29,7 @@ def description(name: str, driver: int) -> Device | None:
 
 def _estimated() -> Device | None:
     sheet = reported_sheet()
-    return None if sheet is None else estimate(sheet, load_device("h200"))
+    return None if sheet is None else estimated(sheet)
 
 
 def reported_sheet() -> DataSheet | None:

@@ -91,10 +91,9 @@ def own_names(incomplete: str) -> list[str]:
 
 def devices(incomplete: str) -> list[str]:
     """Shipped descriptions, `cpu`, and files that `tune` wrote."""
-    from bilinear.resources import devices_folder
+    from bilinear.planner.device_files import known_devices
 
-    shipped = sorted(path.stem for path in devices_folder().glob("*.json"))
-    return [*_beginning(["cpu", *shipped], incomplete), *_files(incomplete, ".json")]
+    return [*_beginning(["cpu", *sorted(known_devices())], incomplete), *_files(incomplete, ".json")]
 
 
 def codes(incomplete: str) -> list[str]:

@@ -231,7 +231,7 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
     is_real = explain and plan.problem.dtype in IN_ARRAYS
     described = description_of(device or None) if is_real else None
     known = described if isinstance(described, Device) else None
-    bounds = None if known is None or plan.chosen.is_digits else roofline(plan, known)
+    bounds = None if known is None or plan.chosen.choice.rate(plan.problem, known) is None else roofline(plan, known)
     streamed = None if known is None else streaming(plan, known)
 
     def told() -> str:

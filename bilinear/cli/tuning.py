@@ -104,7 +104,7 @@ def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] |
 def _describe(keep: bool, modes: bool = False, is_told: bool = True) -> Device:
     """The description of the current GPU, measured now, with rates of execution modes and kept if requested."""
     from bilinear.backends.gpu import driver_version
-    from bilinear.measure.describe_device import tune as measure
+    from bilinear.measure.describe_device import tune_here as measure
     from bilinear.planner.kept_plans import keep_description, require_place
 
     if keep:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import ceil
 
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.kernel import Argument
+
+LINE = 8
+"""Rounded numbers in 16 bytes."""
+CELL = 256
+"""Bytes to whose multiples rounded operands are aligned."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,16 @@ class Rounding:
     stored: int
     library: int
     compute: int
+
+    def line_bytes(self, line: int) -> int:
+        """Bytes from a line of so many rounded numbers to the next: lines begin at multiples of 16 bytes."""
+        return ceil(line / LINE) * LINE * self.stored
+
+
+def lines_of(shape: tuple[int, ...], by_columns: bool) -> tuple[int, int]:
+    """How many lines a matrix has in memory, and how many numbers of it lie in one."""
+    rows, columns = shape
+    return (columns, rows) if by_columns else (rows, columns)
 
 
 FLOAT32_LIBRARY = 0

@@ -278,7 +278,7 @@ def _row(
 def _what(case: Case, plan: Plan) -> What:
     """The work of a case: equal for cases that run the same thing."""
     own = plan.chosen
-    return own.levels, own.inputs, own.tile, own.cut, own.rest, case.by_auto, case.kept
+    return own.choice, case.by_auto, case.kept
 
 
 def _generator(seed: int) -> Array:

@@ -13,8 +13,7 @@ from signal import SIG_IGN, SIGINT, signal
 
 import numpy as np
 
-from bilinear.backends import digits, rounded, thin
-from bilinear.backends.target_here import multiplies_by_warps, target_here
+from bilinear.backends.target_here import target_here
 from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
@@ -22,21 +21,20 @@ from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.measurement import Shape
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounded import ROUNDINGS
-from bilinear.ir.tile import FLOAT_TILES, SMALL, USUAL, beside
+from bilinear.ir.tile import SMALL, USUAL, beside
 from bilinear.lowering.prepare import Level, natural_inputs, plain, plain_complex, prepare_complex, prepare_levels
 from bilinear.measure.bench_shapes import grid, read_shapes_file, read_sizes
-from bilinear.planner.accuracy import certain_error
+from bilinear.methods.method import Bindable
+from bilinear.methods.registry import METHODS, method_of
 from bilinear.planner.device import Device
-from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan, Rounded, Thin
+from bilinear.planner.library import LIBRARY_ITSELF
+from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem, require_accuracy
-from bilinear.planner.residues import RESIDUES
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime import auto
 
 log = logging.getLogger("bilinear")
-PRODUCTS = (*FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS)
+PRODUCTS = tuple(name for method in METHODS for name in method.products)
 """The products that are named below levels, as in `winograd+pairs`."""
 WORTH_A_POOL = 4
 """With fewer kernels to build, or fewer cores, starting processes takes longer than it saves."""
@@ -151,7 +149,7 @@ def choose(task: Task, case: Case, device: Device) -> Plan:
 def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
     """The proved error bound of the chosen candidate; a plan contains it only if it was requested."""
     chosen = LIBRARY_ITSELF if plan is None else plan.chosen
-    return certain_error(chosen, inner, dtype) if chosen.error is None else chosen.error
+    return chosen.choice.bound(inner, dtype) if chosen.error is None else chosen.error
 
 
 Built = tuple[tuple[str, ...], str, str, str] | AnyKernel
@@ -164,20 +162,17 @@ def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_p
     for task in tasks:
         for case in task.cases:
             with suppress(BilinearError):  # failures are reported when the case is measured
-                needed |= kernels_of(choose(task, case, device), multiplies_by_warps())
+                needed |= kernels_of(choose(task, case, device), target_here().has_warpgroups)
     with builder(progress) as build:
         build(needed)
 
 
-def kernels_of(plan: Plan, by_warps: bool = False) -> set[Built]:
-    """The kernels that a plan needs, on matrices without gaps; none for the library's multiply. Warps multiply digits, or warpgroups."""
-    p, how = plan.problem, plan.direct
-    if isinstance(how, Thin):
-        return set(thin.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how))
-    if isinstance(how, Rounded):
-        return {*rounded.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), how)}
-    if isinstance(how, Digits):
-        return {*digits.kernels_of(_without_gaps(p, "A"), _without_gaps(p, "B"), _without_gaps(p, "C"), how, by_warps)}
+def kernels_of(plan: Plan, has_warpgroups: bool = True) -> set[Built]:
+    """The kernels that a plan needs, on matrices without gaps, on a chip that has warpgroups, or not; none for the library's multiply."""
+    p, choice = plan.problem, plan.chosen.choice
+    if isinstance(choice, Bindable):
+        a, b, c = (_without_gaps(p, name) for name in "ABC")
+        return {*method_of(choice).kernels(choice, a, b, c, has_warpgroups)}
     return {(part.levels, part.inputs, p.dtype, part.tile) for part in plan.chosen.parts if part.levels}
 
 

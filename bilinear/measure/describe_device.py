@@ -1,4 +1,4 @@
-"""Describe a device: measure the rates that the planner needs, in about two minutes, and on request those of execution modes."""
+"""Describe a device: measure the rates that the planner needs, in less than three minutes, and on request those of execution modes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from functools import partial
 from math import isqrt
 
 from bilinear.codegen.build import Progress, no_progress
+from bilinear.errors import BilinearError
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
+from bilinear.ir.schedule import Schedule
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM
+from bilinear.lowering.prepare import plain
+from bilinear.measure.describe_digits import ROUNDS, with_digits
 from bilinear.measure.device_bench import Bench, gpu_bench
 from bilinear.measure.fit_thin import fit
 from bilinear.measure.mode_pilots import pilot_plans, pilots, rates_of
 from bilinear.planner.device import Device, ElementRates, ModeRates, TileRates, at
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import tile_bytes
+from bilinear.planner.kept_plans import folder_of_plans
 from bilinear.planner.library_points import library_points
 from bilinear.planner.model import LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.policy import Extents
@@ -27,6 +32,7 @@ from bilinear.planner.ways import Way, lowered
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
 LEAST_PRODUCT = 1024
 """Below this size the product kernel does not fill a device, so its rate is not measured."""
+UNEVEN = 4095
 DEPTHS = (512, 4096)
 STREAMED = (Way(("msmes",), "restore"), *(Way(("winograd",) * levels) for levels in (1, 2, 3)))
 ADDING = Way(("msmes", "msmes"), "restore")
@@ -34,8 +40,8 @@ ADDING = Way(("msmes", "msmes"), "restore")
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
-LIBRARY_SECONDS = 25.0
-"""For the library's calls on thin products of one type: some 3,000 points on an H200."""
+LIBRARY_SECONDS = 16.0
+"""For the library's calls on thin products of one type: some 2,000 points on an H200."""
 UNKNOWN = 1.0
 FREE = 1e12
 """GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""
@@ -50,22 +56,51 @@ def tune(progress: Progress = no_progress, bench: Bench | None = None, modes: bo
     on integers. Without a GPU it raises CuPy's errors.
     """
     bench = gpu_bench() if bench is None else bench
-    usual = 4 + len(THIN_TILES)
+    usual = 5 + len(THIN_TILES)
     facts, of = bench.facts(), usual + (1 + len(pilot_plans()) if modes else 0)
-    progress("memory", 0, of)
+    progress("kernels", 0, of)
     rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
+    bench.build([needed for dtype, own in rates for needed in _timed_schedules(dtype, own)])
+    progress("memory", 0, of)
     bandwidth = 2 * COPIED / bench.copy(COPIED) * 1e-9
     launch = bench.product((16, 16, 16), "float32") * 1e6
     what = facts.name, facts.processors, facts.memory, facts.l2
-    device = Device(*what, bandwidth, launch, 1.0, 1.0, rates, shared=facts.shared)
+    device = Device(*what, bandwidth, launch, 1.0, 1.0, rates, shared=facts.shared, capability=facts.capability)
     for i, dtype in enumerate(IN_ARRAYS):
         progress(f"products of {dtype}", 1 + i, of)
         device = device.with_rates(dtype, _rates(bench, device, dtype))
     progress("calls", 3, of)
-    device = replace(device, call=max(1.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
+    device = replace(device, call=max(0.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
+    device = with_digits(bench, device, lambda what: progress(what, 4, of))
     for i, dtype in enumerate(THIN_TILES):
-        device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (4 + i, of)))))
+        device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (5 + i, of)))))
     return replace(device, modes=_modes(bench, device, progress, (usual, of))) if modes else device
+
+
+def tune_here(progress: Progress = no_progress, modes: bool = False) -> Device:
+    """The same of the current GPU. If it is interrupted, the next call goes on from there, if the home folder keeps files."""
+    from bilinear.backends.gpu import driver_version
+    from bilinear.measure.kept_times import KeptTimes
+
+    bench = gpu_bench()
+    try:
+        times = folder_of_plans(bench.facts().name, driver_version()) / "tune.times"
+    except BilinearError:
+        return tune(progress, bench, modes)
+    device = tune(progress, KeptTimes(bench, times), modes)
+    times.unlink(missing_ok=True)
+    return device
+
+
+def _timed_schedules(dtype: str, rates: ElementRates) -> list[tuple[Schedule, str, str]]:
+    """The schedules whose kernels are timed, each in the tiles of its products."""
+    alone = [(plain().schedule, dtype, tile.name) for tile in rates.tiles]
+    return [*alone, *((lowered(way)[0], dtype, USUAL) for way in STREAMED), (lowered(ADDING)[0], dtype, _unhidden(rates))]
+
+
+def _unhidden(rates: ElementRates) -> str:
+    """The tile whose epilogue no other block hides, if it fits into shared memory."""
+    return LARGE if LARGE in (tile.name for tile in rates.tiles) else USUAL
 
 
 def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: tuple[int, int]) -> ThinRates:
@@ -123,7 +158,7 @@ def _tile_rates(bench: Bench, device: Device, dtype: str) -> tuple[TileRates, ..
     for own in device.rates(dtype).tiles:
         full = device.processors * own.blocks
         waves = (full, DEPTHS[0]), (full, DEPTHS[1]), (device.processors, DEPTHS[1])
-        times = (bench.product(_one_wave(own, tiles, depth), dtype, own.name) for tiles, depth in waves)
+        times = (bench.burst(_one_wave(own, tiles, depth), dtype, own.name) for tiles, depth in waves)
         shallow, deep, single = (seconds - device.launch * 1e-6 for seconds in times)
         step = (deep - shallow) / (DEPTHS[1] - DEPTHS[0])
         start = max(0.0, shallow / step - DEPTHS[0])
@@ -143,9 +178,20 @@ def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     rates = replace(device.rates(dtype), tiles=_tile_rates(bench, device, dtype))
     device = device.with_rates(dtype, rates)
     sizes = [n for n in SIZES if 3 * n * n * ELEMENTS[dtype].bytes < SHARE_OF_MEMORY * device.memory]
-    product = tuple((float(n), _product_rate(device, dtype, n, bench.product((n, n, n), dtype))) for n in sizes if n >= LEAST_PRODUCT)
-    library = tuple((float(n), 2e-12 * n**3 / (bench.library((n, n, n), dtype) - device.launch * 1e-6)) for n in sizes)
-    even, uneven = (bench.library((n, n, n), dtype) / n**3 for n in (4096, 4095))
+    rounds = [
+        {
+            n: (
+                bench.product((n,) * 3, dtype, number=number) if n >= LEAST_PRODUCT and n != UNEVEN else 0.0,
+                bench.library((n,) * 3, dtype, number),
+            )
+            for n in (*sizes, UNEVEN)
+        }
+        for number in range(ROUNDS)
+    ]
+    ours, theirs = ({n: statistics.median(one[n][i] for one in rounds) for n in (*sizes, UNEVEN)} for i in (0, 1))
+    product = tuple((float(n), _product_rate(device, dtype, n, ours[n])) for n in sizes if n >= LEAST_PRODUCT)
+    library = tuple((float(n), 2e-12 * n**3 / max(theirs[n] - device.launch * 1e-6, 0.1 * theirs[n])) for n in sizes)
+    even, uneven = (theirs[n] / n**3 for n in (UNEVEN + 1, UNEVEN))
     rates = replace(rates, product=product, library=library, library_unaligned=min(1.0, even / uneven))
     odd, device, tiles = (4096, 4097, 4097), device.with_rates(dtype, rates), []
     for own in rates.tiles:
@@ -197,7 +243,7 @@ def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | No
     """
     schedule, profile = lowered(ADDING)
     aligned = aligned_rate is None
-    tile = LARGE if LARGE in device.tiles(dtype) else USUAL
+    tile = _unhidden(device.rates(dtype))
     size = STREAMED_SIZE if aligned else PEELED_FROM - schedule.m  # blocks with an odd number of columns
     block = (size // schedule.m,) * 3
     bare = replace(device, launch=0.0, bandwidth=1e12)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from bilinear.backends.target_here import target_here
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.errors import fail, install
+from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import MOST_SHARED_BYTES
 from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
+from bilinear.measure.describe_digits import DigitBench
+from bilinear.measure.digit_stand import DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.mode_pilots import Pilot, PilotPlan
-from bilinear.measure.mode_stand import time_pilots, time_plan
+from bilinear.measure.mode_stand import build_launches, time_pilots, time_plan
 from bilinear.measure.thin_stand import time_library, time_tiles
-from bilinear.measure.timing import milliseconds
+from bilinear.measure.timing import in_a_queue, settled
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured
 from bilinear.planner.policy import Extents
@@ -39,17 +43,23 @@ class Facts:
     """The compute capability, times ten."""
 
 
-class Bench(Protocol):
+class Bench(DigitBench, Protocol):
     """A source of times, all in seconds on the device."""
 
     def facts(self) -> Facts:
         """What the driver reports."""
 
-    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
-        """The plain product kernel in a tile, on a multiply of these extents."""
+    def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
+        """Build the kernels of schedules for an element type and a tile, which are timed next."""
 
-    def library(self, extents: Extents, dtype: str) -> float:
-        """The library's own multiply."""
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL, number: int = 0) -> float:
+        """The plain product kernel in a tile, on a multiply of these extents, in the round of this number."""
+
+    def burst(self, extents: Extents, dtype: str, tile: str) -> float:
+        """The same where power does not limit it yet."""
+
+    def library(self, extents: Extents, dtype: str, number: int = 0) -> float:
+        """The library's own multiply, in the round of this number."""
 
     def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
         """Each stage of a schedule for square matrices, with products in a tile."""
@@ -84,9 +94,7 @@ def gpu_bench() -> Bench:
 
 
 class GpuBench:
-    """Times on the current GPU by events; each is the median of a few runs after a warm-up."""
-
-    repeats = 5
+    """Times on the current GPU alone, without the host's; each is a median, under the power that long work has."""
 
     def facts(self) -> Facts:
         """What the driver reports."""
@@ -97,35 +105,38 @@ class GpuBench:
         counts = int(p["multiProcessorCount"]), int(p["totalGlobalMem"]), int(p["l2CacheSize"])
         return Facts(p["name"].decode(), *counts, shared, int(device.compute_capability))
 
-    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL, number: int = 0) -> float:
         """The plain product kernel."""
-        a, b, c = _operands(extents, dtype)
-        schedule = plain().schedule
-        (step,) = _steps(schedule, a, b, c, tile)
-        return self._seconds(step, 50 if extents[0] < 256 else 1)
+        (step,) = _steps(plain().schedule, *_operands(extents, dtype), tile)
+        return self._seconds(step)
 
-    def library(self, extents: Extents, dtype: str) -> float:
+    def burst(self, extents: Extents, dtype: str, tile: str) -> float:
+        """The same in a queue of a few."""
+        (step,) = _steps(plain().schedule, *_operands(extents, dtype), tile)
+        return 1e-3 * in_a_queue(step)
+
+    def library(self, extents: Extents, dtype: str, number: int = 0) -> float:
         """`cupy.matmul`."""
         import cupy
 
         a, b, c = _operands(extents, dtype)
-        return self._seconds(lambda: cupy.matmul(a, b, out=c), 50 if extents[0] < 1024 else 1)
+        return self._seconds(lambda: cupy.matmul(a, b, out=c))
 
     def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
         """Each stage."""
-        return [self._seconds(step, 1) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
+        return [self._seconds(step) for step in _steps(schedule, *_operands((size, size, size), dtype), tile)]
 
     def copy(self, count: int) -> float:
         """A copy on the device."""
         import cupy
 
         x, y = (cupy.zeros(count // 8) for _ in range(2))
-        return self._seconds(lambda: cupy.copyto(y, x), 1)
+        return self._seconds(lambda: cupy.copyto(y, x))
 
     def call(self) -> float:
         """A small multiply by Strassen's scheme."""
         a, b, c = _operands((64, 64, 64), "float32")
-        return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1), 1)
+        return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1))
 
     def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
         """Tiles of the kernel for thin products."""
@@ -143,10 +154,30 @@ class GpuBench:
         """Each stage of a plan, which must multiply integers exactly (E685)."""
         return time_plan(plan)
 
-    def _seconds(self, call: Callable[[], object], times: int) -> float:
-        """Seconds of one of `times` calls in a row."""
-        call()
-        return 1e-3 * statistics.median(milliseconds(call, times) for _ in range(self.repeats))
+    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
+        """Those that the GPU has the instructions for."""
+        return able_digits(names, by_warps)
+
+    def build_digits(self, cases: Sequence[DigitCase]) -> None:
+        """One thread a core builds."""
+        build_digits(cases)
+
+    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
+        """The launches that `matmul` runs."""
+        return time_digits(case)
+
+    def rounded(self, name: str, size: int) -> float | None:
+        """The call that `matmul` runs."""
+        return time_rounded(name, size)
+
+    def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
+        """One process a core builds."""
+        own = [launch for schedule, dtype, tile in products for launch in schedule_to_launches(schedule, ELEMENTS[dtype], tile)]
+        build_launches(own, target_here())
+
+    def _seconds(self, call: Callable[[], object]) -> float:
+        """Seconds of a call on the device."""
+        return 1e-3 * settled(call)
 
 
 def _operands(extents: Extents, dtype: str) -> tuple[Array, Array, Array]:

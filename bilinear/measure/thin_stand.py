@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from math import exp, log
 from statistics import median
 from time import perf_counter
@@ -18,7 +19,6 @@ from bilinear.backends.cublas import multiply_of
 from bilinear.backends.cublas_lt import proposed
 from bilinear.backends.gemm import gemm_of
 from bilinear.backends.target_here import target_here
-from bilinear.backends.thin import kernel_for, thin_multiply_of
 from bilinear.codegen.build import build_kernel
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
@@ -26,32 +26,25 @@ from bilinear.ir.matrix import Dtype, Layout
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.timing import Call, queued
+from bilinear.methods.thin.launches import kernel_for, thin_multiply_of
+from bilinear.methods.thin.plans import Thin, is_turned, thin_candidates, thin_of, view_of
 from bilinear.planner.device import Device
-from bilinear.planner.library_points import ORDERS, Measured, Shape
-from bilinear.planner.plan import CUBLAS, CUBLASLT, THIN, Candidate
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, ORDERS, Measured, Shape
+from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import SHORT, Problem
-from bilinear.planner.thin import thin_candidates, thin_of, view_of
-from bilinear.planner.turned import is_turned
 
 MOST_ELEMENTS = 2**28
 """Of a matrix, if the device has the memory for it."""
 SHARE_OF_MEMORY = 0.25
 ROUNDS, IN_A_ROW = 3, 4
+HOLD_MS = 0.25
+"""For so long the device is held while a few calls are queued."""
 TURN = "turn"
 MOST_BRIEF = 0.15
 """The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
 BRIEF, BRIEF_WORK = 6_000_000, 100_000_000
-TIMED_TILES = 4
-"""The number of tiles that are timed for each named shape, those predicted to be fastest."""
-NAMED: tuple[Shape, ...] = (
-    *((16_384, n, 16_384) for n in (2, 4, 8, 16, 32)),
-    *((4_000_000, n, n) for n in (4, 8, 16)),
-    *((n, n, 4_000_000) for n in (8, 16, 32)),
-    *((8_192, 8_192, k) for k in (8, 32)),
-    *((8, 1_024, 8_192), (64, 64, 65_536)),
-    *((16_384, 8, 8), (256, 8, 1_024), (512, 512, 8)),  # which take little more than a launch
-)
-"""m, n and k of the products on which our own tiles are timed."""
+TIMED_TILES, TIMED_SHAPES = 3, 48
+"""The drawn shapes on which our own tiles are timed, and how many tiles of each, those predicted to be fastest."""
 
 
 class Case(NamedTuple):
@@ -144,9 +137,9 @@ class Stand:
 
     def thin(self, case: Case, found: Candidate) -> float | None:
         """Microseconds of a thin product; None if it cannot run."""
-        thin, (a, b, c) = thin_of(problem_of(case, str(self.dtype)), found), self._operands
-        multiply = thin_multiply_of(*layouts(case, self.dtype), thin)
-        return None if multiply is None else self._microseconds({THIN: partial(multiply, a, b, c, 1, 0)})[THIN]
+        (a, b, c), name = self._operands, Thin.strategy
+        multiply = thin_multiply_of(*layouts(case, self.dtype), thin_of(found))
+        return None if multiply is None else self._microseconds({name: partial(multiply, a, b, c, 1, 0)})[name]
 
     def turning(self, case: Case) -> float:
         """Microseconds of CuPy's copy of C^T, by columns, into C."""
@@ -171,7 +164,7 @@ class Stand:
         wrong = []
         for one in found:
             multiply, result = (
-                thin_multiply_of(*own, thin_of(problem_of(case, str(self.dtype)), one)),
+                thin_multiply_of(*own, thin_of(one)),
                 cupy.full(m * n, cupy.nan, self.dtype),
             )
             if multiply is not None:
@@ -185,7 +178,7 @@ class Stand:
         """The median time of each call on the device, without the host's."""
         for call in calls.values():
             call()
-        return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW).items()}
+        return {name: 1e3 * median(values) for name, values in queued(calls, ROUNDS, IN_A_ROW, HOLD_MS).items()}
 
 
 def time_library(
@@ -204,27 +197,27 @@ def time_library(
 
 
 def time_tiles(dtype: str, device: Device) -> list[Point]:
-    """Tiles of our own kernel on the named products, with A by rows and by columns. One thread a core builds the kernels."""
+    """Tiles of our own kernel on drawn products. One thread a core builds the kernels."""
     stand = Stand(dtype)
-    cases = [Case(shape, order) for shape in NAMED for order in ("TN", "NT") if _most(shape) <= stand.most_elements]
-    found = [(case, one) for case in cases for one in _fastest(case, dtype, device)]
+    found = [(case, one) for case in timed_cases(stand.most_elements) for one in fastest_tiles(case, dtype, device)]
     target = target_here()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))
     times = ((case, one, stand.thin(case, one)) for case, one in found)
     return [
-        Point(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), one.parts_of_sums, us)
+        Point(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), thin_of(one).parts, us)
         for case, one, us in times
         if us is not None
     ]
 
 
-def _most(shape: Shape) -> int:
-    m, n, k = shape
-    return max(m * k, k * n, m * n)
+def timed_cases(most_elements: int = MOST_ELEMENTS) -> list[Case]:
+    """The products on which our own tiles are timed."""
+    return list(islice(drawn(2, most_elements, 0.0), TIMED_SHAPES))
 
 
-def _fastest(case: Case, dtype: str, device: Device) -> list[Candidate]:
+def fastest_tiles(case: Case, dtype: str, device: Device) -> list[Candidate]:
+    """The tiles that are predicted to be fastest."""
     found = thin_candidates(problem_of(case, dtype), device)
     return sorted(found, key=lambda one: one.ms or 0.0)[:TIMED_TILES]
 

@@ -14,16 +14,18 @@ from time import perf_counter
 from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
-from bilinear.backends.target_here import multiplies_by_warps
+from bilinear.backends.target_here import target_here
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of
 from bilinear.measure.bench_tasks import Built, builder, kernels_of
 from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
-from bilinear.planner.choose import contenders, timed_plan
+from bilinear.methods.planning import contenders
+from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import Device
-from bilinear.planner.plan import LIBRARIES, LIBRARY, LIBRARY_ITSELF, Candidate, Plan
+from bilinear.planner.library import LIBRARY_ITSELF, Library
+from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import Multiprocessor, multiprocessor_of, prune
 from bilinear.runtime.auto import problem_of
@@ -130,7 +132,7 @@ def require_use(dtypes: Sequence[str]) -> None:
 
 def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Plan:
     """The fastest way to run a problem among those timed before the deadline; the library's multiply is always timed."""
-    found, libraries = contenders(problem, device), [replace(LIBRARY_ITSELF, strategy=name) for name in LIBRARIES]
+    found, libraries = contenders(problem, device), [Candidate(Library(name), None, 0) for name in LIBRARIES]
     library, *timed = _timed(libraries, stand.times(libraries, FEW))
     limit = NEAR * min(*map(_ms, (library, *timed, *found[:1])))
     near, left_out = prune([candidate for candidate in found if _ms(candidate) <= limit], problem, stand.multiprocessor)
@@ -184,7 +186,7 @@ class GpuStand:
 
     def build(self, candidates: Sequence[Candidate]) -> None:
         """Build in several processes if there are enough kernels."""
-        self._build(set().union(*(kernels_of(self._choice(candidate), multiplies_by_warps()) for candidate in candidates)))
+        self._build(set().union(*(kernels_of(self._choice(candidate), target_here().has_warpgroups) for candidate in candidates)))
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
         """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from math import ceil, comb
+from statistics import median
 from typing import TypeVar
 
 from bilinear.ir.measurement import Interval
@@ -30,6 +31,11 @@ FIRST_HOLD, LONGEST_HOLD = 1.0, 64.0
 """Milliseconds for which the device is held while calls are queued."""
 CYCLES_PER_MS = 2_500_000
 """The cycles of a clock faster than any device's, so the device is held for at least the requested time."""
+BRIEF_MS = 0.5
+"""Calls that are queued to be timed."""
+SETTLE_MS = 120.0
+"""For so long a call runs before it is timed under the power that long work has."""
+LEAST_ROUNDS, SETTLED_ROUNDS, IN_A_BURST = 3, 9, 4
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 
 
@@ -64,6 +70,53 @@ def each_milliseconds(steps: Sequence[Call]) -> list[float]:
     return [float(cupy.cuda.get_elapsed_time(start, end)) for start, end in pairwise(events)]
 
 
+def in_a_queue(call: Call) -> float:
+    """The milliseconds of a call in a burst so short that no power limit slows it down: the median of a few in a queue."""
+    call()
+    return median(queued({0: call}, SETTLED_ROUNDS, IN_A_BURST)[0])
+
+
+def settled(call: Call) -> float:
+    """The milliseconds of a call under the power that long work has: the median of a few calls behind others of its kind.
+
+    A chip at its power limit lowers its clock after tens of milliseconds. So calls of `BRIEF_MS` and more are timed after `SETTLE_MS` of
+    the same; shorter ones, which a run of any length keeps below that limit, are queued while the device is held.
+    """
+    call()
+    return _settled(call, milliseconds(call))
+
+
+def _settled(call: Call, about: float) -> float:
+    if about < BRIEF_MS:
+        return median(queued({0: call}, SETTLED_ROUNDS, IN_A_ROW)[0])
+    ahead, rounds = _count(SETTLE_MS, about, MOST_SETTLING), _rounds(about)
+    return median(milliseconds(call, 1, int(about < AHEAD_MS) if number else ahead) for number in range(rounds))
+
+
+def settled_steps(steps: Sequence[Call]) -> list[float]:
+    """The same of each of the steps of a call, which run one after the other."""
+
+    def whole() -> None:
+        for step in steps:
+            step()
+
+    whole()
+    about = milliseconds(whole)
+    for _ in range(_count(SETTLE_MS, about, MOST_SETTLING)):
+        whole()
+    times = []
+    for _ in range(SETTLED_ROUNDS if about < BRIEF_MS else _rounds(about)):
+        if about < BRIEF_MS:
+            hold_device(FIRST_HOLD)
+        times.append(each_milliseconds(steps))
+    return [median(ms) for ms in zip(*times, strict=True)]
+
+
+def _rounds(about: float) -> int:
+    """How many calls of this time are timed."""
+    return max(LEAST_ROUNDS, min(SETTLED_ROUNDS, int(SETTLE_MS / about)))
+
+
 def interleaved(
     calls: Mapping[Key, Call], repeats: int, warmups: int = 1, once: Mapping[Key, float] | None = None, settle_ms: float = 0.0
 ) -> dict[Key, list[float]]:
@@ -96,13 +149,13 @@ def _count(ms: float, each: float, most: int) -> int:
     return max(1, min(most, ceil(ms / max(each, 1e-3))))
 
 
-def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int) -> dict[Key, list[float]]:
+def queued(calls: Mapping[Key, Call], repeats: int, in_a_row: int, hold: float = FIRST_HOLD) -> dict[Key, list[float]]:
     """Milliseconds on the device for one of `in_a_row` calls, in shuffled rounds, without host time.
 
-    The calls are queued behind a kernel that holds the device until all are there. Calls that wait for the device themselves cannot be
-    queued; their time includes the host's.
+    The calls are queued behind a kernel that holds the device until all are there, for `hold` milliseconds or longer. Calls that wait for
+    the device themselves cannot be queued; their time includes the host's.
     """
-    holds = dict.fromkeys(calls, FIRST_HOLD)
+    holds = dict.fromkeys(calls, hold)
     times: dict[Key, list[float]] = {name: [] for name in calls}
     for order in _orders(calls, repeats):
         for name in order:
@@ -122,11 +175,10 @@ def _orders(names: Iterable[Key], repeats: int) -> Iterator[list[Key]]:
 def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
     """The milliseconds of all calls, and how long the device had to be held."""
     import cupy
-    import numpy as np
 
     while True:
         start, end = cupy.cuda.Event(), cupy.cuda.Event()
-        _holder()((1,), (1,), (np.int64(hold * CYCLES_PER_MS),))
+        hold_device(hold)
         start.record()
         for _ in range(in_a_row):
             call()
@@ -136,6 +188,13 @@ def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
         if in_time or hold >= LONGEST_HOLD:
             return float(cupy.cuda.get_elapsed_time(start, end)), hold
         hold *= 2
+
+
+def hold_device(ms: float) -> None:
+    """Keep the device busy for at least so long; what is launched meanwhile waits."""
+    import numpy as np
+
+    _holder()((1,), (1,), (np.int64(ms * CYCLES_PER_MS),))
 
 
 @cache

@@ -7,8 +7,9 @@ three fifths of C, then an eighth; the rest runs without temporaries. Nothing is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
@@ -19,6 +20,7 @@ from bilinear.planner.plan import Candidate, Panel
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import Way
 
 STEP = 128
@@ -26,12 +28,19 @@ STEP = 128
 MOST_PARTS = 3
 
 
+class _Part(NamedTuple):
+    """A number of rows, and what computes them."""
+
+    extent: int
+    choice: Scheduled
+
+
 @dataclass(frozen=True)
 class _Chain:
     """Parts of a multiply that run one after the other."""
 
     seconds: float
-    parts: tuple[Panel, ...]
+    parts: tuple[_Part, ...]
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,8 @@ class Borrowing:
         if not found:
             return None
         chain = min(found, key=lambda chain: chain.seconds)
-        first, *rest = chain.parts
-        return Candidate(first.levels, first.inputs, "borrow", chain.seconds * 1e3, 0, tile=first.tile, rest=tuple(rest))
+        (_, first), *rest = chain.parts
+        return Candidate(replace(first, strategy="borrow", rest=tuple(Panel(*part) for part in rest)), chain.seconds * 1e3, 0)
 
     def _chains(self, extent: int, parts: int) -> list[_Chain]:
         """For each first way, the fastest chain of at most `parts` parts that computes the last `extent` rows."""
@@ -89,7 +98,7 @@ class Borrowing:
 
     def _timed(self, way: Way, extent: int) -> _Chain:
         seconds, tile = fastest_tile(outline(way).profile, self._placement(way, extent), self.problem.dtype, self.device)
-        return _Chain(seconds, (Panel(extent, way.levels, way.inputs, tile),))
+        return _Chain(seconds, (_Part(extent, Scheduled(way.levels, way.inputs, tile=tile)),))
 
 
 def _largest(holds: Callable[[int], bool], most: int) -> int:

@@ -14,7 +14,9 @@ from bilinear.lowering.place import core_of, place_schedule
 from bilinear.planner.accuracy import why_far, why_inaccurate, with_errors
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
+from bilinear.planner.library import Library, thin_library
 from bilinear.planner.library_points import Kernels
+from bilinear.planner.method import Method, Methods
 from bilinear.planner.model import (
     ProductWork,
     each_tile,
@@ -24,31 +26,27 @@ from bilinear.planner.model import (
     library_seconds,
     product_seconds,
 )
-from bilinear.planner.narrow import candidates_of_digits
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.thin import thin_candidates, thin_library
+from bilinear.planner.scheduled import scheduled
 from bilinear.planner.ways import Way, follows_from_names
 from bilinear.resources import implementation_sha256
 
-MOST_THIN = 8
-"""Tiles of the kernel for thin products that are timed in a search."""
-
 
 @lru_cache(maxsize=1024)
-def make_plan(problem: Problem, device: Device, explain: bool = False, kernels: Kernels | None = None) -> Plan:
+def make_plan(methods: Methods, problem: Problem, device: Device, explain: bool = False, kernels: Kernels | None = None) -> Plan:
     """The plan for a problem on a device, from the device's description alone: it needs no GPU, and the choice is always the same.
 
-    With `explain` everything is computed for every candidate that fits; else times only of those that may win, and error bounds only where
-    an accuracy is asked for. `kernels` are those that the current GPU's library proposes for a thin product. Raises `BilinearError` (E519)
-    if no plan is accurate enough, not even the library's multiply.
+    Some `methods` compete with schedules and with the library's multiply. With `explain` everything is computed for every candidate that
+    fits; else times only of those that may win, and error bounds only where an accuracy is asked for. `kernels` are those that the current
+    GPU's library proposes for a thin product. Raises `BilinearError` (E519) if no plan is accurate enough, not even the library's multiply.
     """
-    weighed = Weighing(problem, device, explain, kernels=kernels)
-    library, thin = weighed.library(), weighed.thin()[: None if explain else 1]
-    found = [library, *thin, *weighed.digits()]
+    weighed = Weighing(problem, device, explain, methods, kernels=kernels)
+    library = weighed.library()
+    found = [library, *(one for method in methods for one in weighed.by(method, None if explain else method.most_weighed))]
     able: list[Candidate] = [candidate for candidate in found if not candidate.why]
     refused: list[Candidate] = [candidate for candidate in found if candidate.why]
     best = min((c for c in able if c is library or weighed.is_worth_it(c, library)), key=_by_time, default=library)
@@ -74,16 +72,16 @@ def too_inaccurate(why: str) -> BilinearError:
     return fail("E519", f"no plan is accurate enough, not even the library's multiply: {why}", "allow more, or use a wider type")
 
 
-def contenders(problem: Problem, device: Device) -> tuple[Candidate, ...]:
+def contenders(methods: Methods, problem: Problem, device: Device) -> tuple[Candidate, ...]:
     """The candidates to time, because the model may err: every way in every tile that fits the limits, by predicted time.
 
     Blocks may be smaller than those for which the model is trusted, and plain ones of any size.
     """
-    weighed = Weighing(problem, device, explain=False)
+    weighed = Weighing(problem, device, False, methods)
     found = [c for way in weighed.ways() if weighed.is_worth_timing(way) for c in weighed.in_each_tile(way)]
     borrowed = weighed.borrowed()
     found += [] if borrowed is None else [borrowed]
-    found += [*weighed.thin()[:MOST_THIN], *weighed.digits()]
+    found += [one for method in methods for one in weighed.by(method, method.most_timed)]
     return tuple(sorted((c for c in found if not c.why), key=_by_time))
 
 
@@ -114,6 +112,7 @@ class Weighing:
     problem: Problem
     device: Device
     explain: bool
+    methods: Methods = ()
     named: bool = False
     """Whether the levels are named by the caller: then errors are limited only if an accuracy is requested."""
     kernels: Kernels | None = None
@@ -125,19 +124,18 @@ class Weighing:
 
     def ways(self) -> Iterator[Way]:
         """The ways with few enough products that proving and building them is worth the time for this problem."""
-        found, own = ways(self.problem), self.policy
+        found, own = ways(self.problem) if self.device.runs_kernels else (), self.policy
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)
 
-    def thin(self) -> list[Candidate]:
-        """The kernel for thin products in each tile: those that may run come first, by time."""
-        found = map(self.judged, thin_candidates(self.problem, self.device))
-        return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))
-
-    def digits(self) -> list[Candidate]:
-        """Products of digits and of rounded numbers."""
+    def by(self, method: Method, most: int | None) -> list[Candidate]:
+        """The candidates of a method; if there may be at most so many, those that may run come first, by time."""
+        if not self.device.runs_kernels:
+            return []
         most_ms = inf if self.explain or self.problem.accuracy is not None else self.modelled_ms
-        return [self.judged(candidate) for candidate in candidates_of_digits(self.problem, self.device, self.budget, most_ms)]
+        found = [self.judged(one) for one in method.candidates(self.problem, self.device, self.budget, most_ms)]
+        ranked = method.most_weighed is not None
+        return sorted(found, key=lambda c: (bool(c.why), *_by_time(c)))[:most] if ranked else found
 
     def judged(self, candidate: Candidate) -> Candidate:
         """A candidate with its error bound, if that is needed, and why it may not run."""
@@ -148,7 +146,7 @@ class Weighing:
         """The library's multiply: by times of thin products if they are known, else by its rate."""
         found = thin_library(self.problem, self.device, self.kernels)
         if found is None:
-            found = Candidate((), "preserve", LIBRARY, self.modelled_ms, 0)
+            found = Candidate(Library(), self.modelled_ms, 0)
         return self.judged(found)
 
     def least_ms(self, way: Way) -> float:
@@ -168,9 +166,9 @@ class Weighing:
         """A candidate with its figures; `why` says why it cannot run, or that it is not worth a closer look."""
         block = self.block(way)
         if not self.is_large(way, block):
-            return replace(_candidate(way), why=f"blocks of {'x'.join(map(str, block))} are too small")
+            return Candidate(scheduled(way), why=f"blocks of {'x'.join(map(str, block))} are too small")
         if least >= (best.ms or 0.0):
-            return replace(_candidate(way), why=f"its products alone take {least:.3g} ms, {best.name} {best.ms:.3g}")
+            return Candidate(scheduled(way), why=f"its products alone take {least:.3g} ms, {best.name} {best.ms:.3g}")
         return self.figures(way)
 
     def is_large(self, way: Way, block: tuple[int, int, int]) -> bool:
@@ -206,38 +204,31 @@ class Weighing:
     def in_a_tile(self, way: Way, placement: Placement, seconds: float, tile: str) -> Candidate:
         """A candidate that takes so long in a tile."""
         workspace = placement.workspace_elements * ELEMENTS[self.problem.dtype].bytes
-        return self.judged(replace(_candidate(way), ms=seconds * 1e3, workspace=workspace, tile=tile))
+        return self.judged(Candidate(replace(scheduled(way), tile=tile), seconds * 1e3, workspace))
 
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
-        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best()
+        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best() if self.device.runs_kernels else None
         return None if found is None else self.judged(found)
-
-    def least_gain(self, candidate: Candidate) -> float:
-        """What levels have to gain over the library's multiply to be chosen."""
-        if candidate.is_thin:
-            return self.policy.least_gain_thin
-        if candidate.is_digits:  # of a chain of parts each has errors of its own
-            return self.policy.least_gain_plain if candidate.rest else self.policy.least_gain_digits
-        return self.policy.least_gain_plain if portfolio().is_plain(candidate.levels) else self.policy.least_gain
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
         """Whether a candidate can run, and gains enough; any gain is enough if the library's multiply is not accurate enough."""
         if candidate.why or library.why:
             return not candidate.why
-        return self.gain(candidate, library) > self.least_gain(candidate) and not self.saves_little(candidate, library)
+        return self.gain(candidate, library) > candidate.choice.least_gain(self.policy) and not self.saves_little(candidate, library)
 
     def saves_little(self, candidate: Candidate, library: Candidate) -> bool:
-        """Whether the kernel for thin products is ahead by a few microseconds only."""
-        return candidate.is_thin and 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0)) < self.policy.least_saved_thin
+        """Whether a candidate is ahead by too few microseconds."""
+        least = candidate.choice.least_saved(self.policy)
+        return 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0)) < least if least else False
 
     def gain(self, candidate: Candidate, library: Candidate) -> float:
         """The part of the library's time that a candidate saves.
 
-        Times of thin products hold what a call costs. Those of schedules do not: the library's modelled time counts if it is shorter.
+        If its time does not hold what a call costs, the library's modelled time counts if it is shorter.
         """
         ms = library.ms or 0.0
-        return 1 - (candidate.ms or 0.0) / ((ms if candidate.is_thin else min(ms, self.modelled_ms)) or 1.0)
+        return 1 - (candidate.ms or 0.0) / ((ms if candidate.choice.counts_calls else min(ms, self.modelled_ms)) or 1.0)
 
     @property
     def modelled_ms(self) -> float:
@@ -248,24 +239,23 @@ class Weighing:
         """Why a candidate that can run was not chosen."""
         off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
         if off < 0:
-            if self.gain(candidate, library) > self.least_gain(candidate):
-                return f"saves less than {self.policy.least_saved_thin:g} us, which is within the model's error"
-            return f"gains {self.gain(candidate, library):.1%}, and less than {self.least_gain(candidate):.0%} is within the model's error"
+            gain, least = self.gain(candidate, library), candidate.choice.least_gain(self.policy)
+            if gain > least:
+                return f"saves less than {candidate.choice.least_saved(self.policy):g} us, which is within the model's error"
+            return f"gains {gain:.1%}, and less than {least:.0%} is within the model's error"
         return f"{off:.1%} slower"
 
     def is_accurate(self, way: Way) -> bool:
         """Whether a way is as accurate as is asked for."""
-        return not why_inaccurate(with_errors(_candidate(way), self.problem, self.explain), self.problem.accuracy)
+        return not why_inaccurate(with_errors(Candidate(scheduled(way)), self.problem, self.explain), self.problem.accuracy)
 
     def why_not(self, found: Candidate) -> str:
         """Why a candidate may not run; empty if it may."""
         p = self.problem
-        if found.workspace is not None and found.workspace > self.budget and not (p.workspace == 0 and found.holds_scales_alone):
+        if found.workspace is not None and found.workspace > self.budget and not (p.workspace == 0 and found.choice.needs_little):
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
             return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
-        if found.is_thin and min(p.m, p.n) < self.policy.least_thin:
-            return "the library multiplies by a vector at the speed of memory"
-        return why_inaccurate(found, p.accuracy) or ("" if self.named else why_far(found, p))
+        return found.choice.why_not(p, self.policy) or why_inaccurate(found, p.accuracy) or ("" if self.named else why_far(found, p))
 
     @property
     def budget(self) -> int:
@@ -282,10 +272,6 @@ class Weighing:
     def _operands(self) -> int:
         p = self.problem
         return (p.m * p.k + p.k * p.n + p.m * p.n) * ELEMENTS[p.dtype].bytes
-
-
-def _candidate(way: Way) -> Candidate:
-    return Candidate(way.levels, way.inputs, " + ".join(dict.fromkeys(outline(way).strategies)))
 
 
 def _by_time(candidate: Candidate) -> tuple[float, str]:

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from math import inf
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import place_schedule
-from bilinear.planner.accuracy import known_bound, relative_error, why_inaccurate
+from bilinear.planner.accuracy import known_bound, why_inaccurate, with_errors
 from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate
-from bilinear.planner.complex_digits import complex_candidates, with_complex_errors
 from bilinear.planner.device import Device
+from bilinear.planner.method import Methods
 from bilinear.planner.model import fastest_tile, profile_of
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import Way, algorithm_named
 from bilinear.resources import implementation_sha256
 
@@ -28,7 +30,7 @@ MOST_WEIGHED = 3
 """The most ways of the real product that are weighed, the fastest first."""
 PRODUCTS = 4
 """The real products in the library's arithmetic."""
-PLAIN = Candidate(("classical",), "preserve", "expand")
+PLAIN = Candidate(Scheduled(("classical",)))
 """Three products of the plain kernel, which the real product does not weigh where the library is faster."""
 
 
@@ -36,6 +38,7 @@ PLAIN = Candidate(("classical",), "preserve", "expand")
 class _Weighing:
     """Candidates of one problem on one device."""
 
+    methods: Methods
     problem: Problem
     device: Device
     explain: bool
@@ -53,13 +56,16 @@ class _Weighing:
     def candidates(self) -> Iterator[Candidate]:
         """The library's multiply, then ways by three products."""
         real = self.real_problem
-        plan = make_plan(real, replace(self.device, digits=()))  # products of digits are not weighed, and would end the search early
+        plan = make_plan(self.methods, real, replace(self.device, digits=()))  # products of digits would end the search early
         library = next(c for c in plan.candidates if c.strategy == LIBRARY)
         yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
         if min(real.m, real.k, real.n) < self.device.policy.least_complex:
             return
-        yield from map(self.judged_digits, complex_candidates(self.problem, self.device))
-        ways = [c for c in plan.candidates if c.levels and c.ms is not None and not c.rest and not c.is_digits and c.promise == "preserve"]
+        for method in self.methods:
+            yield from map(self.judged_whole, method.candidates(self.problem, self.device, self.budget, inf))
+        ways = [
+            c for c in plan.candidates if isinstance(c.choice, Scheduled) and c.ms is not None and not c.rest and c.promise == "preserve"
+        ]
         ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
         yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))
         for way in (way for way in ways if way.levels != PLAIN.levels):
@@ -79,7 +85,7 @@ class _Weighing:
             return replace(way, ms=None, why="blocks are too small")
         seconds, tile = fastest_tile(profile_of(schedule), placement, self.part.name, self.device)
         needed = placement.workspace_elements * self.part.bytes
-        return self.judged(replace(way, ms=seconds * 1e3, workspace=needed, tile=tile, error=None, probable=None), schedule)
+        return self.judged(Candidate(Scheduled(way.levels, strategy=way.strategy, tile=tile), seconds * 1e3, needed), schedule)
 
     def judged(self, found: Candidate, schedule: Schedule | None) -> Candidate:
         """A candidate with its errors, where they are asked for, and why it may not run."""
@@ -89,17 +95,17 @@ class _Weighing:
         if self.explain or isinstance(asked, float | int):
             found = replace(found, error=known_bound(found, p.k, p.dtype))
         if self.explain or isinstance(asked, str):
-            times = relative_error(found, p.k, self.part.name)
+            times = found.choice.probable(p.k, self.part.name)
             found = replace(found, probable=times if schedule is None else times * PROBABLE)
         why = why_inaccurate(found, asked)
         if schedule is not None and schedule.overwrites and p.accumulate:
             why = "overwrites C"
         return replace(found, why=self.why_too_large(found) or why)
 
-    def judged_digits(self, found: Candidate) -> Candidate:
-        """A product of digits with its errors, where they are asked for, and why it may not run."""
+    def judged_whole(self, found: Candidate) -> Candidate:
+        """A candidate of a method with its errors, where they are asked for, and why it may not run."""
         if self.explain or self.problem.accuracy is not None:
-            found = with_complex_errors(found, self.problem)
+            found = with_errors(found, self.problem, True)
         return replace(found, why=self.why_too_large(found) or why_inaccurate(found, self.problem.accuracy))
 
     def why_too_large(self, found: Candidate) -> str:
@@ -117,12 +123,12 @@ class _Weighing:
         return free if p.workspace is None else min(p.workspace, free)
 
 
-def library_of_complex(problem: Problem, device: Device) -> Candidate:
+def library_of_complex(methods: Methods, problem: Problem, device: Device) -> Candidate:
     """The library's multiply of complex matrices, with its errors."""
-    return next(_Weighing(problem, device, True).candidates())
+    return next(_Weighing(methods, problem, device, True).candidates())
 
 
-def pinned_complex_plan(problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
+def pinned_complex_plan(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
     """The plan of three real products by these levels, whatever the model says of it.
 
     Raises `BilinearError`: E408 and E501 for levels that cannot run, E543 for what does not keep the problem's limits, E785 for promises
@@ -134,24 +140,25 @@ def pinned_complex_plan(problem: Problem, device: Device, levels: tuple[str, ...
         what = f"inputs={problem.inputs!r} lets a schedule write A and B, and complex operands are only read"
         raise fail("E785", what, "use inputs='preserve'")
     prepare_complex(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)))
-    weighing = _Weighing(problem, device, True)
+    weighing = _Weighing(methods, problem, device, True)
     real = weighing.real_problem
     way = Weighing(real, device, explain=False, named=True).figures(Way(levels))
-    found, library = weighing.weighed(replace(way, why="")), library_of_complex(problem, device)
+    found, library = weighing.weighed(replace(way, why="")), library_of_complex(methods, problem, device)
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
     first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
     return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
 
 
-def complex_plan(problem: Problem, device: Device, explain: bool = False) -> Plan:
+def complex_plan(methods: Methods, problem: Problem, device: Device, explain: bool = False) -> Plan:
     """The plan for complex matrices. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply."""
-    library, *ways = _Weighing(problem, device, explain).candidates()
+    library, *ways = _Weighing(methods, problem, device, explain).candidates()
     able = sorted((c for c in ways if not c.why), key=lambda c: c.ms or 0.0)
 
     def gains(found: Candidate) -> bool:
         own = device.policy
-        least = own.least_gain_digits if found.is_digits else max(own.least_gain_complex, own.least_gain)
+        own_gain = found.choice.least_gain(own)
+        least = max(own.least_gain_complex, own.least_gain) if isinstance(found.choice, Scheduled) else own_gain
         return bool(library.why) or (library.ms or 0.0) > (1 + least) * (found.ms or 0.0)
 
     chosen = next((c for c in able if gains(c)), library)

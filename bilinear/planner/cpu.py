@@ -12,12 +12,14 @@ from bilinear.lowering.place import core_of, place_schedule
 from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.choose import too_inaccurate
 from bilinear.planner.device import Table, at
+from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.model import LinearWork, Profile, Work, geometric_mean
-from bilinear.planner.plan import LIBRARY_ITSELF, Candidate, Plan
+from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.policy import Extents
 from bilinear.planner.portfolio import cpu_ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
+from bilinear.planner.scheduled import scheduled
 from bilinear.planner.ways import Way
 from bilinear.resources import implementation_sha256
 
@@ -154,7 +156,7 @@ class _Weighing:
     def weigh(self, way: Way) -> Candidate:
         """A candidate with its figures; `why` says why it may not run."""
         p, own, itemsize = self.problem, outline(way), ELEMENTS[self.problem.dtype].bytes
-        found = Candidate(way.levels, way.inputs, " + ".join(dict.fromkeys(own.strategies)))
+        found = Candidate(scheduled(way))
         grid = own.profile
         core = core_of((grid.m, grid.k, grid.n), (p.m, p.k, p.n), itemsize)
         block = core[0] // grid.m, core[1] // grid.k, core[2] // grid.n

@@ -11,6 +11,8 @@ from bilinear.ir.kernel import MOST_SHARED_BYTES
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 from bilinear.planner.thin_rates import ThinRates
 
+LEAST_CAPABILITY = 80
+"""The first compute capability, times ten, whose GPUs copy to shared memory asynchronously, as our kernels do."""
 Table = tuple[tuple[float, float], ...]
 """(key, value) pairs with rising positive keys; between keys the logarithm of the key interpolates, beyond them the last value holds."""
 
@@ -71,10 +73,14 @@ class DigitRates:
     """Rates of products by digits of an element type.
 
     `product` is the rate of the product kernel, in TFLOP/s (2 m k n for each result) for pairs and in TOP/s (as many modulo each p) for
-    residues, when the device is full, by the size (m k n)**(1/3) of the whole multiply, for a long multiply lowers the clock; `start` are
-    the microseconds beyond that which a tile of the result takes, `direct` those where it also writes C. `search`, `expansion` and
-    `recomposition` are the shares of the bandwidth that these passes reach, the last two by the number of products, and `launch` the
-    microseconds of one more launch.
+    residues, when the device is full, by the size (m k n)**(1/3) of the whole multiply. Of a tile, `start` are the microseconds beyond
+    that, `direct` those where it also writes C, `uneven` those where it does and rows of C are no multiples of 16 bytes; `loading` is the
+    part by which it takes longer for each operand with such rows, if the product itself cuts it, and `tail` the part that a product takes
+    once more.
+
+    `search`, `expansion` and `recomposition` are the shares of the bandwidth that these passes reach, the last two by the number of
+    products; a search takes `line` nanoseconds a term of a line at least. `launch` are the microseconds of one more launch, `unaligned`
+    those that all takes longer if rows of A or of B are no multiples of 16 bytes.
     """
 
     product: Table
@@ -84,9 +90,11 @@ class DigitRates:
     loading: float
     tail: float
     search: float
+    line: float
     expansion: Table
     recomposition: Table
     launch: float
+    unaligned: float
 
 
 @dataclass(frozen=True)
@@ -141,10 +149,14 @@ class Device:
     """By the name of the element type; thin products of others are left to the library."""
     digits: tuple[tuple[str, DigitRates], ...] = ()
     """By what numbers are cut into: `pairs` of float32, `residues of float32`, `residues of float64`."""
+    by_warps: tuple[tuple[str, DigitRates], ...] = ()
+    """The same by the kernels for chips without warpgroups, on a chip with warpgroups, which runs none of them."""
     rounded: tuple[tuple[str, Table], ...] = ()
     """The rates in TFLOP/s of the library's products of float32 numbers rounded to such types, by the size (m k n)**(1/3)."""
     modes: ModeRates | None = None
     shared: int = MOST_SHARED_BYTES
+    capability: int = 90
+    """The compute capability, times ten."""
     estimate: str = ""
     """Where the figures of an estimate are from; empty for what was measured."""
 
@@ -152,6 +164,11 @@ class Device:
     def title(self) -> str:
         """The name, and whether it is an estimate."""
         return f"{self.name}, an estimate" if self.estimate else self.name
+
+    @property
+    def runs_kernels(self) -> bool:
+        """Whether our kernels run there, which copy to shared memory asynchronously; else all is left to the library."""
+        return self.capability >= LEAST_CAPABILITY
 
     @property
     def memory_share(self) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import asdict, fields, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
@@ -32,7 +32,7 @@ from bilinear.planner.description_fields import (
     read_whole,
 )
 from bilinear.planner.device import Device, DigitRates, ElementRates, ModeRates, Table, TileRates
-from bilinear.planner.estimates import DataSheet, estimate
+from bilinear.planner.estimates import DataSheet, apart, estimate
 from bilinear.planner.library_points import ORDERS, LibraryPoints
 from bilinear.planner.policy import USUAL_POLICY, Extents, LibraryRules, Policy
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates
@@ -40,9 +40,9 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/10", "bilinear-cpu/1"
-SHEET = "bilinear-data-sheet/1"
-"""The format of a data sheet, from which a description is estimated."""
+FORMAT, CPU_FORMAT = "bilinear-device/11", "bilinear-cpu/1"
+SHEETS, SHEETS_FORMAT = "data_sheets.json", "bilinear-data-sheets/1"
+"""The table of data sheets, from which descriptions are estimated: a line a GPU."""
 _ROW = re.compile(r"\[[^][{}]*\]")
 """A list of numbers, which is written in one line."""
 
@@ -50,16 +50,17 @@ _ROW = re.compile(r"\[[^][{}]*\]")
 def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
     elements = {name: _rates_json(own) for name, own in device.elements}
-    facts = asdict(replace(device, elements=(), thin=(), digits=(), rounded=(), modes=None))
+    facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=(), modes=None))
     modes = {} if device.modes is None else {"modes": _modes_json(device.modes)}
     del facts["modes"]
-    digits = {name: asdict(own) for name, own in device.digits}
+    digits, by_warps = ({name: asdict(own) for name, own in family} for family in (device.digits, device.by_warps))
     thin = {name: _thin_json(own) for name, own in device.thin}
     tables = {
         "elements": elements,
         "policy": _policy_json(device.policy),
         "thin": thin,
         "digits": digits,
+        "by_warps": by_warps,
         "rounded": dict(device.rounded),
         **modes,
     }
@@ -93,8 +94,36 @@ def cpu_json(cpu: Cpu) -> str:
 
 @lru_cache(maxsize=1)
 def shipped_devices() -> dict[str, Path]:
-    """The shipped descriptions by short name."""
-    return {path.stem: path for path in sorted(devices_folder().glob("*.json"))}
+    """The shipped descriptions of GPUs that were measured, by short name."""
+    return {path.stem: path for path in sorted(devices_folder().glob("*.json")) if path.name != SHEETS}
+
+
+@lru_cache(maxsize=1)
+def data_sheets() -> dict[str, DataSheet]:
+    """The shipped data sheets by short name."""
+    path = devices_folder() / SHEETS
+    value, reader = _parsed(read_input(path), str(path))
+    _require_format(reader, value, SHEETS_FORMAT)
+    columns, cards = (reader.field(value, name, _list) for name in ("columns", "cards"))
+    found = {}
+    for short, *figures in cards:
+        card = dict(zip(columns[1:], figures, strict=True))
+        card |= {"memory": int(card["memory"])}
+        found[str(short)] = reader.record(DataSheet, card, _SHEET)
+    return found
+
+
+def known_devices() -> tuple[str, ...]:
+    """The short names of all that is described: measured GPUs first, then those that are estimated."""
+    return (*shipped_devices(), *(short for short in data_sheets() if short not in shipped_devices()))
+
+
+def estimated(sheet: DataSheet) -> Device:
+    """The estimate of a GPU by the nearest that was measured, and whose kernels for digits are those that it would run."""
+    measured = {short: own for short, own in data_sheets().items() if short in shipped_devices()}
+    nearest = sorted(measured, key=lambda short: apart(sheet, measured[short]))
+    found = [estimate(sheet, load_device(short), measured[short]) for short in nearest]
+    return next((one for one in found if one.digits), found[0])
 
 
 def load_description(name_or_path: str) -> Device | Cpu:
@@ -102,13 +131,15 @@ def load_description(name_or_path: str) -> Device | Cpu:
 
     A file is read again once it has changed.
     """
-    known = shipped_devices()
-    path = known.get(name_or_path.lower(), Path(name_or_path))
+    short = name_or_path.lower()
+    path = shipped_devices().get(short, Path(name_or_path))
+    if short not in shipped_devices() and short in data_sheets():
+        return _estimated_named(short)
     try:
         state = path.stat()
         return _read_description(path, (state.st_mtime_ns, state.st_size, state.st_ino))
     except FileNotFoundError:
-        hint = f"choose one of {', '.join(known)}, or give a file of `bilinear tune`"
+        hint = f"choose one of {', '.join(known_devices())}, or give a file of `bilinear tune`"
         raise fail("E541", f"there is no device {name_or_path!r}", hint) from None
     except OSError as error:
         raise fail("E541", f"{path} cannot be read: {error.strerror or error}", "give a file of `bilinear tune`") from None
@@ -139,20 +170,17 @@ def device_named(full_name: str) -> Device | None:
             device = load_device(str(path))
             if device.name == full_name:
                 return device
-    return None
+    return next((_estimated_named(short) for short, sheet in data_sheets().items() if sheet.name == full_name), None)
+
+
+@lru_cache(maxsize=16)
+def _estimated_named(short: str) -> Device:
+    return estimated(data_sheets()[short])
 
 
 def parse_device(content: bytes, document: str) -> Device:
-    """A description from its text, or an estimate from that of a data sheet.
-
-    Raises `BilinearError` (E542) that names the field that makes no sense.
-    """
+    """A description from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
     value, reader = _parsed(content, document)
-    if value.get("format") == SHEET:
-        estimated = estimate(reader.record(DataSheet, value, _SHEET), load_device("h200"))
-        fits = all({USUAL, SMALL} <= {tile.name for tile in rates.tiles} for _, rates in estimated.elements)
-        reader.check(fits, f"tiles of the product kernel need more than its shared memory of {estimated.shared} bytes")
-        return estimated
     _require_format(reader, value, FORMAT)
     return reader.record(Device, value, _DEVICE, **({} if "modes" in value else {"modes": None}))
 
@@ -190,6 +218,12 @@ def _policy(reader: Reader, value: object, name: str) -> Policy:
 
 def _policy_json(policy: Policy) -> dict[str, object]:
     return asdict(policy) | {"least_plain_block": {dtype: list(block) for dtype, block in policy.least_plain_block}}
+
+
+def _list(reader: Reader, value: object, name: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise reader.wrong(f"{name} is not a list")
+    return value
 
 
 def _tiles(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[TileRates, ...]:
@@ -266,7 +300,7 @@ _POINTS: Fields = {
 _THIN: Fields = {"tail": read_share, "library": _library}
 _DIGITS: Fields = {
     "search": read_share,
-    **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "launch"), read_not_negative),
+    **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "line", "launch", "unaligned"), read_not_negative),
 }
 _MODES: Fields = {
     **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),
@@ -280,11 +314,12 @@ _DEVICE: Fields = {
     "library_rules": partial(_read, LibraryRules, None),
     "thin": by_name(THIN_TILES, _thin_rates),
     "digits": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
+    "by_warps": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
     "rounded": by_name(ROUNDINGS, read_table),
     "modes": partial(_read, ModeRates, _MODES),
     "estimate": read_source,
 }
-_SHEET: Fields = {"source": read_source}
+_SHEET: Fields = {"source": read_source, **dict.fromkeys(("float16", "bfloat16", "tf32", "int8"), read_not_negative)}
 _CPU: Fields = {
     "stage": read_not_negative,
     "elements": by_name(IN_ARRAYS, partial(_read, CpuRates, {"slack": _slack})),

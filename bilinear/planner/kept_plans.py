@@ -16,6 +16,7 @@ from bilinear.places import require_kept
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import cpu_json, device_json, parse_cpu, parse_device
+from bilinear.planner.method import Methods
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.problem import Problem
@@ -104,13 +105,13 @@ def keep_plan(plan: Plan, driver: int) -> Path:
     return path
 
 
-def kept_plan(problem: Problem, name: str, driver: int) -> Plan | None:
+def kept_plan(methods: Methods, problem: Problem, name: str, driver: int) -> Plan | None:
     """The kept plan for a problem on such a GPU, or None. A plan that this version would run differently is reported and not used."""
     path = kept_plan_at(problem, name, driver)
     if path is None:
         return None
     try:
-        plan = load_plan(path) if path.exists() else None
+        plan = load_plan(methods, path) if path.exists() else None
     except (OSError, BilinearError) as error:
         log.warning("a plan is not used: %s", error)
         return None

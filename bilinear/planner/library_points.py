@@ -8,11 +8,11 @@ from functools import cached_property
 from math import inf, log2, prod
 from typing import TYPE_CHECKING, NamedTuple
 
-from bilinear.planner.plan import CUBLAS, CUBLASLT
-
 if TYPE_CHECKING:  # which imports NumPy
     from bilinear.ir.matrix import Array
 
+CUBLAS, CUBLASLT = "cublas", "cublaslt"
+"""The names of the calls."""
 ORDERS = ("NN", "NT", "TN", "TT")
 """Whether BLAS takes the operands of a result by columns as they lie, or transposed."""
 NEAREST, NEAR = 8, 0.05

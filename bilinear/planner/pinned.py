@@ -8,30 +8,23 @@ from pathlib import Path
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.rounded import ROUNDINGS
-from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
-from bilinear.planner.accuracy import why_inaccurate
+from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.choose import Weighing, hashes_of
-from bilinear.planner.complex_digits import complex_candidate
 from bilinear.planner.complex_plans import library_of_complex, pinned_complex_plan
 from bilinear.planner.device import Device
-from bilinear.planner.digits import digit_candidate
-from bilinear.planner.loaded import loaded_candidate
+from bilinear.planner.method import Methods
 from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.residues import RESIDUES, residue_candidate, residues_for
-from bilinear.planner.rounded import rounded_candidate
 from bilinear.planner.ways import Way, algorithm_named, authored, forget_changed_files, full_names, require_sound
 from bilinear.resources import implementation_sha256
 
 
-def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
+def pinned_plan(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
     """The plan that runs these algorithms, the outermost level first, whatever time the model predicts.
 
-    A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, the name of a tile of digits, there may be
-    no level: products are of digits.
+    A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, a name of one of the `methods`, there may
+    be no level.
 
     Raises `BilinearError`: E543 for other names and for levels that do not fit the problem's limits, E408 for levels that cannot stand
     below each other, E501 for too many products, E528 for coefficients that the type cannot hold, E785 for promises that write complex
@@ -55,11 +48,10 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
         raise fail("E543", f"{len(levels)} levels are more than a plan has", f"name at most {MOST_LEVELS}")
     if products is not None:
         require_sound(levels, problem.dtype)
-        pinned = _pinned_complex if problem.dtype in COMPLEX else _pinned_digits
-        return pinned(problem, device, levels, products)
+        return _pinned_products(methods, problem, device, levels, products)
     if problem.dtype in COMPLEX:
         require_sound(levels, problem.dtype)
-        return pinned_complex_plan(problem, device, levels)
+        return pinned_complex_plan(methods, problem, device, levels)
     prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
     require_sound(levels, problem.dtype)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)
@@ -74,37 +66,35 @@ def pinned_plan(problem: Problem, device: Device, levels: tuple[str, ...], produ
     return Plan(problem, device.title, (first, library), outline(way).sha256, implementation_sha256())
 
 
-def _pinned_digits(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
-    weighed = Weighing(problem, device, explain=True, named=True)
-    found, library = weighed.judged(_digits_named(problem, device, levels, products, weighed.budget)), weighed.library()
+def _pinned_products(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
+    """The plan of what one of the methods calls by this name."""
+    if problem.dtype in COMPLEX:
+        found = with_errors(_named(methods, problem, device, levels, products, 0), problem, True)
+        library = library_of_complex(methods, problem, device)
+        why = why_inaccurate(found, problem.accuracy)
+        if problem.workspace is not None and (found.workspace or 0) > problem.workspace:
+            why = f"needs {found.workspace} bytes of workspace, {problem.workspace} are allowed"
+        found = replace(found, why=why)
+    else:
+        weighed = Weighing(problem, device, explain=True, named=True)
+        found, library = weighed.judged(_named(methods, problem, device, levels, products, weighed.budget)), weighed.library()
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
     first = replace(found, why=f"asked for: {_speed(found, library)}")
     return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
 
 
-def _digits_named(problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
-    if products in DIGIT_TILES:
-        return digit_candidate(problem, device, levels, products, budget)
-    if products in LOADING_TILES:
-        return loaded_candidate(problem, device, levels, products)
-    if products == RESIDUES or products in RESIDUE_TILES:
-        return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products, budget)
-    if products in ROUNDINGS:
-        return rounded_candidate(problem, device, levels, products)
-    known = (*FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS)
-    raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join(known)}")
-
-
-def _pinned_complex(problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
-    found, library = complex_candidate(problem, device, levels, products), library_of_complex(problem, device)
-    why = why_inaccurate(found, problem.accuracy)
-    if problem.workspace is not None and (found.workspace or 0) > problem.workspace:
-        why = f"needs {found.workspace} bytes of workspace, {problem.workspace} are allowed"
-    if why:
-        raise fail("E543", f"{found.name}: {why}", "allow more, or choose other levels")
-    first = replace(found, why=f"asked for: {_speed(found, library)}")
-    return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
+def _named(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
+    """The candidate of the method that has products of this name; refused if none has (E543), or none of a complex type (E787)."""
+    known = [name for method in methods for name in method.products]
+    if problem.dtype in COMPLEX:
+        known = [name for method in methods for name in method.products_of(problem.dtype)]
+        if products not in known:
+            raise fail("E787", f"products {products!r} do not multiply {problem.dtype}", f"choose from {', '.join(known)}")
+    method = next((method for method in methods if products in method.products), None)
+    if method is None:
+        raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join(known)}")
+    return method.named(problem, device, levels, products, budget)
 
 
 def _speed(found: Candidate, library: Candidate) -> str:

@@ -2,86 +2,126 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES, USUAL
+from bilinear.ir.tile import USUAL
+from bilinear.planner.device import Device
+from bilinear.planner.library_points import CUBLAS, CUBLASLT
+from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
-from bilinear.planner.turned import is_turned
 from bilinear.version import __version__
 
 if TYPE_CHECKING:
-    from bilinear.ir.matrix import Factor, Layout
+    from bilinear.analysis.traffic import Streaming
 
 SHOWN = 4
 """The number of candidates that the text of a plan shows."""
-LIBRARIES = LIBRARY, CUBLAS, CUBLASLT = "library", "cublas", "cublaslt"
+LIBRARY = "library"
+LIBRARIES = LIBRARY, CUBLAS, CUBLASLT
 """The names of the library's multiply: `library` picks cuBLAS or cublasLt by the rules in `backends/cublas.py`; the others fix it."""
 
 
-THIN = "thin"
-"""The name of our own kernel for thin products, which runs without a schedule."""
-DIGITS = "digits"
-"""The name of products of digits, which run without a schedule, too."""
-ROUNDED = "rounded"
-"""The name of products of numbers that are rounded to fewer bits first: also without a schedule."""
+class Choice(ABC):
+    """What a method runs for a problem: frozen, hashable, and equal to what runs the same. Subclasses are dataclasses.
+
+    `method` is the name by which files of plans know it, `strategy` says in a word or two how it runs. With a `rest`, `levels`, `inputs`
+    and `tile` are those of the first rows of C (columns if C is column-major). The parts of the rest compute the others, one after the
+    other, and the part of C that is not yet computed holds temporaries.
+    """
+
+    method: ClassVar[str]
+    strategy: str
+    levels: tuple[str, ...] = ()
+    """The algorithm of each level, the outermost first."""
+    inputs: str = "preserve"
+    """What happens to A and B."""
+    tile: str = USUAL
+    """The name of what multiplies below the levels."""
+    rest: tuple[Panel, ...] = ()
+    """The parts of C that are computed later."""
+    counts_calls: ClassVar[bool] = False
+    """Whether its predicted time holds what a call costs."""
+    may_be_far: ClassVar[bool] = False
+    """Whether its error can be too large for a call that asks for no accuracy."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """A readable name."""
+
+    @abstractmethod
+    def bound(self, inner: int, dtype: str) -> float:
+        """The bound of max|C - A*B| / (max|A| max|B|) that always holds, for sums of `inner` terms; infinite if none is known.
+
+        Of complex matrices: of the real and the imaginary part, in units of the largest parts of A and B.
+        """
+
+    @abstractmethod
+    def probable(self, inner: int, dtype: str) -> float:
+        """The probable error by norm in units of the classical multiply's."""
+
+    @abstractmethod
+    def check(self, problem: Problem) -> None:
+        """Raise a `ValueError` if its fields, each of which may be anything that JSON writes, make no sense for a problem."""
+
+    @property
+    def summed_in(self) -> int:
+        """In how many parts sums are computed; their results are written, and read again."""
+        return 1
+
+    @property
+    def needs_little(self) -> bool:
+        """True if its workspace does not hold numbers of A, B or C: that is allowed where no workspace is."""
+        return False
+
+    def least_gain(self, policy: Policy) -> float:
+        """The part of the library's time that it must save to be chosen."""
+        return policy.least_gain_plain
+
+    def least_saved(self, policy: Policy) -> float:
+        """The microseconds that it must save."""
+        return 0.0
+
+    def why_not(self, problem: Problem, policy: Policy) -> str:
+        """Why it may not run for a problem; empty if it may."""
+        return ""
+
+    def rate(self, problem: Problem, device: Device) -> float | None:
+        """The operations a second of what multiplies on a full device; None if it is not known, or if a product is several ones."""
+        return None
+
+    def streaming(self, problem: Problem, device: Device, ms: float | None) -> Streaming | None:
+        """What bounds a kernel that streams its operands and takes so many milliseconds; None for others."""
+        return None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A number of rows of C (columns if C is column-major) and what computes them; the other fields are those of a candidate."""
+    """A number of rows of C (columns if C is column-major), and what computes them."""
 
     extent: int
-    levels: tuple[str, ...]
-    inputs: str
-    tile: str
-    cut: tuple[int, int] = (1, 1)
-    lent: str = ""
-
-    @property
-    def is_digits(self) -> bool:
-        """True for products of digits, false for a schedule."""
-        return self.tile in FLOAT_TILES or self.tile in RESIDUE_TILES
+    choice: Choice
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to run a problem.
-
-    `levels` names the algorithm of each level, the outermost first. `strategy` is one of
-
-    * with levels, `expand` (all sums, all products, all results), `recurse` (one product at a time, few temporaries), `inplace` (sums in A
-      and B themselves), or several of them; with a `rest`, `borrow` (the part of C that is computed later holds the temporaries);
-    * without levels, one of `LIBRARIES`, `thin` (the kernel for thin products, which splits sums in `parts_of_sums`), or `rounded` (the
-      library's product of numbers rounded to the type that `tile` names);
-    * with or without levels, `digits`: the innermost products are of digits. C, row-major, is computed in `cut` blocks of rows and of
-      columns, one after the other in the same workspace. `lent` names what lies in C: the digits of A, those of B, and the products P.
+    """A way to run a problem, and what is known of it.
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
-    `why` the reason why it was chosen or rejected; `tile` the name of its products' tile.
-
-    With a `rest`, these fields describe the first rows of C (columns if C is column-major). The parts of the rest compute the others, one
-    after the other, and the part of C that is not yet computed holds the temporaries, or the digits.
+    `why` the reason why it was chosen or rejected.
     """
 
-    levels: tuple[str, ...]
-    inputs: str
-    strategy: str
+    choice: Choice
     ms: float | None = None
     workspace: int | None = None
     error: float | None = None
     probable: float | None = None
     why: str = ""
-    tile: str = USUAL
-    rest: tuple[Panel, ...] = ()
-    parts_of_sums: int = 1
-    cut: tuple[int, int] = (1, 1)
-    lent: str = ""
 
     def __str__(self) -> str:
         ms = "no time is known" if self.ms is None else f"{self.ms:.3f} ms"
@@ -90,18 +130,32 @@ class Candidate:
     @property
     def name(self) -> str:
         """A readable name of the candidate."""
-        if self.is_digits:
-            return Digits(self.levels, self.tile, self.cut, rest=self.rest).name
-        if self.levels:
-            return "; ".join(name_of(part.levels) for part in self.parts)
-        if self.is_rounded:
-            return self.tile
-        return self.strategy if self.parts_of_sums == 1 else f"{self.strategy}, sums in {self.parts_of_sums} parts"
+        return self.choice.name
 
     @property
-    def parts(self) -> tuple[Candidate | Panel, ...]:
-        """What computes C, in order: this candidate, then the parts of its rest."""
-        return self, *self.rest
+    def strategy(self) -> str:
+        """How it runs, in a word or two."""
+        return self.choice.strategy
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """The algorithm of each level of the first part, the outermost first."""
+        return self.choice.levels
+
+    @property
+    def tile(self) -> str:
+        """The name of what multiplies below these levels."""
+        return self.choice.tile
+
+    @property
+    def rest(self) -> tuple[Panel, ...]:
+        """The parts of C that are computed later."""
+        return self.choice.rest
+
+    @property
+    def parts(self) -> tuple[Choice, ...]:
+        """What computes C, in order: what is chosen, for its own rows, then the parts of its rest."""
+        return self.choice, *(part.choice for part in self.rest)
 
     @property
     def all_levels(self) -> tuple[str, ...]:
@@ -117,92 +171,6 @@ class Candidate:
     def is_library(self) -> bool:
         """True for the library's multiply."""
         return self.strategy in LIBRARIES
-
-    @property
-    def is_thin(self) -> bool:
-        """True for the kernel for thin products."""
-        return self.strategy == THIN
-
-    @property
-    def is_digits(self) -> bool:
-        """True for products of digits."""
-        return self.strategy == DIGITS
-
-    @property
-    def is_rounded(self) -> bool:
-        """True for products of numbers rounded to fewer bits."""
-        return self.strategy == ROUNDED
-
-    @property
-    def holds_scales_alone(self) -> bool:
-        """True if the workspace holds the scales of rows and columns, and nothing else: that is allowed where no workspace is."""
-        return self.is_digits and self.parts[-1].tile in LOADING_TILES
-
-
-LIBRARY_ITSELF = Candidate((), "preserve", LIBRARY, None, 0)
-"""The library's multiply, of which no time is known."""
-
-
-@dataclass(frozen=True)
-class Thin:
-    """How a thin product runs: the name of its tile, in how many parts sums are split, and whether C^T = B^T A^T is computed instead."""
-
-    tile: str
-    parts: int
-    swaps: bool
-
-
-@dataclass(frozen=True)
-class Digits:
-    """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C.
-
-    `conjugated` names the complex operands whose conjugates are multiplied. With a `rest`, all this describes the first rows of C (columns
-    if `by_columns`, where C is column-major). What `lent` names, digits of A and of B and products by A, B and P, lies in the rows that the
-    parts of the rest compute afterwards, and so do scales.
-    """
-
-    levels: tuple[str, ...]
-    tile: str
-    cut: tuple[int, int] = (1, 1)
-    conjugated: str = ""
-    rest: tuple[Panel, ...] = ()
-    by_columns: bool = False
-    lent: str = ""
-
-    @property
-    def holds_scales_alone(self) -> bool:
-        """True if the workspace holds the scales of rows and columns, and nothing else."""
-        return (self.rest[-1] if self.rest else self).tile in LOADING_TILES
-
-    @property
-    def name(self) -> str:
-        """A readable name."""
-        if self.rest:
-            names = dict.fromkeys(_digits_name(x.levels, x.tile) for x in (Panel(0, self.levels, "", self.tile), *self.rest))
-            return f"{'; '.join(names)}, C in {1 + len(self.rest)} parts"
-        blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
-        return _digits_name(self.levels, self.tile) + blocks
-
-    def suits(self, out: Layout, beta: Factor) -> bool:
-        """Whether C can be computed in a matrix of this layout. Parts keep digits in C, so it is overwritten, and lies as was planned."""
-        return not self.rest or bool(beta == 0 and not out.has_gaps and out.is_by_column == self.by_columns)
-
-
-@dataclass(frozen=True)
-class Rounded:
-    """How a product of rounded numbers runs: the name of their type."""
-
-    name: str
-
-
-Direct = Thin | Digits | Rounded
-"""What multiplies matrices as they lie, by our kernels, without a schedule."""
-
-
-def own_name(direct: str | Direct) -> str:
-    """What runs, in words."""
-    names = {Digits: "product of digits", Rounded: "product of rounded numbers", Thin: "kernel for thin products"}
-    return "the library's multiply" if isinstance(direct, str) else names[type(direct)]
 
 
 @dataclass(frozen=True)
@@ -247,18 +215,6 @@ class Plan:
         """True if the library's multiply runs."""
         return self.chosen.is_library
 
-    @property
-    def direct(self) -> str | Direct | None:
-        """What multiplies without a schedule: one of `LIBRARIES`, the kernel for thin products, or digits. None if a schedule runs."""
-        chosen = self.chosen
-        if chosen.is_digits:
-            return Digits(chosen.levels, chosen.tile, chosen.cut, rest=chosen.rest, by_columns=self.problem.by_columns, lent=chosen.lent)
-        if chosen.is_rounded:
-            return Rounded(chosen.tile)
-        if chosen.is_thin:
-            return Thin(chosen.tile, chosen.parts_of_sums, is_turned(self.problem, THIN_TILES[self.problem.dtype][chosen.tile]))
-        return chosen.strategy if chosen.is_library else None
-
 
 def table_html(title: str, header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     """A table as a notebook shows it."""
@@ -276,12 +232,6 @@ def name_of(levels: tuple[str, ...]) -> str:
         (name, count) = runs[0]
         return f"{name}, {count} level{'s' * (count > 1)}"
     return ", then ".join(name if count == 1 else f"{count} x {name}" for name, count in runs) or LIBRARY
-
-
-def _digits_name(levels: tuple[str, ...], tile: str) -> str:
-    if tile not in FLOAT_TILES and tile not in RESIDUE_TILES:
-        return name_of(levels)
-    return f"{name_of(levels)} on {tile}" if levels else tile
 
 
 def pareto_front(plan: Plan) -> tuple[Candidate, ...]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
-from dataclasses import asdict, fields
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPLEX, FLOAT32, HALVES, MULTIPLIED
-from bilinear.ir.placement import MOST_LEVELS, MOST_WORKSPACE
-from bilinear.ir.rounded import ROUNDINGS
-from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.tile import LOADING_TILES, TILES, USUAL
-from bilinear.planner.digits import products_of
-from bilinear.planner.plan import CUBLAS, DIGITS, LIBRARIES, ROUNDED, THIN, Candidate, Panel, Plan
+from bilinear.ir.element import COMPLEX
+from bilinear.ir.placement import MOST_WORKSPACE
+from bilinear.planner.library import Library
+from bilinear.planner.method import Methods
+from bilinear.planner.plan import Candidate, Choice, Panel, Plan
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import forget_changed_files, hashes
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
@@ -29,15 +28,27 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record", bound="DataclassInstance")
 Object = dict[str, object]
-FORMAT = "bilinear-plan/10"
+Kinds = Mapping[str, "type[DataclassInstance]"]
+"""What plans may choose, by the names of methods."""
+FORMAT = "bilinear-plan/11"
 HINT = "write one with save_plan, or with `bilinear plan --json`"
-LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
-"""To what a part of C that is computed later may lend memory."""
 
 
 def plan_json(plan: Plan) -> str:
     """A plan as complete JSON text: `plan_from_json` returns an equal plan."""
-    return json.dumps({"format": FORMAT, **asdict(plan)}, indent=1) + "\n"
+    return json.dumps({"format": FORMAT, **_fields(plan)}, indent=1) + "\n"
+
+
+def _fields(record: DataclassInstance) -> Object:
+    """The fields of a record by name; beside a choice stands the name of its method."""
+    own = {field.name: _value(getattr(record, field.name)) for field in fields(record)}
+    return {"method": record.choice.method, **own} if isinstance(record, Candidate | Panel) else own
+
+
+def _value(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_value(one) for one in value]
+    return _fields(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:
@@ -64,44 +75,23 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     write_file(Path(path), plan_json(plan))
 
 
-def load_plan(path: str | Path) -> Plan:
-    """Read a plan from a file.
-
-    Parameters
-    ----------
-    path : str or Path
-        A file of `save_plan`, or of `bilinear plan --json`.
-
-    Returns
-    -------
-    Plan
-
-    Raises
-    ------
-    BilinearError
-        E545 if it is not a plan, E546 if this version would run something else.
-
-    Examples
-    --------
-    >>> import bilinear
-    >>> plan = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
-    >>> bilinear.save_plan(plan, "plan.json")
-    >>> bilinear.load_plan("plan.json") == plan
-    True
-    """
+def load_plan(methods: Methods, path: str | Path) -> Plan:
+    """Read a plan from a file. Raises `BilinearError`: E545 if it is not a plan, E546 if this version would run something else."""
     try:
         text = read_bounded(path).decode()
     except OSError as error:
         raise fail("E545", f"{path} cannot be read: {error.strerror or error}", HINT) from None
     except UnicodeDecodeError as error:
         raise fail("E545", f"{path} cannot be read: {error}", HINT) from None
-    return plan_from_json(text, str(path))
+    return plan_from_json(methods, text, str(path))
 
 
-def plan_from_json(text: str, document: str) -> Plan:
+def plan_from_json(methods: Methods, text: str, document: str) -> Plan:
     """Read a plan from JSON text; raises the errors of `load_plan`."""
     try:
-        plan = _plan(_object(json.loads(text), "the document"))
+        choices: tuple[type[Choice], ...] = Library, Scheduled, *(method.choice for method in methods)
+        kinds = {choice.method: cast("type[DataclassInstance]", choice) for choice in choices}
+        plan = _plan(_object(json.loads(text), "the document"), kinds)
         _check(plan)
     except BilinearError as error:  # a field that no call may have either
         raise fail("E545", f"{document} is not a plan: {error.diagnostics[0].message}", HINT) from None
@@ -116,11 +106,11 @@ def plan_from_json(text: str, document: str) -> Plan:
     return plan
 
 
-def _plan(value: Object) -> Plan:
+def _plan(value: Object, kinds: Kinds) -> Plan:
     if _field(value, "format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
     value.pop("format"), value.pop("roofline", None)  # of `plan --explain --json`: it follows from the rest
-    candidates = tuple(_candidate(_object(x, "a candidate")) for x in _list(value, "candidates"))
+    candidates = tuple(_candidate(_object(x, "a candidate"), kinds) for x in _list(value, "candidates"))
     if not candidates:
         raise ValueError("candidates is empty")
     problem = _object(_field(value, "problem"), "problem")
@@ -132,14 +122,20 @@ def _plan(value: Object) -> Plan:
     return _record(Plan, {**value, "problem": _record(Problem, problem), "candidates": candidates})
 
 
-def _candidate(value: Object) -> Candidate:
-    parts = [_object(part, "a part") for part in _list(value, "rest")]
-    rest = tuple(_record(Panel, {**part, **_tuples(part)}) for part in parts)
-    return _record(Candidate, {**value, **_tuples(value), "rest": rest})
+def _candidate(value: Object, kinds: Kinds) -> Candidate:
+    return _record(Candidate, _with_choice(value, kinds))
 
 
-def _tuples(value: Object) -> Object:
-    return {name: tuple(_list(value, name)) for name in ("levels", "cut")}
+def _with_choice(value: Object, kinds: Kinds) -> Object:
+    """The fields of a candidate or of a part, with what it chooses as a record of its method."""
+    name = _field(value, "method")
+    if not isinstance(name, str) or name not in kinds:
+        raise ValueError(f"there is no method {name!r}")
+    own = _object(_field(value, "choice"), "choice")
+    lists = {key: tuple(found) for key, found in own.items() if isinstance(found, list)}
+    if "rest" in own:
+        lists["rest"] = tuple(_record(Panel, _with_choice(_object(part, "a part"), kinds)) for part in _list(own, "rest"))
+    return {key: found for key, found in value.items() if key != "method"} | {"choice": _record(kinds[name], own | lists)}
 
 
 def _object(value: object, what: str) -> Object:
@@ -168,7 +164,7 @@ def _record(kind: type[Record], value: Object) -> Record:
     if missing:
         raise ValueError(f"{', '.join(sorted(missing))} is missing")
     if unknown:
-        raise ValueError(f"{', '.join(map(repr, sorted(unknown)))} is no field of a {kind.__name__.lower()}")
+        raise ValueError(f"{', '.join(map(repr, sorted(unknown)))} is no field of a {getattr(kind, 'method', kind.__name__.lower())}")
     make: Callable[..., Record] = kind
     return make(**value)
 
@@ -179,9 +175,7 @@ def _check(plan: Plan) -> None:
     if p.workspace is not None and p.workspace > MOST_WORKSPACE:
         raise ValueError(f"its workspace is above {MOST_WORKSPACE} bytes")
     for candidate in plan.candidates:
-        _check_fields(candidate, _tiles_of(candidate, p.dtype))
-    if chosen.ms is None and not chosen.is_digits and not chosen.is_rounded and p.dtype not in HALVES:
-        raise ValueError("its first candidate has no time")
+        _check_candidate(candidate, p)
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
         raise ValueError("a field has the wrong type")
     for part in chosen.parts:
@@ -189,30 +183,25 @@ def _check(plan: Plan) -> None:
             raise ValueError("its promise of the inputs is not the problem's")
         if part is not chosen.parts[-1] and part.inputs != "preserve":
             raise ValueError("a part that is not the last one writes the inputs")
-        if chosen.is_digits and chosen.rest and not part.is_digits and part is not chosen.rest[-1]:
-            raise ValueError("its first candidate makes no sense")
-        if part is chosen and not part.levels and chosen.strategy not in (*LIBRARIES, THIN, DIGITS, ROUNDED):
-            raise ValueError(f"there is no library {chosen.strategy!r}")
-        if len(part.levels) > MOST_LEVELS or (chosen.rest and not part.levels and not part.is_digits):
-            raise ValueError("its first candidate makes no sense")
-    if len(plan.sha256) != len(chosen.all_levels) or not all(map(is_level_name, chosen.all_levels)):
+    if len(plan.sha256) != len(chosen.all_levels):
         raise ValueError("its first candidate makes no sense")
-    if p.dtype in COMPLEX and (chosen.rest or chosen.is_thin or chosen.tile in LOADING_TILES or chosen.promise != "preserve"):
+    if p.dtype in COMPLEX and chosen.promise != "preserve":
         raise ValueError("complex matrices are not multiplied so")
-    extents = [part.extent for part in chosen.rest]
-    if not all(type(extent) is int and extent > 0 for extent in extents) or sum(extents) >= p.lines[0]:
+    if chosen.rest and sum(part.extent for part in chosen.rest) >= p.lines[0]:
         raise ValueError("its parts are not those of the result")
 
 
-def _tiles_of(candidate: Candidate, dtype: str) -> Collection[str]:
-    if candidate.is_digits:
-        return (*products_of(dtype), *TILES.get(dtype, ())) if candidate.rest else products_of(dtype)
-    if candidate.is_rounded:
-        return tuple(ROUNDINGS) if dtype == FLOAT32.name and not candidate.levels and not candidate.rest else ()
-    if dtype in HALVES:
-        return CUBLAS, USUAL
-    own = MULTIPLIED[dtype].name
-    return THIN_TILES[own] if candidate.is_thin else TILES[own]
+def _check_candidate(c: Candidate, problem: Problem) -> None:
+    if not isinstance(c.why, str) or not all(isinstance(name, str) and is_level_name(name) for name in c.all_levels):
+        raise ValueError("a field of a candidate has the wrong type")
+    if not all(isinstance(part.inputs, str) for part in c.parts):
+        raise ValueError("a field of a candidate has the wrong type")
+    counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
+    if not all(type(count) is int and 0 <= count < MOST_WORKSPACE for count in counts) or not all(part.extent for part in c.rest):
+        raise ValueError("a count of a candidate is no such number")
+    if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
+        raise ValueError("a time or an error is not such a number")
+    c.choice.check(problem)
 
 
 def is_level_name(name: str) -> bool:
@@ -220,29 +209,6 @@ def is_level_name(name: str) -> bool:
     path, mark, picked = name.rpartition(".bl:")
     file = path + ".bl" if mark else name
     return name.isidentifier() or (Path(file).is_absolute() and Path(file).suffix == ".bl" and (not mark or picked.isidentifier()))
-
-
-def _check_fields(c: Candidate, tiles: Collection[str]) -> None:
-    texts = c.strategy, c.why, *c.all_levels, *(text for part in c.parts for text in (part.inputs, part.tile))
-    counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
-    if not all(isinstance(text, str) for text in texts) or not all(type(count) is int and 0 <= count < MOST_WORKSPACE for count in counts):
-        raise ValueError("a field of a candidate has the wrong type")
-    if type(c.parts_of_sums) is not int or not 0 < c.parts_of_sums < MOST_WORKSPACE or (c.levels if c.is_thin else c.parts_of_sums > 1):
-        raise ValueError("its parts of sums make no sense")
-    for part in c.parts:
-        if len(part.cut) != 2 or not all(type(x) is int and 0 < x < MOST_WORKSPACE for x in part.cut):
-            raise ValueError("its blocks make no sense")
-        if part.cut != (1, 1) and not part.is_digits:
-            raise ValueError("its blocks make no sense")
-        if part.lent not in LENT or (part.lent and (not part.is_digits or not c.rest or part is c.parts[-1])):
-            raise ValueError("what C lends memory to makes no sense")
-        if part.tile in LOADING_TILES and (part.levels or part.cut != (1, 1)):
-            raise ValueError(f"{part.tile} have no levels above them, and no blocks")
-    if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
-        raise ValueError("a time or an error is not such a number")
-    for tile in (part.tile for part in c.parts):
-        if tile not in tiles:
-            raise ValueError(f"there is no tile {tile!r}")
 
 
 def check_same(plan: Plan, document: str) -> None:

@@ -17,6 +17,7 @@ from bilinear.lowering.place import core_of
 from bilinear.planner.plan import Candidate
 from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import algorithm_named
 
 ARRAY, KERNEL, ACTIVE = LEVELS = "array block", "kernel block", "active block"
@@ -86,12 +87,13 @@ def prune(candidates: Sequence[Candidate], problem: Problem, own: Multiprocessor
     """
     ways: dict[tuple[tuple[str, ...], str], list[Candidate]] = {}
     for candidate in candidates:
-        ways.setdefault((candidate.levels, candidate.inputs), []).append(candidate)
+        if isinstance(candidate.choice, Scheduled):
+            ways.setdefault((candidate.levels, candidate.promise), []).append(candidate)
     left_out: dict[int, str] = {}
     for (levels, _), same in ways.items():
         block = _block(levels, problem)
         wasted = [_idle(candidate, block, problem.dtype) for candidate in same]
-        for candidate in same if levels else ():
+        for candidate in same:
             level = "" if candidate.rest else _level(candidate, block, problem.dtype, own, min(wasted))
             if level:
                 left_out[id(candidate)] = level

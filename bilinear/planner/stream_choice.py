@@ -8,6 +8,7 @@ from dataclasses import replace
 from bilinear.errors import BilinearError, fail
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device
+from bilinear.planner.method import Methods
 from bilinear.planner.model import library_seconds
 from bilinear.planner.problem import Problem
 from bilinear.planner.streamed import Extents, StreamPlan, even_blocks
@@ -21,7 +22,7 @@ REFINED = 6
 
 
 def stream_plan(
-    problem: Problem, gpus: int, memory: int, device: Device | None = None, *, named: bool = False, bus: float = BUS
+    methods: Methods, problem: Problem, gpus: int, memory: int, device: Device | None = None, *, named: bool = False, bus: float = BUS
 ) -> StreamPlan:
     """The plan of a product of host matrices on GPUs, each with `memory` bytes.
 
@@ -45,7 +46,7 @@ def stream_plan(
         for inputs in ("preserve", "consume"):
             tried = replace(plan, inputs=inputs)
             if tried.workspace >= 0:
-                refined.append(_timed(tried, _planned(tried, problem, device)))
+                refined.append(_timed(tried, _planned(methods, tried, problem, device)))
     return min(refined, key=_by_time)
 
 
@@ -86,13 +87,13 @@ def _library(plan: StreamPlan, problem: Problem, device: Device) -> float:
     return library_seconds(plan.block, _real(problem.dtype), device) * (4 if problem.dtype.startswith("complex") else 1)
 
 
-def _planned(plan: StreamPlan, problem: Problem, device: Device) -> float:
+def _planned(methods: Methods, plan: StreamPlan, problem: Problem, device: Device) -> float:
     """Seconds of a block by the planner; by the library's rate where it plans nothing."""
     m, k, n = plan.block
     accumulates = plan.reads or plan.counts[1] > 1
     one = replace(problem, m=m, k=k, n=n, inputs=plan.inputs, workspace=plan.workspace, accumulate=accumulates)
     try:
-        ms = None if problem.dtype.startswith("complex") else make_plan(one, device).chosen.ms
+        ms = None if problem.dtype.startswith("complex") else make_plan(methods, one, device).chosen.ms
     except BilinearError:
         if problem.accuracy is not None:
             raise

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import pairwise
 
+from bilinear.analysis.traffic import LATENCY, Streaming
 from bilinear.planner.chains import MULTIPLICATIONS, ChainPlan
 from bilinear.planner.gram import COLUMNS, GramPlan
 from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, pareto_front
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
-from bilinear.planner.roofline import LATENCY, Roofline, Streaming
+from bilinear.planner.roofline import Roofline
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 

@@ -12,15 +12,14 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, IN_ARRAYS, MULTIPLIED
 from bilinear.ir.placement import MOST_EXTENT
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import complex_plan, make_plan, pinned_plan
+from bilinear.methods.registry import METHODS
 from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
-from bilinear.planner.half import half_plan
+from bilinear.planner.library import is_thin
 from bilinear.planner.model import is_aligned
-from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import is_thin
 from bilinear.planner.ways import follows_from_names
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import budget_and_buffer
@@ -116,6 +115,8 @@ def plan(
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
     if problem.dtype in HALVES:
+        from bilinear.methods.halves import half_plan  # which is imported with what multiplies
+
         return half_plan(problem, known.title, None if levels is None else tuple(levels))
     if levels is not None or products is not None:
         return pinned_plan(problem, known, tuple(levels or ()), products)
@@ -195,12 +196,10 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
     if gpu is not None:
         from bilinear.planner.kept_plans import kept_plan
 
-        kept = kept_plan(problem, *gpu)
+        kept = kept_plan(METHODS, problem, *gpu)
         if kept is not None:
             return kept
     if problem.dtype in COMPLEX:
-        from bilinear.planner.complex_plans import complex_plan
-
         return complex_plan(problem, device, explain)
     kernels = None
     if gpu is not None and is_thin(problem):

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import logging
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from math import ceil
 
-from bilinear.backends.bits import BITS, multiply_on_cpu, multiply_on_gpu
 from bilinear.backends.caches import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
-from bilinear.ir.number import residue
-from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.prepare import require_levels, require_products
-from bilinear.lowering.proofs import proved
+from bilinear.methods.bits import BITS, BitProducts, tables_of
 from bilinear.runtime.accept import accepted
-from bilinear.runtime.arrays import Kind
 from bilinear.runtime.named import algorithm_as_it_is
 
 log = logging.getLogger("bilinear")
@@ -72,7 +67,7 @@ def matmul_bits(
     >>> bool((np.unpackbits(c, axis=1, count=10) == 1).all())
     True
     """
-    tables = None if algorithm == "classical" else _tables(Same(_loaded(algorithm)))
+    tables = None if algorithm == "classical" else tables_of(Same(_loaded(algorithm)))
     require_levels(levels)
     if tables is not None:
         require_products(f"{levels} levels of {tables.name}", len(tables.u) ** levels)
@@ -80,7 +75,12 @@ def matmul_bits(
         raise fail("E514", f"levels={levels} are those of a scheme, and the algorithm is 'classical'", "name a scheme")
     with accepted({"a": a, "b": b}, {"out": out}, stream=stream) as (kind, (left, right), (target,), _):
         _require_packed(left, right, target)
-        result = _product(kind, left, right) if tables is None else _by_scheme(kind, tables, left, right, levels)
+        products = BitProducts(kind.module, kind.on_gpu)
+        if tables is None:
+            result = products.product(left, right)
+        else:
+            log.debug("matmul_bits %s by %s: %d level(s) of %s", left.shape, right.shape, levels, tables.name)
+            result = products.by_scheme(tables, left, right, levels)
         if target is None:
             return kind.give_back(result)
         target[...] = result
@@ -101,84 +101,5 @@ def _require_packed(a: Array, b: Array, out: Array) -> None:
         raise fail("E800", f"out is {out.shape[0]} x {out.shape[1]} bytes", f"the result is {a.shape[0]} x {b.shape[1]} bytes")
 
 
-class _Tables:
-    """A scheme over Z/2: its format, and what each product and each block of C adds up, by odd coefficients."""
-
-    def __init__(self, loaded: Loaded) -> None:
-        scheme = loaded.scheme
-        require_numbers(scheme, proved(scheme), 2)
-        require_residues(scheme, (c for table in scheme.tables for row in table for _, c in row), 2)
-        self.name, self.sizes = scheme.name, (scheme.m, scheme.k, scheme.n)
-        odd = [tuple(tuple(i for i, c in row if residue(c, 2)) for row in table) for table in scheme.tables]
-        self.u, self.v, self.w = odd
-
-
-@lru_cache(maxsize=16)
-def _tables(loaded: Same[Loaded]) -> _Tables:
-    return _Tables(loaded.what)
-
-
 def _loaded(algorithm: str | Loaded) -> Loaded:
     return algorithm if isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm))
-
-
-def _by_scheme(kind: Kind, tables: _Tables, a: Array, b: Array, levels: int) -> Array:
-    """The product by levels of a scheme on operands that are filled up with zeros to a multiple of its blocks, bytes of bits."""
-    m, k, n = (size**levels for size in tables.sizes)
-    (rows, _), (inner, width) = a.shape, b.shape
-    whole = ceil(inner / (BITS * k)) * k
-    left = _padded(kind, a, ceil(rows / m) * m, whole)
-    right = _padded(kind, b, whole * BITS, ceil(width / n) * n)
-    log.debug("matmul_bits %s by %s: %d level(s) of %s", a.shape, b.shape, levels, tables.name)
-    return kind.module.ascontiguousarray(_level(kind, tables, left, right, levels)[:rows, :width])
-
-
-def _level(kind: Kind, tables: _Tables, a: Array, b: Array, levels: int) -> Array:
-    """One product after another, each added to the blocks of C that need it; sums of blocks are exclusive ors."""
-    if levels == 0:
-        return _product(kind, a, b)
-    m, k, n = tables.sizes
-    left, right = _blocks(a, m, k), _blocks(b, k, n)
-    result = kind.module.zeros((a.shape[0], b.shape[1]), "uint8")
-    targets = _blocks(result, m, n)
-    for p, (u, v) in enumerate(zip(tables.u, tables.v, strict=True)):
-        places = [target for row, target in zip(tables.w, targets, strict=True) if p in row]
-        if u and v and places:
-            product = _level(kind, tables, _sum(left, u), _sum(right, v), levels - 1)
-            for place in places:
-                place[...] ^= product
-    return result
-
-
-def _product(kind: Kind, a: Array, b: Array) -> Array:
-    """The product without a scheme."""
-    if not kind.on_gpu:
-        return multiply_on_cpu(a, b)
-    a, b = (x if x.strides[1] == 1 else kind.module.ascontiguousarray(x) for x in (a, b))
-    result = kind.module.empty((a.shape[0], b.shape[1]), "uint8")
-    if result.size:
-        multiply_on_gpu(a, b, result)
-    return result
-
-
-def _padded(kind: Kind, x: Array, rows: int, width: int) -> Array:
-    """A matrix with zeros behind its rows and columns; itself if there are none."""
-    if x.shape == (rows, width):
-        return x
-    padded = kind.module.zeros((rows, width), "uint8")
-    padded[: x.shape[0], : x.shape[1]] = x
-    return padded
-
-
-def _blocks(x: Array, rows: int, columns: int) -> list[Array]:
-    """The blocks of a matrix, row by row, as views."""
-    height, width = x.shape[0] // rows, x.shape[1] // columns
-    return [x[i * height : (i + 1) * height, j * width : (j + 1) * width] for i in range(rows) for j in range(columns)]
-
-
-def _sum(blocks: list[Array], chosen: tuple[int, ...]) -> Array:
-    """The sum of some blocks over Z/2; a single block itself."""
-    total = blocks[chosen[0]]
-    for number in chosen[1:]:
-        total = total ^ blocks[number]
-    return total

@@ -15,9 +15,10 @@ from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.accuracy import certain_error
+from bilinear.methods.method import Bindable
 from bilinear.planner.choose import too_inaccurate
-from bilinear.planner.plan import LIBRARY, LIBRARY_ITSELF, Direct, Plan
+from bilinear.planner.library import Library
+from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here
 from bilinear.runtime.auto import cpu_plan_for, plan_for
 from bilinear.runtime.layouts import Layouts, fit
@@ -29,21 +30,23 @@ log = logging.getLogger("bilinear")
 
 MOST_DECISIONS = 1024
 """The most decisions that are kept; the oldest is dropped."""
+THE_LIBRARY = Library()
+"""The library's multiply, by the rules that choose its call."""
 
 
 @dataclass(frozen=True)
 class Decision:
     """What runs, a recipe or the library's multiply, and the shape and dtype of the result.
 
-    `placement` is the recipe's placement if the operands are used where they lie, and None if they are converted first. `library` is one
-    of `LIBRARIES`.
+    `placement` is the recipe's placement if the operands are used where they lie, and None if they are converted first. Without a recipe
+    `choice` multiplies: the library, or a method's own kernels.
     """
 
     shape: tuple[int, ...]
     dtype: Dtype
     recipe: Recipe | None
     placement: Placement | None = None
-    library: str | Direct = LIBRARY
+    choice: Library | Bindable = THE_LIBRARY
     workspace: int = 0
     """The bytes of workspace of a plan that was chosen."""
 
@@ -83,11 +86,12 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     if reason is None and dtype.kind == "c":
         _check_complex(options)
     if recipe is None or reason is not None:
-        direct = None if plan is None else plan.direct
+        found = None if plan is None else plan.chosen.choice
+        choice = found if isinstance(found, Library | Bindable) else THE_LIBRARY
         if options.algorithm is not None and recipe is not None and options.alpha != 0:
             warn_unused(recipe.loaded.name, str(reason))
-        log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, "the library's multiply" if direct is None else direct, reason)
-        return Decision(shape, dtype, None, library=LIBRARY if direct is None else direct, workspace=needed)
+        log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, choice.title, reason)
+        return Decision(shape, dtype, None, choice=choice, workspace=needed)
     try:
         return Decision(shape, dtype, recipe, placement_as_they_lie(recipe, layouts, shape, dtype), workspace=needed)
     except BilinearError as error:
@@ -138,7 +142,7 @@ def check_library_accuracy(accuracy: float | str | None, inner: int, dtype: Dtyp
         return
     if dtype.name not in IN_ARRAYS:
         raise fail("E519", f"no error bound is known for {dtype}", f"use {' or '.join(IN_ARRAYS)}, or leave accuracy= out")
-    error = certain_error(LIBRARY_ITSELF, inner, dtype.name)
+    error = THE_LIBRARY.bound(inner, dtype.name)
     if error > accuracy:
         raise too_inaccurate(f"the error bound {error:.2g} is above {accuracy:.2g}")
 

@@ -12,11 +12,11 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
+from bilinear.methods.digits.plans import triangle_candidate
 from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.chains import Way
 from bilinear.planner.cpu import Cpu, cpu_plan, library_seconds
 from bilinear.planner.device import Device
-from bilinear.planner.digits import triangle_candidate
 from bilinear.planner.gram import ONE_TRIANGLE, TRIANGLE_TILE, GramPlan, Times, plan_by_size, plan_by_times
 from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem, require_accuracy

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor, layout_of
+from bilinear.methods.digits.choice import Digits
 from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
-from bilinear.planner.plan import LIBRARY, Digits
+from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.direct import within_limits
 from bilinear.runtime.gram_plans import TILE
@@ -69,7 +70,7 @@ class Products(NamedTuple):
 
     def by_triangle(self, x: Array, transposed: Array, out: Array, alpha: Factor, beta: Factor) -> None:
         """Both triangles of alpha * x @ x^T + beta * out, of which the lower one is read, by digits in one launch; else by two matrices."""
-        from bilinear.backends.triangle_digits import triangle_multiply_of
+        from bilinear.methods.digits.triangle import triangle_multiply_of
 
         digits = Digits((), TRIANGLE_TILE)
         own = triangle_multiply_of(layout_of(x), layout_of(out), digits)

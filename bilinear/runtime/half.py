@@ -9,13 +9,12 @@ import numpy as np
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import execute
 from bilinear.backends.factor import check_scaling, factor
-from bilinear.backends.half import PLACED, HalfExecutor, require_single_targets
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Array, Factor, call_of, indices, layout_of, matrix_of
 from bilinear.ir.placement import Placement
-from bilinear.planner.half import WAYS
+from bilinear.methods.halves import PLACED, WAYS, HalfExecutor, require_single_targets
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget

@@ -12,14 +12,6 @@ from bilinear.algebra.tensor import tensor
 from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
-from bilinear.backends.integers import (
-    IntegerMultiply,
-    integer_multiply_of,
-    largest_magnitudes,
-    moduli_for_integers,
-    moduli_modulo,
-    obstacles,
-)
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
@@ -31,6 +23,14 @@ from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import plain
 from bilinear.lowering.proofs import proved
+from bilinear.methods.digits.integers import (
+    IntegerMultiply,
+    integer_multiply_of,
+    largest_magnitudes,
+    moduli_for_integers,
+    moduli_modulo,
+    obstacles,
+)
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.devices_here import policy_here

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from math import prod
 from typing import Unpack
 
@@ -20,13 +19,16 @@ from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array, Call, Matrix, indices, layout_of, matrix_of, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.planner.plan import CUBLAS, LIBRARY, Digits, Direct, own_name
+from bilinear.methods.method import Bindable
+from bilinear.methods.registry import bind
+from bilinear.planner.library import Library
+from bilinear.planner.library_points import CUBLAS
 from bilinear.runtime.accept import check_written_inputs
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed, require_complex
-from bilinear.runtime.decide import Decision, check_library_accuracy, decide
-from bilinear.runtime.direct import NEW, direct_multiply, library_of, own_of, run_direct_plan
+from bilinear.runtime.decide import THE_LIBRARY, Decision, check_library_accuracy, decide
+from bilinear.runtime.direct import NEW, direct_multiply, library_of, run_direct_plan
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.executors import gpu_executor, make_executor
 from bilinear.runtime.layouts import fit, layouts_of
@@ -66,11 +68,11 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
         raise not_captured(*NEW)
     if decision.recipe is None:
         try:
-            result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.library)
+            result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.choice)
         except (BilinearError, MemoryError) as error:  # our own kernels raise them before anything is written
-            if not options.is_automatic or isinstance(decision.library, str):
+            if not options.is_automatic or isinstance(decision.choice, Library):
                 raise
-            log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, own_name(decision.library), error)
+            log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, decision.choice.title, error)
             check_library_accuracy(options.accuracy, layouts.extents[1], decision.dtype)
             return _by_library(options, decision, a, b, out, layouts.overlaps)
         if not layouts.overlaps:  # the key does not tell of overlap, and arrays that do not overlap may run by a schedule
@@ -109,12 +111,13 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
         known = kind.module, decision, Reaches(*layouts)
-        if isinstance(decision.library, Digits) and not decision.library.suits(layouts[2], asked.beta):
+        choice = decision.choice
+        if isinstance(choice, Bindable) and not choice.suits(layouts[2], asked.beta):
             return  # it ran aside from out
-        own = own_of(layouts, decision.library) if asked.alpha != 0 else None
-        if own is None and asked.plan is not None and not isinstance(decision.library, str) and asked.alpha != 0:
+        own = bind(choice, *layouts) if isinstance(choice, Bindable) and asked.alpha != 0 else None
+        if own is None and asked.plan is not None and isinstance(choice, Bindable) and asked.alpha != 0:
             return  # it ran on vectors as matrices
-        direct = own or (library_of(layouts, decision.library) if asked.alpha != 0 else None)
+        direct = own or (library_of(layouts, choice) if asked.alpha != 0 else None)
         workspace = 0 if own is None else own.workspace * decision.dtype.itemsize
         keep_repeat(key, asked, CupyRepeat(*known) if direct is None else LibraryRepeat(*known, direct, workspace))
     elif placement is None or placement.schedule.is_complex:
@@ -134,13 +137,12 @@ def _factors(options: Options, decision: Decision, a: Array, b: Array, out: Arra
 
 
 def _by_library(
-    options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, library: str | Direct = LIBRARY
+    options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, choice: Library | Bindable = THE_LIBRARY
 ) -> Array:
     xp, on_gpu = options.kind.module, options.kind.on_gpu
-    is_pinned = on_gpu and options.alpha != 0 and not isinstance(library, str) and not options.is_automatic
-    if is_pinned and isinstance(library, Digits):
-        library = replace(library, conjugated=options.conjugated)
-    else:
+    pinned = choice if isinstance(choice, Bindable) and on_gpu and options.alpha != 0 and not options.is_automatic else None
+    conjugating = None if pinned is None else pinned.conjugated_as(options.conjugated)
+    if conjugating is None:
         a, b = formed(options.conjugated, a, b)
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
         return np.matmul(a, b, out=out)
@@ -148,14 +150,14 @@ def _by_library(
     if out is None and options.alpha != 0 and not on_gpu:  # keeps the subclass that NumPy chooses, and its mask
         return _scaled(alpha, np.matmul(a, b))
     out = xp.empty(decision.shape, decision.dtype) if out is None else out
-    if is_pinned and not isinstance(library, str):
-        run_direct_plan(options, library, a, b, out, overlaps, (alpha, beta))
+    if pinned is not None:
+        run_direct_plan(options, conjugating or pinned, a, b, out, overlaps, (alpha, beta))
         return out
     is_direct = on_gpu and options.alpha != 0 and not overlaps
-    direct = direct_multiply(options, a, b, out, library) if is_direct else None
+    direct = direct_multiply(options, a, b, out, choice) if is_direct else None
     is_captured = direct is None and on_gpu and make_executor(options.kind).is_captured()
     if is_captured and is_direct:  # CuPy's own multiply may allocate
-        direct = direct_multiply(options, a, b, out, CUBLAS)
+        direct = direct_multiply(options, a, b, out, Library(CUBLAS))
     if direct is not None:
         direct(a.data.ptr, b.data.ptr, out.data.ptr, alpha, beta)
     elif options.alpha == 0 and options.beta == 0:

@@ -13,7 +13,8 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
-from bilinear.planner.plan import Digits, Plan, bytes_text
+from bilinear.methods.digits.choice import Digits
+from bilinear.planner.plan import Plan, bytes_text
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
@@ -228,7 +229,7 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
     decision = decide(settled, layouts)
     recipe, is_asked = decision.recipe, settled.plan is not None
     if recipe is None and 0 not in matrix.shape and (is_asked or KEPT_BY_AUTO):
-        digits = digits_to_keep(decision.library, is_asked, kind)
+        digits = digits_to_keep(decision.choice, is_asked, kind)
         if digits is not None:
             return digits, layouts, settled
     if recipe is None or 0 in matrix.shape:

@@ -9,15 +9,17 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Layout, indices, layout_of
-from bilinear.planner.plan import Digits, Direct, own_name
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.method import Bindable
+from bilinear.planner.library import Library
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.direct import NEEDS, NEW, run_direct_plan, workspace_address
+from bilinear.runtime.direct import NEW, run_direct_plan, workspace_address
 from bilinear.runtime.layouts import Layouts, fit
 from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import Options
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
-    from bilinear.backends.kept_digits import Form
+    from bilinear.methods.digits.kept import Form
 
 KEPT_BY_AUTO = False
 """Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them (benchmarks/prepared.py)."""
@@ -61,7 +63,7 @@ class KeptDigits:
         return out if aside else result
 
     def _run(self, options: Options, a: Array, b: Array, c: Array, aside: int) -> None:
-        from bilinear.backends.kept_digits import kept_multiply_of
+        from bilinear.methods.digits.kept import kept_multiply_of
 
         factors = factor("alpha", options.alpha, c.dtype), factor("beta", options.beta, c.dtype)
         if self.buffer is None:
@@ -69,7 +71,7 @@ class KeptDigits:
             return
         own = kept_multiply_of(layout_of(a), layout_of(b), layout_of(c), self.digits, self.side)
         if own is None:
-            what = f"the {own_name(self.digits)} whose digits are kept {NEEDS[Digits]}, which lies by rows"
+            what = f"the {Digits.title} whose digits are kept {Digits.needs}, which lies by rows"
             raise fail("E538", what, "give such arrays, or multiply without preparation")
         if own.form != self.form:
             raise fail(
@@ -85,21 +87,21 @@ def _at(x: Array, index: tuple[int, ...]) -> Array:
     return x[tuple(min(i, extent - 1) for i, extent in zip(own, x.shape, strict=False))] if own else x
 
 
-def digits_to_keep(direct: str | Direct, is_asked: bool, kind: Kind) -> Digits | None:
+def digits_to_keep(choice: Library | Bindable, is_asked: bool, kind: Kind) -> Digits | None:
     """The product of digits that an operand of this kind is prepared for.
 
     None if nothing of it can be kept, which is refused (E539) if the caller's own plan says so.
     """
-    if isinstance(direct, str) or not isinstance(direct, Digits):
-        reason = f"{own_name(direct)} computes nothing from one operand alone"
+    if not isinstance(choice, Digits):
+        reason = f"{choice.title} computes nothing from one operand alone"
     elif not kind.on_gpu:
         reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
-    elif direct.cut != (1, 1) or direct.rest:
+    elif choice.cut != (1, 1) or choice.rest:
         reason = "the plan computes C in blocks, and makes their digits one after the other"
-    elif direct.holds_scales_alone:
+    elif choice.needs_little:
         reason = "the plan cuts operands on their way to the unit, and holds no digits"
     else:
-        return direct
+        return choice
     if is_asked:
         raise fail("E539", reason, "plan with memory for a product of digits of all of C, or for a schedule that expands its operands")
     return None
@@ -110,7 +112,7 @@ def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, sid
 
     Refused (E536) while the stream is captured, and (E538) for an operand that the kernels cannot read.
     """
-    from bilinear.backends.kept_digits import kept_multiply_of
+    from bilinear.methods.digits.kept import kept_multiply_of
 
     if is_captured():
         raise not_captured("nothing can wait for what tells whether an operand holds an Inf or a NaN", "prepare it before")
@@ -119,7 +121,7 @@ def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, sid
     result = Layout((m, n), (n * size, size), matrix.dtype)
     own = kept_multiply_of(layouts.a, layouts.b, result, digits, number)
     if own is None:
-        raise fail("E538", f"the {own_name(digits)} {NEEDS[Digits]}", "give such arrays, or multiply without preparation")
+        raise fail("E538", f"the {Digits.title} {Digits.needs}", "give such arrays, or multiply without preparation")
     buffer = kind.module.empty(own.kept_bytes, "uint8")
     own.fill(matrix.data.ptr, buffer.data.ptr)
     flag = int(buffer[own.flag_at :].max())

@@ -19,8 +19,9 @@ from bilinear.lowering.prepare import Level, prepare, prepare_complex, prepare_l
 from bilinear.passes.split_operand import split_operand
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
-from bilinear.planner.plan import Candidate, Panel, Plan
+from bilinear.planner.plan import Choice, Plan
 from bilinear.planner.plan_files import check_same
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.layouts import Layouts
 
@@ -76,15 +77,15 @@ def chosen_recipe(plan: Plan) -> Recipe | None:
     if plan.is_library:
         return None
     check_same(plan, "this plan")
-    if plan.direct is not None:
+    if not isinstance(plan.chosen.choice, Scheduled):
         return None
     recipe, left, by_columns = None, 0, plan.problem.by_columns
     for part in reversed(plan.chosen.rest):
-        recipe, left = _recipe(part, recipe, left, by_columns), left + part.extent
-    return _recipe(plan.chosen, recipe, left, by_columns)
+        recipe, left = _recipe(part.choice, recipe, left, by_columns), left + part.extent
+    return _recipe(plan.chosen.choice, recipe, left, by_columns)
 
 
-def _recipe(part: Candidate | Panel, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
+def _recipe(part: Choice, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
     same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
     return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left, by_columns)
 

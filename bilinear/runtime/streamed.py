@@ -14,6 +14,7 @@ from bilinear.backends.factor import factor
 from bilinear.backends.stream_engine import run_streamed
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Factor
+from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem
 from bilinear.planner.stream_choice import BUS, stream_plan
 from bilinear.planner.streamed import StreamPlan
@@ -83,7 +84,7 @@ def plan_streamed(
     """
     m, k, n = extents
     problem = Problem(m, k, n, dtype, accuracy=accuracy, accumulate=accumulate)
-    return stream_plan(problem, min(gpus, m * n), memory, devices_here.device_of(device), named=named, bus=bus)
+    return stream_plan(METHODS, problem, min(gpus, m * n), memory, devices_here.device_of(device), named=named, bus=bus)
 
 
 def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory: object) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bilinear.planner.roofline import ARITHMETIC, LATENCY, MEMORY, bound_by, needed_under_way, threshold, utilisation
+from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY, bound_by, needed_under_way, threshold, utilisation
 
 
 def test_the_threshold_is_half_of_the_papers() -> None:

@@ -22,8 +22,8 @@ from bilinear.frontend import load
 from bilinear.ir.matrix import call_of
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
+from bilinear.methods.planning import make_plan
 from bilinear.planner import choose
-from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
@@ -374,10 +374,10 @@ def by_winograd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(
         devices_here, "_described", lambda named, index: h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
     )
-    for cached in (make_plan, auto._chosen, auto._logged):
+    for cached in (choose.make_plan, auto._chosen, auto._logged):
         cached.cache_clear()
     yield
-    for cached in (make_plan, auto._chosen, auto._logged):
+    for cached in (choose.make_plan, auto._chosen, auto._logged):
         cached.cache_clear()
 
 
@@ -414,7 +414,7 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
     """The same call is decided anew for another device, or with another plan."""
     h200, slow = replace(load_device("h200"), thin=(), policy=Policy(least_block=4)), ((1.0, 1e-9),)
     slow_library = h200.with_rates("float64", replace(h200.rates("float64"), library=slow))
-    make_plan.cache_clear()
+    choose.make_plan.cache_clear()
     try:
         (x, y, _), (a, b, c) = operands(6, EVEN)
         plan = make_plan(Problem(*EVEN), slow_library)
@@ -431,7 +431,7 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
                 np.testing.assert_array_equal(c.host, x @ y)
                 assert (bool(gpu.launches), gpu.library) == (bool(runs), 1 - runs)
     finally:
-        make_plan.cache_clear()
+        choose.make_plan.cache_clear()
 
 
 def test_steps_of_their_own_keep_what_they_read(gpu: Gpu) -> None:

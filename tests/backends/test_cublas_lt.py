@@ -30,6 +30,7 @@ from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan
+from bilinear.planner.library import Library
 from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate
 from bilinear.planner.policy import LibraryRules
@@ -328,8 +329,8 @@ def test_all_else_goes_to_cublas(gpu: Gpu) -> None:
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_plan_may_name_the_library(library: str, dtype: str, gpu: Gpu) -> None:
     """First and repeated calls. Without a name the rules choose cublasLt for the floats and cuBLAS for the doubles."""
-    named = Candidate((), "preserve", library, 1.0)
-    plan = timed_plan(Problem(5, 3, 4, dtype, lies_evenly=False), load_device("h200"), (named, Candidate((), "preserve", LIBRARY, 2.0)))
+    named = Candidate(Library(library), 1.0)
+    plan = timed_plan(Problem(5, 3, 4, dtype, lies_evenly=False), load_device("h200"), (named, Candidate(Library(), 2.0)))
     for seed in range(3):
         (x, y, z), (a, b, c) = operands(seed, dtype)
         bilinear.matmul(a, b, c, plan=plan, alpha=2, beta=-1)
@@ -345,10 +346,10 @@ def test_auto_runs_a_library_that_was_kept(library: str, gpu: Gpu, monkeypatch: 
     name, driver = devices_here._identity(0)
     here = replace(load_device("h200"), name=name)
     monkeypatch.setattr(devices_here, "_described", lambda named, index: here)
-    other = Candidate((), "preserve", LIBRARY, 2.0)
+    other = Candidate(Library(), 2.0)
     for dtype in ("float32", "float64"):
         problem = Problem(5, 3, 4, dtype, lies_evenly=False)
-        keep_plan(timed_plan(problem, here, (Candidate((), "preserve", library, 1.0), other)), driver)
+        keep_plan(timed_plan(problem, here, (Candidate(Library(library), 1.0), other)), driver)
     for cached in (auto._chosen, auto._logged):
         cached.cache_clear()
     for dtype in ("float32", "float64"):

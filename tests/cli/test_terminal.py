@@ -24,7 +24,7 @@ from bilinear.cli.common import waiting
 from bilinear.cli.terminal import allows_colour, coloured, wrapped
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
-from bilinear.planner.device_files import shipped_devices
+from bilinear.planner.device_files import known_devices
 from bilinear.reporting.table import aligned, fitted
 
 ROWS = [("first", "one two three four five six seven eight", 1.5, 10), ("second", "nine", 22.25, 2000)]
@@ -261,7 +261,7 @@ def test_names_are_completed_from_what_there_is(monkeypatch: pytest.MonkeyPatch,
         and completing.algorithms("fol") == ["folder/"]
     )
     assert completing.algorithms("nowhere/x") == [] and completing.names("winograd,stra") == ["winograd,strassen"]
-    assert completing.devices("") == ["cpu", *sorted(shipped_devices()), "device.json", "folder/"]
+    assert completing.devices("") == ["cpu", *sorted(known_devices()), "device.json", "folder/"]
     assert completing.architectures("sm_90,hop") == ["sm_90,hopper"] and completing.codes("e30") == completing.codes("E30") != []
     assert completing.own_names("") == []
 

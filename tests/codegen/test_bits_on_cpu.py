@@ -11,13 +11,13 @@ import pytest
 from codegen.emulated import c_types
 
 import bilinear
-from bilinear.backends import bits
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, Module, Order, compile_on_cpu, guarded, skip_reason
 from bilinear.ir.bit_kernel import BitProductKernel
+from bilinear.methods import bits
 from bilinear.runtime.arrays import Kind
 
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bilinear.backends.cut_products import stem_of
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower_digits import OperandOrder, lower_digits
 from bilinear.ir.rounded import RoundKernel
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner.digits import scheme_of
+from bilinear.methods.digits.launches import stem_of
+from bilinear.methods.digits.schemes import scheme_of
 from bilinear.planner.portfolio import portfolio
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))

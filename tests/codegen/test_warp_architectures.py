@@ -7,10 +7,6 @@ from functools import cache
 import numpy as np
 import pytest
 
-from bilinear.backends.cut_products import CutKernel, CutMultiply
-from bilinear.backends.digits import DigitMultiply
-from bilinear.backends.integers import IntegerMultiply
-from bilinear.backends.residues import ResidueMultiply
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
@@ -21,7 +17,11 @@ from bilinear.ir.launch import Kernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.warp_product import WarpDigitProductKernel, WarpResidueProductKernel
 from bilinear.lowering.prepare import plain
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.integers import IntegerMultiply
+from bilinear.methods.digits.launches import CutKernel, CutMultiply
+from bilinear.methods.digits.pairs import DigitMultiply
+from bilinear.methods.digits.residues import ResidueMultiply
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 

@@ -16,7 +16,6 @@ from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.measure import bench, bench_details, bench_machine, bench_tasks
 from bilinear.measure import timing as bench_timing
 from bilinear.planner import choose
-from bilinear.planner.choose import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
@@ -146,7 +145,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 10**9)
     monkeypatch.setattr(choose, "ways", few_ways)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
-    for cached in (make_plan, auto._chosen, auto._logged, devices_here._identity, bench_timing._holder):
+    for cached in (choose.make_plan, auto._chosen, auto._logged, devices_here._identity, bench_timing._holder):
         cached.cache_clear()
     decide._decisions.clear()
     return gpu

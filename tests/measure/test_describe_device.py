@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 import pytest
 from measure.bench_gpu import pretend
+from measure.digits_by_model import digit_times, rounded_time
 from measure.modes_by_model import TRUE, pilot_times, plan_times
 from shell import Shell
 
@@ -21,21 +23,22 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.measure import describe_device
-from bilinear.measure.describe_device import tune
+from bilinear.measure.describe_device import tune, tune_here
 from bilinear.measure.device_bench import Facts, GpuBench
+from bilinear.measure.digit_stand import DigitCase, DigitTimes
 from bilinear.measure.fit_thin import Point, off
 from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
-from bilinear.measure.thin_stand import NAMED, Case, drawn, problem_of
-from bilinear.planner.choose import make_plan
+from bilinear.measure.thin_stand import drawn, fastest_tiles, problem_of, timed_cases
+from bilinear.measure.timing import IN_A_ROW, SETTLE_MS, SETTLED_ROUNDS
+from bilinear.methods.planning import make_plan
+from bilinear.methods.thin.plans import thin_of, thin_seconds, view_of
 from bilinear.planner.device import Device, TileRates, at
-from bilinear.planner.device_files import device_json, load_device, parse_device
+from bilinear.planner.device_files import device_json, device_named, load_device, parse_device
 from bilinear.planner.kept_plans import kept_description
-from bilinear.planner.library_points import Measured
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
-from bilinear.planner.plan import CUBLAS, CUBLASLT
 from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import thin_candidates, thin_seconds, view_of
 from bilinear.planner.thin_rates import ThinRates
 
 H200 = load_device("h200")
@@ -50,24 +53,31 @@ def relative(own: TileRates, dtype: str) -> float:
 class Pretended:
     """The model as if it were a device."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: Device = H200) -> None:
         streaming = ((3.0, 0.9), (150.0, 0.6))
-        self.device = H200
-        for dtype, rates in H200.elements:
+        self.device = device
+        for dtype, rates in device.elements:
             tiles = tuple(replace(own, exposed=1 / own.blocks, share=((1.0, relative(own, dtype)),)) for own in rates.tiles)
             self.device = self.device.with_rates(dtype, replace(rates, streaming=streaming, accumulating=1.0, tiles=tiles))
 
     def facts(self) -> Facts:
-        return Facts("Pretended", H200.processors, H200.memory, H200.l2)
+        own = self.device
+        return Facts("Pretended", own.processors, own.memory, own.l2, own.shared, own.capability)
 
-    def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
+    def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
+        assert {dtype for _, dtype, _ in products} == {"float32", "float64"}
+
+    def burst(self, extents: Extents, dtype: str, tile: str) -> float:
+        return self.product(extents, dtype, tile)
+
+    def product(self, extents: Extents, dtype: str, tile: str = USUAL, number: int = 0) -> float:
         if max(extents) < 256:
             return self.device.launch * 1e-6
         aligned = is_aligned(extents[1], extents[2], dtype)
         seconds = product_seconds(ProductWork(1, 0, 1), extents, dtype, self.device, geometric_mean(*extents), aligned, tile=tile)
         return seconds / self.device.rates(dtype).strip if extents[2] == 2 else seconds
 
-    def library(self, extents: Extents, dtype: str) -> float:
+    def library(self, extents: Extents, dtype: str, number: int = 0) -> float:
         return library_seconds(extents, dtype, self.device)
 
     def stages(self, schedule: Schedule, size: int, dtype: str, tile: str = USUAL) -> list[float]:
@@ -82,15 +92,14 @@ class Pretended:
 
     def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
         rates, found = self.slow(dtype), []
-        for shape in NAMED:
-            for order in ("TN", "NT"):
-                problem = problem_of(Case(shape, order), dtype)
-                for one in sorted(thin_candidates(problem, device), key=lambda one: one.ms or 0.0)[:4]:
-                    own = next(own for own in rates.tiles if own.name == one.tile)
-                    tile = THIN_TILES[dtype][one.tile]
-                    view = view_of(problem, tile)
-                    seconds = thin_seconds(own, tile, view, one.parts_of_sums, ELEMENTS[dtype], self.device, rates)
-                    found.append(Point(one.tile, view, one.parts_of_sums, seconds * 1e6))
+        for case in timed_cases():
+            for one in fastest_tiles(case, dtype, device):
+                thin = thin_of(one)
+                own = next(own for own in rates.tiles if own.name == thin.tile)
+                tile = THIN_TILES[dtype][thin.tile]
+                view = view_of(problem_of(case, dtype), tile)
+                seconds = thin_seconds(own, tile, view, thin.parts, ELEMENTS[dtype], self.device, rates)
+                found.append(Point(thin.tile, view, thin.parts, seconds * 1e6))
         return found
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
@@ -102,6 +111,21 @@ class Pretended:
             found.append(Measured(case.shape, case.order, ("a", "b"), us, us / 2 if case.shape[0] >= 1000 else us * 2))
         return found
 
+    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
+        if self.device.capability != 90:
+            return [name for name in names if name != "pairs_on_load"] if by_warps else []
+        return [name for name in names if not (by_warps and name == "pairs_on_load")]
+
+    def build_digits(self, cases: Sequence[DigitCase]) -> None:
+        assert len(set(cases)) == len(cases)
+
+    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
+        """Every round has a clock of its own."""
+        return DigitTimes(*(seconds * (1.1, 1.0, 0.8)[number] for seconds in digit_times(case, self.device)))
+
+    def rounded(self, name: str, size: int) -> float | None:
+        return rounded_time(name, size, self.device)
+
     def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
         return pilot_times(runs, MODES)
 
@@ -109,17 +133,21 @@ class Pretended:
         return plan_times(plan, MODES, self.device)
 
     def slow(self, dtype: str) -> ThinRates:
-        """The rates of the H200, but launches take twice as long, and copies are half as fast."""
-        rates = H200.thin_rates(dtype)
+        """The rates of the device, but launches take twice as long, and copies are half as fast."""
+        rates = self.device.thin_rates(dtype)
         assert rates is not None
         return replace(rates, launch=2 * rates.launch, copies=rates.copies / 2)
 
 
-def test_a_time_is_that_of_one_of_the_calls_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("ms", "calls"), [(6.0, 2 + ceil(SETTLE_MS / 6.0) + 2 * SETTLED_ROUNDS - 1), (0.1, 2 + SETTLED_ROUNDS * IN_A_ROW)])
+def test_a_long_call_is_timed_behind_others_of_its_kind_and_a_short_one_in_a_queue(
+    monkeypatch: pytest.MonkeyPatch, ms: float, calls: int
+) -> None:
     gpu = pretend(monkeypatch)
     monkeypatch.setattr(gpu, "zeros", np.zeros, raising=False)
-    assert GpuBench().library((8, 8, 8), "float64") == pytest.approx(gpu.library_ms * 1e-3)
-    assert gpu.now == pytest.approx((1 + 5 * 50) * gpu.library_ms)
+    gpu.library_ms = ms
+    assert GpuBench().library((8, 8, 8), "float64") == pytest.approx(ms * 1e-3)
+    assert gpu.now == pytest.approx(calls * ms) and bool(gpu.held) == (ms < 1)
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +159,10 @@ def tuned() -> tuple[Device, list[str]]:
 
 def test_tuning_finds_the_description_that_the_times_follow(tuned: tuple[Device, list[str]]) -> None:
     bench, (found, told) = Pretended(), tuned
-    assert told[0] == "0/6 memory" and len(told) == 8
-    assert told[4:6] == ["4/6 thin products of float32", "4/6 the library on thin products of float32, 50%"]
+    assert told[:2] == ["0/7 kernels", "0/7 memory"] and len(told) == 26
+    assert told[-4:-2] == ["5/7 thin products of float32", "5/7 the library on thin products of float32, 50%"]
     assert (found.name, found.processors, found.memory, found.l2) == ("Pretended", H200.processors, H200.memory, H200.l2)
-    assert found.bandwidth == pytest.approx(H200.bandwidth) and found.call == pytest.approx(max(1.0, H200.call))
+    assert found.bandwidth == pytest.approx(H200.bandwidth) and found.call == pytest.approx(H200.call)
     for dtype in ("float32", "float64"):
         known, measured = H200.rates(dtype), found.rates(dtype)
         for own, real in zip(measured.tiles, known.tiles, strict=True):
@@ -149,6 +177,45 @@ def test_tuning_finds_the_description_that_the_times_follow(tuned: tuple[Device,
             assert at(measured.product, size) == pytest.approx(at(known.product, size), rel=0.05)
             assert at(measured.library, size) == pytest.approx(at(known.library, size), rel=0.05)
     assert parse_device(device_json(found).encode(), "found") == found
+
+
+def test_tuning_measures_digits_and_rounded_products(tuned: tuple[Device, list[str]]) -> None:
+    bench, (found, _) = Pretended(), tuned
+    assert [name for name, _ in found.digits] == [name for name, _ in bench.device.digits]
+    for name, known in bench.device.digits:
+        own = found.digit_rates(name)
+        assert own is not None
+        for size in (2048, 4096, 8192, 16384):
+            assert at(own.product, size) == pytest.approx(at(known.product, size), rel=0.05), (name, size)
+        for rank in (1, 7, 49):
+            assert at(own.expansion, rank) == pytest.approx(at(known.expansion, rank), rel=0.01)
+            assert at(own.recomposition, rank) == pytest.approx(at(known.recomposition, rank), rel=0.01)
+        for field in ("search", "loading", "launch", "unaligned", "uneven"):
+            assert getattr(own, field) == pytest.approx(getattr(known, field), rel=0.15, abs=0.05), (name, field)
+        assert own.start + own.direct == pytest.approx(known.start + known.direct, rel=0.5, abs=0.2), name
+        assert own.tail == pytest.approx(known.tail, abs=0.3)
+    for name, table in found.rounded:
+        for size in (1024, 2048, 4096, 8192, 16384):
+            assert at(table, size) == pytest.approx(at(dict(bench.device.rounded)[name], size), rel=0.05)
+    for shape in ((4096,) * 3, (8192,) * 3, (3000, 5000, 3001)):
+        for accuracy in (None, "classical"):
+            problem = Problem(*shape, "float32", accuracy=accuracy)
+            assert make_plan(problem, found).chosen.name == make_plan(problem, bench.device).chosen.name
+
+
+@pytest.mark.parametrize("short", ["rtx4090", "a100"])
+def test_a_foreign_gpu_that_does_as_its_data_sheet_lets_expect_is_described_so(short: str) -> None:
+    """Tuned end to end: the description that is written plans as the estimate does, and belongs to no other GPU."""
+    bench = Pretended(load_device(short))
+    found = tune(bench=bench)
+    assert parse_device(device_json(found).encode(), short) == found and not found.estimate
+    assert (found.name, found.capability, found.by_warps) == ("Pretended", bench.device.capability, ())
+    assert [name for name, _ in found.digits] == [name for name, _ in bench.device.digits] and device_named("Pretended") is None
+    for dtype in ("float64", "float32"):
+        for n in (4096, 8192):
+            problem = Problem(n, n, n, dtype, accuracy="classical")
+            theirs, ours = (make_plan(problem, device).chosen for device in (bench.device, found))
+            assert theirs.ms is not None and ours.ms == pytest.approx(theirs.ms, rel=0.1), (n, dtype, theirs.name, ours.name)
 
 
 def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
@@ -171,9 +238,9 @@ def test_tuning_with_modes_adds_their_rates_and_changes_no_other(tuned: tuple[De
     told = list[str]()
     found = tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), Pretended(), modes=True)
     assert found.modes is not None and replace(found, modes=None) == tuned[0]
-    assert told[0] == "0/13 memory" and told[-7] == "6/13 the pilot kernel of execution modes"
-    assert told[-6:] == [f"{7 + i}/13 mode {plan.mode}, {plan.dtype}, {plan.size}" for i, plan in enumerate(pilot_plans())]
-    assert told[-1] == "12/13 mode S-M-T, float64, 8192"
+    assert told[0] == "0/14 kernels" and told[-7] == "7/14 the pilot kernel of execution modes"
+    assert told[-6:] == [f"{8 + i}/14 mode {plan.mode}, {plan.dtype}, {plan.size}" for i, plan in enumerate(pilot_plans())]
+    assert told[-1] == "13/14 mode S-M-T, float64, 8192"
     own = asdict(found.modes)
     for name in ("again", "warp_tile"):
         assert dict(own.pop(name)) == pytest.approx(dict(getattr(MODES, name)), rel=0.05)
@@ -194,12 +261,36 @@ def test_the_command_writes_and_keeps_rates_of_modes(monkeypatch: pytest.MonkeyP
     assert status == 0 and kept == replace(written, modes=None), "a description is written as a whole"
 
 
+def test_an_interrupted_tune_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tuned: tuple[Device, list[str]]) -> None:
+    timed = list[object]()
+
+    class Interrupted(Pretended):
+        def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
+            timed.append((case, number))
+            if len(timed) == 20:
+                raise KeyboardInterrupt
+            return super().digits(case, number)
+
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(describe_device, "gpu_bench", Interrupted)
+    monkeypatch.setattr(gpu_facts, "driver_version", lambda: 13000)
+    with pytest.raises(KeyboardInterrupt):
+        tune_here()
+    (times,) = tmp_path.rglob("*.times")
+    times.write_text(times.read_text() + '["cut off')
+    assert tune_here() == tuned[0] and len(timed) == len(set(timed)) + 1, "only the product that was interrupted is timed again"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
+    assert tune_here() == tuned[0], "without a place for the times it is described all the same"
+
+
 def test_a_device_with_less_shared_memory_is_described_without_the_tiles_that_do_not_fit() -> None:
     class Small(Pretended):
         def facts(self) -> Facts:
             return replace(super().facts(), shared=99 * 1024)
 
-        def product(self, extents: Extents, dtype: str, tile: str = USUAL) -> float:
+        def product(self, extents: Extents, dtype: str, tile: str = USUAL, number: int = 0) -> float:
             assert (tile, dtype) != ("large", "float64")
             return super().product(extents, dtype, tile)
 

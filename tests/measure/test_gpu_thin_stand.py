@@ -12,10 +12,8 @@ from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import fit, off
 from bilinear.measure.thin_stand import time_library, time_tiles
-from bilinear.planner.device_files import load_device
-from bilinear.planner.estimates import estimate
-from bilinear.planner.library_points import library_points
-from bilinear.planner.plan import CUBLAS, CUBLASLT
+from bilinear.planner.device_files import estimated, load_device
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, library_points
 
 pytestmark = pytest.mark.gpu
 H200 = load_device("h200")
@@ -24,7 +22,7 @@ H200 = load_device("h200")
 def test_the_driver_reports_enough_for_an_estimate() -> None:
     sheet, known = reported_sheet(), description(gpu_name(), driver_version())
     assert sheet is not None and known is not None
-    found = estimate(sheet, H200)
+    found = estimated(sheet)
     assert found.estimate and found.processors == known.processors
     assert 0.5 < found.bandwidth / known.bandwidth < 2, "a clock or a width of another unit would be off by more"
     for dtype in THIN_TILES:

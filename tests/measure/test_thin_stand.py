@@ -15,7 +15,7 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
 from bilinear.measure import thin_stand
-from bilinear.measure.thin_stand import NAMED, TIMED_TILES, Case, Stand, layouts, time_library, time_tiles, turned
+from bilinear.measure.thin_stand import TIMED_TILES, Case, Stand, layouts, time_library, time_tiles, timed_cases, turned
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library_points import ORDERS, Measured
 from bilinear.planner.problem import SHORT
@@ -66,7 +66,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     return found
 
 
-def queued(calls: Mapping[str, Callable[[], object]], rounds: int, in_a_row: int) -> dict[str, list[float]]:
+def queued(calls: Mapping[str, Callable[[], object]], rounds: int, in_a_row: int, hold: float) -> dict[str, list[float]]:
     """Milliseconds, the median of which counts."""
     return {name: [9.0, US[name] * 1e-3, 1e-9][:rounds] for name in calls}
 
@@ -99,9 +99,9 @@ def test_the_library_is_timed_until_the_time_is_over(desk: Desk, monkeypatch: py
 def test_the_fastest_tiles_are_built_and_timed(desk: Desk) -> None:
     desk.free = 2 * 10**9
     points = time_tiles("float32", H200)
-    fitting = [(m, n, k) for m, n, k in NAMED if max(m * k, k * n, m * n) <= 125_000_000]
-    assert fitting and set(fitting) != set(NAMED)
-    assert len(fitting) < len(points) <= 2 * TIMED_TILES * len(fitting)
+    cases = timed_cases(125_000_000)
+    assert all(max(m * k, k * n, m * n) <= 125_000_000 for (m, n, k), _ in cases) and cases != timed_cases()
+    assert 0 < len(points) <= TIMED_TILES * len(cases)
     assert {point.tile for point in points} <= {kernel.tile.name for kernel in desk.built} and {point.us for point in points} == {30.0}
     assert all(point.parts == 1 for point in points), "the others could not run here"
     assert {point.view.left_along for point in points} == {False, True}

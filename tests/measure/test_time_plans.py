@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choices import running
 from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 from runtime.pretended_gpu import forget_devices
 from shell import Shell
@@ -31,17 +32,21 @@ from bilinear.ir.measurement import LeftOut
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.measure import bench, bench_check, bench_tasks, describe_device, time_plans
 from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, MOST, NEAR, ROUNDS, GpuStand, fastest
+from bilinear.methods.planning import load_plan, plan_from_json
+from bilinear.methods.thin.plans import Thin
 from bilinear.planner import choose, kept_plans
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan, kept_at, kept_description
+from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.own import add, remove
-from bilinear.planner.plan import LIBRARIES, LIBRARY_ITSELF, THIN, Candidate, Panel, Plan
-from bilinear.planner.plan_files import FORMAT, load_plan, plan_from_json, plan_json
+from bilinear.planner.plan import LIBRARIES, Candidate, Panel, Plan
+from bilinear.planner.plan_files import FORMAT, plan_json
 from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import own_ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import Multiprocessor
+from bilinear.planner.scheduled import Scheduled
 from bilinear.runtime import decide, devices_here
 
 PROBLEM = Problem(4096, 4096, 4096)
@@ -61,7 +66,7 @@ def way_of(candidate: Candidate) -> Way:
 
 def predicted(times: Sequence[float]) -> tuple[Candidate, ...]:
     """Contenders of these predicted times."""
-    return tuple(Candidate(levels, "preserve", "expand", ms, 8, tile=tile) for (levels, tile), ms in zip(WAYS, times, strict=False))
+    return tuple(Candidate(Scheduled(levels, tile=tile), ms, 8) for (levels, tile), ms in zip(WAYS, times, strict=False))
 
 
 @dataclass
@@ -436,9 +441,9 @@ def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.Monke
 def test_the_kernels_of_all_parts_are_built(gpu: Gpu) -> None:
     built: list[set[Any]] = []
     stand = GpuStand((64, 64, 64), "float64", "restore", None, HERE, built.append)
-    rest = (Panel(16, ("classical",), "preserve", SMALL), Panel(16, ("msmes",), "restore", LARGE))
-    chain = Candidate(("winograd_depth_first",), "preserve", "borrow", 1.0, 0, tile=LARGE, rest=rest)
-    stand.build([chain, Candidate(("winograd",), "preserve", "expand", 1.0, 0), LIBRARY_ITSELF, replace(chain, rest=())])
+    rest = (Panel(16, Scheduled(("classical",), "preserve", tile=SMALL)), Panel(16, Scheduled(("msmes",), "restore", tile=LARGE)))
+    chain = Candidate(Scheduled(("winograd_depth_first",), "preserve", "borrow", LARGE, rest), 1.0, 0)
+    stand.build([chain, Candidate(Scheduled(("winograd",)), 1.0, 0), LIBRARY_ITSELF, running(chain, rest=())])
     expected = {("winograd_depth_first",): ("preserve", LARGE), ("classical",): ("preserve", SMALL), ("msmes",): ("restore", LARGE)}
     expected[("winograd",)] = ("preserve", USUAL)
     assert built == [{(levels, inputs, "float64", tile) for levels, (inputs, tile) in expected.items()}]
@@ -449,7 +454,7 @@ def test_the_kernels_of_thin_products_are_built(gpu: Gpu) -> None:
     built: list[set[Any]] = []
     stand = GpuStand((8, 4000, 12), "float32", "preserve", None, load_device("h200"), built.append)
     tile = "16x16x128-2x2x32"
-    stand.build([Candidate((), "preserve", THIN, 1.0, 0, tile=tile, parts_of_sums=parts) for parts in (1, 7)])
+    stand.build([Candidate(Thin(tile, parts, True), 1.0, 0) for parts in (1, 7)])
     assert {kernel.name for kernel in built[0]} == {"thin_16x16x128_2x2x32_cac_4_4_f32", "sum_parts_8_f32"}
     assert all(isinstance(kernel, ThinKernel | PartsKernel) for kernel in built[0])
 
@@ -570,7 +575,7 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = replace(SLOW_LIBRARY, name=HERE.name)
-    monkeypatch.setattr(describe_device, "tune", lambda progress, modes: described)
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: described)
     assert shell("--shape", "64", "--dtype", "float64")[0] == 0
     assert kept_description(HERE.name, 13000) is None, "one is known"
     told = f"kept in {kept_at(HERE.name, 13000)}: `auto` uses it on every {HERE.name} under this driver\n"
@@ -615,7 +620,7 @@ def test_what_cannot_be_searched_is_refused_at_once(
     words: tuple[str, ...], environment: dict[str, str], code: str, gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(describe_device, "tune", lambda progress, modes: pytest.fail("measured"))
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: pytest.fail("measured"))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     status, out, err = shell(*words)
@@ -627,7 +632,7 @@ def test_what_cannot_be_searched_is_refused_at_once(
 def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_timed(
     words: tuple[str, ...], gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describe_device, "tune", lambda progress, modes: pytest.fail("measured"))
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     status, out, err = shell("--shape", "64", *words)

@@ -17,18 +17,22 @@ from bilinear.errors import BilinearError
 from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.place import place_schedule
-from bilinear.planner.accuracy import relative_error
+from bilinear.methods.digits.geometry import block_of
+from bilinear.methods.digits.plans import CUTS, USUAL_RESIDUES
+from bilinear.methods.digits.schemes import _fewest, require_residues, scheme_of
+from bilinear.methods.planning import contenders, make_plan, plan_from_json
+from bilinear.methods.thin.method import MOST_TIMED
+from bilinear.methods.thin.plans import Thin, thin_of
+from bilinear.planner import choose
 from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choose import MOST_THIN, Weighing, contenders, make_plan, timed_plan
+from bilinear.planner.choose import Weighing, timed_plan
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digit_geometry import block_of
-from bilinear.planner.digits import CUTS, scheme_of
+from bilinear.planner.library import Library
 from bilinear.planner.model import predict
-from bilinear.planner.plan import LIBRARY, Candidate, Thin, pareto_front
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.plan import Candidate, pareto_front
+from bilinear.planner.plan_files import plan_json
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
-from bilinear.planner.residues import USUAL_RESIDUES, _fewest, require_residues
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 
@@ -56,8 +60,8 @@ def test_thin_problems_that_gain_nothing_stay_with_the_library(shape: tuple[int,
 )
 def test_thin_problems_on_which_the_library_is_slow_take_the_thin_kernel(shape: tuple[int, int, int], dtype: str) -> None:
     plan = make_plan(Problem(*shape, dtype), H200)
-    assert plan.chosen.is_thin
-    assert plan.direct == Thin(plan.chosen.tile, plan.chosen.parts_of_sums, shape[2] > shape[0])
+    assert plan.chosen.strategy == "thin"
+    assert plan.chosen.choice == Thin(plan.chosen.tile, thin_of(plan.chosen).parts, shape[2] > shape[0])
 
 
 @pytest.mark.parametrize("shape", [(1, 5296, 3113), (4081, 364, 1), (1, 178914, 18), (17625, 1718, 1), (314239, 39, 1)])
@@ -66,19 +70,19 @@ def test_a_product_with_a_vector_is_the_librarys(shape: tuple[int, int, int], dt
     """At every one of these the kernel for thin products was slower, or saved less than 10 %."""
     plan = make_plan(Problem(*shape, dtype), H200, explain=True)
     assert plan.is_library
-    assert {c.why for c in plan.candidates if c.is_thin} == {"the library multiplies by a vector at the speed of memory"}
+    assert {c.why for c in plan.candidates if c.strategy == "thin"} == {"the library multiplies by a vector at the speed of memory"}
 
 
 def test_sums_of_one_term_may_take_the_thin_kernel() -> None:
     plan = make_plan(Problem(4_000_000, 1, 32, "float32", column_major=("A", "B", "C")), H200)
-    assert plan.chosen.is_thin
+    assert plan.chosen.strategy == "thin"
 
 
 def test_sums_are_not_split_without_a_workspace() -> None:
     split, whole = (make_plan(Problem(256, 12288, 8, "float32", workspace=bytes_), H200).chosen for bytes_ in (None, 0))
-    assert split.parts_of_sums > 1
-    assert split.workspace == split.parts_of_sums * 256 * 8 * 4
-    assert (whole.parts_of_sums, whole.workspace) == (1, 0)
+    assert thin_of(split).parts > 1
+    assert split.workspace == thin_of(split).parts * 256 * 8 * 4
+    assert (thin_of(whole).parts, whole.workspace) == (1, 0)
 
 
 def test_a_device_without_rates_of_thin_products_leaves_them_to_the_library() -> None:
@@ -124,7 +128,7 @@ def test_without_an_accuracy_errors_are_at_most_eight_times_the_classical_multip
         problem = Problem(16384, 16384, 16384, dtype)
         usual, bounded = make_plan(problem, H200), make_plan(replace(problem, accuracy=1e6), H200)
         (four,) = (c for c in usual.candidates if c.levels == ("winograd",) * 4)
-        assert "12 times" in four.why and "accuracy=" in four.why and relative_error(usual.chosen, 16384, dtype) <= USUAL_LIMIT
+        assert "12 times" in four.why and "accuracy=" in four.why and usual.chosen.choice.probable(16384, dtype) <= USUAL_LIMIT
         (four,) = (c for c in bounded.candidates if c.levels == ("winograd",) * 4)
         assert "accuracy=" not in four.why
         named = bilinear.plan(16384, 16384, 16384, dtype, device=H200, levels=("winograd",) * 4)
@@ -185,7 +189,7 @@ def test_a_budget_is_kept_to_the_byte(dtype: str) -> None:
     free = make_plan(replace(LARGE, dtype=dtype), H200)
     needed = free.chosen.workspace
     assert needed
-    schedule = lowered(Way(free.chosen.levels, free.chosen.inputs))[0]
+    schedule = lowered(Way(free.chosen.levels, free.chosen.promise))[0]
     itemsize = {"float32": 4, "float64": 8}[dtype]
     assert needed == place_schedule(schedule, 16384, 16384, 16384, itemsize).workspace_elements * itemsize
     same = make_plan(replace(LARGE, dtype=dtype, workspace=needed), H200)
@@ -245,7 +249,7 @@ def test_what_the_device_cannot_hold_is_told() -> None:
 
 def test_a_table_tells_what_all_parts_do_to_the_inputs() -> None:
     found = Borrowing(replace(LARGE, inputs="restore", workspace=0), H200, 512).best()
-    assert found is not None and (found.inputs, found.promise) == ("preserve", "restore")
+    assert found is not None and (found.choice.inputs, found.promise) == ("preserve", "restore")
     known = make_plan(replace(LARGE, inputs="restore", workspace=0), H200)
     table = plan_table(replace(known, candidates=(found, *known.candidates[1:])))
     assert re.search(rf"{re.escape(found.name)} +restore +borrow ", table)
@@ -279,11 +283,11 @@ def test_a_class_of_accuracy_compares_probable_errors() -> None:
 def test_pairs_are_weighed_only_if_an_accuracy_is_asked_for() -> None:
     problem = Problem(8192, 8192, 8192, "float32")
     plain = make_plan(problem, DESCRIBED, explain=True)
-    assert {c.tile for c in plain.candidates if c.is_digits} == {"residues7"}
+    assert {c.tile for c in plain.candidates if c.strategy == "digits"} == {"residues7"}
     assert plain.chosen.tile == "residues7"
     for accuracy in ("classical", 1.0):  # the library's own bound is above 1
         assert make_plan(replace(problem, accuracy=accuracy), DESCRIBED).chosen.tile == "pairs"
-    assert not make_plan(replace(problem, accuracy="classical"), H200).chosen.is_digits
+    assert make_plan(replace(problem, accuracy="classical"), H200).chosen.strategy != "digits"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -302,9 +306,9 @@ def test_residues_are_the_fewest_that_keep_the_accuracy(dtype: str) -> None:
 
 
 def test_residues_are_left_out_where_they_cannot_win() -> None:
-    assert not any(c.is_digits for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED).candidates)
-    assert any(c.is_digits for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED, explain=True).candidates)
-    assert not any(c.is_digits for c in make_plan(Problem(512, 2**29, 512, "float64"), DESCRIBED).candidates)
+    assert any(c.strategy != "digits" for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED).candidates)
+    assert any(c.strategy == "digits" for c in make_plan(Problem(512, 512, 512, "float64"), DESCRIBED, explain=True).candidates)
+    assert any(c.strategy != "digits" for c in make_plan(Problem(512, 2**29, 512, "float64"), DESCRIBED).candidates)
     narrow = Problem(8192, 8192, 8192, "float64", workspace=2**20, accumulate=True)  # which lends no rows of C to digits
     assert make_plan(narrow, DESCRIBED).chosen.tile not in RESIDUE_TILES
 
@@ -329,7 +333,7 @@ def test_malformed_problems_are_refused(facts: dict[str, Any], code: str) -> Non
 
 def test_the_same_is_chosen_every_time() -> None:
     first = make_plan(replace(LARGE, inputs="consume"), H200, explain=True)
-    make_plan.cache_clear()
+    choose.make_plan.cache_clear()
     assert make_plan(replace(LARGE, inputs="consume"), H200, explain=True) == first
 
 
@@ -390,6 +394,11 @@ def _first(value: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _choice(value: dict[str, Any], number: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = value["candidates"][number]["choice"]
+    return found
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -399,34 +408,39 @@ def _first(value: dict[str, Any]) -> dict[str, Any]:
         (lambda v: v["sha256"].pop(), "E545"),
         (lambda v: v.update(format="bilinear-plan/2"), "E545"),
         (lambda v: v.pop("version"), "E545"),
-        (lambda v: _first(v).pop("tile"), "E545"),
-        (lambda v: _first(v).update(tile=3), "E545"),
+        (lambda v: _choice(v).pop("tile"), "E545"),
+        (lambda v: _choice(v).update(tile=3), "E545"),
         *(
             (lambda v, field=field: v["candidates"][1].update({field: []}), "E545")
-            for field in ("ms", "workspace", "error", "why", "inputs")
+            for field in ("ms", "workspace", "error", "why", "method", "choice")
         ),
         (lambda v: v["candidates"][1].update(ms=float("nan")), "E545"),
         (lambda v: v["candidates"][1].update(error=True), "E545"),
         (lambda v: v["candidates"][1].update(ms=0), "E545"),
         (lambda v: v["candidates"][1].update(workspace=1.5), "E545"),
         (lambda v: v["candidates"][1].update(workspace=-1), "E545"),
-        (lambda v: v["candidates"][1].update(tile=99), "E545"),
-        (lambda v: v["candidates"][1].update(tile="x"), "E545"),
-        (lambda v: v["candidates"][1].update(tile=[]), "E545"),
+        (lambda v: _choice(v, 1).update(tile=99), "E545"),
+        (lambda v: _choice(v, 1).update(tile="x"), "E545"),
+        (lambda v: _choice(v, 1).update(tile=[]), "E545"),
         (lambda v: v["candidates"][1].update(ms=int("9" * 400)), "E545"),
-        (lambda v: v["candidates"][1].update(rest=[{"extent": [], "levels": ["winograd"], "inputs": "preserve", "tile": 0}]), "E545"),
+        (lambda v: _choice(v, 1).update(rest=[{"extent": [], "method": "schedule", "choice": {}}]), "E545"),
         (lambda v: v.update(device=[]), "E545"),
-        (lambda v: _first(v).update(tile=True), "E545"),
-        (lambda v: _first(v).update(tile=1.0), "E545"),
+        (lambda v: _choice(v).update(tile=True), "E545"),
+        (lambda v: _choice(v).update(tile=1.0), "E545"),
         (lambda v: v.update(candidates=[]), "E545"),
         (lambda v: v.pop("problem"), "E545"),
         (lambda v: v.update(more=1), "E545"),
-        (lambda v: _first(v).update(levels=[1]), "E545"),
-        (lambda v: _first(v).update(levels=["winograd"] * 9), "E545"),
-        (lambda v: _first(v).update(inputs="consume"), "E545"),
-        (lambda v: _first(v).update(levels=["../etc/x"]), "E545"),
+        (lambda v: _choice(v).update(levels=[1]), "E545"),
+        (lambda v: _choice(v).update(levels=["winograd"] * 9), "E545"),
+        (
+            lambda v: _first(v).update(
+                choice={"levels": ["winograd"], "inputs": "consume", "strategy": "expand", "tile": "usual", "rest": []}, method="schedule"
+            ),
+            "E545",
+        ),
+        (lambda v: _choice(v).update(levels=["../etc/x"]), "E545"),
         (lambda v: _first(v).pop("why"), "E545"),
-        (lambda v: (_first(v).update(levels=[], strategy="mkl"), v.update(sha256=[])), "E545"),
+        (lambda v: (_first(v).update(method="library", choice={"strategy": "mkl"}), v.update(sha256=[])), "E545"),
     ],
 )
 def test_a_changed_plan_is_refused(change: Any, code: str) -> None:
@@ -452,9 +466,12 @@ def test_a_changed_plan_is_refused(change: Any, code: str) -> None:
         (lambda v: v.update(candidates=[3]), "a candidate is not an object with named fields"),
         (lambda v: v.update(candidates=[]), "candidates is empty"),
         (lambda v: v.update(sha256=[3]), "sha256 is not a list of pairs"),
-        (lambda v: _first(v).update(rest=[None]), "a part is not an object with named fields"),
-        (lambda v: _first(v).pop("levels"), "levels is missing"),
-        (lambda v: _first(v).update(tile=[None]), "a field of a candidate has the wrong type"),
+        (lambda v: _choice(v).update(rest=[None]), "a part is not an object with named fields"),
+        (lambda v: _choice(v).pop("levels"), "levels is missing"),
+        (lambda v: _choice(v).update(levels=[None]), "a field of a candidate has the wrong type"),
+        (lambda v: _first(v).update(method="magic"), "there is no method 'magic'"),
+        (lambda v: _choice(v).update(tile="wide"), "there is no tile 'wide'"),
+        (lambda v: _choice(v).update(more=1), "'more' is no field of a schedule"),
     ],
 )
 def test_the_cause_names_the_field_that_is_wrong(change: Any, cause: str) -> None:
@@ -504,7 +521,7 @@ def test_pinned_levels_promise_what_they_do_and_come_back_from_files(tmp_path: P
         (("classical",) * 20, "preserve", "preserve"),
     ):
         choice = bilinear.plan(4096, 4096, 4096, device="h200", inputs=inputs, levels=levels)
-        assert (choice.chosen.levels, choice.chosen.inputs) == (levels, promised)
+        assert (choice.chosen.levels, choice.chosen.promise) == (levels, promised)
         bilinear.save_plan(choice, tmp_path / "plan.json")
         assert bilinear.load_plan(tmp_path / "plan.json") == choice
 
@@ -533,13 +550,13 @@ def test_contenders_are_every_way_in_every_tile_by_predicted_time(problem: Probl
     assert times == sorted(times) and times[0] > 0 and len(set(found)) == len(found)
     by_way: dict[tuple[Any, ...], list[Candidate]] = {}
     for candidate in found:
-        by_way.setdefault((candidate.levels, candidate.inputs, candidate.rest), []).append(candidate)
+        by_way.setdefault((candidate.levels, candidate.choice.inputs, candidate.rest), []).append(candidate)
     for (_, _, rest), each in by_way.items():
         assert rest or sorted(c.tile for c in each) == sorted(TILES[problem.dtype])
     weighed = [c for c in make_plan(problem, H200).candidates if c.levels and c.workspace is not None]
     assert len(weighed) > 2
     for other in weighed:
-        each = by_way.get((other.levels, other.inputs, other.rest), [])
+        each = by_way.get((other.levels, other.choice.inputs, other.rest), [])
         assert bool(each) != (other.why.startswith("needs ") or "accuracy=" in other.why)
         assert not each or (each[0].ms, each[0].tile, each[0].workspace) == (other.ms, other.tile, other.workspace)
 
@@ -579,7 +596,7 @@ def test_contenders_have_smaller_blocks_than_are_trusted() -> None:
     assert next(c for c in weighed if c.levels == ("winograd",) * 2).why.endswith("are too small")
     found = contenders(Problem(3, 8 * POLICY.least_timed_inner, 5), H200)
     assert {c.levels for c in found if c.levels} == {("classical",), *(("split_k",) * most for most in (1, 2, 3))}
-    assert 1 < sum(c.is_thin for c in found) <= MOST_THIN
+    assert 1 < sum(c.strategy == "thin" for c in found) <= MOST_TIMED
     assert not any(c.levels for c in contenders(Problem(64, POLICY.least_timed_inner - 1, 64), H200))
 
 
@@ -587,7 +604,7 @@ def test_a_timed_choice_names_what_runs_and_comes_back_from_files() -> None:
     problem = replace(LARGE, inputs="restore", workspace=0)
     found = contenders(problem, H200)
     whole, parts = (next(c for c in found if bool(c.rest) == has_rest) for has_rest in (False, True))
-    library = Candidate((), "preserve", LIBRARY, 3.0, 0)
+    library = Candidate(Library(), 3.0, 0)
     for chosen, other in ((whole, parts), (parts, whole)):
         choice = timed_plan(problem, H200, (replace(chosen, ms=2.0), replace(other, ms=2.5), library))
         assert [c.why for c in choice.candidates] == [

@@ -13,12 +13,14 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, lowered_complex, prepare_complex
-from bilinear.planner.choose import hashes_of, make_plan
-from bilinear.planner.complex_plans import PRODUCTS, complex_plan
+from bilinear.methods.planning import complex_plan, make_plan, plan_from_json
+from bilinear.planner.choose import hashes_of
+from bilinear.planner.complex_plans import PRODUCTS
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import LIBRARY, Candidate, Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 
 DESCRIBED = load_device("h200")
 H200 = replace(DESCRIBED, digits=())
@@ -58,7 +60,7 @@ def test_workspace_and_errors_are_those_of_the_schedule_that_runs() -> None:
 
 def test_plans_lower_what_is_proved() -> None:
     for names in (("winograd",), ("split_k",), ("winograd", "dps_444")):
-        levels = levels_of(Candidate(names, "preserve", "expand"))
+        levels = levels_of(Candidate(Scheduled(names)))
         assert lowered_complex(levels) == prepare_complex(levels)
 
 
@@ -77,7 +79,7 @@ def test_limits_are_kept() -> None:
 def test_digits_that_are_faster_hide_no_ways(dtype: str) -> None:
     """Products of digits of the real type end no search; schedules that are slower than they are stay."""
     found = complex_plan(Problem(8192, 8192, 8192, dtype), DESCRIBED, explain=True)
-    assert found.chosen.is_digits and any("winograd" in c.levels and not c.is_digits for c in found.candidates)
+    assert found.chosen.strategy == "digits" and any("winograd" in c.levels and c.strategy != "digits" for c in found.candidates)
     assert all(c.error and c.probable for c in found.candidates if not c.why.startswith("blocks"))
 
 

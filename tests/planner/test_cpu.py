@@ -19,11 +19,11 @@ from bilinear.ir.schedule import ProductStage
 from bilinear.lowering.place import place_schedule
 from bilinear.measure import describe_cpu
 from bilinear.measure.describe_cpu import SIZES, STREAMED_SIZE, CpuBench, tune_cpu
+from bilinear.methods.planning import load_plan
 from bilinear.planner.cpu import Cpu, CpuRates, cpu_plan, library_seconds, way_seconds
 from bilinear.planner.device_files import cpu_json, parse_cpu
 from bilinear.planner.kept_plans import keep_cpu, kept_at, kept_cpu
 from bilinear.planner.model import profile_of
-from bilinear.planner.plan_files import load_plan
 from bilinear.planner.portfolio import cpu_ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, lowered

@@ -21,12 +21,15 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import SMALL
 from bilinear.measure import describe_device
-from bilinear.planner.choose import make_plan, timed_plan
+from bilinear.methods.planning import load_plan, make_plan
+from bilinear.methods.registry import METHODS
+from bilinear.planner.choose import timed_plan
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.kept_plans import keep_description, keep_plan, kept_at, kept_description, kept_plan, kept_plan_at
-from bilinear.planner.plan import LIBRARY, Candidate, Plan
-from bilinear.planner.plan_files import load_plan
+from bilinear.planner.library import Library
+from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 from bilinear.runtime import auto, devices_here
 from bilinear.runtime.layouts import layouts_of
 
@@ -39,8 +42,8 @@ EVEN, ODD = Problem(600, 512, 640), Problem(601, 511, 77, "float32", "restore", 
 
 def timed(problem: Problem, *levels: str) -> Plan:
     """A plan in a tile of its own, which the model chooses for no problem here."""
-    found = Candidate(levels, "preserve", "expand", 0.5, 8, 1e-9, tile=SMALL)
-    return timed_plan(problem, MINE, (found, Candidate((), "preserve", LIBRARY, 1.0, 0, 1e-13)))
+    found = Candidate(Scheduled(levels, tile=SMALL), 0.5, 8, 1e-9)
+    return timed_plan(problem, MINE, (found, Candidate(Library(), 1.0, 0, 1e-13)))
 
 
 @pytest.fixture(autouse=True)
@@ -113,21 +116,21 @@ def test_a_plan_is_found_for_its_problem_gpu_and_driver_alone(problem: Problem) 
     plan = timed(problem, "winograd", "strassen")
     path = keep_plan(plan, 13000)
     assert path == kept_plan_at(problem, MINE.name, 13000) and path.parent.name == "my-gpu-80-gb-13000"
-    assert kept_plan(problem, MINE.name, 13000) == plan == load_plan(path)
+    assert kept_plan(METHODS, problem, MINE.name, 13000) == plan == load_plan(path)
     for name, driver in ((MINE.name, 13010), ("My GPU (80 GB)", 13000), (H200.name, 13000)):
-        assert kept_plan(problem, name, driver) is None, (name, driver)
+        assert kept_plan(METHODS, problem, name, driver) is None, (name, driver)
     others: list[dict[str, Any]] = [{"m": 602}, {"k": 513}, {"n": 641}, {"inputs": "consume"}, {"workspace": 7}]
     others += [{"dtype": "float64" if problem.dtype == "float32" else "float32"}, {"lies_evenly": not problem.lies_evenly}]
     others += [{"accumulate": True}, {"column_major": ("A",)}, {"has_gaps": True}, {"accuracy": 1e-3}]
     for other in others:
-        assert kept_plan(replace(problem, **other), MINE.name, 13000) is None, other
+        assert kept_plan(METHODS, replace(problem, **other), MINE.name, 13000) is None, other
 
 
 def test_plans_within_other_limits_stand_beside_each_other() -> None:
     plans = [timed(replace(EVEN, **limits), "winograd") for limits in ({}, {"workspace": 0}, {"workspace": 1}, {"inputs": "restore"})]
     for plan in plans:
         keep_plan(plan, 13000)
-    assert [kept_plan(plan.problem, MINE.name, 13000) for plan in plans] == plans
+    assert [kept_plan(METHODS, plan.problem, MINE.name, 13000) for plan in plans] == plans
 
 
 def test_a_file_in_the_place_of_another_is_not_used() -> None:
@@ -137,7 +140,7 @@ def test_a_file_in_the_place_of_another_is_not_used() -> None:
         assert other is not None
         other.parent.mkdir(exist_ok=True)
         other.write_bytes(path.read_bytes())
-        assert kept_plan(problem, name, 13000) is None
+        assert kept_plan(METHODS, problem, name, 13000) is None
 
 
 @pytest.mark.parametrize("unusual", [{"accumulate": True}, {"column_major": ("A",)}, {"has_gaps": True}, {"accuracy": 1e-3}])
@@ -224,16 +227,16 @@ def test_a_plan_that_cannot_be_read_is_told_and_not_used(caplog: pytest.LogCaptu
     path = keep_plan(timed(EVEN, "winograd"), 13000)
     path.unlink()
     with caplog.at_level(logging.WARNING, "bilinear"):
-        assert kept_plan(EVEN, MINE.name, 13000) is None and not caplog.records, "a file that was removed"
+        assert kept_plan(METHODS, EVEN, MINE.name, 13000) is None and not caplog.records, "a file that was removed"
         path.mkdir()
-        assert kept_plan(EVEN, MINE.name, 13000) is None
+        assert kept_plan(METHODS, EVEN, MINE.name, 13000) is None
         assert "a plan is not used" in caplog.text and "E545" in caplog.text
-        assert kept_plan(replace(EVEN, workspace=10**300), MINE.name, 13000) is None, "a name that no file can have"
+        assert kept_plan(METHODS, replace(EVEN, workspace=10**300), MINE.name, 13000) is None, "a name that no file can have"
 
 
 def test_the_command_keeps_and_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shell = Shell(monkeypatch, capsys)
-    monkeypatch.setattr(describe_device, "tune", lambda progress, modes: MINE)
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: MINE)
     gpu(monkeypatch, MINE.name, 13000)
     status, out, _ = shell("tune")
     assert (status, out) == (0, device_json(MINE)) and kept_description(MINE.name, 13000) is None

@@ -14,12 +14,15 @@ import pytest
 
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
+from bilinear.planner.library import thin_library
 from bilinear.planner.library_points import (
     ANOTHER_ALIGNMENT,
     ANOTHER_KERNEL,
     ANOTHER_ORDER,
     ANOTHER_ORDER_IF_BRIEF,
     BRIEF,
+    CUBLAS,
+    CUBLASLT,
     FITTED,
     FLAT,
     MOST_APART,
@@ -33,9 +36,8 @@ from bilinear.planner.library_points import (
     Shape,
     library_points,
 )
-from bilinear.planner.plan import CUBLAS, CUBLASLT, LIBRARY
+from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin import thin_library
 from bilinear.planner.thin_rates import LEAST_LAUNCH
 
 H200 = load_device("h200")

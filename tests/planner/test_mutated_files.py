@@ -15,9 +15,10 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.element import COMPLEX, ELEMENTS
 from bilinear.ir.tile import SMALL, USUAL
+from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import device_json, load_device, parse_device, shipped_devices
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.plan_files import plan_json
 from bilinear.planner.roofline import roofline, streaming
 from bilinear.reporting.plans import plan_table
 

@@ -16,12 +16,11 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import shipped
 from bilinear.interchange.folders import shipped_schemes
+from bilinear.methods.planning import contenders, load_plan, make_plan, pinned_plan
 from bilinear.places import sealed, unsealed
-from bilinear.planner.choose import contenders, make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.own import add, remove, reserved_names
-from bilinear.planner.pinned import pinned_plan
-from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.plan_files import save_plan
 from bilinear.planner.portfolio import own_ways, ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import own_records

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bilinear.frontend.algorithms import shipped
+from bilinear.methods.planning import contenders, make_plan
+from bilinear.planner import choose, profiles
 from bilinear.planner import portfolio as portfolio_module
-from bilinear.planner import profiles
-from bilinear.planner.choose import contenders, make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.portfolio import FILE, levels_of, parsed, portfolio, table_entry, ways
 from bilinear.planner.problem import Problem
@@ -23,14 +23,14 @@ LISTS = ("expand", "recurse", "in_place", "first", "last", "last_in_place", "cpu
 def _fresh() -> Iterator[None]:
     yield
     portfolio.cache_clear()
-    make_plan.cache_clear()
+    choose.make_plan.cache_clear()
 
 
 def with_file(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     monkeypatch.setattr(portfolio_module, "FILE", path)
     portfolio.cache_clear()
-    make_plan.cache_clear()
+    choose.make_plan.cache_clear()
 
 
 def test_the_file_names_shipped_algorithms_once() -> None:

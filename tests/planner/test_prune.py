@@ -9,11 +9,15 @@ from math import ceil
 import pytest
 
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
-from bilinear.planner.choose import contenders
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.planning import contenders
+from bilinear.methods.thin.plans import Thin
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan import LIBRARY, THIN, Candidate, Panel
+from bilinear.planner.library import Library
+from bilinear.planner.plan import Candidate, Panel
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import ACTIVE, ARRAY, KERNEL, LEVELS, Multiprocessor, level_of, multiprocessor_of, prune
+from bilinear.planner.scheduled import Scheduled
 
 H200 = load_device("h200")
 K20 = Multiprocessor(64, 65536, 256, 48 * 1024, 48 * 1024, 0)
@@ -55,7 +59,7 @@ def test_a_tile_larger_than_the_result_is_pruned_by_the_second_level_if_the_firs
 
 
 def tiled(*levels: str, dtype: str = "float64") -> list[Candidate]:
-    return [Candidate(levels, "preserve", "expand", 1.0, 8, tile=tile) for tile in TILES[dtype]]
+    return [Candidate(Scheduled(levels, tile=tile), 1.0, 8) for tile in TILES[dtype]]
 
 
 def tiles_left(problem: Problem, *levels: str, own: Multiprocessor | None = None) -> tuple[set[str], dict[str, int]]:
@@ -84,11 +88,12 @@ def test_a_tile_that_a_device_cannot_hold_is_left_out_even_if_it_is_the_last() -
 
 
 def test_what_has_no_tiles_to_compare_is_kept_in_its_order() -> None:
-    parts = Candidate(("winograd",), "preserve", "borrow", 1.0, 0, tile=LARGE, rest=(Panel(8, ("classical",), "preserve", SMALL),))
-    direct = [Candidate((), "preserve", name, 1.0, 0, tile=LARGE) for name in (LIBRARY, THIN)]
-    given = [direct[0], *tiled("winograd"), parts, direct[1]]
+    rest = (Panel(8, Scheduled(("classical",), tile=SMALL)),)
+    parts = Candidate(Scheduled(("winograd",), "preserve", "borrow", LARGE, rest), 1.0, 0)
+    direct = [Candidate(choice, 1.0, 0) for choice in (Library(), Thin("16x16x128-2x2x32"), Digits(("winograd",), "residues14"))]
+    given = [direct[0], *tiled("winograd"), parts, *direct[1:]]
     kept, left_out = prune(given, Problem(64, 64, 64), Multiprocessor())
-    assert kept == [direct[0], given[3], parts, direct[1]] and left_out == {ARRAY: 2, KERNEL: 0, ACTIVE: 0}
+    assert kept == [direct[0], given[3], parts, *direct[1:]] and left_out == {ARRAY: 2, KERNEL: 0, ACTIVE: 0}
 
 
 def test_a_search_has_less_to_build() -> None:
@@ -97,7 +102,7 @@ def test_a_search_has_less_to_build() -> None:
     found = contenders(problem, H200)
     kept, left_out = prune(found, problem, Multiprocessor())
     assert len(kept) == len(found) - sum(left_out.values()) < len(found)
-    assert {(c.levels, c.inputs) for c in kept} == {(c.levels, c.inputs) for c in found}
+    assert {(c.levels, c.promise) for c in kept} == {(c.levels, c.promise) for c in found}
 
 
 def test_a_multiprocessor_is_what_the_driver_says() -> None:

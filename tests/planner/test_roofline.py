@@ -9,18 +9,17 @@ from typing import Any
 import pytest
 from shell import Shell
 
-from bilinear.analysis.traffic import fitting_side, operand_reads
+from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY, fitting_side, operand_reads
 from bilinear.frontend import load
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan, pinned_plan, plan_from_json
+from bilinear.methods.thin.plans import thin_of
 from bilinear.planner.device_files import load_device
-from bilinear.planner.pinned import pinned_plan
 from bilinear.planner.plan import LIBRARY, Plan
-from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem
-from bilinear.planner.roofline import ARITHMETIC, LATENCY, MEMORY, Roofline, roofline
+from bilinear.planner.roofline import Roofline, roofline
 from bilinear.reporting.plans import explained_json, roofline_table
 
 H200 = replace(load_device("h200"), digits=())  # the bounds are those of the units of the type
@@ -82,8 +81,9 @@ def test_what_the_grid_does_not_divide_is_moved_too() -> None:
 
 def test_split_sums_are_written_and_read_again() -> None:
     plan = make_plan(Problem(8, 10**6, 8), H200, explain=True)
-    parts = next(c.parts_of_sums for c in plan.candidates if c.parts_of_sums > 1)
-    whole, split = (of(plan, strategy="thin", parts_of_sums=count) for count in (1, parts))
+    tiles = [c for c in plan.candidates if c.strategy == "thin"]
+    parts = next(thin_of(c).parts for c in tiles if thin_of(c).parts > 1)
+    whole, split = (of(replace(plan, candidates=tuple(c for c in tiles if thin_of(c).parts == count))) for count in (1, parts))
     assert whole.traffic == 8 * (2 * 8 * 10**6 + 64) and split.traffic == whole.traffic + 8 * 2 * parts * 64
 
 
@@ -107,7 +107,7 @@ def test_no_plan_is_better_than_the_bounds(extents: tuple[int, int, int], column
         assert found.operations == 2 * m if found.is_proved else 2 * m / 2 < found.operations < 2 * m
         if found.bound_by == LATENCY:
             assert plan.chosen.ms is not None and max(found.traffic / found.bandwidth, found.operations / found.rate) < plan.chosen.ms / 2e3
-        elif not plan.chosen.is_thin:
+        elif plan.chosen.strategy != "thin":
             assert found.bound_by == (MEMORY if found.intensity < found.balance else ARITHMETIC)
 
 

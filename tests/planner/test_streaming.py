@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from shell import Shell
 
+from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES, ThinTile
 from bilinear.ir.thin_unit_tile import ThinTriplesTile
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan, plan_from_json
+from bilinear.methods.thin.plans import kind_of, view_of
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan_files import plan_from_json
 from bilinear.planner.problem import Problem
-from bilinear.planner.roofline import ARITHMETIC, LATENCY, MEMORY, roofline, streaming
-from bilinear.planner.thin import kind_of, view_of
+from bilinear.planner.roofline import roofline, streaming
 from bilinear.reporting.plans import streaming_table
 
 H200 = load_device("h200")
@@ -33,14 +33,14 @@ def test_long_matrices_keep_memory_busy_and_short_ones_wait_for_it() -> None:
     reading = (8 * 10_000_000 + 64) / (2 * 8 * 10_000_000 + 64)  # C is written meanwhile
     assert long.needed == pytest.approx(reading * H200.bandwidth * 1e9 / H200.processors * rates.latency * 1e-6, rel=1e-4)
     explained = make_plan(Problem(2_000, 8, 8, "float32"), H200, True)
-    thin = next(c for c in explained.candidates if c.is_thin)
+    thin = next(c for c in explained.candidates if c.strategy == "thin")
     short = streaming(_with(explained, thin), H200)
     assert short is not None and short.bound_by == LATENCY and short.blocks == 1
 
 
 def test_many_columns_are_bound_by_arithmetic() -> None:
     explained = make_plan(Problem(100_000, 4_096, 64, "float32"), H200, True)
-    wide = [c for c in explained.candidates if c.is_thin and THIN_TILES["float32"][c.tile].n >= 64]
+    wide = [c for c in explained.candidates if c.strategy == "thin" and THIN_TILES["float32"][c.tile].n >= 64]
     on_pipes = next(c for c in wide if isinstance(THIN_TILES["float32"][c.tile], ThinTile))
     found = streaming(_with(explained, on_pipes), H200)
     assert found is not None and found.bound_by == ARITHMETIC and 20 < found.threshold < 64

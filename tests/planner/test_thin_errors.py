@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,13 @@ from bilinear.analysis.rounding import gamma
 from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import LEAST_TERMS, ThinTriplesTile
-from bilinear.planner.accuracy import certain_error, in_triples, known_bound, triples_error, why_inaccurate
-from bilinear.planner.plan import THIN, Candidate
+from bilinear.methods.thin.plans import Thin, in_triples, thin_of, triples_error
+from bilinear.planner.accuracy import known_bound, why_inaccurate
+from bilinear.planner.plan import Candidate
 
 TILE = ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2)
 TILES = [tile for tile in THIN_TILES["float32"].values() if isinstance(tile, ThinTriplesTile)]
-WHOLE = Candidate((), "preserve", THIN, 1.0, 0, tile=TILE.name)
+WHOLE = Candidate(Thin(TILE.name), 1.0, 0)
 
 
 @pytest.mark.parametrize(("inner", "parts", "depth"), [(1614, 5, 384), (4096, 4, 1024), (70, 1, 70)])
@@ -27,7 +27,7 @@ def test_the_bound_of_sums_in_parts_is_that_of_the_longest_part(inner: int, part
     adding = gamma(parts, 2.0**-24)
     bound = triples_error(inner, parts, TILE)
     assert bound == pytest.approx((part + adding + part * adding) * inner)
-    assert certain_error(replace(WHOLE, parts_of_sums=parts), inner, "float32") >= bound
+    assert Thin(TILE.name, parts).bound(inner, "float32") >= bound
 
 
 def test_sums_too_long_for_a_bound_have_none() -> None:
@@ -39,7 +39,7 @@ def test_sums_too_long_for_a_bound_have_none() -> None:
 
 def test_an_explained_plan_of_long_sums_is_read_again(tmp_path: Path) -> None:
     plan = bilinear.plan(64, 1_000_000_000, 48, "float32", device="h200", explain=True)
-    assert any(c.tile == WHOLE.tile and c.parts_of_sums == 1 and c.error is None for c in plan.candidates)
+    assert any(c.tile == WHOLE.tile and thin_of(c).parts == 1 and c.error is None for c in plan.candidates)
     bilinear.save_plan(plan, tmp_path / "plan.json")
     assert bilinear.load_plan(tmp_path / "plan.json") == plan
 

@@ -13,12 +13,16 @@ from itertools import combinations
 from pathlib import Path
 
 import pytest
+from choices import running
 
 from bilinear import cli
-from bilinear.planner.choose import make_plan, timed_plan
+from bilinear.methods.planning import make_plan
+from bilinear.planner.choose import timed_plan
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan import LIBRARY, Candidate, Plan, pareto_front
+from bilinear.planner.library import Library
+from bilinear.planner.plan import Candidate, Plan, pareto_front
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 from bilinear.reporting.plan_page import SLOWEST, PlanChart, plan_chart, plan_html
 from bilinear.reporting.plans import plan_table
 
@@ -39,7 +43,7 @@ def choice(problem: Problem) -> Plan:
 def crowded() -> Plan:
     """A hundred candidates, many of them at one place."""
     found = choice(LARGE)
-    more = [Candidate((f"mixed_{i}",) * (1 + i % 3), "preserve", "expand", 120 + i % 9, (i % 7) * 2**30, why="slower") for i in range(100)]
+    more = [Candidate(Scheduled((f"mixed_{i}",) * (1 + i % 3)), 120 + i % 9, (i % 7) * 2**30, why="slower") for i in range(100)]
     return replace(found, candidates=(*found.candidates, *more))
 
 
@@ -105,11 +109,9 @@ def test_every_name_belongs_to_its_dot(make: Callable[[], Plan]) -> None:
 
 def test_a_timed_plan_is_told_with_its_tiles_and_all_libraries() -> None:
     problem, device = Problem(4096, 4096, 4096), load_device("h200")
-    timed = [
-        Candidate(("winograd",) * 2, "preserve", "expand", ms, 2**28, 1e-9, tile=tile) for tile, ms in (("large", 2.0), ("usual", 2.1))
-    ]
-    timed += [Candidate(("strassen",), "preserve", "expand", 2.2, 2**27, 1e-9), Candidate((), "preserve", "cublaslt", 2.4, 0, 1e-12)]
-    found = timed_plan(problem, device, (*timed, Candidate((), "preserve", LIBRARY, 2.5, 0, 1e-12)))
+    timed = [Candidate(Scheduled(("winograd",) * 2, tile=tile), ms, 2**28, 1e-9) for tile, ms in (("large", 2.0), ("usual", 2.1))]
+    timed += [Candidate(Scheduled(("strassen",)), 2.2, 2**27, 1e-9), Candidate(Library("cublaslt"), 2.4, 0, 1e-12)]
+    found = timed_plan(problem, device, (*timed, Candidate(Library(), 2.5, 0, 1e-12)))
     rows = [line.split("  ")[0] for line in plan_table(found, explain=True).splitlines()[4:]]
     assert rows == ["winograd, 2 levels (large)", "winograd, 2 levels (usual)", "strassen, 1 level", "cublaslt", "library"]
     chart = plan_chart(found)
@@ -123,8 +125,8 @@ def test_a_timed_plan_is_told_with_its_tiles_and_all_libraries() -> None:
 
 
 def test_the_library_is_drawn_beside_a_faster_one_and_whatever_its_workspace() -> None:
-    library, slow = Candidate((), "preserve", LIBRARY, 2.0, 2**20), Candidate(("strassen",), "preserve", "expand", 2.7, 0)
-    found = timed_plan(Problem(64, 64, 64), load_device("h200"), (Candidate((), "preserve", "cublaslt", 1.0, 2**20), library, slow))
+    library, slow = Candidate(Library(), 2.0, 2**20), Candidate(Scheduled(("strassen",)), 2.7, 0)
+    found = timed_plan(Problem(64, 64, 64), load_device("h200"), (Candidate(Library("cublaslt"), 1.0, 2**20), library, slow))
     chart = plan_chart(found)
     assert chart.slower == 1 and chart.library is not None and [dot.kind for dot in chart.dots] == ["able", "chosen"]
 
@@ -172,7 +174,7 @@ def test_the_page_is_well_formed_and_loads_nothing(problem: Problem) -> None:
 
 def test_names_are_text() -> None:
     found = choice(LARGE)
-    first = replace(found.chosen, levels=("<b>&\"'",), why="chosen: <i>")
+    first = replace(running(found.chosen, levels=("<b>&\"'",)), why="chosen: <i>")
     page = plan_html(replace(found, candidates=(first, *found.candidates[1:])))
     assert "<b>" not in page and "<i>" not in page and "&lt;b&gt;&amp;" in page
 

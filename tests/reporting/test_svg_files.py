@@ -14,7 +14,7 @@ import pytest
 from reporting.reports import alone, hostile, huge, of_scheme, proved, refused_scheme
 from shell import Shell
 
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.problem import Problem
 from bilinear.reporting.plan_page import plan_html

@@ -19,7 +19,7 @@ from codegen.emulated import address, c_type
 from runtime.blas import gemm, gemm_ex
 
 from bilinear.backends import cublas as library
-from bilinear.backends import cublas_lt, cuda_executor, digits, integers, loaded_kernels, thin
+from bilinear.backends import cublas_lt, cuda_executor, loaded_kernels
 from bilinear.codegen import build as building
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
@@ -27,6 +27,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
 from bilinear.ir.input_kernel import MagnitudeKernel
 from bilinear.ir.kernel import ProductKernel
+from bilinear.methods import program
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import auto, decide, devices_here, repeat
 
@@ -388,7 +389,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._look, loaded_kernels.loaded_function, thin._kept, digits._kept, integers._kept, integers._look):
+    for cached in (cuda_executor._look, loaded_kernels.loaded_function, program._kept):
         cached.cache_clear()
     return gpu
 

@@ -17,8 +17,8 @@ import bilinear
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import LARGE, TILES, USUAL
-from bilinear.planner import portfolio
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
+from bilinear.planner import choose, portfolio
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.plan import Plan
@@ -55,10 +55,10 @@ def _fast_schemes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     own = portfolio.portfolio()
     fast = replace(own, expand=tuple(levels for levels in own.expand if levels != ("classical",)))
     monkeypatch.setattr(portfolio, "portfolio", lambda: fast)
-    make_plan.cache_clear()
+    choose.make_plan.cache_clear()
     decide._decisions.clear()
     yield
-    make_plan.cache_clear()
+    choose.make_plan.cache_clear()
     decide._decisions.clear()
 
 
@@ -312,7 +312,7 @@ def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_pat
     file = tmp_path / "mine.json"
     file.write_text(device_json(SLOW_LIBRARY))
     choice = bilinear.plan(N, N, N, "float32", device=str(file), workspace="none", inputs="restore")
-    assert choice.chosen.inputs == "restore" and choice.problem.workspace == 0
+    assert choice.chosen.promise == "restore" and choice.problem.workspace == 0
     assert bilinear.plan(N, N, N, np.float64, device=SLOW_LIBRARY).problem.dtype == "float64"
     monkeypatch.setenv("BILINEAR_DEVICE", str(file))
     assert devices_here.current_device() == load_device(str(file))
@@ -324,7 +324,7 @@ def test_plans_need_no_gpu_but_a_device(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 
 def test_threads_plan_and_multiply_at_once(ran: list[tuple[str, int]]) -> None:
-    make_plan.cache_clear()
+    choose.make_plan.cache_clear()
     a, b, wanted = operands()
     wrong: list[Any] = []
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bilinear
-from bilinear.backends.bits import multiply_on_cpu
 from bilinear.errors import BilinearError
+from bilinear.methods.bits import multiply_on_cpu
 
 EXTENT = st.integers(0, 70)
 
@@ -52,7 +52,7 @@ def test_47_products_are_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
         shapes.append(a.shape)
         return multiply_on_cpu(a, b)
 
-    monkeypatch.setattr("bilinear.runtime.bits.multiply_on_cpu", watched)
+    monkeypatch.setattr("bilinear.methods.bits.multiply_on_cpu", watched)
     a, b, wanted = drawn(64, 128, 64)
     assert np.array_equal(bilinear.matmul_bits(packed(a), packed(b), algorithm="walk_444_mod2"), packed(wanted))
     assert shapes == [(16, 4)] * 47

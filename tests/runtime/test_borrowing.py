@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from artifact.built_folders import needs_emulator
+from choices import running
 from runtime.operands import integers
 from runtime.pretended_gpu import Array, undescribed
 
@@ -21,16 +22,21 @@ import bilinear
 from bilinear.backends import numpy_executor
 from bilinear.errors import BilinearError, StageError
 from bilinear.ir.tile import LARGE, USUAL
+from bilinear.methods.planning import load_plan
 from bilinear.planner.plan import Panel, Plan
-from bilinear.planner.plan_files import load_plan, plan_json, save_plan
+from bilinear.planner.plan_files import plan_json, save_plan
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import hashes
 from bilinear.runtime import repeat
 
 DEPTH_FIRST = ("winograd_depth_first",)
 CHAINS: dict[str, tuple[int, tuple[Panel, ...]]] = {
-    "one level": (1, (Panel(30, ("classical",), "preserve", USUAL),)),
-    "two levels, then one": (2, (Panel(11, DEPTH_FIRST, "preserve", USUAL), Panel(23, ("classical",), "preserve", LARGE))),
-    "the last one in place": (1, (Panel(30, ("msmes",), "restore", USUAL),)),
+    "one level": (1, (Panel(30, Scheduled(("classical",), "preserve", tile=USUAL)),)),
+    "two levels, then one": (
+        2,
+        (Panel(11, Scheduled(DEPTH_FIRST, "preserve", tile=USUAL)), Panel(23, Scheduled(("classical",), "preserve", tile=LARGE))),
+    ),
+    "the last one in place": (1, (Panel(30, Scheduled(("msmes",), "restore", tile=USUAL)),)),
 }
 SQUARE = (64, 64, 64)
 SHAPES = [SQUARE, (67, 62, 66), (66, 63, 67), (68, 24, 65)]
@@ -39,9 +45,9 @@ SHAPES = [SQUARE, (67, 62, 66), (66, 63, 67), (68, 24, 65)]
 def chain(shape: tuple[int, int, int], name: str, **limits: Any) -> Plan:
     """A plan with the parts of this name. The planner would not choose it for so small a problem."""
     levels, rest = CHAINS[name]
-    inputs = rest[-1].inputs
+    inputs = rest[-1].choice.inputs
     known = bilinear.plan(*shape, "float64", device="h200", levels=DEPTH_FIRST * levels)
-    first = replace(known.chosen, workspace=0, rest=rest, strategy="borrow")
+    first = running(known.chosen, 0, rest=rest, strategy="borrow")
     sha256 = tuple(one for part in first.parts for one in pinned(part.levels, part.inputs, shape).sha256)
     return replace(known, problem=replace(known.problem, inputs=inputs, **limits), candidates=(first,), sha256=sha256)
 
@@ -109,7 +115,7 @@ def test_a_result_in_the_other_order_is_computed_aside(on_gpu: bool, shape: tupl
         replace(
             known,
             problem=replace(known.problem, column_major=order),
-            candidates=(replace(known.chosen, workspace=0, rest=(Panel(left, ("classical",), "preserve", USUAL),)),),
+            candidates=(running(known.chosen, 0, rest=(Panel(left, Scheduled(("classical",))),)),),
             sha256=(*known.sha256, *hashes(("classical",))),
         )
         for order, left in (((), m - 2), (("C",), n - 2))
@@ -233,7 +239,6 @@ def test_a_file_that_makes_no_sense_is_refused(change: dict[str, Any], code: str
 def test_only_the_last_part_of_a_file_writes_the_inputs(tmp_path: Path) -> None:
     """If an earlier part consumed the inputs, later parts would miss them."""
     plan = chain(SQUARE, "the last one in place")
-    first, rest = replace(plan.chosen, inputs="restore"), plan.chosen.rest
-    save_plan(replace(plan, candidates=(replace(first, rest=rest),)), tmp_path / "plan.json")
+    save_plan(replace(plan, candidates=(running(plan.chosen, inputs="restore"),)), tmp_path / "plan.json")
     with pytest.raises(BilinearError, match="a part that is not the last one writes the inputs"):
         load_plan(tmp_path / "plan.json")

@@ -15,8 +15,6 @@ from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
 
 import bilinear
 from bilinear.algebra.complex_products import complex_scheme, two_products
-from bilinear.backends.cut_products import proved_scheme
-from bilinear.backends.digits import digit_multiply_of
 from bilinear.codegen.lower_digits import OperandOrder, lower_digits
 from bilinear.codegen.lower_residues import lower_residues
 from bilinear.codegen.render import render
@@ -28,14 +26,16 @@ from bilinear.ir.element import FLOAT64
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.tile import DIGIT_TILES
-from bilinear.planner.complex_digits import complex_scheme_of
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.launches import proved_scheme
+from bilinear.methods.digits.schemes import complex_scheme_of, require_residues, scheme_of
+from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digits import scheme_of
-from bilinear.planner.plan import Digits, Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.plan import Plan
+from bilinear.planner.plan_files import plan_json
 from bilinear.planner.portfolio import portfolio
-from bilinear.planner.residues import require_residues
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.multiply import multiply
@@ -306,7 +306,7 @@ def test_plans_are_kept_in_files_and_weighed() -> None:
     for products in ("residues14", "gaussian15"):
         plan = plan_of((64, 64, 64), WINOGRAD, products)
         assert plan_from_json(plan_json(plan), "plan") == plan
-    assert plan.chosen.is_digits and plan.chosen.ms and plan.chosen.why.startswith("asked for: ")
+    assert plan.chosen.strategy == "digits" and plan.chosen.ms and plan.chosen.why.startswith("asked for: ")
     for dtype, accuracy, tile in (
         ("complex128", "twice", "gaussian15"),
         ("complex64", None, "gaussian7"),

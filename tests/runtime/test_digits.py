@@ -16,18 +16,21 @@ from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 import bilinear
 from bilinear.analysis.accuracy import path_growth
 from bilinear.analysis.headroom import headroom
-from bilinear.backends.digits import digit_multiply_of
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend.printer import print_scheme
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.number import to_float
-from bilinear.planner.accuracy import certain_error
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import geometry_of
+from bilinear.methods.digits.plans import digit_candidate
+from bilinear.methods.digits.schemes import scheme_of
+from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digit_geometry import geometry_of
-from bilinear.planner.digits import digit_candidate, scheme_of
-from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.library import LIBRARY_ITSELF
+from bilinear.planner.plan import Plan
+from bilinear.planner.plan_files import plan_json
 from bilinear.runtime import devices_here
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.layouts import layouts_of
@@ -220,7 +223,7 @@ def test_memory_of_the_callers_begins_where_bulk_copies_read(gpu: Gpu) -> None:
     np.testing.assert_array_equal(out.host, a @ b)
 
 
-HALF = certain_error(LIBRARY_ITSELF, 2048, "float32") / 2
+HALF = LIBRARY_ITSELF.choice.bound(2048, "float32") / 2
 """A bound that digits keep at K = 2048, and the classical multiply does not."""
 
 
@@ -262,7 +265,7 @@ def test_the_library_takes_no_ones_place_if_it_does_not_keep_the_bound(gpu: Gpu,
 def test_slower_digits_run_where_nothing_else_is_accurate_enough() -> None:
     usual = bilinear.plan(64, 2048, 64, "float32", device=H200, explain=True)
     chosen = bilinear.plan(64, 2048, 64, "float32", device=H200, accuracy=HALF, explain=True).chosen
-    assert chosen.is_digits and (chosen.ms or 0.0) > (usual.chosen.ms or 0.0)
+    assert chosen.strategy == "digits" and (chosen.ms or 0.0) > (usual.chosen.ms or 0.0)
     assert chosen.why.startswith("chosen: the fastest that is accurate enough; of the library's multiply its error bound")
 
 

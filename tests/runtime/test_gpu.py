@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choices import running
 
 import bilinear
 from bilinear.backends.cublas import multiply_of, suits_lt
@@ -19,9 +20,10 @@ from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.tile import LARGE, TILES, USUAL
+from bilinear.ir.tile import LARGE, TILES
 from bilinear.planner.plan import Panel
 from bilinear.planner.policy import LibraryRules
+from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import hashes
 
 pytestmark = pytest.mark.gpu
@@ -102,7 +104,7 @@ def test_every_tile_is_exact(shape: tuple[int, int, int], tile: str, dtype: str)
     m, k, n = shape
     x, y = integers((m, k), 1), integers((k, n), 2)
     choice = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd",))
-    choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+    choice = replace(choice, candidates=(running(choice.chosen, tile=tile), *choice.candidates[1:]))
     for order in "CFS":
         c = cupy().full((m, n), np.nan, dtype)
         bilinear.matmul(on_gpu(x, dtype, order), on_gpu(y, dtype, order), c, plan=choice)
@@ -115,7 +117,7 @@ def test_rows_that_begin_anywhere_are_exact(tile: str, dtype: str) -> None:
     m, k, n = 300, 129, 261
     x, y = integers((m, k), 1), integers((k, n), 2)
     choice = bilinear.plan(m, k, n, dtype, device="h200", levels=("classical",), accumulate=True)
-    choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+    choice = replace(choice, candidates=(running(choice.chosen, tile=tile), *choice.candidates[1:]))
     for late in range(4):
         for longer in range(4):
             wide = [cupy().full((rows, late + columns + longer), np.nan, dtype) for rows, columns in ((m, k), (k, n), (m, n))]
@@ -181,8 +183,8 @@ def test_temporaries_in_what_is_computed_later(order: str, inputs: Any, dtype: s
 def chained(m: int, k: int, n: int, dtype: str, inputs: str, order: str) -> Any:
     """A plan whose first rows of C keep their temporaries in later rows."""
     known = bilinear.plan(m, k, n, dtype, device="h200", levels=("winograd_depth_first", "winograd_depth_first"))
-    last = Panel(700, ("msmes",), inputs, LARGE) if inputs == "restore" else Panel(700, ("classical",), inputs, LARGE)
-    first = replace(known.chosen, workspace=0, rest=(Panel(400, ("winograd_depth_first",), "preserve", USUAL), last))
+    last = Panel(700, Scheduled(("msmes" if inputs == "restore" else "classical",), inputs, tile=LARGE))
+    first = running(known.chosen, 0, rest=(Panel(400, Scheduled(("winograd_depth_first",))), last))
     by_column = ("C",) if order == "F" else ()
     problem = replace(known.problem, inputs=inputs, column_major=by_column)
     return replace(known, problem=problem, candidates=(first,), sha256=hashes(first.all_levels))

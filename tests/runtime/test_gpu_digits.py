@@ -10,7 +10,7 @@ import pytest
 import bilinear
 from bilinear.analysis.rounded_bounds import rounded_bound
 from bilinear.ir.rounded import ROUNDINGS
-from bilinear.planner.plan import Digits
+from bilinear.methods.digits.choice import Digits
 
 pytestmark = pytest.mark.gpu
 
@@ -51,7 +51,7 @@ def test_c_lends_memory_and_nothing_more_than_the_plan_says_is_allocated(dtype: 
 
 
 def _planned(m: int, k: int, n: int, dtype: str, budget: int, column_major: tuple[str, ...]) -> Any:
-    from bilinear.planner.choose import make_plan
+    from bilinear.methods.planning import make_plan
     from bilinear.planner.problem import Problem
     from bilinear.runtime import devices_here
 
@@ -64,8 +64,8 @@ def _planned(m: int, k: int, n: int, dtype: str, budget: int, column_major: tupl
 def test_blocks_of_c_share_their_scales(products: str) -> None:
     import cupy
 
-    from bilinear.backends.digits import digit_multiply_of
     from bilinear.ir.matrix import layout_of
+    from bilinear.methods.digits.binding import digit_multiply_of
 
     dtype = "float64" if products == "residues14" else "float32"
     a, b, c = integers((1000, 700), dtype, "C"), integers((700, 1300), dtype, "F"), cupy.full((1000, 1300), 3, dtype)

@@ -13,7 +13,9 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.planner.choose import timed_plan
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan import CUBLAS, LIBRARIES, LIBRARY, Candidate, Plan
+from bilinear.planner.library import Library
+from bilinear.planner.library_points import CUBLAS
+from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 
 pytestmark = pytest.mark.gpu
@@ -23,7 +25,7 @@ SHAPE = 513, 200, 511
 
 def of_library(name: str, dtype: str, shape: tuple[int, int, int] = SHAPE) -> Plan:
     """The plan to run this library's multiply."""
-    named, ruled = (Candidate((), "preserve", library, 1.0) for library in (name, LIBRARY))
+    named, ruled = (Candidate(Library(library), 1.0) for library in (name, LIBRARY))
     return timed_plan(Problem(*shape, dtype, lies_evenly=False), load_device("h200"), (named, ruled))
 
 

@@ -7,6 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from choices import in_thin_tile
 from runtime.test_gpu import cupy, integers, on_gpu
 
 import bilinear
@@ -19,7 +20,8 @@ from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 from bilinear.ir.thin_unit_tile import ThinBulkMmaTile, ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
-from bilinear.planner.choose import make_plan
+from bilinear.methods.planning import make_plan
+from bilinear.methods.thin.plans import thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
@@ -40,9 +42,9 @@ def thin_plans(m: int, k: int, n: int, dtype: str, orders: str) -> list[Plan]:
     """Our kernel with sums in parts where there is such a candidate, and with whole sums, each the first predicted."""
     by_column = tuple(name for name, order in zip("ABC", orders, strict=True) if order == "F")
     plan = make_plan(Problem(m, k, n, dtype, column_major=by_column), load_device("h200"), explain=True)
-    thin = [own for own in plan.candidates if own.is_thin]
-    split = [own for own in thin if own.parts_of_sums > 1]
-    whole = [own for own in thin if own.parts_of_sums == 1]
+    thin = [own for own in plan.candidates if own.strategy == "thin"]
+    split = [own for own in thin if thin_of(own).parts > 1]
+    whole = [own for own in thin if thin_of(own).parts == 1]
     return [replace(plan, candidates=(own,)) for own in (*split[:1], *whole[:1])]
 
 
@@ -128,10 +130,9 @@ def fetched_plan(dtype: str, name: str, orders: str) -> Plan:
         m, k, n = 10_004 - odd, tile.k, 3 * tile.n + 12 - odd
     (plan, *_) = thin_plans(*KINDS["large by tall and skinny"], dtype, orders)
     parts = 1 if tile.keeps else 3
-    workspace = parts * m * n * np.dtype(dtype).itemsize if parts > 1 else 0
-    chosen = replace(plan.chosen, tile=name, parts_of_sums=parts, workspace=workspace)
     by_column = tuple(x for x, order in zip("ABC", orders, strict=True) if order == "F")
-    return replace(plan, problem=Problem(m, k, n, dtype, column_major=by_column), candidates=(chosen,))
+    problem = Problem(m, k, n, dtype, column_major=by_column)
+    return replace(plan, problem=problem, candidates=(in_thin_tile(plan.chosen, problem, name, parts),))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -164,7 +165,8 @@ def triples_plan(shape: tuple[int, int, int], name: str) -> Plan:
     if not THIN_TILES["float32"][name].runs_on(target_of(cupy().cuda.Device().compute_capability).capability):
         pytest.skip("digits on load need sm_90")
     (plan, *_) = thin_plans(*KINDS["large by tall and skinny"], "float32", "CCC")
-    return replace(plan, problem=Problem(*shape, "float32"), candidates=(replace(plan.chosen, tile=name, parts_of_sums=1, workspace=0),))
+    problem = Problem(*shape, "float32")
+    return replace(plan, problem=problem, candidates=(in_thin_tile(plan.chosen, problem, name, 1),))
 
 
 @pytest.mark.parametrize("name", TRIPLES)

@@ -12,14 +12,14 @@ from runtime.blas import narrowed, widened
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.backends.half import require_single_targets
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.element import BFLOAT16, FLOAT16, HALVES, Element
 from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
-from bilinear.planner.half import SUMMED, way_error, way_probable
+from bilinear.methods.halves import SUMMED, require_single_targets, way_error, way_probable
+from bilinear.methods.planning import load_plan
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.plan_files import save_plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.ways import Way
 from bilinear.runtime import half

@@ -14,17 +14,20 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 from runtime.test_residues import laid
 
 import bilinear
-from bilinear.backends import digits
-from bilinear.backends.digits import digit_multiply_of, kernels_of
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Layout, layout_of
-from bilinear.ir.tile import SMALL
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.tile import FLOAT_TILES, SMALL
+from bilinear.methods.digits.binding import digit_multiply_of, kernels_of, multiply_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.lending import Lending
+from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
-from bilinear.planner.lent import Lending
-from bilinear.planner.plan import Candidate, Digits, Panel, Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.plan import Candidate, Panel, Plan
+from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
 from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -47,20 +50,27 @@ def in_parts(shape: tuple[int, int, int], dtype: str, parts: Parts, by_columns: 
     """A plan that computes C in these parts: rows of C (columns if it lies so), products, levels and blocks."""
     whole = bilinear.plan(*shape, dtype, device=H200, products=parts[0][1])
     (_, tile, levels, cut), *later = parts
-    *middle, last = (Panel(rows, own, "preserve", name, blocks, lent) for rows, name, own, blocks in later)
+    *middle, (left, last) = ((rows, part_of(name, own, blocks)) for rows, name, own, blocks in later)
+    kept = [Panel(rows, replace(part, lent=lent) if isinstance(part, Digits) else part) for rows, part in middle]
     problem = replace(whole.problem, column_major=("C",) if by_columns else ())
-    chosen = replace(whole.chosen, levels=levels, tile=tile, cut=cut, rest=(*middle, replace(last, lent="")), lent=lent)
+    chosen = replace(whole.chosen, choice=Digits(levels, tile, cut, rest=(*kept, Panel(left, last)), by_columns=by_columns, lent=lent))
     made = replace(whole, problem=problem, candidates=(chosen,), sha256=())
     with suppress(BilinearError):  # of parts that do not fit
         made = replace(made, candidates=(replace(chosen, workspace=bytes_of(made)),))
     return replace(made, sha256=hashes(made))
 
 
+def part_of(name: str, levels: tuple[str, ...], cut: tuple[int, int]) -> Digits | Scheduled:
+    """What computes a part by products of this name."""
+    is_cut = name in FLOAT_TILES or name in RESIDUE_TILES
+    return Digits(levels, name, cut) if is_cut else Scheduled(levels, tile=name)
+
+
 def bytes_of(plan: Plan) -> int:
     """The workspace of the product that a plan runs."""
     a, b, c = layouts(plan.problem)
-    assert isinstance(plan.direct, Digits)
-    return digits._made(a, b, c, plan.direct, False).workspace * plan.problem.itemsize
+    assert isinstance(plan.chosen.choice, Digits)
+    return multiply_of(a, b, c, plan.chosen.choice, False).workspace * plan.problem.itemsize
 
 
 def hashes(plan: Plan) -> tuple[tuple[str, str], ...]:
@@ -165,10 +175,10 @@ def test_what_is_planned_fits_the_rows_that_are_lent(
         return
     assert sum(part.extent for part in found.rest) < (problem.n if "C" in column_major else problem.m)
     plan = replace(bilinear.plan(*shape, dtype, device=H200, products=products), problem=problem, candidates=(found,))
-    (a, b, c), direct = layouts(problem), plan.direct
+    (a, b, c), direct = layouts(problem), plan.chosen.choice
     assert isinstance(direct, Digits) and kernels_of(a, b, c, direct, False)
     assert bytes_of(plan) <= (found.workspace or 0) + problem.itemsize
-    assert (found.workspace or 0) <= budget or found.holds_scales_alone
+    assert (found.workspace or 0) <= budget or found.choice.needs_little
 
 
 def test_it_is_chosen_where_no_workspace_is_allowed_and_c_is_overwritten() -> None:
@@ -177,13 +187,13 @@ def test_it_is_chosen_where_no_workspace_is_allowed_and_c_is_overwritten() -> No
 
     for dtype, last in (("float32", "pairs_on_load"), ("float64", "classical")):
         found = chosen(16384, dtype, workspace=0)
-        assert found.rest and found.is_digits and last in found.name and "parts" in found.name and (found.probable or 9.0) <= 1
+        assert found.rest and found.strategy == "digits" and last in found.name and "parts" in found.name and (found.probable or 9.0) <= 1
         assert not chosen(16384, dtype, workspace=0, accumulate=True).rest and not chosen(16384, dtype).rest
         assert (found.ms or 0.0) < 0.85 * (chosen(16384, dtype, workspace=0, accumulate=True).ms or 0.0)
     assert chosen(2048, "float32", workspace=0).tile == "pairs_on_load"
     slower = replace(H200, digits=tuple(own for own in H200.digits if own[0] != "pairs_on_load"))
     other = Lending(Problem(16384, 16384, 16384, "float32", "preserve", 0), slower, "pairs", ((),)).best()
-    assert other is not None and other.rest[-1].levels == ("classical",)
+    assert other is not None and other.rest[-1].choice.levels == ("classical",)
 
 
 def test_plan_files_hold_the_parts_and_forged_ones_are_refused(gpu: Gpu) -> None:
@@ -199,7 +209,8 @@ def test_plan_files_hold_the_parts_and_forged_ones_are_refused(gpu: Gpu) -> None
         (0, {"extent": 10**6}),
     ):
         forged = json.loads(plan_json(plan))
-        forged["candidates"][0]["rest"][place].update(change)
+        part = forged["candidates"][0]["choice"]["rest"][place]
+        (part if "extent" in change else part["choice"]).update(change)
         with pytest.raises(BilinearError, match="E545"):
             plan_from_json(json.dumps(forged), "plan")
 
@@ -220,4 +231,4 @@ def test_parts_that_do_not_fit_are_refused(gpu: Gpu, parts: Any, message: str) -
 
 def test_complex_matrices_are_not_multiplied_so(gpu: Gpu) -> None:
     x = layout_of(Array(np.ones((384, 384), np.complex64)))
-    assert digit_multiply_of(x, x, x, Digits((), "pairs", rest=(Panel(128, (), "preserve", "pairs_on_load"),))) is None
+    assert digit_multiply_of(x, x, x, Digits((), "pairs", rest=(Panel(128, Digits((), "pairs_on_load")),))) is None

@@ -15,17 +15,19 @@ from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 from runtime.test_digits import ORDERS, error_of, laid
 
 import bilinear
-from bilinear.backends.digits import digit_multiply_of, kernels_of
 from bilinear.codegen.render import render
 from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError, StageError
 from bilinear.ir.digit_kernel import LoadingKernel
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import LOADING_TILES
+from bilinear.methods.digits.binding import digit_multiply_of, kernels_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device import Device as Described
 from bilinear.planner.device_files import load_device
-from bilinear.planner.plan import Digits, Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.plan import Plan
+from bilinear.planner.plan_files import plan_json
 from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -193,7 +195,7 @@ def test_it_is_weighed_where_rates_are_known_and_an_accuracy_is_asked_for() -> N
     for device, accuracy, there in ((without_rates(H200), "classical", False), (H200, None, False), (H200, "classical", True)):
         plan = bilinear.plan(4096, 4096, 4096, "float32", device=device, accuracy=accuracy, workspace=0, explain=True)
         assert any(c.tile == NAME for c in plan.candidates) is there
-        assert not any(c.holds_scales_alone and c.why.startswith("needs") for c in plan.candidates)
+        assert not any(c.choice.needs_little and c.why.startswith("needs") for c in plan.candidates)
     pairs = next(c for c in plan.candidates if c.tile == "pairs" and not c.levels and not c.rest)
     assert plan.chosen.tile == NAME and plan.chosen.workspace == 4 * (2 * 4096) + 256 and pairs.why.startswith("needs")
     own = loaded_plan(4096, 4096, 4096).chosen

@@ -15,7 +15,6 @@ from runtime.one_modulus import over
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import modular
 from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
@@ -26,6 +25,7 @@ from bilinear.ir.number import Coefficient, residue
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 from bilinear.measure.check_modulo import check_modulo
+from bilinear.methods.digits import modular
 from bilinear.runtime.named import algorithm_as_it_is
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")

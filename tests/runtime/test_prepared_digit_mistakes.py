@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial, partialmethod
 from typing import Any
 
@@ -13,33 +12,31 @@ from runtime.pretended_gpu import Array, Gpu
 from runtime.test_prepared_digits import SHAPE, SIDES, WAYS, gpu, kept, normal, plan_of, product
 
 import bilinear
-from bilinear.backends.bound_launches import Place
-from bilinear.backends.kept_digits import KEPT, KeptMultiply
 from bilinear.emulator import skip_reason
-from bilinear.planner.digit_geometry import geometry_of
+from bilinear.methods.digits.geometry import geometry_of
+from bilinear.methods.digits.kept import KeptMultiply
+from bilinear.methods.digits.launches import CutMultiply
+from bilinear.methods.program import BESIDE
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 __all__ = ["gpu"]
-Values = dict[str, Any]
-Moved = Callable[[KeptMultiply, Values], Values]
-Launches = Callable[..., list[Any]]
+Places = dict[str, tuple[int, int]]
+Buffers = Callable[[KeptMultiply], Places]
 
 
-def shifted(moved: Moved, own: KeptMultiply, values: Values) -> Values:
-    found = moved(own, values)
-    is_kept = {name: isinstance(x, Place) and x.base == KEPT for name, x in found.items()}
-    return {name: replace(x, offset=x.offset + 16) if is_kept[name] else x for name, x in found.items()}
+def further(buffers: Buffers, own: KeptMultiply) -> Places:
+    return {name: (base, place + 16 * (base == BESIDE)) for name, (base, place) in buffers(own).items()}
 
 
-def behind(moved: Moved, own: KeptMultiply, values: Values) -> Values:
-    found = moved(own, values)
-    return {name: values[name] if isinstance(x, Place) and x.base != KEPT else x for name, x in found.items()}
+def behind(buffers: Buffers, own: KeptMultiply) -> Places:
+    plain = CutMultiply.buffers(own)
+    return {name: (base, place) if base == BESIDE else plain[name] for name, (base, place) in buffers(own).items()}
 
 
 MISTAKES: dict[str, tuple[str, Callable[..., Any]]] = {  # by what is wrong: the method, and what it does instead
-    "nothing is read where it is kept": ("_moved", lambda moved, own, values: values),
-    "four words further": ("_moved", shifted),
-    "what lies behind the digits is not moved": ("_moved", behind),
+    "nothing is read where it is kept": ("buffers", lambda buffers, own: CutMultiply.buffers(own)),
+    "four words further": ("buffers", further),
+    "what lies behind the digits is not moved": ("buffers", behind),
     "no words are cleared": ("launches", lambda launches, own, *asked: launches(own, *asked)[1:]),
     "no scales of the other operand": (
         "launches",
@@ -82,9 +79,9 @@ def test_kept_memory_is_cleared_before_it_is_filled(gpu: Gpu, monkeypatch: pytes
     plan, (m, k, n), dtype = plan_of(SHAPE, way), SHAPE, WAYS[way][0]
     a, b = normal(dtype, (m, k), (k, n))
     plain = bilinear.matmul(Array(a), Array(b), plan=plan).host
-    load = KeptMultiply._loaded
+    lay_out = KeptMultiply.laid_out
     for begin in (0, 1):
         with monkeypatch.context() as patched:
-            patched.setattr(KeptMultiply, "_loaded", lambda own, launches, begin=begin: load(own, launches[begin:]))
+            patched.setattr(KeptMultiply, "laid_out", lambda own, launches, buffers, begin=begin: lay_out(own, launches[begin:], buffers))
             own = kept("right", a, b, plan)
         assert (own.bytes > 0 and np.array_equal(product(own, a, b), plain)) is (begin == 0)

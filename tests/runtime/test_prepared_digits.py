@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choices import running
 from digit_unit import slow_units
 from runtime.pretended_gpu import Array, Gpu, undescribed
 from runtime.test_complex_digits import gaussian
@@ -19,8 +20,8 @@ import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend.printer import print_scheme
+from bilinear.methods.digits.geometry import geometry_of
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digit_geometry import geometry_of
 from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here, prepared
 from bilinear.runtime.prepared import Prepared
@@ -231,10 +232,10 @@ def test_plans_that_keep_nothing_or_do_not_fit_are_refused(gpu: Gpu) -> None:
     right = Array(b)
     on_load = bilinear.plan(*SHAPE, "float32", device=H200, products="pairs_on_load")
     thin = bilinear.plan(*SHAPE, "float32", device=H200)
-    thin = replace(thin, candidates=(next(one for one in thin.candidates if one.is_thin),))
+    thin = replace(thin, candidates=(next(one for one in thin.candidates if one.strategy == "thin"),))
     pairs = plan_of(SHAPE, "pairs")
-    assert thin.chosen.is_thin
-    blocks = replace(pairs, candidates=(replace(pairs.chosen, cut=(2, 1)),))
+    assert thin.chosen.strategy == "thin"
+    blocks = replace(pairs, candidates=(running(pairs.chosen, cut=(2, 1)),))
     for plan in (on_load, thin, blocks):
         assert code(partial(bilinear.prepare, right, rows=41, plan=plan)) == "E539"
     assert code(lambda: bilinear.prepare(b, rows=41, plan=pairs)) == "E539"  # NumPy's array

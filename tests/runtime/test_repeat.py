@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from artifact.built_folders import needs_emulator
+from choices import running
 from numpy.lib.array_utils import byte_bounds
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
@@ -63,7 +64,7 @@ def test_a_plan_runs_in_its_tile_and_strips_in_theirs(dtype: str, tile: str, gpu
     known, generator = TILES[dtype], np.random.default_rng(5)
     x, y = generator.integers(-4, 5, (17, 17)).astype(dtype), generator.integers(-4, 5, (17, 16)).astype(dtype)
     choice = bilinear.plan(17, 17, 16, dtype, device="h200", levels=("winograd",))
-    choice = replace(choice, candidates=(replace(choice.chosen, tile=tile), *choice.candidates[1:]))
+    choice = replace(choice, candidates=(running(choice.chosen, tile=tile), *choice.candidates[1:]))
     wanted = [known[beside(dtype, tile, USUAL)], known[beside(dtype, tile, SMALL)], known[tile]]
     for _ in range(2):  # the second call is a repeat
         gpu.tiles.clear()

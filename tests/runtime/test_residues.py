@@ -17,7 +17,6 @@ from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
 
 import bilinear
 from bilinear.analysis.residue_bounds import residue_bound, room_of, scale_exponent
-from bilinear.backends.digits import digit_multiply_of
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.lower_residues import lower_residues
 from bilinear.codegen.render import render
@@ -28,11 +27,14 @@ from bilinear.ir.digits import least_residue, representation_of, residues
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.residue_tile import LONGEST_SUM, RESIDUE_TILES, ResidueTile
-from bilinear.planner.accuracy import certain_error
+from bilinear.methods.digits.binding import digit_multiply_of
+from bilinear.methods.digits.choice import Digits, digits_of
+from bilinear.methods.digits.schemes import scheme_of
+from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digits import scheme_of
-from bilinear.planner.plan import LIBRARY_ITSELF, Digits, Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.library import LIBRARY_ITSELF
+from bilinear.planner.plan import Plan
+from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
 from bilinear.runtime import devices_here
 
@@ -283,11 +285,11 @@ def test_tiles_are_the_shipped_digits() -> None:
 def test_the_fewest_moduli_that_keep_an_accuracy_are_taken() -> None:
     def named(accuracy: float | str | None, inner: int = 16384, dtype: str = "float64") -> str:
         chosen = bilinear.plan(512, inner, 512, dtype, device=H200, accuracy=accuracy, products="residues").chosen
-        assert chosen.is_digits and chosen.ms and chosen.why.startswith("asked for: ")
+        assert chosen.strategy == "digits" and chosen.ms and chosen.why.startswith("asked for: ")
         if isinstance(accuracy, str):
             assert (chosen.probable or 9.0) <= CLASSES[accuracy]
         elif accuracy is not None:
-            assert (chosen.error or 9.0) <= accuracy < certain_error(LIBRARY_ITSELF, inner, dtype) * 1e9
+            assert (chosen.error or 9.0) <= accuracy < LIBRARY_ITSELF.choice.bound(inner, dtype) * 1e9
         return chosen.tile
 
     assert [named(x) for x in ("twice", "classical", None)] == ["residues14"] * 3
@@ -374,7 +376,7 @@ def test_a_budget_is_kept_by_computing_c_in_blocks() -> None:
         size = 8 if dtype == "float64" else 4
         for budget in (8192 * 8192 * size, *((8192 * 8192 * size // 2,) if dtype == "float32" else ())):
             plan = bilinear.plan(8192, 8192, 8192, dtype, device=H200, workspace=budget, accuracy=accuracy, accumulate=True)
-            assert plan.chosen.is_digits and plan.chosen.cut != (1, 1) and (plan.chosen.workspace or 0) <= budget
+            assert plan.chosen.strategy == "digits" and digits_of(plan.chosen).cut != (1, 1) and (plan.chosen.workspace or 0) <= budget
             assert plan_from_json(plan_json(plan), "plan") == plan and "blocks" in plan.chosen.name
     whole = bilinear.plan(8192, 8192, 8192, "float64", device=H200)
-    assert whole.chosen.cut == (1, 1)
+    assert digits_of(whole.chosen).cut == (1, 1)

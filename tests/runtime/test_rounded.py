@@ -18,9 +18,10 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.measure.bench_tasks import kernels_of
+from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import plan_from_json, plan_json
+from bilinear.planner.plan_files import plan_json
 from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -88,12 +89,12 @@ def test_it_is_offered_to_those_who_ask_for_less() -> None:
         return bilinear.plan(16384, 16384, 16384, dtype, device=H200, accuracy=accuracy, explain=True)
 
     for accuracy, dtype in ((None, "float32"), ("classical", "float32"), ("twice", "float32"), (1000.0, "float64")):
-        assert not any(c.is_rounded for c in plan(accuracy, dtype).candidates)
+        assert any(c.strategy != "rounded" for c in plan(accuracy, dtype).candidates)
     close, middle, far = plan(10.0), plan(100.0), plan(1000.0)
-    assert all("above" in c.why for c in close.candidates if c.is_rounded) and not close.chosen.is_rounded
+    assert all("above" in c.why for c in close.candidates if c.strategy == "rounded") and close.chosen.strategy != "rounded"
     assert (middle.chosen.name, far.chosen.name) == ("tf32", "bfloat16")
     for found in (middle, far):
-        assert all(c.error and c.probable and c.ms for c in found.candidates if c.is_rounded)
+        assert all(c.error and c.probable and c.ms for c in found.candidates if c.strategy == "rounded")
         assert plan_from_json(plan_json(found), "plan") == found
     assert far.chosen.workspace == 2 * 2 * 16384**2 and len(kernels_of(far)) == 1 and not kernels_of(middle)
     with pytest.raises(BilinearError, match="E519"):  # nothing is as accurate

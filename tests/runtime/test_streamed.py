@@ -17,6 +17,7 @@ import bilinear
 from bilinear.backends.stream_engine import issue, run_streamed
 from bilinear.backends.stream_threads import StreamThreads
 from bilinear.errors import BilinearError
+from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem
 from bilinear.planner.stream_choice import stream_plan
 from bilinear.planner.streamed import STREAMS, StreamPlan, even_blocks, snake_is_shared
@@ -106,7 +107,7 @@ def test_gpus_share_blocks_of_c_evenly() -> None:
 @pytest.mark.parametrize("memory", [2_000_000, 200_000, 40_000])
 def test_chosen_blocks_fit_the_budget_and_multiply(memory: int) -> None:
     extents = 201, 97, 153
-    plan = stream_plan(Problem(*extents), 2, memory)
+    plan = stream_plan(METHODS, Problem(*extents), 2, memory)
     assert plan.slot_bytes <= memory and plan.counts[0] * plan.counts[2] >= 2
     given = matrices(extents)
     expected = right(given, (1, 0))

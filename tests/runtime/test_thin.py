@@ -11,20 +11,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from choices import in_thin_tile, running
 from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import bound_launches, loaded_kernels, thin
+from bilinear.backends import bound_launches, loaded_kernels
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 from bilinear.ir.thin_unit_tile import ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
-from bilinear.planner.choose import make_plan
+from bilinear.methods import program
+from bilinear.methods.planning import load_plan, make_plan
+from bilinear.methods.thin.plans import thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
-from bilinear.planner.plan_files import load_plan, save_plan
+from bilinear.planner.plan_files import save_plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, devices_here
 from bilinear.runtime.layouts import layouts_of
@@ -51,7 +54,7 @@ def integers(shape: tuple[int, int], dtype: str, by_columns: bool = False) -> An
 def thin_plan(shape: tuple[int, int, int], dtype: str, split: bool, **options: Any) -> Plan:
     """A plan whose first thin candidate has its sums split, or whole."""
     plan = make_plan(Problem(*shape, dtype, **options), H200, explain=True)
-    found = [c for c in plan.candidates if c.is_thin and (c.parts_of_sums > 1) == split]
+    found = [c for c in plan.candidates if c.strategy == "thin" and (thin_of(c).parts > 1) == split]
     return replace(plan, candidates=(found[0],))
 
 
@@ -74,7 +77,7 @@ def test_split_sums_take_memory_of_the_pool_or_of_the_caller(gpu: Gpu) -> None:
     a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
     plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.full((17, 9), np.nan, "float32"))
     needed = plan.chosen.workspace
-    assert needed == plan.chosen.parts_of_sums * 17 * 9 * 4
+    assert needed == thin_of(plan.chosen).parts * 17 * 9 * 4
     bilinear.matmul(Array(a), Array(b), out, plan=plan)
     np.testing.assert_array_equal(out.host, a @ b)
     assert [launch[0].split("_")[0] for launch in gpu.launches[-2:]] == ["thin", "sum"]
@@ -108,7 +111,7 @@ def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, mon
             bound.append(arguments)
             super().__init__(*arguments)
 
-    monkeypatch.setattr(thin, "Bound", Counted)
+    monkeypatch.setattr(program, "Bound", Counted)
     a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
     plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.zeros((17, 9), "float32"))
     buffer = Array(np.empty(plan.chosen.workspace, np.uint8))
@@ -136,7 +139,7 @@ def test_partial_results_belong_to_the_graph_or_to_the_caller(gpu: Gpu) -> None:
 
 def test_auto_takes_the_thin_kernel_for_matrices_and_the_library_for_stacks(gpu: Gpu) -> None:
     a, b = integers((1_000_000, 8), "float32"), integers((8, 8), "float32")
-    assert make_plan(Problem(1_000_000, 8, 8, "float32"), H200).chosen.is_thin
+    assert make_plan(Problem(1_000_000, 8, 8, "float32"), H200).chosen.strategy == "thin"
     np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(b)).host, a @ b)
     assert gpu.launches[-1][0].startswith("thin_") and gpu.library == 0
     stack = np.stack([a, a])
@@ -249,8 +252,7 @@ BULK = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in t
 def bulk_plan(shape: tuple[int, int, int], dtype: str, tile: str, parts: int) -> Plan:
     """A plan for a tile by its name."""
     plan = thin_plan(shape, dtype, False)
-    workspace = parts * shape[0] * shape[2] * np.dtype(dtype).itemsize if parts > 1 else 0
-    return replace(plan, candidates=(replace(plan.chosen, tile=tile, parts_of_sums=parts, workspace=workspace),))
+    return replace(plan, candidates=(in_thin_tile(plan.chosen, plan.problem, tile, parts),))
 
 
 @pytest.mark.sample(6)
@@ -313,7 +315,7 @@ def test_numpy_multiplies_by_a_plan_for_the_thin_kernel() -> None:
 def split_by_auto() -> tuple[Any, Any]:
     """Operands for which `auto` splits the sums of the thin kernel."""
     a, b = integers((8, 200_000), "float32"), integers((200_000, 8), "float32")
-    assert make_plan(Problem(8, 200_000, 8, "float32"), H200).chosen.parts_of_sums > 1
+    assert thin_of(make_plan(Problem(8, 200_000, 8, "float32"), H200).chosen).parts > 1
     return a, b
 
 
@@ -408,10 +410,13 @@ def test_a_workspace_between_elements_is_refused(gpu: Gpu) -> None:
     np.testing.assert_array_equal(out.host, a @ b)
 
 
-def test_only_thin_candidates_have_sums_in_parts(tmp_path: Any) -> None:
-    plan = make_plan(Problem(500, 500, 500, "float32"), H200)
-    save_plan(replace(plan, candidates=(replace(plan.chosen, parts_of_sums=7),)), tmp_path / "plan.json")
-    with pytest.raises(BilinearError, match=r"E545.*its parts of sums make no sense"):
+@pytest.mark.parametrize(
+    ("fields", "why"), [({"parts": 0}, "parts of sums"), ({"swaps": True}, "this way round"), ({"tile": "usual"}, "no tile")]
+)
+def test_forged_thin_plans_are_refused(tmp_path: Any, fields: dict[str, Any], why: str) -> None:
+    plan = make_plan(Problem(1_000_000, 8, 8, "float32"), H200)
+    save_plan(replace(plan, candidates=(running(plan.chosen, **fields),)), tmp_path / "plan.json")
+    with pytest.raises(BilinearError, match=f"E545.*{why}"):
         load_plan(tmp_path / "plan.json")
 
 

@@ -13,16 +13,16 @@ from runtime import pretended_gpu
 from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import triangle_digits
-from bilinear.backends.triangle_digits import TriangleMultiply, triangle_multiply_of
 from bilinear.codegen import render as rendering
 from bilinear.emulator import skip_reason
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import DIGIT_TILES
+from bilinear.methods import program
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import triangle_tiles
+from bilinear.methods.digits.triangle import TriangleMultiply, triangle_multiply_of
 from bilinear.planner.device_files import load_device
-from bilinear.planner.digit_geometry import triangle_tiles
 from bilinear.planner.gram import ONE_TRIANGLE
-from bilinear.planner.plan import Digits
 from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -36,9 +36,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     with undescribed(monkeypatch) as found:
         monkeypatch.setattr(devices_here, "_described", lambda named, index: load_device("h200"))
         monkeypatch.setitem(DIGIT_TILES, "pairs", replace(DIGIT_TILES["pairs"], band=4))
-        triangle_digits._kept.cache_clear()
+        program._kept.cache_clear()
         yield found
-        triangle_digits._kept.cache_clear()
+        program._kept.cache_clear()
 
 
 def laid(x: Any, layout: str) -> Any:

@@ -26,7 +26,7 @@ from bilinear.planner.policy import Policy
 from bilinear.runtime import integers
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
-A100 = load_device("a100")
+A100 = replace(load_device("a100"), digits=())
 PRODUCTS = "digit_product", "residue_product"
 RESIDUES7 = RESIDUE_TILES["residues7"]
 

@@ -58,9 +58,8 @@ class Scene:
     def dtype(self, kinds: str = "iufc", halves: bool = False) -> np.dtype[Any]:
         """One of the element types of the home; with `halves` also float16, which holds no product of many matrices."""
         dtypes: list[np.dtype[Any]] = [np.dtype(name) for name in self.home.dtypes]
-        return dtypes[
-            int(self.draw.choice([at for at, dtype in enumerate(dtypes) if dtype.kind in kinds and (halves or dtype.char != "e")]))
-        ]
+        fine = [at for at, dtype in enumerate(dtypes) if dtype.kind in kinds and (halves or dtype.char != "e")]
+        return dtypes[int(self.draw.choice(fine))]
 
     def whole(self, shape: Sequence[int], dtype: Any, most: int = 4) -> Array:
         """Small integers, complex ones for complex types."""

@@ -24,12 +24,12 @@ from soak.scene import play
 
 import bilinear
 from bilinear import cli
-from bilinear.backends.integers import moduli_for_integers
 from bilinear.codegen.render import render
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.frontend import load
 from bilinear.frontend.algorithms import shipped
 from bilinear.ir.launch import Kernel
+from bilinear.methods.digits.integers import moduli_for_integers
 from bilinear.runtime import integers, multi_dot
 from bilinear.runtime.checked import Checked
 from bilinear.verify import schedule as proofs

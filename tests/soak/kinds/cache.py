@@ -20,6 +20,7 @@ import bilinear
 from bilinear.codegen.cache import default_cache
 from bilinear.codegen.cuda import nvrtc
 from bilinear.driver import compile
+from bilinear.methods.registry import METHODS
 from bilinear.planner.kept_plans import keep_plan, kept_plan, kept_plan_at
 from bilinear.planner.plan import Plan
 
@@ -209,6 +210,6 @@ def _plans(generator: np.random.Generator, folder: Path) -> str:
 def _read_plans() -> None:
     """In a child: what is kept is what was planned, or is not used."""
     for choice in _choices():
-        found = kept_plan(choice.problem, choice.device, DRIVER)
+        found = kept_plan(METHODS, choice.problem, choice.device, DRIVER)
         if found is not None and found.chosen != choice.chosen:
             raise Finding(f"a plan for {choice.problem} is another one")

@@ -17,7 +17,6 @@ import bilinear
 from bilinear.emulator import guarded, skip_reason
 from bilinear.errors import BilinearError, StageError
 from bilinear.ir.element import MULTIPLIED
-from bilinear.planner.accuracy import certain_error
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here
@@ -171,7 +170,7 @@ def _check(found: Any, values: list[Any], factors: tuple[Any, Any], plan: Plan, 
     u = float(np.finfo(program.part).eps)
     parts = [x.view(program.part) if x.size else x for x in (np.ascontiguousarray(y) for y in (a, b, old))]
     largest = [float(np.abs(x[np.isfinite(x)]).max(initial=0)) for x in parts]
-    bound = certain_error(plan.chosen, plan.problem.k, program.dtype)
+    bound = plan.chosen.choice.bound(plan.problem.k, program.dtype)
     sizes = 2 * max(abs(alpha), 0) * largest[0] * largest[1]
     most = (bound + 4 * u * plan.problem.k) * sizes + 8 * u * abs(beta) * largest[2] + 4 * float(np.finfo(program.part).smallest_subnormal)
     off = float(np.abs(found - exact).max(initial=0)) if np.isfinite(found).all() else np.inf

@@ -1,0 +1,237 @@
+"""Describe what a device does with products of digits and of rounded numbers: measure the rates that the planner needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import cbrt, ceil, log
+from statistics import median
+from typing import NamedTuple, Protocol
+
+from bilinear.ir.rounded import ROUNDINGS
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
+from bilinear.measure.digit_stand import DigitCase, DigitTimes
+from bilinear.methods.digits.geometry import DigitGeometry
+from bilinear.methods.digits.plans import USUAL_RESIDUES, digit_ms, geometry_for, loaded_candidate, product_seconds_of_digits
+from bilinear.methods.digits.schemes import digits_timed, element_of
+from bilinear.methods.rounded.method import rounded_rate
+from bilinear.planner.device import Device, DigitRates
+from bilinear.planner.problem import Problem
+
+NAMES = (*DIGIT_TILES, *LOADING_TILES, *USUAL_RESIDUES.values())
+"""The products that are timed: residues with the moduli that keep the usual accuracy."""
+LEVELS = (("winograd",), ("winograd", "winograd"))
+"""The levels above them with which cutting and putting together are timed, too."""
+SIZES = (1024, 2048, 4096, 8192, 16384)
+ROUNDS = 3
+"""How often each product is timed, with all others in between: at its power limit a chip changes its clock for seconds."""
+UNALIGNED = 2048
+"""A product of this size is also timed with rows of A and of B that are no multiples of 16 bytes."""
+WIDE, DEPTHS = 8192, (512, 2048)
+"""A square result with sums of two lengths, whose times tell what a tile costs beside its sums."""
+FEW = ((1024, 4096, 1024), (384, 4608, 2816))
+"""Products of few tiles, whose times tell what all tiles take once more."""
+TAILS = tuple(i / 20 for i in range(31))
+FLAT = ((1.0, 1.0),)
+NOTHING = DigitRates(FLAT, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, FLAT, FLAT, 0.0, 0.0)
+"""Rates that are still to be measured."""
+Times = dict[DigitCase, DigitTimes]
+
+
+class DigitBench(Protocol):
+    """A source of times of products of digits and of rounded numbers, in seconds on the device."""
+
+    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
+        """Those products of digits, by warps or by warpgroups, that the device has the instructions for."""
+
+    def build_digits(self, cases: Sequence[DigitCase]) -> None:
+        """Build the kernels of these products, which are timed next."""
+
+    def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
+        """The times of a product, pass by pass, in the round of this number; None if the device has no memory for it."""
+
+    def rounded(self, name: str, size: int) -> float | None:
+        """The library's product of square float32 matrices that are rounded so; None if it multiplies none."""
+
+
+def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) -> Device:
+    """The device with rates of all products of digits and of rounded numbers that it has the instructions and the memory for.
+
+    A device with warpgroups gets rates of products by warps, too: those of chips without warpgroups are estimated from them.
+    """
+    families = [(name, by_warps) for by_warps in (False, True) for name in bench.able_digits(NAMES, by_warps)]
+    own = [family for family in families if family[1] == families[0][1]]  # what the device runs itself
+    tell("kernels for digits")
+    bench.build_digits([case for family in families for case in digit_cases(*family)])
+    rounds: list[Times] = []
+    for number in range(ROUNDS):
+        rounds.append({})
+        for name, by_warps in families if number == 0 else own:
+            tell(f"products of {digits_timed(name)}{' by warps' if by_warps else ''}, round {number + 1} of {ROUNDS}")
+            timed = ((case, bench.digits(case, number)) for case in digit_cases(name, by_warps))
+            rounds[-1] |= {case: times for case, times in timed if times is not None}
+    times = {case: medians([one[case] for one in rounds if case in one]) for case in rounds[0]}
+    rates = {(digits_timed(name), by_warps): digit_rates(times, device, name, by_warps) for name, by_warps in families}
+    groups, warps = (tuple((name, own) for (name, of), own in rates.items() if own is not None and of == by) for by in (False, True))
+    device = replace(device, digits=groups or warps, by_warps=warps if groups else ())
+    tell("rounded products")
+    for name in ROUNDINGS:
+        seconds = {n: found for n in SIZES if (found := bench.rounded(name, n)) is not None}
+        table = tuple((float(n), rounded_rate(Problem(n, n, n, "float32"), device, name, found)) for n, found in seconds.items())
+        device = replace(device, rounded=(*device.rounded, (name, table))) if table else device
+    return device
+
+
+def digit_cases(name: str, by_warps: bool = False) -> tuple[DigitCase, ...]:
+    """All products from which the rates of one are found."""
+    own = Cases(name, by_warps)
+    found = [*own.squares, *own.depths(), *own.few, own.unaligned, *(own.uneven if name in FLOAT_TILES else ())]
+    found += [] if name in LOADING_TILES else [own.square(WIDE, levels) for levels in LEVELS]
+    found += own.depths(LEVELS[0]) if name in DIGIT_TILES else []
+    return tuple(found)
+
+
+class Cases(NamedTuple):
+    """The products of digits of a name, by warps or by warpgroups."""
+
+    name: str
+    by_warps: bool
+
+    def square(self, n: int, levels: tuple[str, ...] = ()) -> DigitCase:
+        """Of square matrices."""
+        return DigitCase(self.name, (n, n, n), levels, self.by_warps)
+
+    @property
+    def squares(self) -> list[DigitCase]:
+        """Those by whose sizes the products have their rates."""
+        return [self.square(n) for n in SIZES if not (self.by_warps and n > WIDE)]
+
+    @property
+    def few(self) -> list[DigitCase]:
+        """Of few tiles."""
+        return [DigitCase(self.name, extents, (), self.by_warps) for extents in FEW]
+
+    @property
+    def unaligned(self) -> DigitCase:
+        """One whose rows are no multiples of 16 bytes."""
+        return DigitCase(self.name, (UNALIGNED, UNALIGNED - 1, UNALIGNED - 1), (), self.by_warps)
+
+    @property
+    def uneven(self) -> list[DigitCase]:
+        """Those in which the rows of A, or of B and C, are no multiples of 16 bytes."""
+        return [DigitCase(self.name, (WIDE, DEPTHS[1] - i, WIDE - 1 + i), (), self.by_warps) for i in (1, 0)]
+
+    def depths(self, levels: tuple[str, ...] = ()) -> list[DigitCase]:
+        """Those with a wide result and sums of two lengths."""
+        return [DigitCase(self.name, (WIDE, depth * 2 ** len(levels), WIDE), levels, self.by_warps) for depth in DEPTHS]
+
+
+def medians(rounds: Sequence[DigitTimes]) -> DigitTimes:
+    """The median time of each pass. The clock changes from round to round, and with it all passes of one."""
+    whole = median(one.whole for one in rounds)
+    return DigitTimes(*(median(one[i] * whole / one.whole for one in rounds) for i in range(len(DigitTimes._fields))))
+
+
+def digit_rates(times: Times, device: Device, name: str, by_warps: bool = False) -> DigitRates | None:
+    """The rates of products of this name; None if the device has no memory to time them."""
+    own = Cases(name, by_warps)
+    if not all(case in times for case in (own.square(WIDE), *own.depths(), *own.few)):
+        return None
+    rates = _with_tile_costs(own, times, _passes(own, times, device), device)
+    squares = [case for case in own.squares if case in times]
+    tails = (_with_products(squares, times, replace(rates, tail=tail), device) for tail in TAILS)
+    rates = min(tails, key=lambda one: sum(_off(case, times, one, device) for case in own.few))
+    least = squares[0]
+    known, of_one = (_predicted(least, replace(rates, launch=us), device) for us in (0.0, 1.0))
+    rates = replace(rates, launch=max(0.0, times[least].whole - known) / (of_one - known))
+    if own.unaligned in times and own.square(UNALIGNED) in times:
+        slow, usual = (times[case].whole - _predicted(case, rates, device) for case in (own.unaligned, own.square(UNALIGNED)))
+        rates = replace(rates, unaligned=max(0.0, 1e6 * (slow - usual)))
+    return rounded_off(rates)
+
+
+def _passes(cases: Cases, times: Times, device: Device) -> DigitRates:
+    """The shares of the bandwidth of the passes over memory."""
+    operands, result = (count * WIDE**2 * element_of(cases.name).bytes / (device.bandwidth * 1e9) for count in (2, 1))
+    expansion, recomposition = list[tuple[float, float]](), list[tuple[float, float]]()
+    for levels in ((), *LEVELS):
+        case = cases.square(WIDE, levels)
+        g, own = _geometry(case), times.get(case)
+        if own is not None and own.expansion:
+            expansion.append((float(g.rank), (operands + sum(g.digit_bytes) / (device.bandwidth * 1e9)) / own.expansion))
+        if own is not None and own.recomposition:
+            recomposition.append((float(g.rank), (result + g.product_bytes / (device.bandwidth * 1e9)) / own.recomposition))
+    search = min(1.0, operands / times[cases.square(WIDE)].search)
+    few = cases.few[0]
+    line = 1e9 * times[few].search / 2 / few.extents[1]
+    return replace(NOTHING, search=search, line=line, expansion=tuple(expansion) or FLAT, recomposition=tuple(recomposition) or FLAT)
+
+
+def _with_tile_costs(own: Cases, times: Times, rates: DigitRates, device: Device) -> DigitRates:
+    """What a tile costs beside its sums: with sums twice as long, those take twice as long."""
+    wide, inner = own.depths(), own.depths(LEVELS[0])
+    g = _geometry(wide[0])
+    waves = ceil(g.tiles / device.processors)
+    beside = _beside_sums(wide, times, device)
+    start = min(beside, _beside_sums(inner, times, device)) if all(case in times for case in inner) else beside
+    rates = replace(rates, start=1e6 * start, direct=1e6 * (beside - start))
+    if not g.is_direct or not all(case in times for case in own.uneven):
+        return rates
+    sums, left, right = (times[case].product / waves - beside for case in (wide[1], *own.uneven))
+    loading = max(0.0, left / sums - 1) if own.name in LOADING_TILES else 0.0
+    return replace(rates, loading=loading, uneven=1e6 * max(0.0, right - sums * (1 + loading)))
+
+
+def _beside_sums(cases: Sequence[DigitCase], times: Times, device: Device) -> float:
+    """Seconds of a tile without its sums, from two depths."""
+    shallow, deep = (times[case].product / ceil(_geometry(case).tiles / device.processors) for case in cases)
+    first, second = (_geometry(case).slices for case in cases)
+    return max(0.0, shallow - first * (deep - shallow) / (second - first))
+
+
+def _with_products(squares: Sequence[DigitCase], times: Times, rates: DigitRates, device: Device) -> DigitRates:
+    """The rates of the products, by their size, that fit the other rates."""
+    return replace(rates, product=tuple((float(case.extents[0]), _rate(case, times[case], rates, device)) for case in squares))
+
+
+def _off(case: DigitCase, times: Times, rates: DigitRates, device: Device) -> float:
+    """|log(predicted / measured)| of the products alone."""
+    return abs(log(product_seconds_of_digits(_geometry(case), device, rates, _size(case)) / times[case].product))
+
+
+def _rate(case: DigitCase, own: DigitTimes, rates: DigitRates, device: Device) -> float:
+    """The rate by which the model predicts the time of these products."""
+    g, size = _geometry(case), _size(case)
+    sums = product_seconds_of_digits(g, device, replace(NOTHING, tail=rates.tail), size)  # at 1 TFLOP/s
+    beside = product_seconds_of_digits(g, device, replace(rates, product=FLAT), size) - sums
+    return sums / max(own.product - beside, 0.5 * own.product)
+
+
+def _predicted(case: DigitCase, rates: DigitRates, device: Device) -> float:
+    """The seconds that the planner predicts, without the host's."""
+    problem = Problem(*case.extents, str(element_of(case.products)))
+    known = replace(device, call=0.0, digits=((digits_timed(case.products), rates),))
+    if case.products in LOADING_TILES:
+        return 1e-3 * (loaded_candidate(problem, known, (), case.products).ms or 0.0)
+    return 1e-3 * (digit_ms(problem, known, _geometry(case), case.products) or 0.0)
+
+
+def _size(case: DigitCase) -> float:
+    return cbrt(case.extents[0] * case.extents[1] * case.extents[2])
+
+
+def _geometry(case: DigitCase) -> DigitGeometry:
+    return geometry_for(Problem(*case.extents, str(element_of(case.products))), case.levels, case.products)
+
+
+def rounded_off(rates: DigitRates) -> DigitRates:
+    """The rates to four digits."""
+    own = {
+        name: tuple((key, four(x)) for key, x in value) if isinstance(value, tuple) else four(value) for name, value in vars(rates).items()
+    }
+    return DigitRates(**own)  # type: ignore[arg-type]  # the fields of these names
+
+
+def four(value: float) -> float:
+    """A number to four digits."""
+    return float(f"{value:.4g}")

@@ -1,0 +1,94 @@
+"""A product of digits whose C is computed in blocks, one after the other, in the same workspace.
+
+First the scales of all lines are found, and whether there is an Inf or a NaN. If there is one, no block is written, and the classical
+product computes all of C. The blocks of C in one block of rows have the digits of A in common; those of B are made again for every block of
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+
+from bilinear.ir.digit_kernel import ClearKernel
+from bilinear.ir.matrix import Layout
+from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import WORD, block_of
+from bilinear.methods.digits.launches import CutMultiply, Passes, StoredMultiply, at, launched
+from bilinear.methods.program import NamedLaunch, shift
+
+Make = Callable[[Layout, Layout, Layout, Digits], CutMultiply]
+"""What makes the product of a block."""
+
+
+class BlockwiseMultiply(CutMultiply):
+    """The product of digits for matrices of these layouts, in `digits.cut` blocks of rows and of columns of C, or fewer."""
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, digits: Digits, make: Make) -> None:
+        one = replace(digits, cut=(1, 1))
+        self._whole = whole = stored(make(a, b, c, one))
+        super().__init__(a, b, c, whole._scheme, whole._stem, whole._geometry.tile, whole._cut)
+        (m, _), (_, n) = self._layouts[0].shape, self._layouts[1].shape
+        height, width = block_of(m, digits.cut[0]), block_of(n, digits.cut[1])
+        self._rows, self._columns = range(0, m, height), range(0, n, width)
+        self._parts = {
+            (rows, columns): stored(part_of(self._layouts, (rows, columns), one, make))
+            for rows in {height, m - self._rows[-1]}
+            for columns in {width, n - self._columns[-1]}
+        }
+        self._geometry = replace(self._parts[height, width]._geometry, blocks=(len(self._rows), len(self._columns)))
+        self.workspace = self._geometry.places[-1] // c.itemsize
+        self.writing = len(self.launches(True, 1))
+
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
+        """The launches of all blocks, in their order, with the values of their arguments."""
+        own = {part: part.passes(is_aligned, multiprocessors) for part in self._parts.values()}
+        g = self._geometry
+        found = [launched(ClearKernel(), ceil(g.words / 256), {"words": at("words"), "count": g.words})]
+        if g.lines == (self._rows.step, self._columns.step):  # each line has a scale of its own, whatever the blocks are
+            found += [self._at(launch) for launch in self._whole.passes(is_aligned, multiprocessors).scales]
+        else:
+            found += [self._at(own[self._part(i, 0)].scales[0], i) for i in range(len(self._rows))]
+            found += [self._at(own[self._part(0, j)].scales[1], 0, j) for j in range(len(self._columns))]
+        for i in range(len(self._rows)):
+            last: Passes | None = None
+            for j in range(len(self._columns)):
+                each = own[self._part(i, j)]
+                launches = [*each.cutting[each is last :], *each.after[:-1]]  # digits of A are those of the block before
+                found += [self._at(launch, i, j) for launch in launches]
+                last = each
+        return [*found, self.classical(multiprocessors)]
+
+    def _part(self, i: int, j: int) -> StoredMultiply:
+        """The product of the block in this row and column of blocks."""
+        m, n = self._layouts[2].shape
+        rows, columns = (min(own.step, end - own[at]) for own, end, at in ((self._rows, m, i), (self._columns, n, j)))
+        return self._parts[rows, columns]
+
+    def _at(self, launch: NamedLaunch, i: int = 0, j: int = 0) -> NamedLaunch:
+        """A launch of a part for the block in this row and column of blocks."""
+        (kernel, values), (rows, columns) = launch, self._geometry.lines
+        words = {"LA": WORD * i * rows, "LB": WORD * j * columns}
+        return kernel, shift(values, words | corner_of(self._layouts, self._rows[i], self._columns[j]))
+
+
+def part_of(layouts: tuple[Layout, Layout, Layout], extents: tuple[int, int], how: Digits, make: Make) -> CutMultiply:
+    """The product of digits for this many rows and columns of a row-major C."""
+    a, b, c = layouts
+    (_, k), (m, n) = a.shape, extents
+    a, b, c = (Layout(own, x.strides, x.dtype) for own, x in zip(((m, k), (k, n), extents), (a, b, c), strict=True))
+    return make(a, b, c, how)
+
+
+def stored(product: CutMultiply) -> StoredMultiply:
+    """The product of a block."""
+    if not isinstance(product, StoredMultiply):
+        raise TypeError("the operands of blocks are cut by launches of their own")
+    return product
+
+
+def corner_of(layouts: tuple[Layout, ...], row: int, column: int) -> dict[str, int]:
+    """How many bytes later the operands and C begin for the block of C at a corner."""
+    (a, _), (_, b), (down, along) = (x.strides for x in layouts)
+    return {"A": row * a, "B": column * b, "C": row * down + column * along}

@@ -1,0 +1,197 @@
+"""What a product of digits runs, its proved bound and its probable error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, ClassVar
+
+from bilinear.ir.element import COMPLEX
+from bilinear.ir.matrix import Factor, Layout
+from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES
+from bilinear.methods.digits.geometry import geometry_of
+from bilinear.methods.digits.schemes import products_of, scheme_of
+from bilinear.methods.method import Bindable
+from bilinear.planner.library import probable_classical_of
+from bilinear.planner.plan import Candidate, Choice, Panel, name_of
+from bilinear.planner.policy import Policy
+from bilinear.planner.problem import Problem
+from bilinear.planner.scheduled import Scheduled
+from bilinear.planner.ways import follows_from_names
+
+if TYPE_CHECKING:  # readers are imported lazily: most plans need none
+    from bilinear.ir.complex_scheme import Products
+    from bilinear.ir.digits import DigitScheme
+
+LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
+"""To what a part of C that is computed later may lend memory."""
+MOST_CUT = 2**80
+"""More blocks than any C has."""
+
+
+@dataclass(frozen=True)
+class Digits(Bindable):
+    """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C.
+
+    C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `conjugated` names the
+    complex operands whose conjugates are multiplied. With a `rest`, all this describes the first rows of C (columns if `by_columns`, where
+    C is column-major). What `lent` names, digits of A and of B and products by A, B and P, lies in the rows that the parts of the rest
+    compute afterwards, and so do scales.
+    """
+
+    levels: tuple[str, ...]
+    tile: str
+    cut: tuple[int, int] = (1, 1)
+    conjugated: str = ""
+    rest: tuple[Panel, ...] = ()
+    by_columns: bool = False
+    lent: str = ""
+    method: ClassVar[str] = "digits"
+    strategy = "digits"
+    title: ClassVar[str] = "product of digits"
+    needs: ClassVar[str] = (
+        "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type"
+    )
+
+    @property
+    def lies_by_columns(self) -> bool:
+        """Whether a C that is computed aside lies by columns."""
+        return self.by_columns
+
+    @property
+    def needs_little(self) -> bool:
+        """True if the workspace holds the scales of rows and columns, and nothing else."""
+        return (self.rest[-1].choice if self.rest else self).tile in LOADING_TILES
+
+    @property
+    def name(self) -> str:
+        """A readable name."""
+        if self.rest:
+            names = dict.fromkeys(map(_uncut_name, (self, *(part.choice for part in self.rest))))
+            return f"{'; '.join(names)}, C in {1 + len(self.rest)} parts"
+        blocks = "" if self.cut == (1, 1) else f", C in {self.cut[0]} x {self.cut[1]} blocks"
+        return _uncut_name(self) + blocks
+
+    def suits(self, out: Layout, beta: Factor) -> bool:
+        """Whether C can be computed in a matrix of this layout. Parts keep digits in C, so it is overwritten, and lies as was planned."""
+        return not self.rest or bool(beta == 0 and not out.has_gaps and out.is_by_column == self.by_columns)
+
+    def conjugated_as(self, operands: str) -> Digits:
+        """The same with the conjugates of these operands, which are formed where numbers are cut."""
+        return replace(self, conjugated=operands)
+
+    def least_gain(self, policy: Policy) -> float:
+        """The part of the library's time that it must save to be chosen: of a chain of parts each has errors of its own."""
+        return policy.least_gain if self.rest else policy.least_gain_digits
+
+    def bound(self, inner: int, dtype: str) -> float:
+        """The bound that always holds: the largest of the parts."""
+        own = digits_error(self.levels, inner, self.tile, dtype in COMPLEX)
+        return max((own, *(part.choice.bound(inner, dtype) for part in self.rest)))
+
+    def probable(self, inner: int, dtype: str) -> float:
+        """The probable error by norm in units of the classical multiply's: the largest of the parts."""
+        own = probable_digits_of(self.levels, inner, self.tile, dtype in COMPLEX) / probable_classical_of(inner, dtype)
+        return max((own, *(part.choice.probable(inner, dtype) for part in self.rest)))
+
+    def check(self, problem: Problem) -> None:
+        """Raise a `ValueError` if the fields make no sense."""
+        if self.tile not in products_of(problem.dtype):
+            raise ValueError(f"there is no tile {self.tile!r}")
+        if len(self.cut) != 2 or not all(type(x) is int and 0 < x < MOST_CUT for x in self.cut):
+            raise ValueError("its blocks make no sense")
+        if len(self.levels) > MOST_LEVELS or (self.tile in LOADING_TILES and (self.levels or self.cut != (1, 1))):
+            raise ValueError(f"{self.tile} have no such levels above them, and no blocks")
+        if self.lent not in LENT or (self.lent and not self.rest):
+            raise ValueError("what C lends memory to makes no sense")
+        if self.by_columns is not problem.by_columns or self.conjugated != "":
+            raise ValueError("its operands are not those of the problem")
+        if problem.dtype in COMPLEX and (self.rest or self.tile in LOADING_TILES):
+            raise ValueError("complex matrices are not multiplied so")
+        for part in self.rest:
+            self._check_part(part.choice, part is self.rest[-1], problem)
+
+    def _check_part(self, choice: Choice, is_last: bool, problem: Problem) -> None:
+        """A part of digits, of which only those before the last one keep some in C; or a schedule, if it is the last."""
+        if isinstance(choice, Digits):
+            if choice.rest or (choice.lent and is_last) or choice.lent not in LENT:
+                raise ValueError("its parts make no sense")
+            replace(choice, lent="").check(problem)
+        elif not (is_last and isinstance(choice, Scheduled) and not choice.rest and choice.inputs == "preserve"):
+            raise ValueError("its parts make no sense")
+
+
+def digits_of(candidate: Candidate) -> Digits:
+    """What a candidate by digits runs."""
+    if not isinstance(candidate.choice, Digits):
+        raise TypeError("the candidate is by another method")
+    return candidate.choice
+
+
+def _uncut_name(choice: Choice) -> str:
+    """The name of a part, whose blocks are not told."""
+    if not isinstance(choice, Digits):
+        return choice.name
+    return f"{name_of(choice.levels)} on {choice.tile}" if choice.levels else choice.tile
+
+
+@lru_cache(maxsize=256)
+def digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
+    """The bound that always holds for products of digits of this name below these levels, without parts."""
+    from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound
+    from bilinear.analysis.headroom import headroom
+    from bilinear.analysis.residue_bounds import residue_block_bound
+    from bilinear.frontend.algorithms import load_digits
+
+    if tile in RESIDUE_TILES:  # sums of blocks of residues are exact: levels do not appear in the bound
+        return residue_block_bound(_residues(tile), _terms(inner, is_complex))
+    own, block = FLOAT_TILES[tile], _block(levels, is_complex)
+    head = 0 if block is None else max(headroom(block.u), headroom(block.v))
+    scheme, terms = load_digits(own.scheme), inner
+    if block is not None:  # without strips: a block has so many terms, some of them beyond the operands
+        terms = block.k * min(inner, geometry_of(levels, (1, inner, 1), tile).block[1])
+    return block_bound(block, 1, terms, lambda k: digit_bound(scheme, k, Summation(own.chunk), head).of_largest)
+
+
+@lru_cache(maxsize=256)
+def probable_digits_of(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
+    """The probable error by norm of such products."""
+    from bilinear.algebra.digits import tensor_digits
+    from bilinear.analysis.complex_bounds import PROBABLE
+    from bilinear.analysis.digit_bounds import Summation, probable_digits
+    from bilinear.analysis.residue_bounds import probable_residues
+    from bilinear.frontend.algorithms import load_digits
+
+    if tile in RESIDUE_TILES:
+        return probable_residues(_residues(tile), _terms(inner, is_complex))
+    own, block = FLOAT_TILES[tile], scheme_of(levels) if levels else None
+    scheme = load_digits(own.scheme)
+    found = probable_digits(scheme if block is None else tensor_digits(block, scheme), inner, Summation(own.chunk))
+    return found * PROBABLE if is_complex else found
+
+
+def _terms(inner: int, is_complex: bool) -> int:
+    """The number of real products in a sum; residues of complex numbers are exact, so only this number matters."""
+    return 2 * inner if is_complex else inner
+
+
+def _residues(name: str) -> DigitScheme:
+    """The digit scheme of residues of this name."""
+    from bilinear.ir.digits import representation_of, residues
+
+    return residues(representation_of(RESIDUE_TILES[name]))
+
+
+def _block(levels: tuple[str, ...], is_complex: bool) -> Products | None:
+    """What stands above the digits: the block scheme of some levels, three products of parts by it, or nothing."""
+    from bilinear.algebra.complex_products import complex_scheme
+
+    if is_complex:
+        return complex_scheme(scheme_of(levels))
+    return scheme_of(levels) if levels else None
+
+
+for cached in (digits_error, probable_digits_of):
+    follows_from_names(cached.cache_clear)

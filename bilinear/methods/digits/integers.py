@@ -1,0 +1,184 @@
+"""Products of integer matrices on the int8 matrix units of a GPU, exactly: residues modulo as many p as the numbers need.
+
+Launches: the forms of A and of B, as residues modulo each p; the products modulo each p; their forms, put together by the Chinese remainder
+theorem, modulo 2^64, so that the result wraps around as NumPy's does, or modulo a number (docs/digits.md).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+
+from bilinear.analysis.headroom import headroom
+from bilinear.backends.bound_launches import CELL, Bound, Place, Values
+from bilinear.backends.caches import Same
+from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
+from bilinear.backends.loaded_kernels import built_function
+from bilinear.backends.target_here import multiplies_by_warps
+from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers
+from bilinear.codegen.names import stem
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.digits import MOST_MODULI, largest_moduli
+from bilinear.ir.integer_kernel import LargestIntegersKernel
+from bilinear.ir.integers import INTEGERS
+from bilinear.ir.kernel import Cover, Grid
+from bilinear.ir.launch import PlainLaunch
+from bilinear.ir.linear import LinearMap
+from bilinear.ir.matrix import Array, Factor, Layout, layout_of
+from bilinear.ir.number import residue
+from bilinear.ir.scheme import Scheme
+from bilinear.methods.digits.residues import ModularMultiply
+from bilinear.methods.digits.schemes import MOST_HEADROOM, MOST_TARGETS
+from bilinear.methods.program import NamedLaunch, once
+
+LARGEST_DIRECT = 256
+"""Products modulo a number up to this are products of residues modulo it, without others."""
+LOOKING = 512
+"""Blocks of threads that look at a matrix."""
+
+
+@lru_cache(maxsize=1024)
+def moduli_for_integers(inner: int, left: int, right: int) -> tuple[int, ...]:
+    """The fewest moduli for sums of `inner` products of integers of at most these magnitudes: 2 K a b <= (1 - 2^-30) M."""
+    needed = 2 * max(1, inner) * max(1, left) * max(1, right) * 2**30
+    for count in range(1, MOST_MODULI + 1):
+        moduli = largest_moduli(count)
+        if needed <= (2**30 - 1) * prod(moduli):
+            return moduli
+    raise fail("E567", f"{MOST_MODULI} moduli are too few for sums of {inner} terms", "multiply in parts")
+
+
+def largest_magnitudes(a: Array, b: Array) -> tuple[int, int]:
+    """Bounds of the magnitudes of the integers of two matrices on the current device, at most one above the largest.
+
+    One launch reads both, and writes to host memory; there is a wait.
+    """
+    import cupy
+
+    executor, memory = CudaExecutor(), cupy.cuda.alloc_pinned_memory(2 * LOOKING * CELL)
+    sizes = (ctypes.c_uint64 * (2 * LOOKING)).from_address(int(memory.ptr))
+    ctypes.memset(sizes, 0, ctypes.sizeof(sizes))
+    look = once(_look, layout_of(a), layout_of(b))
+    with look.ready((a.data.ptr, b.data.ptr, int(memory.ptr)), 1, 0, executor.stream()) as steps:
+        steps[0]()
+    executor.wait()
+    left, right = (1 + max(sizes[own::2]) for own in (0, 1))
+    return min(left, INTEGERS[str(a.dtype)].largest), min(right, INTEGERS[str(b.dtype)].largest)
+
+
+def _look(a: Layout, b: Layout) -> Bound:
+    """The launch that looks at matrices of these layouts, on the current device. The bases are A, B and what the kernel writes."""
+    import cupy
+
+    left, right = INTEGERS[a.dtype.name], INTEGERS[b.dtype.name]
+    kernel = LargestIntegersKernel(f"integer_largest_{left.suffix}_{right.suffix}", left, right)
+    values: Values = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1], "sizes": Place(2, 0, (0, 0), CELL), "blocks": LOOKING}
+    for base, (name, x) in enumerate((("A", a), ("B", b))):
+        values[name] = Place(base, 0, (x.strides[0], x.strides[1]), x.itemsize)
+        values[f"{name}_rs"], values[f"{name}_cs"] = (stride // x.itemsize for stride in x.strides)
+    launch = PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 2))
+    return Bound(left, [(launch, built_function(kernel, cupy.cuda.Device().id), values)], launch_kernel())
+
+
+class IntegerMultiply(ModularMultiply):
+    """A product of integers by residues modulo `types.moduli`, which are enough for it.
+
+    Raises `BilinearError` (E591, E592) for a scheme whose sums residues do not hold.
+    """
+
+    writing = 1
+
+    def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Scheme, types: IntegerTypes, by_warps: bool = False) -> None:
+        self._by_warps = by_warps
+        scheme = _require_integers(scheme, types)
+        super().__init__(a, b, c, scheme, stem(scheme.name, 1), types.tile, types.result)
+        left, right = INTEGERS[self._layouts[0].dtype.name], INTEGERS[self._layouts[1].dtype.name]
+        self._types = IntegerTypes(left, right, types.result, types.moduli, types.modulus)
+
+    def kernels(self, is_aligned: bool) -> IntegerKernels:
+        """The kernels for operands at multiples of 16 bytes, or at any address."""
+        return lower_integers(self._scheme, self._stem, self._types, *self.orders(is_aligned), self._by_warps)
+
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
+        """The launches in their order, with the values of their arguments."""
+        own, (left, right) = self.kernels(is_aligned), self.operands()
+        expansions = [self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)]
+        return [*expansions, *self.products(own.product, own.recompose, self.result(), multiprocessors)]
+
+    def factors(self, alpha: Factor, beta: Factor) -> tuple[Factor, Factor]:
+        """alpha and beta as numbers of int64: modulo 2^64, or from 0 to p - 1."""
+        ring = self._types.modulus or 2**64
+        return _signed(alpha, ring), _signed(beta, ring)
+
+
+def _signed(value: Factor, ring: int) -> int:
+    x: int = operator.index(value) % ring  # type: ignore[arg-type]  # it was checked to be an integer
+    return x - 2**64 if x >= 2**63 else x
+
+
+def moduli_modulo(p: int, inner: int) -> tuple[int, ...]:
+    """The moduli for sums of `inner` products modulo p: p itself, or as many numbers as the sums need."""
+    return (p,) if p <= LARGEST_DIRECT else moduli_for_integers(inner, p // 2, p // 2)
+
+
+def obstacles(scheme: Scheme, moduli: tuple[int, ...], modulus: int) -> tuple[BilinearError, ...]:
+    """Why residues do not hold a scheme: its coefficients are not integers (E591), or its sums of blocks are too large (E592).
+
+    Modulo a number that is the only modulus, fractions are residues, and the scheme may be over that ring alone.
+    """
+    if moduli == (modulus,):
+        scheme = _of_residues(Same(scheme), modulus)
+    elif scheme.ring.modulus or not _is_whole(scheme):
+        return (fail("E591", f"{scheme.name} has coefficients that are not integers, and residues need integers", "take a scheme over Z"),)
+    most = max(map(_growth, (scheme.u, scheme.v, scheme.w)))
+    if scheme.m * scheme.n <= MOST_TARGETS and most <= MOST_HEADROOM:
+        return ()
+    what = f"{scheme.name} has sums of up to {most} bits more than a block, and {scheme.m * scheme.n} blocks of C"
+    return (fail("E592", what, f"residues take {MOST_HEADROOM} bits and {MOST_TARGETS} blocks: name fewer levels"),)
+
+
+def _require_integers(scheme: Scheme, types: IntegerTypes) -> Scheme:
+    """The scheme with integers as coefficients; refused (E591, E592) if residues do not hold it."""
+    for obstacle in obstacles(scheme, types.moduli, types.modulus):
+        raise obstacle
+    return _of_residues(Same(scheme), types.modulus) if types.moduli == (types.modulus,) else scheme
+
+
+def _is_whole(scheme: Scheme) -> bool:
+    """Whether all coefficients are integers, those of named sums, too."""
+    rows = (row for linear in (scheme.u, scheme.v, scheme.w) for row in (*linear.matrix, *linear.steps, *linear.outputs))
+    return all(type(c) is int for row in rows for _, c in row)
+
+
+def _growth(linear: LinearMap) -> int:
+    """The headroom of a map and of its named sums."""
+    steps = tuple(((linear.inputs + i, 1),) for i in range(len(linear.steps)))
+    return headroom(replace(linear, outputs=linear.outputs + steps))
+
+
+@lru_cache(maxsize=64)
+def _of_residues(scheme: Same[Scheme], p: int) -> Scheme:
+    """The scheme with fractions as residues of least size modulo p."""
+
+    def own(linear: LinearMap) -> LinearMap:
+        def row(terms: tuple[tuple[int, object], ...]) -> tuple[tuple[int, int], ...]:
+            found = ((i, c if type(c) is int else residue(c, p)) for i, c in terms)  # type: ignore[arg-type]
+            return tuple((i, c - p if c > p // 2 else c) for i, c in found)
+
+        return replace(linear, outputs=tuple(map(row, linear.outputs)), steps=tuple(map(row, linear.steps)))
+
+    whole = scheme.what
+    return replace(whole, u=own(whole.u), v=own(whole.v), w=own(whole.w))
+
+
+def integer_multiply_of(a: Layout, b: Layout, c: Layout, scheme: Scheme, moduli: tuple[int, ...], modulus: int = 0) -> IntegerMultiply:
+    """The product for matrices of these layouts on the current device."""
+    return once(_made, a, b, c, Same(scheme), moduli, modulus, multiplies_by_warps())
+
+
+def _made(a: Layout, b: Layout, c: Layout, scheme: Same[Scheme], moduli: tuple[int, ...], modulus: int, by_warps: bool) -> IntegerMultiply:
+    left, right, result = (INTEGERS[x.dtype.name] for x in (a, b, c))
+    return IntegerMultiply(a, b, c, scheme.what, IntegerTypes(left, right, result, moduli, modulus), by_warps)

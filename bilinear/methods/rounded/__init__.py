@@ -1,0 +1,1 @@
+"""Float32 products that cuBLAS multiplies with fewer bits: TF32, for which the unit drops bits itself, or bfloat16, rounded by a kernel."""

@@ -1,0 +1,1 @@
+"""Thin products, by kernels of our own that read matrices as they lie (docs/thin.md)."""

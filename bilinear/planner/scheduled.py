@@ -1,0 +1,118 @@
+"""What runs by a schedule: levels of algorithms, or a chain of them for parts of C; their proved bounds and probable errors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED, Element
+from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.tile import TILES, USUAL
+from bilinear.planner.device import Device
+from bilinear.planner.library_points import CUBLAS
+from bilinear.planner.plan import Choice, Panel, name_of
+from bilinear.planner.policy import Policy
+from bilinear.planner.portfolio import portfolio
+from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import Growth, outline
+from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
+
+
+@dataclass(frozen=True)
+class Scheduled(Choice):
+    """Levels of algorithms by a schedule, with products in a tile.
+
+    `strategy` says how each level runs: `expand` (all sums, all products, all results), `recurse` (one product at a time, few temporaries)
+    or `inplace` (sums in A and B themselves). With a `rest` it is `borrow`: temporaries lie in the part of C that is computed later.
+    """
+
+    levels: tuple[str, ...]
+    inputs: str = "preserve"
+    strategy: str = "expand"
+    tile: str = USUAL
+    rest: tuple[Panel, ...] = ()
+    method: ClassVar[str] = "schedule"
+    may_be_far: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The names of the levels."""
+        return "; ".join(name_of(levels) for levels in (self.levels, *(part.choice.levels for part in self.rest)))
+
+    def bound(self, inner: int, dtype: str) -> float:
+        """The bound that always holds: the largest of the parts."""
+        if dtype in COMPLEX:
+            own = complex_error(self.levels, inner, COMPLEX[dtype])
+        else:
+            own = way_error(Way(self.levels, self.inputs), inner, ELEMENTS[dtype])
+        return max(own, *(part.choice.bound(inner, dtype) for part in self.rest)) if self.rest else own
+
+    def probable(self, inner: int, dtype: str) -> float:
+        """The probable error by norm in units of the classical multiply's: the largest of the parts."""
+        own = outline(Way(self.levels, self.inputs))
+        return max((relative_above(own.growth, own.profile.k, inner), *(part.choice.probable(inner, dtype) for part in self.rest)))
+
+    def least_gain(self, policy: Policy) -> float:
+        """The part of the library's time to save: more where the arithmetic is the library's."""
+        return policy.least_gain_plain if portfolio().is_plain(self.levels) else policy.least_gain
+
+    def rate(self, problem: Problem, device: Device) -> float | None:
+        """The operations a second of what multiplies on a full device."""
+        return max(rate for _, rate in device.rates(problem.dtype).product) * 1e12
+
+    def check(self, problem: Problem) -> None:
+        """Raise a `ValueError` if the fields make no sense."""
+        tiles = (CUBLAS, USUAL) if problem.dtype in HALVES else TILES[MULTIPLIED[problem.dtype].name]
+        if self.tile not in tiles:
+            raise ValueError(f"there is no tile {self.tile!r}")
+        if not isinstance(self.strategy, str) or not 0 < len(self.levels) <= MOST_LEVELS:
+            raise ValueError("its levels make no sense")
+        if self.rest and (problem.dtype in COMPLEX or problem.dtype in HALVES):
+            raise ValueError("these matrices are not multiplied in parts")
+        for part in self.rest:
+            if not isinstance(part.choice, Scheduled) or part.choice.rest:
+                raise ValueError("its parts make no sense")
+            part.choice.check(problem)
+
+
+def scheduled(way: Way) -> Scheduled:
+    """What runs a way, in the usual tile."""
+    return Scheduled(way.levels, way.inputs, " + ".join(dict.fromkeys(outline(way).strategies)))
+
+
+@lru_cache(maxsize=256)
+def way_error(way: Way, inner: int, element: Element) -> float:
+    """The bound that always holds for a way.
+
+    If one scheme is expanded, it is the bound of its tables, which covers any fusing; otherwise that of the schedule as it runs.
+    """
+    from bilinear.analysis.accuracy import error_bound, run_error_bound
+
+    u, summed = element.roundoffs
+    if set(strategies(way)) == {"expand"} and len(set(way.levels)) == 1:
+        return u * error_bound(algorithm_named(way.levels[0]).scheme, len(way.levels), inner, u, summed).product
+    return u * run_error_bound(lowered(way)[0], inner, u, summed).product
+
+
+@lru_cache(maxsize=256)
+def complex_error(levels: tuple[str, ...], inner: int, element: Element) -> float:
+    """The bound that always holds for three real products by these levels."""
+    from bilinear.analysis.accuracy import run_error_bound
+    from bilinear.lowering.prepare import Level, lowered_complex
+
+    u, loaded = element.unit_roundoff, map(algorithm_named, levels)
+    return u * run_error_bound(lowered_complex(tuple(Level(x.scheme, x.schedule) for x in loaded)), inner, u).product
+
+
+def relative_above(growth: Growth, blocks: int, inner: int) -> float:
+    """The probable error by norm, in units of the classical multiply's, of block schemes above it that cut K in so many blocks.
+
+    That of a classical multiply with sums of K terms has the variance (K + 1) / 2, in units of that of a rounding.
+    """
+    amplified, rounded = growth
+    return float(((amplified * (max(1, inner // blocks) + 1) / 2 + rounded) / ((inner + 1) / 2)) ** 0.5)
+
+
+for cached in (way_error, complex_error):
+    follows_from_names(cached.cache_clear)
