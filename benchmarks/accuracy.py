@@ -17,9 +17,7 @@ import numpy as np
 from common import save
 
 import bilinear
-from bilinear.analysis.accuracy import error_bound, growth_factor, run_error_bound
-from bilinear.analysis.drift import drift_bound
-from bilinear.analysis.probable_error import probable_error
+from bilinear.analysis.accuracy import drift_bound, error_bound, growth_factor, probable_error, run_error_bound
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Block

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from common import save
 from published import FOLDER
 
-from bilinear.algebra.basis_search import change_to_sparse_bases
+from bilinear.algebra.change_basis import change_to_sparse_bases
 from bilinear.algebra.maps import table_of
 from bilinear.algebra.share_sums import WORK, share_sums
 from bilinear.frontend import load

@@ -15,7 +15,7 @@ from common import need_gpu, tell
 
 from bilinear.measure.bench import collect, described, effort, measure
 from bilinear.measure.bench_tasks import PLANNED, Case, Task, build_ahead
-from bilinear.reporting.bench_table import bench_table
+from bilinear.reporting.bench_page import bench_table
 
 PARETO = (*(Case(inputs, share) for inputs in ("preserve", "restore") for share in (0.25, 1.0, 4.0)), Case("restore"))
 

@@ -23,7 +23,7 @@ from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import gpu_state, machine
 from bilinear.measure.timing import Call, interleaved, queued
 from bilinear.planner.plan import Candidate, Plan
-from bilinear.reporting.bench_table import bench_row
+from bilinear.reporting.bench_page import bench_row
 
 __all__ = [
     "Call",

@@ -11,7 +11,7 @@ from typing import Any
 
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import SHARED, Point, fit, off
-from bilinear.methods.thin.plans import view_of
+from bilinear.methods.thin.times import view_of
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.problem import Problem
 from bilinear.writing import write_file

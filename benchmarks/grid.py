@@ -22,7 +22,7 @@ from bilinear.ir.measurement import Shape
 from bilinear.measure import bench_shapes
 from bilinear.measure.bench import GRID, collect, described, effort, measure
 from bilinear.measure.bench_tasks import AUTO, Task, build_ahead, choose
-from bilinear.reporting.bench_table import grid_summary
+from bilinear.reporting.bench_page import grid_summary
 
 LARGE, ANY = (100, 512, 16384), (150, 1, 20000)
 

@@ -26,7 +26,7 @@ from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedul
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
-from bilinear.scheduling.in_place.find import Progress, find_in_place
+from bilinear.scheduling.in_place.find import StageProgress, find_in_place
 from bilinear.verify.schedule import prove_schedule
 
 SHIPPED = ("naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman")
@@ -80,7 +80,7 @@ def measured(scheme: Scheme, effort: int) -> Iterator[dict[str, Any]]:
     """One row a variant; one product at a time only for the small schemes."""
     overwriting = {name: options | {"overwrite": True} for name, options in OVERWRITING.items() if scheme.rank < 50}
     for variant, options in (VARIANTS | overwriting).items():
-        told: list[Progress] = []
+        told: list[StageProgress] = []
         begin = time.perf_counter()
         try:
             schedule = find_in_place(scheme, effort=effort, progress=told.append, **options)
@@ -94,7 +94,7 @@ def measured(scheme: Scheme, effort: int) -> Iterator[dict[str, Any]]:
         yield _row(scheme, "sequential", one_at_a_time, None, time.perf_counter() - begin)
 
 
-def _row(scheme: Scheme, variant: str, schedule: AnySchedule, told: Progress | None, seconds: float) -> dict[str, Any]:
+def _row(scheme: Scheme, variant: str, schedule: AnySchedule, told: StageProgress | None, seconds: float) -> dict[str, Any]:
     """What was found; the search says the counts of stages and traffic, for an overwriting schedule has its stages cut into colours."""
     maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
     sums = schedule if isinstance(schedule, Schedule) else schedule.implied(schedule.stages, schedule.workspaces)

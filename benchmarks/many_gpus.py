@@ -28,13 +28,10 @@ from common import Later, cupy, need, need_gpu, save
 import bilinear
 from bilinear.distributed import Slab, home, matmul
 from bilinear.distributed.connection import connected
-from bilinear.distributed.distributions import Distribution
-from bilinear.distributed.multiply import Asked, free_memory, plan_for, rounded_down
+from bilinear.distributed.distributions import Distribution, Runs, Spread
+from bilinear.distributed.multiply import Request, free_memory, plan_for, rounded_down
 from bilinear.distributed.rank import Post, Steps, Wait, steps_of
-from bilinear.distributed.rank_plan import RankPlan
-from bilinear.distributed.spread import Runs, Spread
-from bilinear.distributed.traffic import busiest, traffic
-from bilinear.distributed.workspace import rank_workspace
+from bilinear.distributed.rank_plan import RankPlan, busiest, rank_workspace, traffic
 from bilinear.ir.matrix import Array
 from bilinear.measure.bench_library import library_calls
 from bilinear.planner.plan import Plan
@@ -187,7 +184,7 @@ class Run:
         assert spreads[0][world().rank].shape == self.a.shape, "pieces at home are as large as slabs where the ranks divide the blocks"
         if "own" not in configuration:
             return partial(matmul, self.a, b, shape=extents, distributions=lie, timeout=TIMEOUT, **options), spreads
-        asked = Asked(extents, lie, **options)
+        asked = Request(extents, lie, **options)
 
         def call() -> Array:
             plan, _ = plan_for(asked, self.dtype, world().size)
@@ -212,7 +209,7 @@ class Run:
 
     def described(self, configuration: Configuration) -> str:
         """The plan over the ranks, what the busiest of them sends or receives, and what each multiplies."""
-        asked = Asked((self.n,) * 3, self._lie(configuration), **self._options(configuration))
+        asked = Request((self.n,) * 3, self._lie(configuration), **self._options(configuration))
         plan, _ = plan_for(asked, self.dtype, world().size)
         moved = busiest(traffic(plan), world().size) * np.dtype(self.dtype).itemsize
         tasks = ", ".join("x".join(map(str, task.extents)) for task in plan.tasks[0])

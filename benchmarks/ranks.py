@@ -14,8 +14,8 @@ from simulated_ranks import simulate
 from tables import ROOT
 
 from bilinear.distributed import home
-from bilinear.distributed.decompose import decompose
 from bilinear.distributed.model import Machine, best_levels, estimate, holds, machines
+from bilinear.distributed.rank_plan import decompose
 from bilinear.frontend import load
 
 SCHEME = load("winograd").scheme

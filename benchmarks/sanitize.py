@@ -26,7 +26,7 @@ from sanitize_cases import cases as quick_cases
 import bilinear
 from bilinear.codegen.cuda import nvrtc
 from bilinear.ir.tile import TILES
-from bilinear.methods.thin.plans import thin_of
+from bilinear.methods.thin.choice import thin_of
 
 NAMED: tuple[tuple[str, Any, int], ...] = (
     ("msmes", "restore", 1),

@@ -17,12 +17,11 @@ from bilinear.ir.number import exact
 from bilinear.ir.result import Result
 from bilinear.ir.schedule import ALPHA, Block, LinearStage, Product, ProductStage, ScaledSchedule, ScaledTarget, Space, Stage
 from bilinear.ir.scheme import Scheme
-from bilinear.scheduling.in_place.exact import Layer, Run, Step, packed, replay
 from bilinear.scheduling.in_place.find import effort_for, rational_tables, residues, useful_products
 from bilinear.scheduling.in_place.partitions import StageSearch, WalkedPartition
-from bilinear.scheduling.in_place.schedule import block_map, multiple, side_by_side
-from bilinear.scheduling.in_place.stages import Side
-from bilinear.scheduling.in_place.walks import Walk
+from bilinear.scheduling.in_place.schedule import Layer, ReplayRun, ReplayStep, block_map, multiple, packed, replay, side_by_side
+from bilinear.scheduling.in_place.stages import OperandSide
+from bilinear.scheduling.in_place.walks import OperandWalk
 
 
 def find_sequential(
@@ -40,7 +39,7 @@ def find_sequential(
     useful = useful_products(forms)
     spaces = Space("A", "A", scheme.m, scheme.k), Space("B", "B", scheme.k, scheme.n), Space("C", "C", scheme.m, scheme.n)
     sides = [
-        Side(residues([rows[p] for p in useful], len(space.blocks)), len(space.blocks), backwards=space.name == "C")
+        OperandSide(residues([rows[p] for p in useful], len(space.blocks)), len(space.blocks), backwards=space.name == "C")
         for rows, space in zip(forms, spaces, strict=True)
     ]
     search = StageSearch(sides, [frozenset({0})] * len(useful), restores=True, seed=0, largest=1)
@@ -73,7 +72,7 @@ def _time(number: int, space: Space, best: WalkedPartition) -> int:
     return len(best.order) - 1 - number if space.name == "C" else number
 
 
-def _product(blocks: list[Block], runs: list[Run], number: int, forms: list[Form]) -> Product:
+def _product(blocks: list[Block], runs: list[ReplayRun], number: int, forms: list[Form]) -> Product:
     factor = Fraction(1)
     for run, wanted in zip(runs, forms, strict=True):
         factor /= multiple(run.held[number][0], wanted)
@@ -81,15 +80,15 @@ def _product(blocks: list[Block], runs: list[Run], number: int, forms: list[Form
     return Product(left, right, (ScaledTarget(target, ALPHA * exact(factor)),))
 
 
-def _linear_stages(runs: list[Run], number: int) -> Iterator[LinearStage]:
+def _linear_stages(runs: list[ReplayRun], number: int) -> Iterator[LinearStage]:
     for depth in range(max(len(run.layers[number]) for run in runs)):
         maps = (block_map(run.blocks, run.layers[number][depth]) for run in runs if depth < len(run.layers[number]))
         yield side_by_side(LinearStage(tuple(maps)))
 
 
-def _forwards(run: Run, walk: Walk) -> Run:
+def _forwards(run: ReplayRun, walk: OperandWalk) -> ReplayRun:
     """C's walk in the order of time: the moves reversed and transposed; blocks that end elsewhere are moved there first."""
-    steps = [tuple(Step(s.source, s.block, s.factor) for s in reversed(steps)) for steps in reversed(run.steps)]
+    steps = [tuple(ReplayStep(s.source, s.block, s.factor) for s in reversed(steps)) for steps in reversed(run.steps)]
     layers = [packed(s) for s in steps]
     first: Layer = {}
     for block, place in enumerate(walk.places[-1]):
@@ -97,4 +96,4 @@ def _forwards(run: Run, walk: Walk) -> Run:
         if place != block or factor != 1:
             first[place] = {block: 1 / factor}
     layers[0] = ([first] if first else []) + layers[0]
-    return Run(run.blocks, tuple(steps), tuple(map(tuple, layers)), run.held[-2::-1])
+    return ReplayRun(run.blocks, tuple(steps), tuple(map(tuple, layers)), run.held[-2::-1])

@@ -30,8 +30,9 @@ from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.matrix import Layout, layout_of
 from bilinear.ir.measurement import Shape
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
+from bilinear.methods.thin.choice import Thin, thin_of
 from bilinear.methods.thin.launches import kernel_for, kernels_of, thin_multiply_of
-from bilinear.methods.thin.plans import Thin, thin_candidates, thin_of
+from bilinear.methods.thin.method import thin_candidates
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 

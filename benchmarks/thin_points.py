@@ -27,7 +27,8 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.thin_unit_tile import ThinMmaTile
 from bilinear.measure import thin_stand
 from bilinear.measure.thin_stand import Case, Stand, drawn, kernel_of, problem_of, turned
-from bilinear.methods.thin.plans import thin_candidates, thin_of
+from bilinear.methods.thin.choice import thin_of
+from bilinear.methods.thin.method import thin_candidates
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate

@@ -193,7 +193,7 @@ def import_table(
 
 def _in_the_language(imported: Imported) -> Algorithm:
     """An algorithm that was read from elsewhere, with the text that the language has for it."""
-    from bilinear.algebra.fold_bases import on_blocks
+    from bilinear.algebra.maps import on_blocks
     from bilinear.frontend.printer import print_scheme
 
     scheme = on_blocks(imported.scheme)  # the language writes changes of basis from blocks to as many values

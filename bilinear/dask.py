@@ -14,7 +14,7 @@ from bilinear.frontend import Loaded
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.proofs import ready
+from bilinear.lowering.prepare import ready
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.named import algorithm_as_it_is
 

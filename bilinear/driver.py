@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from bilinear import frontend
-from bilinear.algebra.complex_tensor import complex_algorithm
+from bilinear.algebra.composition import complex_algorithm
 from bilinear.artifact.compiled import Compiled, programs_of, require_options
 from bilinear.artifact.write import Options
 from bilinear.codegen.build import Progress, dtypes_of, no_progress
@@ -18,8 +18,8 @@ from bilinear.ir.placement import STAGE
 from bilinear.lowering.prepare import natural_inputs, require_levels
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs
-from bilinear.reporting.complex_report import ComplexReport, complex_report
 from bilinear.reporting.examine import DTYPES, examine, report_of
+from bilinear.reporting.map_report import ComplexReport, complex_report
 from bilinear.reporting.report import Report
 
 ARCHITECTURES = ("sm_80", "sm_90", "compute_90")

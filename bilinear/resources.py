@@ -43,10 +43,7 @@ KERNEL_MAKERS = (
     *(
         "analysis/block_maps.py",
         "analysis/collector.py",
-        "analysis/equal_groups.py",
         "analysis/evaluation_order.py",
-        "analysis/headroom.py",
-        "algebra/fold_bases.py",
         "algebra/maps.py",
     ),
     "algebra/complex_products.py",

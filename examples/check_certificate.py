@@ -167,6 +167,23 @@ def check_scheme(entry: dict[str, Any]) -> Ring:
     return ring
 
 
+def check_map(entry: dict[str, Any]) -> None:
+    """Another bilinear map: the tables, as a bilinear form over symbols, are the sums in its rows, up to its order in lambda."""
+    ring, widths = Ring(entry["ring"]), [len(entry[name]) for name in ("left", "right")]
+    left, right = (ring.combine(entry[name], variables(map(str, range(width)))) for name, width in zip("uv", widths, strict=True))
+    found = ring.combine(entry["w"], [ring.multiply(a, b) for a, b in zip(left, right, strict=True)])
+    for number, (computed, row) in enumerate(zip(found, entry["rows"], strict=True)):
+        value = computed
+        wanted = ring.total(ring.multiply(ring.number(text), {((str(i), str(j)), ()): 1}) for i, j, text in row)
+        if number in entry["symmetric"]:  # x*y^T and y*x^T are one term
+            value, wanted = (ring.total({(tuple(sorted(w)), x): c} for (w, x), c in side.items()) for side in (value, wanted))
+        order = ring.error_order(value, wanted)
+        require(order is None or 0 < (entry["order"] or 0) <= order, f"{entry['outputs'][number]} is not {entry['computes']}")
+    coefficients = widths[0] * widths[1] * len(entry["rows"])
+    error = f", up to O(lambda^{entry['order']})" * bool(entry["order"])
+    print(f"  {entry['computes']} over {ring.name}: {coefficients} coefficients hold{error}")
+
+
 class Run:
     """A schedule on symbols; all steps of a stage read the values from before it.
 
@@ -291,13 +308,20 @@ def check_schedule(entry: dict[str, Any], scheme: dict[str, Any], ring: Ring) ->
 
 def check(path: str) -> None:
     body = json.loads(Path(path).read_text(encoding="utf-8"))
-    require(isinstance(body, dict) and body.get("format") == "bilinear-certificate/1", "this is not a certificate of the format 1")
+    formats = "bilinear-certificate/1", "bilinear-map-certificate/1"
+    require(isinstance(body, dict) and body.get("format") in formats, "this is not a certificate of the format 1")
     stated = body.pop("sha256")
     require(stated == digest(body, sort_keys=True), "the hash of the certificate is another: something was changed")
     print(f"{path}:")
-    ring = check_scheme(body["scheme"])
-    for entry in body["schedules"]:
-        check_schedule(entry, body["scheme"], ring)
+    if body["format"] == formats[1]:
+        for entry in body["maps"]:
+            check_map(entry)
+        for entry in body["schemes"]:
+            check_scheme(entry)
+    else:
+        ring = check_scheme(body["scheme"])
+        for entry in body["schedules"]:
+            check_schedule(entry, body["scheme"], ring)
     print("  accepted: every claim and every hash was checked")
 
 

@@ -13,8 +13,7 @@ from math import fsum, isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, products_of_digits
-from bilinear.analysis.residue_bounds import norm_upward, scale_exponent
+from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, norm_upward, products_of_digits, scale_exponent
 from bilinear.frontend import LoadedDigits, load_any
 from bilinear.ir.digits import DigitScheme, Representation, least_residue
 from bilinear.ir.element import FLOAT32, FLOAT64, Element

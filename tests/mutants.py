@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from bilinear.analysis.brent import changed, residual_of
-from bilinear.analysis.integer_tables import integers
+from bilinear.analysis.brent import changed, integers, residual_of
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme

@@ -1,18 +1,53 @@
-"""Changes of basis: the symmetries that sandwich A, B and C between invertible matrices."""
+"""Other representatives of a scheme: normal signs, changes of basis by its symmetries, and bases in which its maps have few terms."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from math import comb
 
-from bilinear.algebra.common_ring import reciprocal, reduced
-from bilinear.algebra.fold_bases import bases_of
-from bilinear.algebra.maps import after, table_of
+import numpy as np
+
+from bilinear.algebra.combined import INTEGERS, least_residue, maps_of, reciprocal, reduced, shortened
+from bilinear.algebra.maps import after, bases_of, table_of, transposed
+from bilinear.algebra.share_search import magnitude
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.linear import LinearMap, form
-from bilinear.ir.number import Coefficient, exact, residue
-from bilinear.ir.ring import Ring
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, exact, is_negative, rational, residue
+from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Bases, Scheme
+
+
+def normalise_signs(scheme: Scheme) -> Scheme:
+    """The scheme in which the first coefficient of every left and right factor has no minus; W takes the signs.
+
+    Since (-a)*b = -(a*b), all four sign choices of a product give the same result. Named sums stay unchanged.
+    """
+    u, v, _ = scheme.tables
+    left, right = [_sign(row) for row in u], [_sign(row) for row in v]
+    signs = [a * b for a, b in zip(left, right, strict=True)]
+    return replace(scheme, u=_signed(scheme.u, left), v=_signed(scheme.v, right), w=_reading_signed(scheme.w, signs), places=None)
+
+
+def _sign(row: Form) -> int:
+    return -1 if row and is_negative(row[0][1]) else 1
+
+
+def _signed(linear: LinearMap, signs: list[int]) -> LinearMap:
+    outputs = tuple(tuple((i, sign * c) for i, c in row) for row, sign in zip(linear.outputs, signs, strict=True))
+    return replace(linear, outputs=outputs)
+
+
+def _reading_signed(linear: LinearMap, signs: list[int]) -> LinearMap:
+    def row(terms: Form) -> Form:
+        return tuple((i, signs[i] * c if i < linear.inputs else c) for i, c in terms)
+
+    return replace(linear, outputs=tuple(map(row, linear.outputs)), steps=tuple(map(row, linear.steps)))
+
 
 Matrix = Sequence[Sequence[Coefficient]]
 """A square matrix of exact numbers, row by row."""
@@ -89,3 +124,181 @@ def _sandwich(left: Matrix, right: Matrix) -> LinearMap:
 def _cheaper(linear: LinearMap) -> LinearMap:
     table = table_of(linear)
     return linear if linear.additions <= table.additions else table
+
+
+MOST_KERNELS = 4000
+"""The most sets of rows whose kernels are all tried."""
+MOST_BLOCKS = 9
+"""If there are more sets, all columns with entries -1, 0 and 1 are tried instead, for up to this many blocks of a matrix."""
+RESTARTS = 200
+"""The number of orders tried for columns with equally many terms."""
+TINY = 1e-9
+"""Treated as zero when candidates are ordered; the candidates themselves are exact."""
+
+Vector = tuple[Coefficient, ...]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column x of X, and the terms of U x: (row, coefficient)."""
+
+    x: Vector
+    image: Form
+
+    @property
+    def scalings(self) -> int:
+        return sum(_is_scaling(c) for _, c in self.image)
+
+
+def change_to_sparse_bases(scheme: Scheme, *, seed: int = 0) -> Scheme:
+    """The scheme with changes of basis before U and V and after W, in which these have the fewest terms.
+
+    Among bases with equally few terms, it prefers few scalings in U, V, W and few terms in the changes. With up to `MOST_KERNELS` sets of
+    rows the number of terms is minimal; beyond, it is minimal for bases with entries -1, 0 and 1. The maps are tables; `share_sums` finds
+    their common sums. A scheme over Z becomes one over Q if its bases are not over Z. Raises `BilinearError`: E651 over Q[lambda], E652 if
+    a matrix has too many blocks.
+    """
+    if scheme.ring.is_approximate or scheme.ring.has_zero_divisors:
+        raise fail("E651", f"{scheme.name} is over {scheme.ring}, where few numbers have an inverse", "take an exact scheme")
+    u, v, w = scheme.tables
+    m, k, n = scheme.m, scheme.k, scheme.n
+    left, a = _sparse(scheme, u, m * k, seed)
+    right, b = _sparse(scheme, v, k * n, seed)
+    back, c = _sparse(scheme, _turned(w, scheme.rank), m * n, seed)
+    bases = Bases(LinearMap(m * k, a), LinearMap(k * n, b), LinearMap(m * n, _turned(c, m * n)))
+    maps = LinearMap(m * k, left), LinearMap(k * n, right), LinearMap(scheme.rank, _turned(back, m * n))
+    name = shortened(f"{scheme.name}_in_other_bases")
+    changed = replace(scheme, name=name, u=maps[0], v=maps[1], w=maps[2], bases=bases, places=None)
+    within = all(scheme.ring.holds(c) for linear in maps_of(changed) for row in linear.outputs for _, c in row)
+    return reduced(changed if within else replace(changed, ring=RATIONALS))
+
+
+def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple[tuple[Form, ...], tuple[Form, ...]]:
+    """The rows times the best X found, and X^-1."""
+    ring = scheme.ring
+    columns = _candidates(rows, _vectors(scheme, rows, size), size, ring)
+    generator = random.Random(seed)
+    found = []
+    for _ in range(RESTARTS):
+        shuffled = sorted(generator.sample(columns, len(columns)), key=lambda column: (len(column.image), column.scalings))
+        space = _Space(ring)
+        chosen = [column for column in shuffled if len(space.pivots) < size and space.extend(column.x)]
+        change = inverse([[column.x[i] for column in chosen] for i in range(size)], ring)
+        found.append((_weight(chosen, change, ring), chosen, change))
+    _, chosen, change = min(found, key=lambda one: one[0])
+    images = _turned([column.image for column in chosen], len(rows))
+    return images, tuple(form(enumerate(row)) for row in change)
+
+
+def _weight(chosen: Sequence[_Column], change: Sequence[Sequence[Coefficient]], ring: Ring) -> tuple[bool, int, int, int, int]:
+    entries = [c for row in change for c in row if c] + [c for column in chosen for c in column.x if c]
+    images = [c for column in chosen for _, c in column.image]
+    foreign = not all(ring.holds(c) for c in entries + images)
+    return foreign, len(images), sum(map(_is_scaling, images)), sum(map(_is_scaling, entries)), len(entries)
+
+
+def _is_scaling(value: Coefficient) -> bool:
+    return value not in (1, -1)
+
+
+class _Space:
+    """The span of some vectors, with a basis in which each vector alone has a 1 at its own index."""
+
+    def __init__(self, ring: Ring, pivots: dict[int, Vector] | None = None) -> None:
+        self.ring = ring
+        self.pivots = pivots or {}
+
+    def extend(self, x: Vector) -> bool:
+        """Add a vector; returns whether it was outside the space."""
+        for place, row in self.pivots.items():
+            x = self._without(x, place, row)
+        place = next((i for i, c in enumerate(x) if c), -1)
+        if place < 0:
+            return False
+        factor = reciprocal(x[place], self.ring)
+        monic = tuple(_in(factor * c, self.ring) for c in x)
+        self.pivots = {i: self._without(row, place, monic) for i, row in self.pivots.items()} | {place: monic}
+        return True
+
+    def _without(self, x: Vector, place: int, row: Vector) -> Vector:
+        return tuple(_in(c - x[place] * d, self.ring) for c, d in zip(x, row, strict=True)) if x[place] else x
+
+
+def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring: Ring) -> list[_Column]:
+    """The candidate columns, each once up to a factor: the sparsest, up to the number of terms that a basis needs."""
+    space, found, most = _Space(ring), dict[Form, _Column](), math.inf
+    for x in vectors:
+        column = _scaled(x, rows, ring)
+        if len(column.image) > most:
+            break
+        found.setdefault(column.image, column)
+        if space.extend(x) and len(space.pivots) == size:
+            most = len(column.image)
+    return list(found.values())
+
+
+def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector]:
+    """Candidates for columns, those with the fewest nonzero rows first."""
+    distinct = _distinct_directions(rows, size, scheme.ring)
+    if comb(len(distinct), size - 1) <= MOST_KERNELS:
+        return iter(sorted(_kernels(distinct, size, _Space(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
+    if size <= MOST_BLOCKS and scheme.ring in (RATIONALS, INTEGERS):
+        return _ternary(rows, size)
+    message = f"{scheme.name} {scheme.format} is too large for the search for other bases"
+    limit = f"at most {MOST_KERNELS} sets of rows are weighed, or over Q matrices of at most {MOST_BLOCKS} blocks"
+    raise fail("E652", message, "search for a smaller scheme, and compose it", notes=(limit,))
+
+
+def _kernels(rows: Sequence[Vector], size: int, space: _Space) -> Iterator[Vector]:
+    """The kernel of each set of rows whose rank is one less than full."""
+    missing = size - 1 - len(space.pivots)
+    if not missing:
+        (free,) = set(range(size)) - space.pivots.keys()
+        yield tuple(1 if i == free else _in(-space.pivots[i][free], space.ring) for i in range(size))
+        return
+    for number in range(len(rows) - missing + 1):
+        larger = _Space(space.ring, space.pivots)
+        if larger.extend(rows[number]):
+            yield from _kernels(rows[number + 1 :], size, larger)
+
+
+def _image(rows: Sequence[Form], x: Vector, ring: Ring) -> list[tuple[int, Coefficient]]:
+    return [(i, value) for i, row in enumerate(rows) if (value := _in(sum((c * x[j] for j, c in row if x[j]), start=0), ring))]
+
+
+def _ternary(rows: Sequence[Form], size: int) -> Iterator[Vector]:
+    """All columns with entries -1, 0 and 1, up to sign."""
+    vectors = [x for x in product((0, 1, -1), repeat=size) if next((c for c in x if c), 0) == 1]
+    matrix = np.zeros((len(rows), size))
+    for number, row in enumerate(rows):
+        for i, c in row:
+            matrix[number, i] = rational(c)
+    nonzero = np.count_nonzero(np.abs(matrix @ np.array(vectors).T) > TINY, axis=0)
+    return (vectors[i] for i in np.argsort(nonzero, kind="stable"))
+
+
+def _scaled(x: Vector, rows: Sequence[Form], ring: Ring) -> _Column:
+    """The column scaled so that most coefficients of its image are 1 or -1, and the first one is positive."""
+    image = _image(rows, x, ring)
+    sizes = Counter(magnitude(c) for _, c in image)
+    factor = reciprocal(sizes.most_common(1)[0][0], ring)
+    factor = -factor if is_negative(image[0][1]) else factor
+    return _Column(tuple(_in(c * factor, ring) for c in x), form((i, _in(c * factor, ring)) for i, c in image))
+
+
+def _distinct_directions(rows: Sequence[Form], size: int, ring: Ring) -> list[Vector]:
+    seen: dict[Vector, None] = {}
+    for row in rows:
+        if row:
+            factor, terms = reciprocal(row[0][1], ring), dict(row)
+            seen[tuple(_in(terms.get(i, 0) * factor, ring) for i in range(size))] = None
+    return list(seen)
+
+
+def _in(value: Coefficient, ring: Ring) -> Coefficient:
+    return least_residue(value, ring.modulus) if ring.modulus else exact(value)
+
+
+def _turned(rows: Sequence[Form], number: int) -> tuple[Form, ...]:
+    """The transposed matrix with `number` rows."""
+    return transposed(LinearMap(number, tuple(rows))).outputs

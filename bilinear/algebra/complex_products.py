@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bilinear.algebra.fold_bases import on_blocks
-from bilinear.algebra.maps import kronecker
+from bilinear.algebra.maps import kronecker, on_blocks
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.complex_scheme import ComplexScheme
 from bilinear.ir.linear import Form, LinearMap, form

@@ -1,30 +1,236 @@
-"""Search for few sums: a walk through sets of values from which the wanted sums can be built, two values at a time.
-
-A program is represented by the set of its values, up to sign. All sums of two known values are formed, so all ways to form a sum are
-considered at once, cancellations included. The values beyond the wanted ones are extras: their number is the cost above the minimum. A step
-removes one extra. If the rest can still be reached, an addition is saved; otherwise the step looks for another extra to replace it. After
-many steps without success one extra is added, and the walk continues from there.
-
-The distance-based heuristics for circuits over GF(2) (Boyar, Peralta 2010), greedy potential (Martensson, Wagner 2024), and the re-use of
-dependent rows (Dumas, Pernet, Sedoglavic 2024) look for the same sums one after another.
-"""
+"""Search for few sums: a greedy start, then a walk through sets of values from which the wanted sums can be built, two at a time."""
 
 from __future__ import annotations
 
+import heapq
 import math
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from itertools import permutations
+from math import gcd, lcm
 
-from bilinear.algebra.share_values import PLAIN, Made, Pair, primitive
+from bilinear.ir.linear import Form
+from bilinear.ir.number import Coefficient, Symbolic, exact, is_negative, rational
+
+DIGIT = 48
+"""Bits of a packed coefficient."""
+LARGEST = 1 << 12
+"""Rows with larger coefficients are packed over multiples of the inputs, with coefficients 1 and -1."""
+
+Pair = tuple[int, int]
+"""Coprime coefficients (p, q) of a sum p * v + q * w, p positive."""
+PLAIN: tuple[Pair, ...] = ((1, 1), (1, -1))
+
+PackedForm = tuple[int, Coefficient]
+"""A packed form and its factor."""
+Made = dict[int, tuple[int, int]]
+"""Packed values in an order in which they can be made, each with the two values (inputs or earlier ones) that make it."""
+
+
+@dataclass(frozen=True)
+class PackedRows:
+    """The rows of a map: a packed form over the atoms (0 for an empty row) and its factor.
+
+    An atom is a multiple of an input. The last coefficient of a form is positive, and its coefficients are coprime. If forms are `whole`,
+    the atoms are the inputs; else the coefficients are 1 and -1.
+    """
+
+    atoms: tuple[PackedForm, ...]
+    packed: tuple[PackedForm, ...]
+    whole: bool
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The packed forms without their factors."""
+        return tuple(value for value, _ in self.packed)
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """The atoms as packed forms."""
+        return tuple(1 << DIGIT * i for i in range(len(self.atoms)))
+
+    def value_of(self, row: Form) -> int:
+        """A form over the inputs, packed over the atoms without its factor; 0 if it cannot be packed."""
+        if self.whole:
+            value = 0 if _is_symbolic([row]) else _whole(row)[0]
+            return value if all(abs(c) <= LARGEST for _, c in unpack(value)) else 0
+        numbers = {atom: number for number, atom in enumerate(self.atoms)}
+        terms, _ = _signs(row)
+        return abs(pack((numbers[atom], sign) for atom, sign in terms)) if all(atom in numbers for atom, _ in terms) else 0
+
+
+def pack(terms: Iterable[tuple[int, int]]) -> int:
+    """Pack a form with whole coefficients into one integer."""
+    return sum(coefficient << (DIGIT * index) for index, coefficient in terms)
+
+
+def unpack(packed: int) -> Iterator[tuple[int, int]]:
+    """The terms of the form that an integer encodes."""
+    index, half = 0, 1 << (DIGIT - 1)
+    while packed:
+        digit = ((packed + half) & ((1 << DIGIT) - 1)) - half
+        if digit:
+            yield index, digit
+        packed, index = (packed - digit) >> DIGIT, index + 1
+
+
+@lru_cache(maxsize=1 << 18)
+def primitive(packed: int) -> int:
+    """The form divided by the greatest common divisor of its coefficients, with its sign normalised."""
+    common = 0
+    for _, coefficient in unpack(packed):
+        common = gcd(common, coefficient)
+        if common == 1:
+            return abs(packed)
+    return abs(packed) // common
+
+
+def pack_rows(matrix: Sequence[Form], inputs: int, *, fractions: bool) -> PackedRows:
+    """Pack the rows of a map with this number of inputs.
+
+    With `fractions`, rational rows become multiples of forms with whole coefficients over the inputs, so sums such as a + 2b are found in
+    any multiple. Otherwise, and for all other numbers, rows have coefficients 1 and -1 over multiples of the inputs.
+    """
+    if fractions and not _is_symbolic(matrix):
+        packed = tuple(map(_whole, matrix))
+        if all(abs(c) <= LARGEST for value, _ in packed for _, c in unpack(value)):
+            return PackedRows(tuple((i, 1) for i in range(inputs)), packed, True)
+    numbers: dict[PackedForm, int] = {}
+    found = []
+    for terms, factor in map(_signs, matrix):
+        value = pack((numbers.setdefault(atom, len(numbers)), sign) for atom, sign in terms)
+        found.append((abs(value), -factor if value < 0 else factor))
+    return PackedRows(tuple(numbers), tuple(found), False)
+
+
+def _is_symbolic(matrix: Sequence[Form]) -> bool:
+    return any(isinstance(c, Symbolic) for row in matrix for _, c in row)
+
+
+def _whole(row: Form) -> PackedForm:
+    if not row:
+        return 0, 1
+    numbers = [rational(c) for _, c in row]
+    factor = Fraction(gcd(*(c.numerator for c in numbers)), lcm(*(c.denominator for c in numbers)))
+    factor = -factor if numbers[-1] < 0 else factor
+    return pack((i, int(c / factor)) for (i, _), c in zip(row, numbers, strict=True)), exact(factor)
+
+
+def _signs(row: Form) -> tuple[list[tuple[PackedForm, int]], Coefficient]:
+    """The atoms of a form and their signs; if all coefficients have one magnitude, it is the factor."""
+    sizes = {magnitude(c) for _, c in row}
+    factor = sizes.pop() if len(sizes) == 1 else 1
+    return [((i, magnitude(c) if sizes else 1), -1 if is_negative(c) else 1) for i, c in row], factor
+
+
+def magnitude(value: Coefficient) -> Coefficient:
+    """The absolute value of a number."""
+    return -value if is_negative(value) else value
+
+
+PairKey = tuple[int, int, int, int]
+"""Two nodes and their coprime coefficients, the first positive."""
+
+
+def most_common_pairs(rows: Sequence[int], nodes: Sequence[int], generator: random.Random) -> tuple[Made, set[Pair]]:
+    """The values of a greedy program for these rows, packed over given values, and the pairs of coefficients that it uses.
+
+    If p * v + q * w = m * x, any two of p, q and m are such a pair, in both orders and with both signs. The generator breaks ties. Nothing
+    cancels: every term of a row is added once.
+    """
+    return _Greedy(rows, nodes, generator).run()
+
+
+class _Greedy:
+    def __init__(self, rows: Sequence[int], nodes: Sequence[int], generator: random.Random) -> None:
+        self.rows = [dict(unpack(row)) for row in rows]
+        self.nodes = list(nodes)
+        self.random = generator
+        self.made: Made = {}
+        self.used: set[Pair] = set()
+        self.having: dict[PairKey, set[int]] = {}
+        self.queue: list[tuple[int, float, PairKey]] = []
+        for number, row in enumerate(self.rows):
+            terms = sorted(row)
+            for place, j in enumerate(terms):
+                for i in terms[:place]:
+                    self.having.setdefault(_key(row, i, j), set()).add(number)
+        for key in self.having:
+            self._push(key)
+
+    def run(self) -> tuple[Made, set[Pair]]:
+        while self.queue:
+            count, _, key = heapq.heappop(self.queue)
+            if len(self.having[key]) == -count:
+                self._share(key)
+            else:
+                self._push(key)
+        for number, row in enumerate(self.rows):
+            while len(row) > 1:
+                i, j = sorted(row)[:2]
+                self._replace(number, _key(row, i, j), self._new(_key(row, i, j)))
+        return self.made, self.used
+
+    def _push(self, key: PairKey) -> None:
+        if len(self.having[key]) > 1:
+            heapq.heappush(self.queue, (-len(self.having[key]), self.random.random(), key))
+
+    def _new(self, key: PairKey) -> int:
+        i, j, p, q = key
+        total = p * self.nodes[i] + q * self.nodes[j]
+        value = primitive(total)
+        self.nodes.append(value)
+        self.made.setdefault(value, (self.nodes[i], self.nodes[j]))
+        multiple = total // value
+        for a, b in permutations((p, q, multiple), 2):
+            common = gcd(a, b)
+            self.used |= {(abs(a) // common, abs(b) // common), (abs(a) // common, -abs(b) // common)}
+        return len(self.nodes) - 1
+
+    def _share(self, key: PairKey) -> None:
+        new = self._new(key)
+        fresh: dict[PairKey, None] = {}
+        for number in sorted(self.having[key]):
+            row = self.rows[number]
+            self._forget(number, key[:2])
+            self._replace(number, key, new)
+            for k in row:
+                if k != new:
+                    fresh[_key(row, k, new)] = None
+                    self.having.setdefault(_key(row, k, new), set()).add(number)
+        for found in fresh:
+            self._push(found)
+
+    def _forget(self, number: int, gone: tuple[int, int]) -> None:
+        row = self.rows[number]
+        for node in gone:
+            for k in row:
+                if k != node:
+                    self.having[_key(row, min(k, node), max(k, node))].discard(number)
+
+    def _replace(self, number: int, key: PairKey, new: int) -> None:
+        i, j, p, q = key
+        row = self.rows[number]
+        multiple = (p * self.nodes[i] + q * self.nodes[j]) // self.nodes[new]
+        row[new] = row[i] // p * multiple
+        del row[i], row[j]
+
+
+def _key(row: dict[int, int], i: int, j: int) -> PairKey:
+    common = gcd(row[i], row[j]) * (1 if row[i] > 0 else -1)
+    return i, j, row[i] // common, row[j] // common
+
 
 PATIENCE = 300
 """Steps without success before one more extra is added, or the walk returns to the best."""
 
 
 @dataclass
-class Budget:
+class SearchBudget:
     """The budget of a search: `work` counts sums of two values; a deadline, a value of `time.monotonic`, cuts it short.
 
     Spending from a part also spends from the whole. `was_cut` says whether a deadline cut the search or a part of it.
@@ -32,7 +238,7 @@ class Budget:
 
     work: int
     deadline: float = math.inf
-    whole: Budget | None = None
+    whole: SearchBudget | None = None
     was_cut: bool = field(default=False, init=False)
 
     def spend(self, work: int) -> None:
@@ -45,10 +251,10 @@ class Budget:
         if self.whole is not None:
             self.whole._count(work, is_late)
 
-    def part(self, parts: int) -> Budget:
+    def part(self, parts: int) -> SearchBudget:
         """One of `parts` equal shares of the remaining work and time."""
         now = time.monotonic()
-        return Budget(self.work // parts, now + (self.deadline - now) / parts, self)
+        return SearchBudget(self.work // parts, now + (self.deadline - now) / parts, self)
 
     @property
     def is_spent(self) -> bool:
@@ -67,10 +273,10 @@ class Origin:
     multiple: int
 
 
-class Walk:
+class SumWalk:
     """The walk for one map: its inputs and wanted sums as packed values, and the pairs of coefficients to try."""
 
-    def __init__(self, inputs: Sequence[int], wanted: Iterable[int], pairs: Iterable[Pair], budget: Budget, seed: int) -> None:
+    def __init__(self, inputs: Sequence[int], wanted: Iterable[int], pairs: Iterable[Pair], budget: SearchBudget, seed: int) -> None:
         self.inputs = tuple(inputs)
         self.wanted = frozenset(wanted) - {0} - set(inputs)
         self.pairs = tuple(sorted({*PLAIN, *pairs}))

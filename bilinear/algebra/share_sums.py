@@ -1,28 +1,245 @@
-"""Fewer additions: find the sums that the forms of a scheme share, and compute each once.
-
-Each of U, V and W is searched directly and transposed: a program of the transposed map, run backwards, computes the map, with as many
-additions up to the difference of inputs and outputs (Fiduccia 1973). Values may cancel where that helps.
-"""
+"""Fewer additions: find the sums that the forms of a scheme share, and compute each once."""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import partial
+from math import lcm
 
-from bilinear.algebra.maps import transposed
-from bilinear.algebra.share_bases import program_over_basis
-from bilinear.algebra.share_greedy import most_common_pairs
-from bilinear.algebra.share_programs import partial_sums, program_of, tidied
-from bilinear.algebra.share_search import Budget, Walk
-from bilinear.algebra.share_values import PLAIN, Made, Pair, Rows, pack_rows
+from bilinear.algebra.maps import transposed, without_copies
+from bilinear.algebra.share_search import (
+    DIGIT,
+    LARGEST,
+    PLAIN,
+    Made,
+    Origin,
+    PackedRows,
+    Pair,
+    SearchBudget,
+    SumWalk,
+    magnitude,
+    most_common_pairs,
+    pack,
+    pack_rows,
+    unpack,
+)
 from bilinear.errors import fail
-from bilinear.ir.linear import LinearMap
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, Symbolic, exact
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Scheme
+
+SWEEPS = 8
+"""The number of times that every step is rescaled."""
+
+
+def program_of(inputs: int, rows: PackedRows, origins: Sequence[Origin]) -> LinearMap:
+    """The program that makes these values as they were found, over the map's inputs."""
+    multiples: dict[int, tuple[int, Coefficient]] = dict(zip(rows.units, rows.atoms, strict=True))
+    steps: list[Form] = []
+    for origin in origins:
+        terms = zip((origin.first, origin.second), origin.pair, strict=True)
+        steps.append(form((multiples[v][0], multiples[v][1] * Fraction(p, origin.multiple)) for v, p in terms))
+        multiples[origin.value] = (inputs + len(steps) - 1, 1)
+    outputs = tuple(form([(multiples[v][0], multiples[v][1] * factor)]) if v else () for v, factor in rows.packed)
+    return tidied(LinearMap(inputs, outputs, tuple(steps)))
+
+
+def tidied(linear: LinearMap) -> LinearMap:
+    """The same map with as many additions and no more scalings; each step is read several times."""
+    return _with_shared_multiples(_with_single_readers_joined(without_copies(_with_few_scalings(linear))))
+
+
+def partial_sums(linear: LinearMap) -> tuple[Form, ...]:
+    """Every value that a program holds while adding up its sums term by term, as forms over the inputs."""
+    steps: list[Form] = []
+    place = list(range(linear.inputs))
+    for row in linear.steps + linear.outputs:
+        terms = [(place[i], c) for i, c in row]
+        for more in terms[1:]:
+            steps.append(form([terms[0], more]))
+            terms[0] = (linear.inputs + len(steps) - 1, 1)
+        if len(terms) != 1 or terms[0][1] != 1:
+            steps.append(form(terms[:1]))
+            terms = [(linear.inputs + len(steps) - 1, 1)]
+        place.append(terms[0][0])
+    return LinearMap(linear.inputs, tuple(((linear.inputs + i, 1),) for i in range(len(steps))), tuple(steps)).matrix
+
+
+def _with_few_scalings(linear: LinearMap) -> LinearMap:
+    """Scale each step so that it and its readers have the fewest coefficients other than 1 and -1."""
+    rows = [dict(row) for row in linear.steps + linear.outputs]
+    readers: dict[int, list[dict[int, Coefficient]]] = {linear.inputs + i: [] for i in range(len(linear.steps))}
+    for row in rows:
+        for index in row:
+            if index >= linear.inputs:
+                readers[index].append(row)
+    for _ in range(SWEEPS):
+        changes = [_rescale(rows[i], readers[linear.inputs + i], linear.inputs + i) for i in range(len(linear.steps))]
+        if not any(changes):
+            break
+    forms = [form(row) for row in rows]
+    return LinearMap(linear.inputs, tuple(forms[len(linear.steps) :]), tuple(forms[: len(linear.steps)]))
+
+
+def _rescale(step: dict[int, Coefficient], readers: Sequence[dict[int, Coefficient]], number: int) -> bool:
+    candidates = {1 / Fraction(c) for c in step.values() if not isinstance(c, Symbolic)}
+    candidates |= {Fraction(c) for row in readers if not isinstance(c := row[number], Symbolic)}
+
+    def scalings(factor: Fraction) -> int:
+        return _scalings(c * factor for c in step.values()) + _scalings(row[number] / factor for row in readers)
+
+    best = min(sorted({abs(c) for c in candidates}), key=scalings, default=Fraction(1))
+    if scalings(best) >= scalings(Fraction(1)):
+        return False
+    for index, c in step.items():
+        step[index] = exact(c * best)
+    for row in readers:
+        row[number] = exact(row[number] / best)
+    return True
+
+
+def _scalings(coefficients: Iterable[Coefficient]) -> int:
+    return sum(c not in (1, -1) for c in coefficients)
+
+
+def _with_single_readers_joined(linear: LinearMap) -> LinearMap:
+    """Merge a step that is read once, with coefficient 1 or -1, into its reader if they share no term."""
+    rows = linear.steps + linear.outputs
+    readers = Counter(index for row in rows for index, _ in row)
+    joined: list[Form] = []
+    for row in rows:
+        terms = dict(row)
+        for index, c in row:
+            inner = joined[index - linear.inputs] if index >= linear.inputs else ()
+            if readers[index] == 1 and inner and c in (1, -1) and terms.keys().isdisjoint(i for i, _ in inner):
+                del terms[index]
+                terms |= {i: c * d for i, d in inner}
+        joined.append(form(terms))
+    return without_copies(LinearMap(linear.inputs, tuple(joined[len(linear.steps) :]), tuple(joined[: len(linear.steps)])))
+
+
+def _with_shared_multiples(linear: LinearMap) -> LinearMap:
+    """A multiple that is read several times becomes a step where it is first read."""
+    rows = linear.steps + linear.outputs
+    wanted = Counter((index, magnitude(c)) for row in rows for index, c in row if c not in (1, -1))
+    place = list(range(linear.inputs))
+    made: dict[tuple[int, Coefficient], int] = {}
+    steps: list[Form] = []
+    outputs: list[Form] = []
+    for number, row in enumerate(rows):
+        terms = []
+        for index, c in row:
+            key = (index, magnitude(c))
+            if wanted[key] > 1 and key not in made:
+                steps.append(((place[index], key[1]),))
+                made[key] = linear.inputs + len(steps) - 1
+            terms.append((made[key], 1 if c == key[1] else -1) if key in made else (place[index], c))
+        if number < len(linear.steps):
+            steps.append(form(terms))
+            place.append(linear.inputs + len(steps) - 1)
+        else:
+            outputs.append(form(terms))
+    return LinearMap(linear.inputs, tuple(outputs), tuple(steps))
+
+
+EXCHANGES = 1500
+"""Exchanges that are tried for one basis."""
+LOOSEST = 12
+"""The most terms that the first exchanges may add; the limit falls to none at the end."""
+
+
+def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Random, budget: SearchBudget) -> tuple[Made, set[Pair]] | None:
+    """The values of a program that computes these packed rows through a basis, and the pairs of coefficients that it uses.
+
+    The generator chooses the exchanges and breaks ties. None if coefficients over the basis are too large to be packed.
+    """
+    chosen = _Basis(rows, inputs, budget)
+    for left in reversed(range(EXCHANGES)):
+        chosen.try_exchange(generator, LOOSEST * left // EXCHANGES)
+        if budget.is_spent:
+            break
+    combinations = chosen.combinations()
+    if any(abs(c) > LARGEST for row in combinations for _, c in unpack(row)):
+        return None
+    units = [1 << DIGIT * i for i in range(inputs)]
+    made, used = most_common_pairs(chosen.vectors(), units, generator)
+    over_basis, more = most_common_pairs(combinations, chosen.vectors(), generator)
+    for value, origin in over_basis.items():
+        made.setdefault(value, origin)
+    return {value: origin for value, origin in made.items() if value not in set(units)}, used | more
+
+
+class _Basis:
+    """Rows and inputs as combinations of a basis of them; exchanges lower the number of terms."""
+
+    def __init__(self, rows: Sequence[int], inputs: int, budget: SearchBudget) -> None:
+        self.wanted = len(rows)
+        self.values = [*rows, *(1 << DIGIT * i for i in range(inputs))]
+        self.over = [{i: Fraction(c) for i, c in unpack(value)} for value in self.values]
+        self.terms = [len(row) for row in self.over]
+        self.basis = list(range(self.wanted, self.wanted + inputs))
+        self.budget = budget
+
+    def vectors(self) -> list[int]:
+        """The basis as packed forms over the inputs."""
+        return [self.values[number] for number in self.basis]
+
+    def combinations(self) -> list[int]:
+        """Each row as a packed form over the basis, up to a factor."""
+        found = []
+        for row in self.over[: self.wanted]:
+            multiple = lcm(*(c.denominator for c in row.values()))
+            found.append(pack((i, int(c * multiple)) for i, c in row.items()))
+        return found
+
+    def try_exchange(self, generator: random.Random, slack: int) -> None:
+        """Exchange a vector of the basis if that adds at most a random number of terms, up to `slack`."""
+        new = generator.randrange(len(self.over))
+        row = self.over[new]
+        if len(row) < 2:
+            return
+        old = generator.choice(sorted(row))
+        if self._more_terms(new, old) <= generator.randint(0, slack):
+            self._exchange(new, old)
+
+    def _more_terms(self, new: int, old: int) -> int:
+        row = self.over[new]
+        more = self.terms[new] - self.terms[self.basis[old]]
+        for number, other in enumerate(self.over[: self.wanted]):
+            if old in other:
+                if number == new:
+                    more -= len(row) - 1
+                    continue
+                factor = other[old] / row[old]
+                for i, c in row.items():
+                    if i != old:
+                        more += i not in other
+                        more -= i in other and other[i] == factor * c
+                self.budget.spend(1)
+        return more
+
+    def _exchange(self, new: int, old: int) -> None:
+        row = self.over[new]
+        for number, other in enumerate(self.over):
+            if old in other and number != new:
+                factor = other[old] / row[old]
+                for i, c in row.items():
+                    total = other.get(i, Fraction(0)) - factor * c
+                    if total:
+                        other[i] = total
+                    else:
+                        other.pop(i, None)
+                other[old] = factor
+        self.over[new] = {old: Fraction(1)}
+        self.basis[old] = new
+
 
 WORK = 10_000_000
 """The default number of sums of two values to try: at most about ten seconds."""
@@ -48,7 +265,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Progress:
+class ShareProgress:
     """The progress of a search: the operand, work done and allowed, and the additions of the best program for its map so far."""
 
     operand: str
@@ -67,7 +284,7 @@ def share_sums(
     work: int = WORK,
     seconds: float = math.inf,
     tries: int = 1,
-    progress: Callable[[Progress], None] = lambda state: None,
+    progress: Callable[[ShareProgress], None] = lambda state: None,
 ) -> Shared:
     """The scheme with programs of few additions, then few scalings, and never more additions than before.
 
@@ -99,8 +316,8 @@ def _maps(scheme: Scheme) -> tuple[LinearMap, LinearMap, LinearMap]:
     return scheme.u, scheme.v, scheme.w
 
 
-def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Callable[[Progress], None]) -> Shared:
-    whole = Budget(work, deadline)
+def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Callable[[ShareProgress], None]) -> Shared:
+    whole = SearchBudget(work, deadline)
     found = []
     for number, (operand, linear) in enumerate(zip("ABC", _maps(scheme), strict=True)):
         tell = partial(_tell, progress, operand, work, whole)
@@ -109,14 +326,14 @@ def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Call
     return Shared(replace(scheme, u=u, v=v, w=w, places=None), (a, b, c), work - whole.work, whole.was_cut)
 
 
-def _tell(progress: Callable[[Progress], None], operand: str, allowed: int, budget: Budget, additions: int) -> None:
-    progress(Progress(operand, allowed - budget.work, allowed, additions))
+def _tell(progress: Callable[[ShareProgress], None], operand: str, allowed: int, budget: SearchBudget, additions: int) -> None:
+    progress(ShareProgress(operand, allowed - budget.work, allowed, additions))
 
 
 class _MapSearch:
     """The search for one map, in both directions."""
 
-    def __init__(self, linear: LinearMap, ring: Ring, budget: Budget, seed: int, progress: Callable[[int], None]) -> None:
+    def __init__(self, linear: LinearMap, ring: Ring, budget: SearchBudget, seed: int, progress: Callable[[int], None]) -> None:
         self.linear = linear
         self.ring = ring
         self.budget = budget
@@ -136,7 +353,7 @@ class _MapSearch:
         sound = [program for program in programs if program.matrix == self.linear.matrix]  # packed coefficients might have overflowed
         return min(self.linear, *sound, key=_cost), is_least and bool(sound)
 
-    def _program(self, start: LinearMap, budget: Budget) -> tuple[LinearMap, bool]:
+    def _program(self, start: LinearMap, budget: SearchBudget) -> tuple[LinearMap, bool]:
         """A program with few additions, from a known one, and whether it is proved minimal among those with coefficients 1 and -1."""
         generator = random.Random(self.seed)
         for fractions in (True, False) if self.ring == RATIONALS else (False,):
@@ -154,13 +371,13 @@ class _MapSearch:
                 if len(pairs | used) <= MOST_PAIRS:
                     guesses.append((made, used))
                     pairs |= used
-        walk = Walk(rows.units, rows.values, pairs, budget, self.seed)
+        walk = SumWalk(rows.units, rows.values, pairs, budget, self.seed)
         made = walk.run([made for made, _ in guesses], _values_of(start, rows), self.progress)
         whole = not self.ring.modulus and all(c in (1, -1) for row in start.matrix for _, c in row)
         return program_of(start.inputs, rows, walk.origins(made)), whole and walk.is_least(made)
 
 
-def _values_of(linear: LinearMap, rows: Rows) -> list[int]:
+def _values_of(linear: LinearMap, rows: PackedRows) -> list[int]:
     return [value for row in partial_sums(linear) if (value := rows.value_of(row))]
 
 

@@ -1,29 +1,271 @@
-"""Error bounds for fast multiplies in floating point: some hold for all data, others with a stated confidence.
-
-Errors are in units of max|A| * max|B| and of the unit roundoff u (2**-24 in float32, 2**-53 in float64), for C = alpha*A*B + beta*C with
-alpha = 1 unless stated. The bounds assume that nothing overflows or underflows. If elements are computed in a wider type than they are
-stored in, u belongs to operations whose result is stored, and the finer `summed` to sums in leaf products, which are not stored
-(`Element.roundoffs`). Without `summed` both are the same.
-"""
+"""Error bounds for fast multiplies in floating point: some hold for all data, others with a stated confidence."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import inf, isnan
+from functools import cached_property, lru_cache
+from math import cos, hypot, inf, isnan, log, pi, sqrt
+from typing import NamedTuple
 
-from bilinear.analysis.drift import LARGEST_ROUNDOFF, DriftBound, drift_bound
-from bilinear.analysis.probable_error import probable_error
-from bilinear.analysis.rounding import SLACK, gamma, magnitude, sides
-from bilinear.analysis.rounding_trace import ResultValue, Trace
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.analysis.rounding import SLACK, OperandValue, ResultValue, Trace, Vector, gamma, magnitude, sides
 from bilinear.ir.complex_scheme import Products
 from bilinear.ir.element import KNOWN
+from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, is_normal
+from bilinear.ir.number import Coefficient, Symbolic, is_normal, to_float
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.schedule import Schedule
+from bilinear.ir.schedule import Block, Schedule
 from bilinear.ir.scheme import Scheme
+
+PROBABLE = sqrt(2)
+"""The probable error by norm of three products, in units of that of four by the same real products, for independent centred parts.
+
+With v the variance of the error of a product of parts whose entries have unit variance, the real part has variance 2v and the imaginary
+part 4v + v + v, because the sums in the third product have twice the variance; four products have 2v and 2v.
+"""
+
+Parts = NDArray[np.float64]
+
+
+class PartsBound(NamedTuple):
+    """Bounds of the errors of the real and of the imaginary part, each in units of the largest magnitudes of parts of A and of B."""
+
+    real: float
+    imaginary: float
+
+    @property
+    def of_modulus(self) -> float:
+        """The bound of |error|."""
+        return hypot(self.real, self.imaginary)
+
+
+def four_products_bound(inner: int, unit_roundoff: float) -> PartsBound:
+    """The bounds for sums of `inner` terms by the definition."""
+    found = 2 * inner * gamma(inner + 1, unit_roundoff)
+    return PartsBound(found, found)
+
+
+def three_products_bound(inner: int, unit_roundoff: float) -> PartsBound:
+    """The bounds for sums of `inner` terms by three products, each summed classically."""
+    return PartsBound(2 * inner * gamma(inner + 1, unit_roundoff), 6 * inner * gamma(inner + 4, unit_roundoff))
+
+
+def element_bounds(a: NDArray[np.complex128], b: NDArray[np.complex128], unit_roundoff: float) -> tuple[Parts, Parts]:
+    """The bounds of three products for every element of a @ b, of its real and of its imaginary part."""
+    x, y, z, w = (np.abs(part) for part in (a.real, a.imag, b.real, b.imag))
+    k, own = a.shape[-1], x @ z + y @ w
+    return gamma(k + 1, unit_roundoff) * own, gamma(k + 4, unit_roundoff) * ((x + y) @ (z + w) + own)
+
+
+LARGEST_ROUNDOFF = 2.0**-24
+"""Bounds are computed for the unit roundoff of float32. They hold for every finer type, because gamma_n / u grows with u."""
+
+
+@dataclass(frozen=True)
+class BlockDrift:
+    """How far a restored block may be from its original, elementwise.
+
+    |restored - original| <= u * sum of weight * max|block met| + e * sum of the losses whose block is not all zeros, where e is the
+    smallest subnormal number. Losses come from multiplications with fractions that underflow; sums lose nothing.
+    """
+
+    block: Block
+    weights: tuple[tuple[Block, float], ...]
+    losses: tuple[tuple[Block, float], ...] = ()
+
+    @property
+    def coefficient(self) -> float:
+        """The d in |restored - original| <= d * u * max(|blocks involved|), if nothing underflows."""
+        return sum(weight for _, weight in self.weights) * SLACK
+
+    @property
+    def met(self) -> frozenset[Block]:
+        """The blocks whose rounding errors remain in this one."""
+        return frozenset(block for block, _ in self.weights + self.losses)
+
+
+@dataclass(frozen=True)
+class DriftBound:
+    """The drift of one call for every block of A and B that the schedule restores; `lost` lists those that it does not.
+
+    It holds if nothing overflows: `growth` is the largest ratio of a value in A or B to the largest entry that it is made of. It is
+    infinite if a coefficient is not a normal number of float32; then there is no bound.
+    """
+
+    blocks: tuple[BlockDrift, ...]
+    lost: tuple[Block, ...]
+    growth: float
+
+    def worst(self, operand: str | None = None) -> float:
+        """The largest coefficient over the blocks of an operand, or of both."""
+        return max((drift.coefficient for drift in self.blocks if operand in (None, drift.block.space)), default=0.0)
+
+    @cached_property
+    def by_block(self) -> dict[Block, BlockDrift]:
+        """The drifts by block."""
+        return {drift.block: drift for drift in self.blocks}
+
+
+def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF, summed: float | None = None) -> DriftBound:
+    """The drift bound of a schedule exactly as it runs (flat, fused), for types with at most this unit roundoff.
+
+    The schedule runs on exact forms. Each sum of t terms adds a local error of at most gamma_t * sum |c| * |computed value|. Later steps
+    propagate it linearly with exact coefficients, so errors that the schedule itself subtracts again cancel here too. A block that is never
+    written, or only copied, does not drift. `summed` is as in `rounding_trace`. Raises `ValueError` for a schedule with explicit scaling.
+    """
+    trace = Trace.of(schedule, unit_roundoff, summed=summed)
+    blocks: list[BlockDrift] = []
+    lost: list[Block] = []
+    for name in ("A", "B"):
+        originals = schedule.space(name).blocks
+        for index, block in enumerate(originals):
+            value = trace.state[block]
+            if not isinstance(value, OperandValue) or value.space != name or value.form != {index: 1}:
+                lost.append(block)
+                continue
+            blocks.append(BlockDrift(block, *(_by_block(originals, bound) for bound in (value.error, value.lost))))
+    return DriftBound(tuple(blocks), tuple(lost), trace.growth * SLACK)
+
+
+def _by_block(blocks: Sequence[Block], bound: Vector) -> tuple[tuple[Block, float], ...]:
+    return tuple((block, float(weight) * SLACK) for block, weight in zip(blocks, bound, strict=True) if weight > 0)
+
+
+def probable_error(
+    scheme: Scheme,
+    levels: int,
+    shape: tuple[int, int, int],
+    confidence: float = 0.99,
+    means: tuple[float, float] = (0.0, 0.0),
+    fine: float = 1.0,
+) -> float:
+    """A bound of max|C - A*B| over all entries, in units of u * rms(A) * rms(B), that holds with this probability in a model.
+
+    The model: rounding errors are mean-independent and at most u relative to the value that is rounded (Higham and Mary 2019; Connolly,
+    Higham and Mary 2021); the entries of A and of B are independent with one mean and one rms each (Higham and Mary 2020), and `means`
+    are |mean| / rms of both, 0 for centred data and 1 for constant data; sums over the inner dimension behave like normal variables.
+    Since rms <= max, the bound holds in units of u * max|A| * max|B| too.
+
+    A partial sum of j products in a leaf has the second moment a*j + b*j**2. So the error of a leaf of depth K has at most the variance
+    u**2 * (a*K**2/2 + b*K**3/3), where a and b follow from the 2-norms of the factors (with their means); the products of a C block add up
+    in quadrature. For centred data the bound is proportional to K, which is sqrt(K) * u relative to an entry of C. The confidence covers
+    all m * n entries together.
+
+    `fine` is the unit roundoff in a leaf's sum, in units of u. If it is below 1, elements are computed in a wider type than they are stored
+    in, and the sum is rounded once more when it is stored.
+    """
+    m, k, n = shape
+    leaf = k // scheme.k**levels
+    rest = k - leaf * scheme.k**levels
+    mixed, constant = _leaf_weights(scheme, levels, means)
+    left, right, out = _side_depths(scheme, levels)
+    both = (means[0] * means[1]) ** 2
+    variance = mixed * (_random(leaf, fine) + leaf * (left + right + out)) + constant * (
+        _steady(leaf, fine) + leaf * (left + right) + leaf**2 * out
+    )
+    variance += (1 - both) * (_random(rest, fine) + rest * out) + both * (_steady(rest, fine) + rest**2 * out)
+    if m % scheme.m**levels or n % scheme.n**levels:  # the strips of C are multiplied classically
+        variance = max(variance, (1 - both) * _random(k, fine) + both * _steady(k, fine))
+    return deviations(m * n, confidence) * sqrt(variance)
+
+
+def probable_gram_error(gram: GramScheme, n: int, inner: int, confidence: float = 0.99, fine: float = 1.0) -> float:
+    """The same for one level of a scheme for A*A^T, A n x inner with centred normal entries, in units of u * rms(A)**2.
+
+    Element (i, j) of a product of sums of blocks takes row i of the left sum and row j of the right one. If i and j differ, the rows are
+    independent, as those of A and B are. On the diagonal of a block they share entries: a term then has the mean <u_p, v_p>, over the
+    blocks of A, and the variance |u_p|**2 |v_p|**2 + <u_p, v_p>**2. So its partial sums grow like those of constant terms, as on the
+    diagonal of A*A^T by the classical multiply, whose terms have the mean 1. The worst block of C counts.
+    """
+    scheme = gram.scheme
+    rows, leaf = n - n % scheme.m, inner // scheme.k
+    rest = inner - leaf * scheme.k
+    left, right, out = _side_depths(scheme, 1)
+    mixed, constant = _gram_weights(gram)
+    variance = mixed * (_random(leaf, fine) + leaf * (left + right + out))
+    variance += constant * (_steady(leaf, fine) + leaf * (left + right) + leaf**2 * out)
+    variance += 2 * (_random(rest, fine) + rest * out) + _steady(rest, fine) + rest**2 * out
+    if rows < n:  # the last rows are multiplied classically
+        variance = max(variance, 2 * _random(inner, fine) + _steady(inner, fine))
+    return deviations(n * (n + 1) // 2, confidence) * sqrt(variance)
+
+
+def _gram_weights(gram: GramScheme) -> tuple[float, float]:
+    """The variances and the squared means of the terms on a diagonal, over the products of the worst block of C."""
+    left, right = ([{i: to_float(c) for i, c in row} for row in table] for table in (gram.scheme.tables[0], gram.right))
+    means = [sum(c * y.get(i, 0.0) for i, c in x.items()) for x, y in zip(left, right, strict=True)]
+    sizes = [sum(c * c for c in x.values()) * sum(c * c for c in y.values()) for x, y in zip(left, right, strict=True)]
+    both = []
+    for i, j in gram.outputs:
+        weights = [(to_float(c) ** 2, p) for p, c in gram.scheme.tables[2][i * gram.scheme.m + j]]
+        both.append((sum(w * (sizes[p] + means[p] ** 2) for w, p in weights), sum(w * means[p] ** 2 for w, p in weights)))
+    return max(mixed for mixed, _ in both), max(constant for _, constant in both)
+
+
+def deviations(entries: int, confidence: float) -> float:
+    """The number of standard deviations that none of `entries` entries exceeds, with this probability.
+
+    An entry's error is close to the integral of one Brownian motion W along another, because the rounded partial sums are random too. Its
+    moment generating function is cos(theta)**-0.5 for theta < pi/2 (Levy 1951), its variance 1/2, so by Chernoff's bound P(|error| > y) <=
+    2 * cos(theta)**-0.5 * exp(-theta * y). That tail is heavier than normal, so the bound also holds for the normal parts.
+    """
+    tail = log(2 * max(1, entries) / (1 - confidence))
+    thetas = (pi / 2 * step / 64 for step in range(1, 64))
+    return min((tail - 0.5 * log(cos(theta))) / theta for theta in thetas) * sqrt(2)
+
+
+def _random(depth: int, fine: float) -> float:
+    """The sum of the second moments of the partial sums, of the products, and of the stored result, for centred terms."""
+    return depth * (depth + 3) / 2 * fine**2 + (depth if fine < 1 else 0)
+
+
+def _steady(depth: int, fine: float) -> float:
+    """The same for constant terms."""
+    return (depth * (depth + 1) * (2 * depth + 1) / 6 + depth) * fine**2 + (depth**2 if fine < 1 else 0)
+
+
+def _leaf_weights(scheme: Scheme, levels: int, means: tuple[float, float]) -> tuple[float, float]:
+    """a and b of the docstring of `probable_error`, summed over the products of the worst block of C.
+
+    |u_p|**2 and (sum u_p)**2 are the second moment of a factor of centred and of constant blocks; both multiply from level to level.
+    """
+    a, b = (mean**2 for mean in means)
+    norm, steady = _moments(scheme)
+    kinds = {(i, j): _worst(scheme, (norm, steady)[i][0], (norm, steady)[j][1]) ** levels for i in (0, 1) for j in (0, 1)}
+    mixed = (1 - a) * (1 - b) * kinds[0, 0] + (1 - a) * b * kinds[0, 1] + a * (1 - b) * kinds[1, 0]
+    return mixed, a * b * kinds[1, 1]
+
+
+Moments = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@lru_cache(maxsize=64)
+def _moments(scheme: Scheme) -> tuple[Moments, Moments]:
+    """|u|**2 and |v|**2 of every product; (sum u)**2 and (sum v)**2."""
+    u, v, _ = scheme.tables
+    norms = tuple(tuple(sum(to_float(c) ** 2 for _, c in row) for row in table) for table in (u, v))
+    sums = tuple(tuple(sum(to_float(c) for _, c in row) ** 2 for row in table) for table in (u, v))
+    return (norms[0], norms[1]), (sums[0], sums[1])
+
+
+def _worst(scheme: Scheme, left: tuple[float, ...], right: tuple[float, ...]) -> float:
+    return max(_weighted(row, left, right) for row in scheme.tables[2])
+
+
+def _weighted(row: Form, left: tuple[float, ...], right: tuple[float, ...]) -> float:
+    return sum(to_float(c) ** 2 * left[p] * right[p] for p, c in row)
+
+
+def _side_depths(scheme: Scheme, levels: int) -> tuple[float, float, float]:
+    """Half the flat depth of each side: on average, a partial sum in a chain of additions has half the chain's variance."""
+    depths = (side.flat_depth(levels) / 2 for side in sides(scheme))
+    left, right, out = depths
+    return left, right, out
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from operator import itemgetter
 
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.number import Coefficient
+from bilinear.ir.number import Coefficient, to_float
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, ScaledTarget, Stage, Target
 
 
@@ -200,3 +201,12 @@ def places_of_components(block_map: BlockMap) -> Iterator[tuple[list[int], list[
     for position in range(len(old.steps)):
         steps.setdefault(root(old.inputs + position), []).append(position)
     return ((own_rows, steps.get(number, [])) for number, own_rows in rows.items())
+
+
+def headroom(linear: LinearMap) -> int:
+    """The least h so that forms of numbers below 1 in magnitude are below 2^h: the largest sum of a row's |coefficients| is at most 2^h."""
+    most = max(sum(abs(Fraction(to_float(c))) for _, c in row) for row in linear.matrix)
+    h = 0
+    while 2**h < most:
+        h += 1
+    return h

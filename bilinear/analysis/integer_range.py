@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from bilinear.analysis.schedule_run import ScheduleRun, Terms
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, rational
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, Schedule
+from bilinear.ir.schedule import Block, Product, Schedule, Target
+from bilinear.source import Span
 
 MOST = 2**62
 """Beyond this, no element type is exact on integers."""
@@ -53,12 +55,7 @@ def integer_range(schedule: Schedule) -> IntegerRange | None:
     """The bounds of a runnable schedule; None if one exceeds `MOST`, for irrational coefficients, and for products of products."""
     run = _Run(schedule)
     try:
-        for stage in schedule.stages:
-            if isinstance(stage, LinearStage):
-                run.held.update([written for block_map in stage.maps for written in run.mapped(block_map)])
-            else:
-                for product in stage.products:
-                    run.multiply(product)
+        run.run(schedule)
     except ValueError:
         return None
     left, right, result = map(math.ceil, run.largest)
@@ -73,10 +70,15 @@ class _Content:
     denominator: int = 1
 
 
-class _Run:
+NOTHING = _Content({})
+
+
+class _Run(ScheduleRun[_Content]):
+    zero = NOTHING
+
     def __init__(self, schedule: Schedule) -> None:
         a, b = map(schedule.blocks_of, "AB")
-        self.held = {block: _Content({i: 1}) for i, block in enumerate((*a, *b))}
+        self.state = {block: _Content({i: 1}) for i, block in enumerate((*a, *b))}
         self.ends = len(a), len(a) + len(b)
         self.sizes: list[int] = [1] * self.ends[1]
         """The size of each block (1) and product, in units of the depth of a block and the largest elements of A and B, times `unit`."""
@@ -86,17 +88,9 @@ class _Run:
         self.denominator = 1
         self.largest = [Fraction(1)] * 3
 
-    def mapped(self, block_map: BlockMap) -> list[tuple[Block, _Content]]:
-        values = [self.held[source] for source in block_map.sources]
-        for step in block_map.map.steps:
-            values.append(self._sum(step, values))
-        written = []
-        for target, output, kept in zip(block_map.targets, block_map.map.outputs, block_map.kept, strict=True):
-            written.append((target, self._plus(self._before(target, kept), self._sum(output, values), 1)))
-        return written
-
-    def multiply(self, product: Product) -> None:
-        left, right = self.held[product.left], self.held[product.right]
+    def product(self, product: Product) -> _Content:
+        """A new symbol for a product; raises `ValueError` for a product of products."""
+        left, right = self.state[product.left], self.state[product.right]
         if any(symbol >= self.ends[1] for symbol in (*left.terms, *right.terms)):
             raise ValueError("a product of products")
         size = self._norm(left.terms, left.denominator) * self._norm(right.terms, right.denominator)
@@ -107,13 +101,18 @@ class _Run:
         self.sizes.append(int(size * self.unit))
         self.parts.append(self._part(left) * self._part(right))
         self._look(value)
-        for target in product.targets:
-            self.held[target.block] = self._plus(self._before(target.block, target.kept), value, target.coefficient)
+        return value
 
-    def _before(self, block: Block, kept: Coefficient) -> _Content:
-        return self.held.get(block, NOTHING) if kept else NOTHING
+    def target(self, value: _Content, target: Target, terms: Terms[_Content], span: Span | None) -> _Content:
+        """A product with its coefficient, added to what the target holds."""
+        return self._plus(self.state.get(target.block, NOTHING) if target.kept else NOTHING, value, target.coefficient)
 
-    def _sum(self, form: Form, values: list[_Content]) -> _Content:
+    def plus(self, value: _Content, block: Block, kept: Coefficient, span: Span | None) -> _Content:
+        """A sum added to what the block holds."""
+        return self._plus(self.state.get(block, NOTHING), value, 1)
+
+    def sum(self, form: Form, values: Sequence[_Content]) -> _Content:
+        """A form, term by term."""
         total = NOTHING
         for index, coefficient in form:
             total = self._plus(total, values[index], coefficient)
@@ -159,6 +158,3 @@ class _Run:
         if content.denominator == 1:
             return math.lcm(*{self.parts[s] for s in content.terms})
         return math.lcm(*{self.parts[s] * (content.denominator // math.gcd(content.denominator, c)) for s, c in content.terms.items()})
-
-
-NOTHING = _Content({})

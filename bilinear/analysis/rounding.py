@@ -1,16 +1,22 @@
-"""Rounding of linear maps: how often a straight-line program rounds a value, and how much the value may grow."""
+"""Rounding of linear maps, and a schedule run on bounds: every block is an exact form of the inputs, with its rounding errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from math import nextafter
+from math import inf, nextafter
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.analysis.schedule_run import ScheduleRun, Terms
 from bilinear.ir.complex_scheme import Products
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, to_float
+from bilinear.ir.schedule import BETA, Block, Product, Schedule, Target
+from bilinear.source import Span
 
 SLACK = 1 + 2.0**-30
 """The factor on bounds computed in double precision: sums of at most 2**20 nonnegative terms lose less."""
@@ -98,7 +104,7 @@ def _combined(terms: Iterable[tuple[int, float]], values: Sequence[dict[int, flo
 
 
 @dataclass(frozen=True)
-class Side:
+class RoundedSide:
     """One side of a scheme (U, V or W) as the programs run in turn: a change of basis and the map itself."""
 
     programs: tuple[LinearMap, ...]
@@ -141,8 +147,207 @@ class Side:
 
 
 @lru_cache(maxsize=64)
-def sides(scheme: Products) -> tuple[Side, Side, Side]:
+def sides(scheme: Products) -> tuple[RoundedSide, RoundedSide, RoundedSide]:
     """The programs of U, V and W, changes of basis included."""
     if scheme.bases is None:
-        return Side((scheme.u,)), Side((scheme.v,)), Side((scheme.w,))
-    return Side((scheme.bases.a, scheme.u)), Side((scheme.bases.b, scheme.v)), Side((scheme.w, scheme.bases.c))
+        return RoundedSide((scheme.u,)), RoundedSide((scheme.v,)), RoundedSide((scheme.w,))
+    return RoundedSide((scheme.bases.a, scheme.u)), RoundedSide((scheme.bases.b, scheme.v)), RoundedSide((scheme.w, scheme.bases.c))
+
+
+Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OperandValue:
+    """A block that holds a linear form over the blocks of A, or of B.
+
+    `form` is exact, by block number; `gathered` gives the exact coefficient of each local error in the block. `size` and `error` bound the
+    exact value and its error, the error in units of u: entry b times max|block b|, summed over b. Underflow adds at most the sum of those
+    entries of `lost` whose block is not all zeros, in units of the smallest subnormal number.
+    """
+
+    space: str
+    form: dict[int, Coefficient]
+    gathered: dict[int, Coefficient]
+    size: Vector
+    error: Vector
+    lost: Vector
+
+    @property
+    def met(self) -> Vector:
+        """The blocks that can make this one differ from zero."""
+        return np.asarray((self.size + self.error + self.lost) > 0)
+
+
+@dataclass(frozen=True)
+class ResultValue:
+    """A block that holds sums of products: bounds of its exact value and its error, in units of max|A| * max|B| (times u).
+
+    `old` and `old_error` bound its share of beta * C, in units of |beta| * max|C| (times u).
+    """
+
+    size: float = 0.0
+    error: float = 0.0
+    old: float = 0.0
+    old_error: float = 0.0
+
+    def scaled(self, factor: float, count: int, u: float) -> ResultValue:
+        """The value times a coefficient of this size, with `count` more roundings."""
+        more = gamma(count, u) / u
+        size, old = factor * self.size, factor * self.old
+        error, old_error = factor * self.error, factor * self.old_error
+        return ResultValue(size, error + more * (size + u * error), old, old_error + more * (old + u * old_error))
+
+    def plus(self, other: ResultValue) -> ResultValue:
+        """The sum of both, without the rounding of the sum."""
+        return ResultValue(self.size + other.size, self.error + other.error, self.old + other.old, self.old_error + other.old_error)
+
+
+Value = OperandValue | ResultValue
+
+
+@dataclass
+class Trace(ScheduleRun[Value]):
+    """The state of every block while a schedule runs on bounds."""
+
+    zero = ResultValue()
+
+    unit_roundoff: float
+    depth: int = 1
+    summed: float | None = None
+    state: dict[Block, Value] = field(default_factory=dict)
+    growth: float = 1.0
+    _locals: dict[str, _Locals] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, schedule: Schedule, unit_roundoff: float, depth: int = 1, begun: ResultValue | None = None, summed: float | None = None
+    ) -> Trace:
+        """The state after a whole schedule whose leaf products are `depth` deep; C holds `begun` before it, by default beta * C.
+
+        Raises `ValueError` if a coefficient is not real.
+        """
+        trace = cls(unit_roundoff, depth, None if summed == unit_roundoff else summed)
+        for name in ("A", "B"):
+            blocks = schedule.blocks_of(name)
+            trace._locals[name] = _Locals(len(blocks))
+            for index, block in enumerate(blocks):
+                unit, none = np.eye(len(blocks))[index], np.zeros(len(blocks))
+                trace.state[block] = OperandValue(name, {index: 1}, {}, unit, none, none)
+        for block in schedule.blocks_of("C"):
+            trace.state[block] = begun or ResultValue(old=1.0)
+        trace.run(schedule)
+        return trace
+
+    def output(self, form: Form, values: Sequence[Value], sources: int) -> Value:
+        """A sum that is stored."""
+        return self.sum(form, values, self._storing(form, sources))
+
+    def plus(self, value: Value, block: Block, kept: Coefficient, span: Span | None) -> Value:
+        """A sum of products beside what the block keeps; beta and the sum cost one rounding each."""
+        before = self.state.get(block)
+        if not isinstance(value, ResultValue) or not isinstance(before, ResultValue):
+            return value
+        return value.scaled(1.0, 1, self.unit_roundoff).plus(before.scaled(1.0, 2, self.unit_roundoff))
+
+    def target(self, value: Value, target: Target, terms: Terms[Value], span: Span | None) -> Value:
+        """A product added to a target: alpha costs two roundings, beta one, and each addition one."""
+        u = self.unit_roundoff
+        before = self.state.get(target.block, ResultValue()) if target.kept else ResultValue()
+        if not isinstance(value, ResultValue) or not isinstance(before, ResultValue):
+            raise ValueError(f"{target.block} holds a form of an operand, and a product is added to it")
+        added = value.scaled(magnitude(target.coefficient), roundings(target.coefficient) + 2 + bool(target.kept), u)
+        return added.plus(before.scaled(1.0, 1 + (target.kept == BETA), u))
+
+    def _storing(self, terms: Form, read: int) -> int:
+        """The additional roundings when a form is stored: none, unless it is a shared value, which was not stored itself."""
+        return int(self.summed is not None and sum_roundings(terms) == 0 and any(index >= read for index, _ in terms))
+
+    def product(self, product: Product) -> Value:
+        """A leaf product, summed in any order: gamma_K of the factors' computed sizes, plus the factors' own errors."""
+        left, right = self.state[product.left], self.state[product.right]
+        if not isinstance(left, OperandValue) or not isinstance(right, OperandValue):
+            raise ValueError("a factor of a product is itself a product")
+        u, k = self.unit_roundoff, self.depth
+        a, b = float(left.size.sum()), float(right.size.sum())
+        da, db = float(left.error.sum()), float(right.error.sum())
+        computed, fine = (a + u * da) * (b + u * db), u if self.summed is None else self.summed
+        return ResultValue(k * a * b, k * (da * b + (a + u * da) * db + gamma(k, fine) / u * computed))
+
+    def sum(self, terms: Form, values: Sequence[Value], storing: int = 0) -> Value:
+        """A linear form over values, with the roundings of its terms, and those by which it is stored."""
+        used = [(c, values[index]) for index, c in terms]
+        operands = [(c, value) for c, value in used if isinstance(value, OperandValue)]
+        if not operands:
+            return self.sum_of_results(terms, storing, [value for _, value in used if isinstance(value, ResultValue)])
+        if len(operands) < len(used) or len({value.space for _, value in operands}) > 1:
+            raise ValueError("a sum mixes forms of A, of B and of products")
+        return self.sum_of_operands(sum_roundings(terms) + storing, operands)
+
+    def sum_of_results(self, terms: Form, storing: int, values: Sequence[ResultValue]) -> ResultValue:
+        """A sum over products."""
+        total, count = ResultValue(), sum_roundings(terms) + storing
+        for (_, c), value in zip(terms, values, strict=True):
+            total = total.plus(value.scaled(magnitude(c), count, self.unit_roundoff))
+        return total
+
+    def sum_of_operands(self, count: int, terms: Sequence[tuple[Coefficient, OperandValue]]) -> OperandValue:
+        """A sum over forms of one operand, whose rounding becomes a new local error."""
+        u, space = self.unit_roundoff, terms[0][1].space
+        errors = self._locals[space]
+        form = _combined_forms([(c, value.form) for c, value in terms])
+        gathered = _combined_forms([(c, value.gathered) for c, value in terms])
+        size = np.zeros(errors.width)
+        for index, c in form.items():
+            size[index] = magnitude(c)
+        computed = sum((magnitude(c) * (value.size + u * value.error) for c, value in terms), errors.none)
+        lost = errors.none
+        if errors.lose or not all(isinstance(c, int) for c, _ in terms):
+            lost = sum((_lost(c, value, gamma(count, u)) for c, value in terms), errors.none)
+        if count or lost is not errors.none:
+            gathered[errors.add(gamma(count, u) / u * computed, lost)] = 1
+        self.growth = max(self.growth, float(computed.sum())) if all(is_in_range(c) for c, _ in terms) else inf
+        return OperandValue(space, form, gathered, size, *errors.bound(gathered))
+
+
+def _lost(coefficient: Coefficient, value: OperandValue, rounded: float) -> Vector:
+    """The underflow error of multiplying a value: its own rounding, and the propagated earlier loss."""
+    own = np.where(value.met, underflow(coefficient), 0.0)
+    return own + rounded * magnitude(coefficient) * value.lost if rounded else own
+
+
+class _Locals:
+    """The local errors of one operand, each as two bounds over its blocks: one for rounding, one for underflow."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        self.none = np.zeros(width)
+        self.lose = False  # whether anything may underflow
+        self._rows = np.zeros((64, 2 * width))
+        self._count = 0
+
+    def add(self, rounded: Vector, lost: Vector) -> int:
+        """Add a local error; returns its number."""
+        if self._count == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        self._rows[self._count, : self.width] = rounded
+        self._rows[self._count, self.width :] = lost
+        self.lose = self.lose or lost is not self.none
+        self._count += 1
+        return self._count - 1
+
+    def bound(self, gathered: dict[int, Coefficient]) -> tuple[Vector, Vector]:
+        """Both bounds of the sum of these errors with their coefficients."""
+        if not gathered:
+            return self.none, self.none
+        sizes = np.array([magnitude(c) for c in gathered.values()])
+        total = sizes @ self._rows[list(gathered)]
+        return total[: self.width], total[self.width :]
+
+
+def _combined_forms(terms: Sequence[tuple[Coefficient, dict[int, Coefficient]]]) -> dict[int, Coefficient]:
+    total: dict[int, Coefficient] = {}
+    for c, values in terms:
+        for index, value in values.items():
+            total[index] = total.get(index, 0) + c * value
+    return {index: value for index, value in total.items() if value}

@@ -17,12 +17,11 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.coefficients import require_elements
-from bilinear.lowering.prepare import Level, Prepared, plain, plain_complex, prepare, prepare_complex, require_levels
+from bilinear.lowering.prepare import Level, Prepared, plain, plain_complex, prepare, prepare_complex, require_elements, require_levels
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs
-from bilinear.reporting.complex_report import ComplexReport
 from bilinear.reporting.examine import certificate_for
+from bilinear.reporting.map_report import ComplexReport
 from bilinear.reporting.report import Report
 from bilinear.version import __version__
 from bilinear.writing import write_folder

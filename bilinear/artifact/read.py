@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bilinear.analysis.integer_range import MOST, IntegerRange
-from bilinear.artifact.json_reader import Node, parse
 from bilinear.artifact.write import ACCUMULATED, ALGORITHM, OVERWRITTEN, Options
 from bilinear.codegen.build import FLOATS
 from bilinear.codegen.cuda.target import CudaTarget
@@ -20,6 +20,84 @@ from bilinear.ir.placement import INPUTS, MODES, MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import IMAGINARY, Space
 from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
 from bilinear.reading import read_bounded
+
+Failure = Callable[[str], BilinearError]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of a document and its path. If an expectation fails, `failure` turns the message into the exception to raise."""
+
+    value: object
+    place: str
+    document: str
+    failure: Failure
+
+    def wrong(self, what: str) -> BilinearError:
+        """The error that this place `is ...`."""
+        return self.failure(f"{self.document}: {self.place or 'the document'} {what}")
+
+    def __getitem__(self, key: str) -> Node:
+        if not isinstance(self.value, dict):
+            raise self.wrong("is not an object")
+        inner = self._inner(f".{key}" if self.place else key, self.value.get(key))
+        if key not in self.value:
+            raise inner.wrong("is missing")
+        return inner
+
+    def items(self) -> list[Node]:
+        """The elements of a list."""
+        if not isinstance(self.value, list):
+            raise self.wrong("is not a list")
+        return [self._inner(f"[{i}]", value) for i, value in enumerate(self.value)]
+
+    def pairs(self) -> list[tuple[str, Node]]:
+        """The members of an object."""
+        if not isinstance(self.value, dict):
+            raise self.wrong("is not an object")
+        return [(key, self[key]) for key in self.value]
+
+    def text(self) -> str:
+        """A string."""
+        if not isinstance(self.value, str):
+            raise self.wrong("is not a string")
+        return self.value
+
+    def matching(self, pattern: re.Pattern[str]) -> str:
+        """A string that the pattern matches as a whole."""
+        text = self.text()
+        if not pattern.fullmatch(text):
+            raise self.wrong(f"is {_short(text)}, which is not allowed here")
+        return text
+
+    def choice(self, allowed: Sequence[str]) -> str:
+        """One of these strings."""
+        text = self.text()
+        if text not in allowed:
+            raise self.wrong(f"is {_short(text)}, which is not known here")
+        return text
+
+    def whole(self, least: int, most: int) -> int:
+        """An integer within bounds."""
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or not least <= self.value <= most:
+            raise self.wrong(f"is not an integer from {least} to {most}")
+        return self.value
+
+    def _inner(self, step: str, value: object) -> Node:
+        return Node(value, self.place + step, self.document, self.failure)
+
+
+def parse(content: bytes, document: str, failure: Failure) -> Node:
+    """The root of a document; fails if it is not JSON."""
+    try:
+        return Node(json.loads(content), "", document, failure)
+    except (ValueError, RecursionError) as error:
+        raise failure(f"{document} is not JSON: {error}") from None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
 
 AGAIN = "compile the algorithm again"
 OPERANDS = ("A", "B", "C")

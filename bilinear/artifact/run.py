@@ -16,7 +16,7 @@ Values = dict[str, Array]
 Shape = tuple[int, int, int]
 
 
-class Machine(Protocol):
+class FolderMachine(Protocol):
     """Where launches run: emulated, or on a GPU."""
 
     def address(self, array: Array) -> Array:
@@ -38,7 +38,7 @@ def core_of(folder: BuiltFolder, shape: Shape) -> Shape:
     return (m, k, n) if m and k and n else (0, 0, 0)
 
 
-def multiply(machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
+def multiply(machine: FolderMachine, folder: BuiltFolder, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
     """C = alpha * A @ B + beta * C on 2-D arrays, named A, B and C, and Ai, Bi and Ci if these are the imaginary parts.
 
     If the launches overwrite C, beta must be 0.
@@ -73,12 +73,12 @@ def _cut(operands: Values, rows: slice, inner: slice, columns: slice) -> Values:
     return {name: x[ranges[name[0]]] for name, x in operands.items()}
 
 
-def _run_strip(machine: Machine, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
+def _run_strip(machine: FolderMachine, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
     if operands["A"].size and operands["C"].size:
         _run(machine, program.remainder, operands, _shape(operands), alpha, beta)
 
 
-def _run_core(machine: Machine, folder: BuiltFolder, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
+def _run_core(machine: FolderMachine, folder: BuiltFolder, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
     bm, bk, bn = (extent // steps for extent, steps in zip(_shape(operands), folder.grid, strict=True))
     spaces = dict(operands)
     extents_of = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
@@ -105,7 +105,7 @@ def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Array)
     return f"row {i}, column {j} differs, in the strips that the grid leaves over"
 
 
-def _run(machine: Machine, launches: tuple[BuiltLaunch, ...], spaces: Values, extents: Shape, alpha: Factor, beta: Factor) -> None:
+def _run(machine: FolderMachine, launches: tuple[BuiltLaunch, ...], spaces: Values, extents: Shape, alpha: Factor, beta: Factor) -> None:
     values: Values = {**dict(zip(EXTENTS, extents, strict=True)), "alpha": alpha, "beta": beta}
     for name, array in spaces.items():
         values[name] = machine.address(array)

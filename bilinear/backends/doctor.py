@@ -76,7 +76,6 @@ def examine() -> list[Finding]:
         _emulator(),
         _cache(),
         _package("look for schemes", "numba", "discover"),
-        _package("draw benchmarks", "matplotlib", "plot"),
     ]
 
 

@@ -17,7 +17,7 @@ from bilinear.ir.schedule import LinearStage, ProductStage, Schedule, Stage
 from bilinear.ir.tile import TILES, USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain, plain_complex
-from bilinear.verify.inverse import invert_stage
+from bilinear.verify.elimination import invert_stage
 
 Step = Callable[[], None]
 Parts = tuple[Strip | Stage, ...]

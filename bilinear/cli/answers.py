@@ -7,14 +7,21 @@ import re
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from bilinear.cli.groups import output_option
+import typer
+
 from bilinear.cli.terminal import allows_colour, coloured, columns_of, wrapped
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.writing import make_folder, write_file, write_files
+
+problem_option = partial(typer.Option, rich_help_panel="The problem")
+limit_option = partial(typer.Option, rich_help_panel="What is allowed")
+output_option = partial(typer.Option, rich_help_panel="Output")
+
 
 STDOUT = Path("-")
 Json = Annotated[

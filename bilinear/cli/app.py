@@ -17,18 +17,14 @@ from bilinear.cli import (
     combining,
     discovering,
     exchanging,
-    explaining,
-    lifting,
     listing,
     planning,
     proving,
     running,
-    sharing,
-    starting,
     tuning,
 )
 from bilinear.cli.spelling import as_spelled_now, plainly, with_options
-from bilinear.cli.streams import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
+from bilinear.cli.terminal import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
 from bilinear.reading import command
 from bilinear.version import __version__
@@ -54,11 +50,11 @@ PROVE, MULTIPLY, FIND, EXCHANGE = "Write and prove", "Compile and multiply", "Fi
 COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("verify", proving.verify, PROVE, "verify msmes --levels 2 --html msmes.html"),
     ("show", running.show, PROVE, "show winograd"),
-    ("new", starting.new, PROVE, "new mine 2,2,2 --rank 7"),
+    ("new", listing.new, PROVE, "new mine 2,2,2 --rank 7"),
     ("list", listing.list_algorithms, PROVE, "list --format '2,3,*' --over Z"),
     ("add", listing.add, PROVE, "add mine.bl"),
     ("remove", listing.remove, PROVE, "remove mine"),
-    ("explain", explaining.explain, PROVE, "explain E301"),
+    ("explain", running.explain, PROVE, "explain E301"),
     ("compile", proving.compile, MULTIPLY, "compile msmes --arch hopper,compute_90 --dtype float64"),
     ("run", running.run, MULTIPLY, "run strassen --shape 1000,700,900 --levels auto"),
     ("check", checking.check, MULTIPLY, "check a.npy b.npy c.npy --tolerance 1e-12"),
@@ -68,9 +64,9 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
     ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),
-    ("lift", lifting.lift, FIND, "lift walk_3x4x5_47_seed0.bl -o found.bl"),
+    ("lift", discovering.lift, FIND, "lift walk_3x4x5_47_seed0.bl -o found.bl"),
     ("combine", combining.combine, FIND, "combine 4,5,6 -o found.bl"),
-    ("share", sharing.share, FIND, "share smirnov_333 -o found.bl"),
+    ("share", discovering.share, FIND, "share smirnov_333 -o found.bl"),
     ("import", exchanging.import_, EXCHANGE, "import table.json -o mine.bl"),
     ("export", exchanging.export, EXCHANGE, "export laderman --to npz"),
 )

@@ -10,13 +10,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import STDOUT, Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
-from bilinear.cli.checks import modular_times
+from bilinear.cli.answers import (
+    STDOUT,
+    Json,
+    Svg,
+    answer,
+    file_of,
+    in_place_of_text,
+    limit_option,
+    output_option,
+    problem_option,
+    require_pages,
+    write_pages,
+)
 from bilinear.cli.common import (
     AnyDtypes,
     Shapes,
     device_files,
     joined,
+    modular_times,
     nothing_measured,
     progress_bar,
     read_accuracy,
@@ -26,10 +38,8 @@ from bilinear.cli.common import (
     say,
     words,
 )
-from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import MULTIPLIED
-from bilinear.writing import write_file
 
 if TYPE_CHECKING:
     from bilinear.ir.measurement import Benchmark
@@ -62,7 +72,7 @@ def bench(
     rounds: Annotated[int | None, limit_option(min=1, help="The most rounds of calls (default: 7; for the grid 25).")] = None,
     time: Annotated[str, limit_option(help="Start no further shape after this time: seconds, or 90s, 5m.")] = "",
     json_file: Json = None,
-    png: Annotated[Path | None, output_option("--png", help="Draw the results (needs the extra plot).")] = None,
+    png: Annotated[Path | None, output_option("--png", hidden=True)] = None,
     html: Annotated[Path | None, output_option("--html", help="Write a page with pictures and the table.")] = None,
     svg: Svg = None,
 ) -> None:
@@ -75,12 +85,13 @@ def bench(
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_details import with_errors
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
-    from bilinear.reporting.bench_plot import require_matplotlib
-    from bilinear.reporting.bench_table import bench_table, grid_summary
+    from bilinear.reporting.bench_page import bench_html, bench_table, grid_summary
 
+    if png is not None:
+        raise fail("E683", "pictures are written as SVG, not as PNG", "give --svg FOLDER, or --html FILE for a page with them")
     if modulus is not None:
         others = {"--dtype": dtype is not None, "--shapes-file": shapes_file, "--grid": grid, "--accuracy": accuracy, "--keep": keep}
-        others |= {"--time": time, "--png": png, "--html": html, "--svg": svg}
+        others |= {"--time": time, "--html": html, "--svg": svg}
         _bench_modulo(joined(shape or SIZES), modulus, words(algorithms or "auto"), rounds, json_file, others)
         return
     if sum((shape is not None, shapes_file is not None, grid)) > 1:
@@ -91,25 +102,23 @@ def bench(
     dtypes = read_dtypes(DTYPES if dtype is None else dtype, MULTIPLIED)
     tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, dtypes, asked, read_accuracy(accuracy), kept)
     file = file_of(json_file)
-    require_pages(html, svg, file, png, unread=device_files())
+    require_pages(html, svg, file, unread=device_files())
     measuring.require_gpu()
-    if png is not None:
-        require_matplotlib()
     effort = measuring.effort(grid, rounds, seconds)
     with progress_bar() as progress:
         device = measuring.described(tasks, progress)
         build_ahead(tasks, device, progress)
         result = measuring.collect(measuring.measure(tasks, device, effort, progress), "bench", ["bilinear", *sys.argv[1:]], file)
-        if (html or svg or png) and not grid:
+        if (html or svg) and not grid:
             result = with_errors(result, device, progress)
             measuring.save(result, file)
-    written = [str(path) for path in (file, png, html, svg) if path is not None]
+    written = [str(path) for path in (file, html, svg) if path is not None]
     answer(
         STDOUT if in_place_of_text(json_file) else None,
         result.json,
         lambda: bench_table(result) + (f"\n\n{grid_summary(result.rows)}" if grid else ""),
     )
-    _write_pages(result, png, html, svg)
+    write_pages(lambda date: bench_html(result, date), html, svg)
     if written:
         say("", f"written to {', '.join(written)}", error=in_place_of_text(json_file))
     _require_checks(result)
@@ -146,15 +155,6 @@ def _bench_modulo(
     if failing:
         each = (f"{row.asked} at {'x'.join(map(str, row.shape))}, modulo {row.modulus}, failed its check" for row in failing)
         raise BilinearError(Diagnostic("E685", message, notes=("the result differs from the definition",)) for message in each)
-
-
-def _write_pages(result: Benchmark, png: Path | None, html: Path | None, svg: Path | None) -> None:
-    from bilinear.reporting.bench_page import bench_html
-    from bilinear.reporting.bench_plot import bench_png
-
-    if png is not None:
-        write_file(png, bench_png(result))
-    write_pages(lambda date: bench_html(result, date), html, svg)
 
 
 def _require_checks(result: Benchmark) -> None:

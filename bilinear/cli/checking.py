@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text, limit_option, problem_option
 from bilinear.cli.common import waiting
-from bilinear.cli.groups import limit_option, problem_option
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.reading import open_input

@@ -33,11 +33,11 @@ def combine(
     json_file: Json = None,
 ) -> None:
     """Find the least rank that sums and products of the shipped schemes and yours reach for a format, and how."""
-    from bilinear.algebra.best_rank import best_compositions
-    from bilinear.algebra.common_ring import lies_over
+    from bilinear.algebra.combined import lies_over
+    from bilinear.algebra.composition import best_compositions
     from bilinear.interchange.folders import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
-    from bilinear.lowering.proofs import proved
+    from bilinear.lowering.prepare import proved
 
     asked, ring = read_shape(format), known_ring(over or " ")
     assert ring is not None, "it has a default"
@@ -71,7 +71,7 @@ def _parts(recipes: Iterable[Composition]) -> list[Scheme]:
 
 def _made(recipe: Composition, name: str) -> Scheme:
     """Build the scheme of a recipe, proved."""
-    from bilinear.lowering.proofs import proved
+    from bilinear.lowering.prepare import proved
 
     scheme = replace(recipe.made(), name=name, places=None)
     proved(scheme)

@@ -11,7 +11,7 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.common import Algorithm, Output, progress_bar, say
+from bilinear.cli.common import AlgorithmName, Output, progress_bar, say
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
@@ -35,7 +35,7 @@ def import_(
     json_file: Json = None,
 ) -> None:
     """Read a published scheme, prove it, and write it in the language; of a folder, prove every file."""
-    from bilinear.algebra.fold_bases import on_blocks
+    from bilinear.algebra.maps import on_blocks
     from bilinear.frontend.write_scheme import readable_text
     from bilinear.interchange.importing import Imported, import_file, known_ring
     from bilinear.interchange.plinopt import files_of
@@ -61,7 +61,7 @@ def import_(
 
 
 def export(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     to: Annotated[str, typer.Option(help="fast-matmul, json, sms or npz.", autocompletion=completing.formats)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, or for sms the start of the file names.")] = None,
 ) -> None:

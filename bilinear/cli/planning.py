@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, Svg, answer, file_of, require_pages, write_pages
+from bilinear.cli.answers import Json, Svg, answer, file_of, limit_option, output_option, problem_option, require_pages, write_pages
 from bilinear.cli.common import (
-    Algorithm,
+    AlgorithmName,
     Output,
     device_files,
     progress_bar,
@@ -23,7 +23,6 @@ from bilinear.cli.common import (
     say,
     waiting,
 )
-from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def schedule(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     in_place: Annotated[bool, typer.Option("--in-place", help="Form sums in A and B themselves.")] = False,
     depth_first: Annotated[bool, typer.Option("--depth-first", help="One product at a time, A and B never written.")] = False,
     accumulate: Annotated[bool, typer.Option("--accumulate", help="With --depth-first, find C += A*B; else C = A*B.")] = False,
@@ -51,7 +50,7 @@ def schedule(
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
-    from bilinear.lowering.proofs import proved
+    from bilinear.lowering.prepare import proved
 
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
@@ -87,8 +86,7 @@ def _write_found(text: str, facts: str, output: Path | None) -> None:
 def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float) -> str:
     """An in-place schedule in the language."""
     from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.prepare import runnable
-    from bilinear.lowering.proofs import proved_schedule
+    from bilinear.lowering.prepare import proved_schedule, runnable
     from bilinear.scheduling.in_place.find import find_in_place
     from bilinear.scheduling.in_place.schedule import scaling_itself
 
@@ -110,7 +108,7 @@ def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
     """A depth-first schedule in the language, and its costs."""
     from bilinear.frontend.printer import print_schedule, print_scheme
-    from bilinear.lowering.proofs import proved_schedule
+    from bilinear.lowering.prepare import proved_schedule
     from bilinear.scheduling.depth_first.find import find_depth_first
     from bilinear.scheduling.depth_first.scaling import saying_its_scaling
 

@@ -13,27 +13,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, require_pages, write_pages
-from bilinear.cli.checks import check_table, require, run_checks
+from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, output_option, require_pages, write_pages
 from bilinear.cli.common import (
-    Algorithm,
+    AlgorithmName,
     Dtypes,
     Inputs,
     Levels,
     Shape,
     SomeLevels,
     check_inputs,
+    check_table,
     devices,
     progress_bar,
     read_dtypes,
     read_levels,
     read_levels_for,
     read_shape,
+    require,
+    run_checks,
     say,
     waiting,
     words,
 )
-from bilinear.cli.groups import output_option
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPILED, COMPLEX, MULTIPLIED
 from bilinear.places import goes_straight, require_files
@@ -42,15 +43,14 @@ from bilinear.writing import write_file
 if TYPE_CHECKING:
     from bilinear.frontend import Loaded, LoadedComplex, LoadedDigits, LoadedGram
     from bilinear.measure.check_multiply import Check
-    from bilinear.reporting.complex_report import ComplexReport
-    from bilinear.reporting.digit_report import DigitReport
+    from bilinear.reporting.map_report import ComplexReport
     from bilinear.reporting.report import Report
 
 WRITTEN = "algorithm.bl, sources, cubins, PTX, manifest.json, report.html, report.json, report.md"
 
 
 def compile(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     output: Annotated[
         Path | None,
         output_option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME)."),
@@ -119,7 +119,7 @@ def _checked(report: Report | ComplexReport, checks: list[Check], dtypes: tuple[
 
 
 def verify(
-    algorithm: Algorithm = "",
+    algorithm: AlgorithmName = "",
     levels: Levels = "1",
     inputs: Inputs = None,
     accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,
@@ -149,9 +149,10 @@ def verify(
         return
     if trust:
         raise fail("E507", "--trust is about the code in a folder", "give --built FOLDER --trust")
-    from bilinear.frontend import LoadedComplex, LoadedDigits, LoadedGram, load_any
+    from bilinear.frontend import Loaded, load_any
     from bilinear.lowering.prepare import natural_inputs
-    from bilinear.reporting.examine import certificate_of
+    from bilinear.reporting.examine import certificate_of, examined
+    from bilinear.reporting.report import Report
     from bilinear.reporting.rocq_kernel import require_file_name
 
     check_inputs(inputs)
@@ -161,30 +162,43 @@ def verify(
         loaded = load_any(algorithm)
     except BilinearError as unread:
         raise _if_published(algorithm, unread) from None
-    if isinstance(loaded, LoadedDigits):
-        _verify_digits(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
-        return
-    if isinstance(loaded, LoadedComplex):
-        _verify_complex(loaded, depth, json_file, markdown, html, other_options=bool(svg or certificate or rocq or inputs or accuracy))
-        return
-    if isinstance(loaded, LoadedGram):
-        _verify_gram(loaded, json_file, other_options)
-        return
+    if not isinstance(loaded, Loaded):
+        _require_options_of_maps(loaded, depth, any((svg, rocq, inputs, accuracy)))
     require_pages(html, svg, certificate, rocq, file_of(json_file))
     if rocq is not None and not goes_straight(rocq):
         require_file_name(rocq)
-    inputs = inputs or natural_inputs(loaded.schedule)
+    inputs = inputs or (natural_inputs(loaded.schedule) if isinstance(loaded, Loaded) else "preserve")
     with waiting("proving"):
-        report, error = _examined(loaded, depth, inputs, accuracy)
+        report, error = examined(loaded, depth, inputs, accuracy)
     theorems = ""
-    if error is None:
+    if error is None and isinstance(loaded, Loaded) and isinstance(report, Report):
         report, theorems = _with_theorems(report, loaded, depth, inputs, rocq is not None, check)
     write_pages(report.html, html, svg)
-    _answer_report(report, json_file, markdown, error)
+    if error is None or markdown or in_place_of_text(json_file):
+        answer(json_file, report.json, report.markdown if markdown else lambda: str(report))
+    elif json_file is not None:
+        write_file(json_file, report.json())
+    if error is not None:
+        raise error
     if certificate is not None:
         write_file(certificate, certificate_of(loaded, depth, inputs))
     if rocq is not None:
         write_file(rocq, theorems)
+
+
+def _require_options_of_maps(loaded: LoadedDigits | LoadedComplex | LoadedGram, levels: int, others: bool) -> None:
+    """Refuse (E507) what has no meaning for an algorithm that multiplies no blocks of matrices."""
+    from bilinear.frontend import LoadedComplex, LoadedDigits
+
+    does, more, composed = "computes A*A^T", "", False
+    if isinstance(loaded, LoadedDigits):
+        does, more, composed = "multiplies digits", ", and --levels of a block scheme above the digits", loaded.scheme.above is not None
+    elif isinstance(loaded, LoadedComplex):
+        does, composed = "multiplies complex numbers", loaded.scheme.inside is not None
+        more = ", and --levels of a block scheme that it is composed with"
+    if others or (levels != 1 and not composed):
+        hint = f"there are --json, --markdown, --html and --certificate{more}"
+        raise fail("E507", f"{loaded.scheme.name} {does}, and its proof has no such option", hint)
 
 
 def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wanted: bool, check: bool) -> tuple[Report, str]:
@@ -215,76 +229,6 @@ def _if_published(algorithm: str, error: BilinearError) -> BilinearError:
     return fail(
         "E654", f"{algorithm} is not in the language, but in a published format: {form.title}", f"{read}; with -o it writes a .bl file"
     )
-
-
-def _verify_digits(
-    loaded: LoadedDigits, levels: int, json_file: Path | None, markdown: bool, html: Path | None, other_options: bool
-) -> None:
-    """Prove a scheme that multiplies digits, and print its report."""
-    from bilinear.lowering.prepare import require_levels
-    from bilinear.reporting.digit_report import digit_report
-
-    if other_options or (levels != 1 and loaded.scheme.above is None):
-        hint = "there are --json, --markdown and --html, and --levels of a block scheme above the digits"
-        raise fail("E507", f"{loaded.scheme.name} multiplies digits, and its proof has no such option", hint)
-    require_levels(levels)
-    require_pages(html, None, file_of(json_file))
-    with waiting("proving"):
-        report, error = digit_report(loaded.scheme, levels)
-    write_pages(report.html, html, None)
-    _answer_report(report, json_file, markdown, error)
-
-
-def _verify_complex(
-    loaded: LoadedComplex, levels: int, json_file: Path | None, markdown: bool, html: Path | None, other_options: bool
-) -> None:
-    """Prove an algorithm for complex numbers, and print its report."""
-    from bilinear.lowering.prepare import require_levels
-    from bilinear.reporting.complex_report import complex_report
-
-    if other_options or (levels != 1 and loaded.scheme.inside is None):
-        hint = "there are --json, --markdown and --html, and --levels of a block scheme that it is composed with"
-        raise fail("E507", f"{loaded.scheme.name} multiplies complex numbers, and its proof has no such option", hint)
-    require_levels(levels)
-    require_pages(html, None, file_of(json_file))
-    with waiting("proving"):
-        report = complex_report(loaded.scheme, levels)
-    write_pages(report.html, html, None)
-    _answer_report(report, json_file, markdown, None)
-
-
-def _verify_gram(loaded: LoadedGram, json_file: Path | None, other_options: bool) -> None:
-    """Prove a scheme for A*A^T, and print its report."""
-    from bilinear.reporting.gram_report import gram_report
-
-    if other_options:
-        raise fail("E507", f"{loaded.scheme.name} computes A*A^T, and its proof has no such option", "there is --json")
-    require_files(file_of(json_file))
-    with waiting("proving"):
-        report = gram_report(loaded.scheme)
-    answer(json_file, report.json, lambda: str(report))
-
-
-def _answer_report(
-    report: Report | DigitReport | ComplexReport, json_file: Path | None, markdown: bool, error: BilinearError | None
-) -> None:
-    """Print or write a report; the text of one that is refused is not printed, because the error follows and is raised."""
-    if error is None or markdown or in_place_of_text(json_file):
-        answer(json_file, report.json, report.markdown if markdown else lambda: str(report))
-    elif json_file is not None:
-        write_file(json_file, report.json())
-    if error is not None:
-        raise error
-
-
-def _examined(loaded: Loaded, levels: int, inputs: str, accuracy: float | None) -> tuple[Report, BilinearError | None]:
-    """The report of an algorithm, and why it is refused if it is."""
-    from bilinear.reporting.examine import examine, refusal
-
-    try:
-        return examine(loaded, levels, inputs, accuracy), None
-    except BilinearError as error:
-        return refusal(loaded, error), error
 
 
 def _verify_built(folder: Path, trust: bool, json_file: Path | None, other_options: bool) -> None:

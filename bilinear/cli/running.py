@@ -1,43 +1,76 @@
-"""run, show and doctor."""
+"""run, show, doctor, and explain."""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.checks import check_table, modular_table, require, require_exact, run_checks
+from bilinear.cli.answers import Json, answer, file_of, limit_option, print_fitted, problem_option
 from bilinear.cli.common import (
-    Algorithm,
+    AlgorithmName,
     Inputs,
     Shape,
     SomeLevels,
     check_inputs,
+    check_table,
     devices,
     is_given,
+    modular_table,
     progress_bar,
     read_accuracy,
     read_dtypes,
     read_levels,
     read_levels_for,
     read_shape,
+    require,
+    require_exact,
+    run_checks,
 )
-from bilinear.cli.groups import limit_option, problem_option
+from bilinear.cli.terminal import columns_of
 from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files
+from bilinear.resources import diagnostics_page
 
 if TYPE_CHECKING:
     from bilinear.frontend import Loaded
 
 
+_JOINED = re.compile(r"(?<=\S)\n(?!To do:|[-*|] |\s)(?=\S)")
+
+
+def explain(
+    code: Annotated[
+        str, typer.Argument(metavar="CODE", help="The code in brackets after `error`, such as E301.", autocompletion=completing.codes)
+    ],
+) -> None:
+    """Explain the code of an error: its meaning, an example, and what to do."""
+    text = diagnostics_page().read_text(encoding="utf-8")
+    sections = {section[:4]: section for section in re.split(r"(?m)^##+ ", text) if re.match(r"E\d{3} ", section)}
+    found = sections.get(code.strip().upper().strip("[]"))
+    if found is None:
+        raise fail(
+            "E590", f"{code[:40]!r} is the code of no error", f"codes go from {min(sections)} to {max(sections)}: bilinear explain E301"
+        )
+    title, _, body = found.rstrip().partition("\n")
+    print_fitted(lambda: f"{title}\n{_flowing(body) if columns_of(sys.stdout) is not None else body}")
+
+
+def _flowing(text: str) -> str:
+    """The text with one line for each paragraph, so that it can be wrapped again; examples stay as they are."""
+    parts = re.split(r"(?s)(```.*?```)", text)
+    return "".join(part if part.startswith("```") else _JOINED.sub(" ", part) for part in parts)
+
+
 def run(
     context: typer.Context,
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     shape: Shape = "1024",
     dtype: Annotated[
         str | None, problem_option(help="Element types, comma-separated (default: float64).", autocompletion=completing.dtypes)
@@ -104,7 +137,7 @@ def _run_modulo(
 
 
 def show(
-    algorithm: Algorithm,
+    algorithm: AlgorithmName,
     as_latex: Annotated[bool, typer.Option("--latex", help="Print tables for a paper instead, in LaTeX.")] = False,
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
+from bilinear.cli.answers import Json, answer, file_of, in_place_of_text, limit_option, output_option, problem_option
 from bilinear.cli.common import (
     Shapes,
     ends_on_sigterm,
@@ -23,7 +23,6 @@ from bilinear.cli.common import (
     read_workspace,
     say,
 )
-from bilinear.cli.groups import limit_option, output_option, problem_option
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.visible import visible

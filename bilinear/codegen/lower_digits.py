@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bilinear.analysis.block_maps import headroom
 from bilinear.analysis.evaluation_order import evaluate
-from bilinear.analysis.headroom import headroom
 from bilinear.ir.complex_scheme import ComplexScheme, Products
 from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.linear import LinearMap

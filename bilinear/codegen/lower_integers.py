@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
+from bilinear.analysis.block_maps import headroom
 from bilinear.analysis.evaluation_order import evaluate
-from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right
 from bilinear.codegen.lower_residues import FEW_TARGETS, residue_product
 from bilinear.ir.integer_kernel import IntegerRecomposeKernel

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from bilinear.analysis.block_maps import headroom
 from bilinear.analysis.evaluation_order import evaluate
-from bilinear.analysis.headroom import headroom
 from bilinear.codegen.lower_digits import LANES, OperandOrder, Places, blocks_of_left, blocks_of_result, blocks_of_right, parts_in
 from bilinear.ir.complex_scheme import GaussianScheme, Products
 from bilinear.ir.digits import Representation, representation_of

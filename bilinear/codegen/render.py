@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
@@ -18,10 +18,11 @@ from bilinear.visible import visible
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+Filter = Callable[..., object]
 
-@cache
-def environment() -> Environment:
-    """The one jinja2 environment: it finds the package's templates, and undefined names are errors."""
+
+def templates(filters: Mapping[str, Filter], autoescape: bool, finalize: Filter | None = None) -> Environment:
+    """A jinja2 environment: it finds the package's templates, and undefined names are errors."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -30,18 +31,28 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,
+        autoescape=autoescape,
+        finalize=finalize,
     )
-    environment.filters["comment"] = _comment
-    environment.filters["parameter"] = _parameter
-    environment.filters["constant"] = _constant
-    environment.filters["combination"] = _combination
-    environment.filters["choose"] = _choose
-    environment.filters["flag"] = _flag
-    environment.filters["address"] = _address
-    environment.filters["hexadecimal"] = hex
-    environment.filters["exact"] = float.hex
+    environment.filters |= filters
     return environment
+
+
+@cache
+def environment() -> Environment:
+    """The environment of kernels."""
+    filters: dict[str, Filter] = {
+        "comment": _comment,
+        "parameter": _parameter,
+        "constant": _constant,
+        "combination": _combination,
+        "choose": _choose,
+        "flag": _flag,
+        "address": _address,
+        "hexadecimal": hex,
+        "exact": float.hex,
+    }
+    return templates(filters, autoescape=False)
 
 
 def render(kernel: Kernel | InputKernel | DirectKernel) -> str:

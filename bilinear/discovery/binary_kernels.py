@@ -8,9 +8,25 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.discovery.binary import FIELD, FROM_START, ISOLATED, LEAST_PAIRS, LOW, LOW_AT, PAIRS, PATIENCE_FACTOR, RESTART, BinaryWalker
 from bilinear.discovery.kernels import NONE, POLL, STEP, TRIES, Factors, below, compiled
-from bilinear.discovery.walker import BEST, BEST_AT, PATIENCE, RANK, ROOM, STEPS
+from bilinear.discovery.walker import (
+    BEST,
+    BEST_AT,
+    FIELD,
+    FROM_START,
+    ISOLATED,
+    LEAST_PAIRS,
+    LOW,
+    LOW_AT,
+    PAIRS,
+    PATIENCE,
+    PATIENCE_FACTOR,
+    RANK,
+    RESTART,
+    ROOM,
+    STEPS,
+    BinaryWalker,
+)
 
 SHIFT = np.uint64(56)
 """Leaves the 8 bits of a bucket."""

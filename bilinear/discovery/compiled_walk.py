@@ -13,8 +13,7 @@ from types import ModuleType
 
 import numpy as np
 
-from bilinear.discovery.binary import binary_walker
-from bilinear.discovery.walker import classical_masks, ternary_walker
+from bilinear.discovery.walker import binary_walker, classical_masks, ternary_walker
 from bilinear.errors import fail, install
 
 Walk = Callable[..., None]

@@ -18,12 +18,11 @@ from threading import Lock
 
 import numpy as np
 
-from bilinear.discovery.binary import binary_walker
 from bilinear.discovery.compiled_walk import Walk, compiled_walk
 from bilinear.discovery.lift import lift
-from bilinear.discovery.states import AnyWalker, Best, State, read_state, write_state
+from bilinear.discovery.states import AnyWalker, Best, WalkState, read_state, write_state
 from bilinear.discovery.tasks import Task
-from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, ternary_walker, to_scheme
+from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, binary_walker, ternary_walker, to_scheme
 from bilinear.errors import BilinearError
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
@@ -87,7 +86,7 @@ class _Search:
         self.halt = np.array([task.walkers], np.int64)  # walkers with higher numbers halt: the winner's number, or -1 for all
         self.lock = Lock()
         self.best = best or Best(task.begin, 0, 0, walkers[0].best.copy())
-        self.kept = State.of(walkers, self.best)
+        self.kept = WalkState.of(walkers, self.best)
         self.scheme: Scheme | None = None  # the one that was lifted
 
     def run(self, seconds: float, keep: Callable[[], None] = lambda: None) -> Found:
@@ -98,7 +97,7 @@ class _Search:
             try:
                 while not self._is_over and self._round(pool, begin, seconds):
                     if not self._is_over:
-                        self.kept = State.of(self.walkers, self.best)
+                        self.kept = WalkState.of(self.walkers, self.best)
                     now, wait_for = time.monotonic(), 0.0 if self.best.rank < rank else KEPT_EVERY
                     if now - last >= max(wait_for, LEAST_SHARE * writing):
                         keep()

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.discovery.binary import LOW, LOW_AT, BinaryWalker
 from bilinear.discovery.tasks import Task
-from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, Walker, to_scheme
+from bilinear.discovery.walker import BEST, BEST_AT, LOW, LOW_AT, RANK, STEPS, BinaryWalker, Walker, to_scheme
 from bilinear.errors import BilinearError, fail
 from bilinear.reading import read_bounded
 from bilinear.verify.scheme import multiplies
@@ -34,19 +33,19 @@ class Best(NamedTuple):
     factors: NDArray[np.uint64]
 
 
-class State(NamedTuple):
+class WalkState(NamedTuple):
     """A copy of what a round begins with: factors, best factors, random numbers and tally of each walker, and the best of all."""
 
     walkers: tuple[tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]], ...]
     best: Best
 
     @classmethod
-    def of(cls, walkers: Sequence[AnyWalker], best: Best) -> State:
+    def of(cls, walkers: Sequence[AnyWalker], best: Best) -> WalkState:
         """Copy it."""
         return cls(tuple((w.factors.copy(), w.best.copy(), w.random.copy(), w.tally.copy()) for w in walkers), best)
 
 
-def write_state(path: Path, task: Task, state: State) -> None:
+def write_state(path: Path, task: Task, state: WalkState) -> None:
     """Write a state, whole or not at all (E612)."""
     walkers = [
         {

@@ -1,4 +1,4 @@
-"""A walker's memory: a scheme over {-1, 0, 1} as pairs of bit masks, its start, and its conversion to a `Scheme`."""
+"""A walker's memory: a scheme over {-1, 0, 1} as pairs of bit masks, one over Z/2 as single masks, its start, and its way back."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.algebra.credits import numbered
+from bilinear.algebra.change_basis import normalise_signs
+from bilinear.algebra.combined import numbered
 from bilinear.algebra.maps import transposed
-from bilinear.algebra.normalise_signs import normalise_signs
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient
 from bilinear.ir.ring import RATIONALS, Ring
@@ -98,3 +98,65 @@ def to_scheme(m: int, k: int, n: int, factors: NDArray[np.integer], rank: int, n
 
 def _form(plus: int, minus: int = 0) -> Form:
     return tuple((i, 1 if plus >> i & 1 else -1) for i in range(WIDTH) if (plus | minus) >> i & 1)
+
+
+BUCKETS = 256
+"""Hash chains of a mode."""
+PATIENCE_FACTOR, LEAST_PAIRS = 20, 10
+"""A plus transition follows after this factor times p^2 steps without a reduction; p is the number of pairs, at least the second."""
+RESTART = 20_000_000
+"""Steps without a lower rank after which a walk restarts."""
+ISOLATED = 10_000
+"""So many steps does a visit of a scheme without flips count for: most ways from there lead back."""
+FROM_START = 4
+"""One restart in so many is at the start, the others at the best scheme."""
+PAIRS, LOW, LOW_AT = range(5, 8)
+"""Places of `BinaryWalker.tally` beside those of `walker`: the pairs, the lowest rank since the last restart, the step that reached it."""
+FIELD = 12
+"""Bits of the number of a product in a packed pair."""
+
+
+class BinaryWalker(NamedTuple):
+    """The state of a walk over Z/2; its arrays are written in place.
+
+    `factors[mode, p]` is the mask of the odd coefficients of product p: mode 0 over the blocks of A, 1 over those of B, 2 over those of C.
+    Products whose factors have the same hash form a chain, doubly linked: `heads[mode, bucket]` is the first, `chain[mode, 0, p]` the next
+    and `chain[mode, 1, p]` the one before, or -1. `pairs` lists the pairs of products with equal factors, packed as mode, p and q;
+    `places[mode, p, q]` is where in the list a pair stands. `start` holds the factors of the start; `best`, `random` and `tally` are as in
+    `walker.Walker`; `basis`, `sums` and `members` are room for an elimination.
+    """
+
+    factors: NDArray[np.uint64]
+    best: NDArray[np.uint64]
+    start: NDArray[np.uint64]
+    heads: NDArray[np.int16]
+    chain: NDArray[np.int16]
+    pairs: NDArray[np.int32]
+    places: NDArray[np.int32]
+    random: NDArray[np.uint64]
+    tally: NDArray[np.int64]
+    basis: NDArray[np.uint64]
+    sums: NDArray[np.uint64]
+    members: NDArray[np.int64]
+
+
+def binary_walker(masks: NDArray[np.uint64], seed: int, number: int) -> BinaryWalker:
+    """A walker at a scheme, whose factors are given as `walker.masks_of` does; a coefficient -1 is odd as well."""
+    rank = masks.shape[2]
+    most = rank + ROOM + 1
+    factors = np.zeros((3, most), np.uint64)
+    factors[:, :rank] = masks[:, 0] | masks[:, 1]
+    return BinaryWalker(
+        factors,
+        factors.copy(),
+        factors.copy(),
+        np.full((3, BUCKETS), -1, np.int16),
+        np.full((3, 2, most), -1, np.int16),
+        np.zeros(3 * most * (most - 1) // 2, np.int32),
+        np.zeros((3, most, most), np.int32),
+        np.array([seed << 32 | number], np.uint64),
+        tally_at(rank, 0),
+        np.zeros(WIDTH, np.uint64),
+        np.zeros(WIDTH, np.uint64),
+        np.zeros(WIDTH, np.int64),
+    )

@@ -14,11 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.distributed.connection import Connection, connected
-from bilinear.distributed.distributions import Slab
-from bilinear.distributed.multiply import CLASSICAL, Asked, home, plan_for, run
-from bilinear.distributed.rank_plan import RankPlan
-from bilinear.distributed.spread import Rect, Runs
-from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
+from bilinear.distributed.distributions import Rect, Runs, Slab
+from bilinear.distributed.multiply import CLASSICAL, Request, home, plan_for, run
+from bilinear.distributed.rank_plan import RankPlan, busiest, classical_bound, recursive_order, traffic
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
 from bilinear.planner.problem import CLASSES
@@ -34,7 +32,7 @@ MIB = 2**20
 
 
 @dataclass(frozen=True)
-class Row:
+class RankRow:
     """One configuration: the time of the slowest rank in seconds; bytes that the busiest rank sends or receives, counted and planned."""
 
     plan: RankPlan
@@ -86,12 +84,12 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
     return found
 
 
-def measure(connection: Connection, asked: Namespace) -> tuple[list[Row], float]:
+def measure(connection: Connection, asked: Namespace) -> tuple[list[RankRow], float]:
     """All configurations, and the seconds that rank 0 alone takes with the library's multiply."""
     m, k, n = asked.extents
     generator = np.random.default_rng(7)
     a, b = (generator.integers(-LARGEST, LARGEST + 1, shape).astype(asked.dtype) for shape in ((m, k), (k, n)))
-    place = Place(asked.gpu, connection.comm.rank)
+    place = RankPlace(asked.gpu, connection.comm.rank)
     alone = 0.0
     if connection.comm.rank == 0:
         left, right = place.put(a), place.put(b)
@@ -103,7 +101,7 @@ def measure(connection: Connection, asked: Namespace) -> tuple[list[Row], float]
         for local in asked.local.split(","):
             given = (Slab.X, Slab.X, Slab.X)
             promised = asked.accuracy if (decomposition, local) == (CLASSICAL, "auto") else None
-            one = Asked(asked.extents, given, decomposition, asked.levels or "auto", asked.memory, local, accuracy=promised)
+            one = Request(asked.extents, given, decomposition, asked.levels or "auto", asked.memory, local, accuracy=promised)
             if asked.home and decomposition != CLASSICAL:
                 lie = home(asked.extents, connection.comm.size, decomposition, levels=one.levels)
                 one = replace(one, distributions=lie)
@@ -111,7 +109,7 @@ def measure(connection: Connection, asked: Namespace) -> tuple[list[Row], float]
     return rows, alone
 
 
-def _measured(connection: Connection, place: Place, a: Matrix, b: Matrix, asked: Asked, repeat: int) -> Row:
+def _measured(connection: Connection, place: RankPlace, a: Matrix, b: Matrix, asked: Request, repeat: int) -> RankRow:
     comm = connection.comm
     plan, _ = plan_for(asked, str(a.dtype), comm.size)
     left, right = (place.put(_piece(x, spread[comm.rank])) for x, spread in zip((a, b), plan.given, strict=False))
@@ -125,10 +123,10 @@ def _measured(connection: Connection, place: Place, a: Matrix, b: Matrix, asked:
         exact = exact and bool(np.array_equal(place.get(found), a[_indices(wanted.rows)] @ b[:, _indices(wanted.columns)]))
     exact = connection.largest(float(not exact)) == 0.0
     planned = busiest(traffic(plan), comm.size) * a.dtype.itemsize
-    return Row(plan, asked.algorithm, median(times[1:]), int(connection.largest(float(moved))), planned, exact)
+    return RankRow(plan, asked.algorithm, median(times[1:]), int(connection.largest(float(moved))), planned, exact)
 
 
-def _table(rows: list[Row], alone: float, asked: Namespace, ranks: int, carrier: str) -> list[str]:
+def _table(rows: list[RankRow], alone: float, asked: Namespace, ranks: int, carrier: str) -> list[str]:
     m, k, n = asked.extents
     itemsize, flops = np.dtype(asked.dtype).itemsize, 2 * m * k * n
     cells = []
@@ -151,7 +149,7 @@ def _table(rows: list[Row], alone: float, asked: Namespace, ranks: int, carrier:
     return [title, "", *aligned(cells, HEADER), "", f"one rank, the library's multiply: {alone * 1e3:.1f} ms"]
 
 
-class Place:
+class RankPlace:
     """Where the pieces lie: memory of the host, or the rank's GPU."""
 
     def __init__(self, on_gpu: bool, rank: int) -> None:

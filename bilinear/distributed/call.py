@@ -9,7 +9,7 @@ from bilinear.distributed.connection import connected
 from bilinear.distributed.cupy_arrays import cupy_arrays_of, multiply_cupy_arrays
 from bilinear.distributed.distributions import Distribution, Slab
 from bilinear.distributed.dtensor import dtensors_of, multiply_dtensors
-from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, Asked, run
+from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, Request, run
 from bilinear.distributed.rank_plan import Extents
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
@@ -102,7 +102,7 @@ def matmul(
            [12., 12.]])
     """
     dtensors, own = dtensors_of(a, b), cupy_arrays_of(a, b)
-    asked = Asked((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels, accuracy)
+    asked = Request((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels, accuracy)
     if dtensors is not None:
         if shape is not None or distributions is not None:
             raise TypeError("matmul: DTensors say their shapes and how they lie themselves; placements= says how C is to lie")
@@ -114,5 +114,5 @@ def matmul(
     if shape is None or distributions is None or placements is not None:
         raise TypeError("matmul: shape= and distributions= say how arrays lie; placements= is for DTensors")
     three = (distributions,) * 3 if not isinstance(distributions, Sequence) else tuple(distributions)
-    asked = Asked(shape, three, decomposition, levels, memory, algorithm, local_levels, accuracy)  # type: ignore[arg-type]
+    asked = Request(shape, three, decomposition, levels, memory, algorithm, local_levels, accuracy)  # type: ignore[arg-type]
     return run(connected(comm, timeout), a, b, asked, timeout)

@@ -2,25 +2,373 @@
 
 from __future__ import annotations
 
+import os
+import pickle
+import sys
 import warnings
 from array import array
 from atexit import register
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Event, Thread
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from bilinear.distributed.agreement import Told, agree
-from bilinear.distributed.by_mpi import LONGEST_PAUSE, ByMpi, finish
-from bilinear.distributed.carrier import run_steps
-from bilinear.distributed.rank import Message, Steps
-from bilinear.distributed.watch import LINGER, Watch, end_at_once, failed
-from bilinear.errors import fail, install
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.distributed.rank import Message, Post, Steps, Ticket
+from bilinear.errors import BilinearError, Diagnostic, fail, install
 from bilinear.ir.matrix import Array
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
     from bilinear.backends.nccl_rounds import NcclRounds
+
+
+Round = TypeVar("Round")
+"""A round under way, in a carrier's own words."""
+
+
+class Carrier(Protocol[Round]):
+    """What moves arrays between ranks, round by round."""
+
+    @property
+    def name(self) -> str:
+        """In words."""
+
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Round:
+        """Begin a round of messages."""
+
+    def wait(self, round_: Round) -> None:
+        """Let what follows wait for a round."""
+
+    def drain(self) -> None:
+        """Wait for all rounds; raise if a rank is lost (E764)."""
+
+
+def run_steps(steps: Steps, carrier: Carrier[Round]) -> Array:
+    """The result of a rank's steps."""
+    rounds: list[Round] = []
+    try:
+        asked = next(steps)
+        while True:
+            if isinstance(asked, Post):
+                rounds.append(carrier.post(asked.sends, asked.receives))
+                asked = steps.send(Ticket(len(rounds) - 1))
+            else:
+                carrier.wait(rounds[asked.ticket])
+                asked = steps.send(asked.ticket)
+    except StopIteration as done:
+        return done.value
+
+
+Bytes = NDArray[np.uint8]
+
+
+@dataclass
+class Staging:
+    """Copies of arrays on a GPU, for messages. What has arrived is copied back by `land`."""
+
+    arrivals: list[tuple[Array, NDArray[np.generic]]] = field(default_factory=list)
+
+    def leaving(self, array: Array) -> Bytes:
+        """The bytes to send."""
+        host = array if isinstance(array, np.ndarray) else array.get()
+        return _bytes_of(host)
+
+    def arriving(self, array: Array) -> Bytes:
+        """The bytes to receive into."""
+        if isinstance(array, np.ndarray):
+            return _bytes_of(array)
+        host = np.empty(array.shape, array.dtype)
+        self.arrivals.append((array, host))
+        return _bytes_of(host)
+
+    def land(self) -> None:
+        """Copy to the GPU what has arrived."""
+        for held, host in self.arrivals:
+            held.set(host)
+        self.arrivals.clear()
+
+
+def _bytes_of(array: NDArray[np.generic]) -> Bytes:
+    return array.reshape(-1).view(np.uint8)
+
+
+FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3
+"""Seconds between looks at what is under way."""
+
+
+@dataclass
+class _UnderWay:
+    requests: list[MPI.Request] = field(default_factory=list)
+    staging: Staging = field(default_factory=Staging)
+    held: list[Bytes] = field(default_factory=list)
+
+
+class ByMpi:
+    """Carries rounds of messages over a communicator, as long as no rank is lost."""
+
+    name = "MPI"
+
+    def __init__(self, comm: MPI.Intracomm, watch: RankWatch) -> None:
+        self.comm, self.watch = comm, watch
+
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _UnderWay:
+        """Begin a round."""
+        from mpi4py import MPI
+
+        round_ = _UnderWay()
+        for source, tag, x in receives:
+            round_.requests.append(self.comm.Irecv([round_.staging.arriving(x), MPI.BYTE], source, tag))
+        for target, tag, x in sends:
+            buffer = round_.staging.leaving(x)
+            round_.requests.append(self.comm.Isend([buffer, MPI.BYTE], target, tag))
+            round_.held.append(buffer)
+        return round_
+
+    def wait(self, round_: _UnderWay) -> None:
+        """Wait for a round."""
+        finish(round_.requests, self.watch)
+        round_.staging.land()
+        round_.held.clear()
+        round_.requests.clear()
+
+    def drain(self) -> None:
+        """Nothing is under way that was waited for."""
+
+
+def finish(requests: list[MPI.Request], watch: RankWatch) -> None:
+    """Wait for requests, as long as no rank is lost."""
+    from mpi4py import MPI
+
+    pause, before = FIRST_PAUSE, watch.since
+    watch.since = before or monotonic()
+    while not MPI.Request.Testall(requests):
+        watch.require_sound()
+        sleep(pause)
+        pause = min(1.1 * pause, LONGEST_PAUSE)
+    watch.since = before
+
+
+TOLD, VERDICT = 100, 101
+"""Tags; those of arrays are smaller."""
+PAUSE = 1e-4
+MARGIN = 5.0
+"""Seconds by which rank 0's verdict may be late: it waits as long as everybody else, and then says who is missing."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one rank says: the facts by name, or why it cannot take part."""
+
+    facts: Mapping[str, str]
+    refused: Diagnostic | None = None
+
+
+def agree(comm: MPI.Intracomm, watch: RankWatch, told: Told, timeout: float) -> None:
+    """Return if all ranks say the same; else raise the same `BilinearError` on all of them: E763, E765, E767, or why all were refused."""
+    verdict = _judge(comm, watch, told, timeout) if comm.rank == 0 else _ask(comm, watch, told, timeout)
+    if verdict is not None:
+        raise BilinearError(verdict)
+
+
+def _ask(comm: MPI.Intracomm, watch: RankWatch, told: Told, timeout: float) -> Diagnostic | None:
+    request = comm.isend(told, 0, TOLD)
+    end = monotonic() + timeout + MARGIN
+    while not comm.iprobe(0, VERDICT):
+        watch.require_sound()
+        if monotonic() > end:
+            raise _missing(watch, [0], timeout)
+        sleep(PAUSE)
+    request.wait()
+    found: Diagnostic | None = comm.recv(source=0, tag=VERDICT)
+    return found
+
+
+def _judge(comm: MPI.Intracomm, watch: RankWatch, own: Told, timeout: float) -> Diagnostic | None:
+    heard, end = {0: own}, monotonic() + timeout
+    while len(heard) < comm.size:
+        watch.require_sound()
+        missing = [rank for rank in range(comm.size) if rank not in heard]
+        for rank in missing:
+            if comm.iprobe(rank, TOLD):
+                heard[rank] = comm.recv(source=rank, tag=TOLD)
+        if monotonic() > end:
+            raise _missing(watch, missing, timeout)
+        sleep(PAUSE)
+    verdict = disagreement([heard[rank] for rank in range(comm.size)])
+    requests = [comm.isend(verdict, rank, VERDICT) for rank in range(1, comm.size)]
+    for request in requests:
+        request.wait()
+    return verdict
+
+
+def _missing(watch: RankWatch, ranks: list[int], timeout: float) -> BilinearError:
+    """Give up on ranks that have not called: if they do so later, they are told."""
+    error = fail("E765", f"{_ranks(ranks)} did not call within {timeout:g} s", "every rank must call; timeout= waits longer")
+    watch.report(error.diagnostics[0])
+    return error
+
+
+def disagreement(told: list[Told]) -> Diagnostic | None:
+    """Why the ranks cannot go on together; None if they can."""
+    refused = {rank: each.refused for rank, each in enumerate(told) if each.refused is not None}
+    if len(refused) == len(told) and len(set(map(str, refused.values()))) == 1:
+        return refused[0]
+    if refused:
+        rank, why = min(refused.items())
+        others = sorted(set(refused) - {rank})
+        notes = [*why.notes, *(f"{_ranks([each])} cannot take part either" for each in others)]
+        return Diagnostic("E767", f"rank {rank} cannot take part: {why.message} ({why.code})", None, "", tuple(notes), why.hints)
+    for name in told[0].facts:
+        values: dict[str, list[int]] = {}
+        for rank, each in enumerate(told):
+            values.setdefault(each.facts.get(name, "none"), []).append(rank)
+        if len(values) > 1:
+            said = tuple(f"{_ranks(ranks)}: {value}" for value, ranks in values.items())
+            return Diagnostic("E763", f"the ranks differ in {name}", None, "", said, ("give all ranks the same",))
+    return None
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+LIFE, FAILURE, END = 1, 2, 3
+EVERY = 1.0
+"""Seconds between signs of life."""
+POLL = 0.01
+"""Seconds between looks at the network; they also make MPI move messages while the main thread multiplies."""
+LINGER = 3.0
+"""Seconds that a process with a broken communicator stays before it ends, so that all others hear why."""
+MOST_TEXT = 4000
+"""The most characters of an error that is passed on."""
+
+
+class RankWatch(Thread):
+    """Signs of life go round a ring: each rank sends to the next one, and watches the one before it, while messages are under way.
+
+    The first to notice a failure tells all ranks. Afterwards the communicator is broken for good. MPI cannot be finalized then, for it
+    would wait for messages that never come; so the process ends without that, with exit code 1.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, silence: float) -> None:
+        super().__init__(name="bilinear-watch", daemon=True)
+        self.comm, self.silence = comm, silence
+        self.failure: Diagnostic | None = None
+        self.done = 0  # calls that this rank has completed
+        self.since: float | None = None  # from when on the main thread may wait for another rank
+        self.abandon: Callable[[], None] | None = None  # ends what the GPU waits for in vain, once a rank has failed
+        self._heard, self._their_end = monotonic(), -1
+        self._stop_asked, self._notices, self._requests = Event(), list[Diagnostic](), list["MPI.Request"]()
+        register(self.close)
+
+    def run(self) -> None:
+        """Until the process ends, or MPI fails."""
+        try:
+            self._beat()
+        except Exception as error:  # of MPI, which has lost a rank
+            self.failure = self.failure or lost(self._before, f"or another one is lost: {error}")
+            self._give_up()
+
+    def _beat(self) -> None:
+        told = 0.0
+        while not self._stop_asked.is_set():
+            self._listen()
+            self._look()
+            if monotonic() - told > EVERY:
+                told = monotonic()
+                self._send((self.comm.rank + 1) % self.comm.size, LIFE, b"")
+            while self._notices:
+                self._tell_all(self._notices.pop())
+            self._give_up()
+            sleep(POLL)
+
+    def _give_up(self) -> None:
+        """After a failure, let the main thread return from a wait for the GPU."""
+        if self.failure is not None and self.abandon is not None:
+            abandon, self.abandon = self.abandon, None
+            abandon()
+
+    def report(self, failure: Diagnostic) -> None:
+        """This rank cannot go on: tell the others, once."""
+        if self.failure is None:
+            self.failure = failure
+            self._notices.append(failure)
+
+    def require_sound(self) -> None:
+        """Raise the failure of any rank (E764)."""
+        if self.failure is not None:
+            raise BilinearError(self.failure)
+
+    def close(self) -> None:
+        """As the process ends: tell the next rank, or, if the communicator is broken, see that the process does end."""
+        if self.failure is not None:
+            end_at_once(LINGER)
+        self._stop_asked.set()
+        self.join()
+        self._send((self.comm.rank + 1) % self.comm.size, END, pickle.dumps(self.done))
+
+    def _listen(self) -> None:
+        from mpi4py import MPI
+
+        status = MPI.Status()
+        while self.comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG, status):
+            buffer = bytearray(status.Get_count(MPI.BYTE))
+            self.comm.Recv([buffer, MPI.BYTE], status.source, status.tag)
+            self._heard = monotonic() if status.source == self._before else self._heard
+            if status.tag == FAILURE and self.failure is None:
+                self.failure = pickle.loads(buffer)
+            elif status.tag == END:
+                self._their_end = pickle.loads(buffer)
+
+    def _look(self) -> None:
+        """Whether the rank before this one is still there, if this one waits."""
+        since = self.since
+        if since is None or self.failure is not None or self.comm.size == 1:
+            return
+        if 0 <= self._their_end <= self.done:
+            self.report(lost(self._before, "has ended"))
+        elif monotonic() - max(self._heard, since) > self.silence:
+            self.report(lost(self._before, f"has given no sign of life for {self.silence:.0f} s"))
+
+    @property
+    def _before(self) -> int:
+        return int((self.comm.rank - 1) % self.comm.size)
+
+    def _tell_all(self, failure: Diagnostic) -> None:
+        for rank in range(self.comm.size):
+            if rank != self.comm.rank:
+                self._send(rank, FAILURE, pickle.dumps(failure))
+
+    def _send(self, rank: int, tag: int, data: bytes) -> None:
+        if rank == self.comm.rank:
+            return
+        self._requests = [request for request in self._requests if not request.Test()]
+        self._requests.append(self.comm.Isend(data, rank, tag))
+
+
+def end_at_once(linger: float = 0.0) -> None:
+    """End the process without finalizing MPI."""
+    sleep(linger)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def lost(rank: int, what: str) -> Diagnostic:
+    """The diagnostic of a rank that is no longer there."""
+    return fail("E764", f"rank {rank} {what}", "its own output says why; restart the program").diagnostics[0]
+
+
+def failed(rank: int, error: BaseException) -> Diagnostic:
+    """The diagnostic of an error on one rank, for all others."""
+    text = str(error) or "no message"
+    return fail("E764", f"rank {rank} failed: {type(error).__name__}: {text[:MOST_TEXT]}", "its own output says more").diagnostics[0]
+
 
 SILENCE = 20.0
 """Seconds without a sign of life after which a rank is lost."""
@@ -37,7 +385,7 @@ class Connection:
 
     def __init__(self, comm: MPI.Intracomm, timeout: float) -> None:
         self.comm, watched = (_duplicate(comm, timeout) for _ in range(2))
-        self.watch = Watch(watched, SILENCE)
+        self.watch = RankWatch(watched, SILENCE)
         self.watch.start()
         self.sent = self.received = 0
         self.carrier: ByMpi | NcclRounds = ByMpi(self.comm, self.watch)

@@ -6,11 +6,10 @@ import sys
 from dataclasses import replace
 from types import ModuleType
 
-from bilinear.distributed.carrier import run_steps
-from bilinear.distributed.distributions import Slab
-from bilinear.distributed.multiply import Asked, check_piece, local_multiply, plan_for
+from bilinear.distributed.connection import run_steps
+from bilinear.distributed.distributions import Slab, Spread
+from bilinear.distributed.multiply import Request, check_piece, local_multiply, plan_for
 from bilinear.distributed.rank import steps_of
-from bilinear.distributed.spread import Spread
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import cupy_module
@@ -23,7 +22,7 @@ def cupy_arrays_of(*matrices: Array) -> ModuleType | None:
     return module if kind is not None and any(isinstance(x, kind) for x in matrices) else None
 
 
-def multiply_cupy_arrays(module: ModuleType, a: Array, b: Array, asked: Asked) -> Array:
+def multiply_cupy_arrays(module: ModuleType, a: Array, b: Array, asked: Request) -> Array:
     """A B as a distributed array in slabs of rows on the GPUs of A and B. Raises `BilinearError` (E760, E762, E767, E798)."""
     for name, x in (("A", a), ("B", b)):
         if not isinstance(x, module.DistributedArray):

@@ -10,8 +10,7 @@ from importlib.resources import files
 from itertools import pairwise
 from math import isqrt
 
-from bilinear.distributed.rank_plan import Extents
-from bilinear.distributed.shares import FIRST, doubling, longest
+from bilinear.distributed.rank_plan import FIRST, Extents, doubling, longest
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
 

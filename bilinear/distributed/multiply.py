@@ -11,19 +11,15 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from bilinear.distributed.agreement import Told
-from bilinear.distributed.connection import Connection
-from bilinear.distributed.decompose import decompose
-from bilinear.distributed.distributions import Distribution, Pieces, Slab
+from bilinear.distributed.connection import Connection, Told
+from bilinear.distributed.distributions import Distribution, Pieces, Slab, Spread
 from bilinear.distributed.rank import Multiply, steps_of
-from bilinear.distributed.rank_plan import Extents, RankPlan
-from bilinear.distributed.spread import Spread
-from bilinear.distributed.workspace import rank_workspace
+from bilinear.distributed.rank_plan import Extents, RankPlan, decompose, rank_workspace
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.proofs import ready
+from bilinear.lowering.prepare import ready
 from bilinear.planner.problem import require_accuracy
 from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
@@ -41,7 +37,7 @@ BITS = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What a call asks for beside its pieces."""
 
     shape: Extents
@@ -64,7 +60,7 @@ class _Taken:
     b: Array
 
 
-def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float) -> Array:
+def run(connection: Connection, a: Array, b: Array, asked: Request, timeout: float) -> Array:
     """This rank's piece of the product, on a connection."""
 
     def planned() -> tuple[_Taken, str]:
@@ -82,7 +78,7 @@ def run(connection: Connection, a: Array, b: Array, asked: Asked, timeout: float
         return taken.kind.give_back(connection.run(steps, taken.kind.on_gpu))
 
 
-def local_multiply(asked: Asked, plan: RankPlan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
+def local_multiply(asked: Request, plan: RankPlan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
     """The multiply of what one rank holds: `auto` works in the memory that the plan over the ranks leaves."""
     multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, accuracy=asked.accuracy)
     needed = 0 if plan is None else rank_workspace(plan, rank) * itemsize
@@ -117,7 +113,7 @@ def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], 
     return plan
 
 
-def options_of(asked: Asked) -> dict[str, object]:
+def options_of(asked: Request) -> dict[str, object]:
     """What a call asks for beside matrices and where they lie, by name."""
     return {
         "decomposition": name_of(asked.decomposition),
@@ -152,7 +148,7 @@ def scheme_named(decomposition: str | Loaded) -> Scheme | None:
     return loaded.scheme
 
 
-def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[RankPlan, str]:
+def plan_for(asked: Request, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     """The plan of a call on so many ranks, and a digest of it. Raises `BilinearError`."""
     if len(asked.distributions) != 3:
         raise fail("E761", f"{len(asked.distributions)} distributions", "give those of A, B and C, or one for all")
@@ -163,7 +159,7 @@ def plan_for(asked: Asked, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole)
 
 
-def check_options(asked: Asked) -> None:
+def check_options(asked: Request) -> None:
     """Refuse levels (E760), bytes (E762) and an accuracy (E543) that are none, and an accuracy that cannot be promised (E760)."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
@@ -231,7 +227,7 @@ def home(
     >>> shape(a, 0, (64, 32), 7)
     (10, 32)
     """
-    plan, _ = plan_for(Asked(shape, (Slab.X, Slab.X, Slab.X), decomposition, levels), dtype, ranks)
+    plan, _ = plan_for(Request(shape, (Slab.X, Slab.X, Slab.X), decomposition, levels), dtype, ranks)
     return Pieces(plan.home[0]), Pieces(plan.home[1]), Pieces(plan.home[2])
 
 

@@ -2,18 +2,384 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate, pairwise
+from math import floor, prod, sqrt
 
-from bilinear.distributed.spread import Rect, Run, Runs, Spread, run
-from bilinear.ir.scheme import Scheme
+from bilinear.distributed.distributions import Distribution, Rect, Run, Runs, Spread, joined, length, meet, near_even, run
+from bilinear.errors import fail
+from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.scheme import Scheme, exponent_of
+
+
+def workspace(plan: RankPlan) -> int:
+    """The most elements over all ranks."""
+    return max(rank_workspace(plan, rank) for rank in range(plan.ranks))
+
+
+def rank_workspace(plan: RankPlan, rank: int) -> int:
+    """Elements of one rank: the most that are held while A or B comes home, while C is computed, or while it leaves."""
+    a, b, c = (0 if plan.home[i] == plan.given[i] else plan.home[i][rank].size for i in range(3))
+    computing = a + b + c + _depth(plan, rank) + _breadth(plan, rank) + _held_tasks(plan, rank)
+    return max(3 * a, a + 3 * b, computing, 3 * c)  # what travels is packed here and arrives there, beside its place
+
+
+def _depth(plan: RankPlan, rank: int) -> int:
+    """A factor of A, one of B, a product, and what is multiplied by a coefficient, for each depth-first level."""
+    a, b, c = (plan.home[i][rank].size for i in range(3))
+    total = 0
+    for scheme in plan.depth:
+        a, b, c = a // (scheme.m * scheme.k), b // (scheme.k * scheme.n), c // (scheme.m * scheme.n)
+        total += 2 * a + 2 * b + 2 * c
+    return total
+
+
+def _breadth(plan: RankPlan, rank: int) -> int:
+    """All factors and products, and those of the level above them while they are computed, with named sums of one at a time.
+
+    Without levels the factors are A and B themselves, and the product is C.
+    """
+    a, b, c = (plan.form[i][rank].size for i in range(3))
+    if not plan.breadth:
+        return 0 if plan.home[2] == plan.given[2] and not plan.depth else c
+    last, above = plan.breadth[-1], prod(scheme.rank for scheme in plan.breadth[:-1])
+    factors = above * (a * last.m * last.k + b * last.k * last.n + c * last.m * last.n) if above > 1 else 0
+    named = a * len(last.u.steps) + b * len(last.v.steps) + c * (len(last.w.steps) + last.m * last.n)
+    return plan.products * (a + b + c) + factors + named
+
+
+def _held_tasks(plan: RankPlan, rank: int) -> int:
+    """Count the elements of two rounds of operands (one is multiplied while the next arrives), and of results that other ranks get."""
+    tasks, most = plan.tasks[rank], max(map(len, plan.tasks))
+    rounds = [_operands(plan, rank, at) for at in range(most)]
+    operands = max(map(sum, pairwise([*rounds, 0])))
+    held = plan.form[2][rank]
+    results = [group[0].result.size for group in results_of(tasks) if held.meet(group[0].result) != group[0].result]
+    returned = 2 * held.size if plan.products > 1 or results else 0  # strips that come back beside their place
+    partial = max((group[0].result.size for group in results_of(tasks) if len(group) > 1), default=0)
+    return operands + 2 * sum(results) + returned + partial
+
+
+def _operands(plan: RankPlan, rank: int, at: int) -> int:
+    """Count the elements that one round needs beyond the rank's own pieces.
+
+    These are operands that must be assembled, parts that are received elsewhere and then copied, and parts that are packed to be sent.
+    """
+    total, packed = 0, set[tuple[int, int, Rect]]()
+    for target, tasks in enumerate(plan.tasks):
+        for side in (0, 1) if at < len(tasks) else ():
+            wanted, form, product = tasks[at].operands[side], plan.form[side], tasks[at].product
+            mine = form[rank].meet(wanted)
+            if target != rank:
+                packed.add((side, product, mine))
+            elif mine != wanted:
+                total += wanted.size + sum(part.size for x in form if (part := x.meet(wanted)) != mine and not _is_dense(part, wanted))
+            elif not _is_one(wanted.inside(form[rank])):
+                total += wanted.size
+    return total + sum(part.size for side, _, part in packed if not _is_dense(part, plan.form[side][rank]))
+
+
+def _is_dense(part: Rect, held: Rect) -> bool:
+    """Whether a part of what is held has no gaps."""
+    local = part.inside(held)
+    return _is_one(local) and (part.columns == held.columns or part.shape[0] <= 1)
+
+
+def _is_one(local: Rect) -> bool:
+    return len(local.rows) <= 1 and len(local.columns) <= 1
+
+
+TileOfC = tuple[Run, Run]
+"""Rows and columns of a tile."""
+
+
+@lru_cache(maxsize=64)
+def tiles(rows: int, columns: int, ranks: int) -> tuple[TileOfC, ...]:
+    """A matrix in as many tiles of equal area, so that the operands of a product in these tiles are read least.
+
+    The tiles stand in columns, as in O. Beaumont, V. Boudet, F. Rastello, Y. Robert, *Matrix multiplication on heterogeneous platforms*
+    (IEEE Trans. Parallel Distrib. Syst. 12, 2001): with c columns, the ranks are dealt out to them as evenly as possible, and a column is
+    as wide as its share of the ranks. A rank reads its rows of A and its columns of B, so that c is taken for which their sum over all
+    ranks is least.
+    """
+    layouts = (_in_columns(rows, columns, ranks, count) for count in range(1, ranks + 1))
+
+    def cost(found: tuple[TileOfC, ...]) -> int:
+        return sum(row[1] - row[0] + column[1] - column[0] for row, column in found)
+
+    return min(layouts, key=cost)
+
+
+def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[TileOfC, ...]:
+    shares = near_even(ranks, count)
+    edges = [start * columns // ranks for start, _ in shares] + [columns]
+    widths = pairwise(edges)
+    return tuple((height, width) for (start, stop), width in zip(shares, widths, strict=True) for height in near_even(rows, stop - start))
+
+
+def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[RankTask, ...], ...]:
+    """As many products of blocks shared evenly: whole ones first; those left over are cut so that every rank has the same part of them.
+
+    If the ranks divide into equal groups, one for each product left over, a group cuts its product in tiles. Else the products lie end to
+    end, row by row, and every rank takes an equal piece of that line.
+    """
+    whole, rest = divmod(products, ranks)
+    m, k, n = block
+    found = [[RankTask(rank * whole + at, (0, m), run(0, k), (0, n)) for at in range(whole)] for rank in range(ranks)]
+    first = ranks * whole
+    if rest and ranks % rest == 0:
+        group = ranks // rest
+        for rank in range(ranks):
+            rows, columns = tiles(m, n, group)[rank % group]
+            found[rank].append(RankTask(first + rank // group, rows, run(0, k), columns))
+    elif rest:
+        for rank in range(ranks):
+            found[rank] += _piece_of_line(first, rest, block, Fraction(rest, ranks), rank)
+    return tuple(tuple(task for task in tasks if _some(task.rows, task.columns)) for tasks in found)
+
+
+def _piece_of_line(first: int, count: int, block: Extents, share: Fraction, rank: int) -> list[RankTask]:
+    """The strips of products between two places on the line on which `count` of them lie end to end."""
+    m, k, n = block
+    start, stop, found = share * rank, share * (rank + 1), []
+    for at in range(count):
+        low, high = (floor(min(max(edge - at, Fraction(0)), Fraction(1)) * m) for edge in (start, stop))
+        found.append(RankTask(first + at, (low, high), run(0, k), (0, n)))
+    return found
+
+
+def _some(*runs: Run) -> bool:
+    return all(start < stop for start, stop in runs)
+
+
+ROWS, INNER, COLUMNS = range(3)
+"""The axes along which a product is cut: rows of its tile, k, columns of its tile."""
+Cuboid = tuple[Run, Run, Run]
+"""The whole product of a rank, along each axis."""
+Held = tuple[Runs, Runs, Runs]
+"""Along each axis, the panels of which a rank has both operands."""
+FIRST = 15
+"""A rank that has nothing begins with a fifteenth of k: four panels, each twice as long as the one before, are all of it."""
+
+
+def panel_tasks(
+    shares: Sequence[TileOfC], k: int, held: Sequence[Held], panels: int | None = None, whole: bool = False
+) -> tuple[tuple[RankTask, ...], ...]:
+    """The tasks of each rank, which computes a tile.
+
+    If each rank has the operands of some panels along one axis, all begin with those. Otherwise k is cut, or columns if k is to be
+    `whole`. Ranks begin then at places of k that differ along the rows and the columns of their tiles, as in Cannon's algorithm, so that
+    none is asked by all at once. The first panel is narrow, for its messages are waited for. Each further one is twice as long as the one
+    before, up to the `longest`. `panels` asks for that many equal ones.
+    """
+    boxes: list[Cuboid] = [(rows, (0, k), columns) for rows, columns in shares]
+    own = None
+    for axis in (COLUMNS, ROWS) if whole else (COLUMNS, ROWS, INNER):
+        own = own or _own(axis, boxes, held)
+    axis, begins, first = own or _from_nothing(boxes, whole)
+    found = []
+    for at, (box, begin) in enumerate(zip(boxes, begins, strict=True)):
+        extent = box[axis][1] - box[axis][0]
+        if panels is not None:
+            widths = [stop - start for start, stop in near_even(extent, max(1, min(panels, extent)))]
+        else:
+            widths = doubling(extent, first[at], longest(extent, _side(shares)))
+        found.append(tuple(_tasks(box, axis, begin, widths)))
+    return tuple(found)
+
+
+def longest(extent: int, side: int) -> int:
+    """The longest panel of a tile of this side: a fast scheme gains less on narrow panels, and nothing on longer ones."""
+    return max(side, -(-extent // 4))
+
+
+def doubling(extent: int, width: int, most: int) -> list[int]:
+    """Widths of panels that are an extent together: each twice that of the one before, up to `most`; the last one takes what is little."""
+    found = []
+    while extent > 0:
+        size = extent if extent < 1.5 * width else width
+        found.append(size)
+        extent, width = extent - size, max(width, min(2 * width, most))
+    return found
+
+
+def _own(axis: int, boxes: Sequence[Cuboid], held: Sequence[Held]) -> tuple[int, list[int], list[int]] | None:
+    """The axis, where each rank begins on it, and its first width, if every rank has a panel that is not too narrow; along k all alike."""
+    runs = [max(each[axis], key=lambda part: part[1] - part[0], default=(0, 0)) for each in held]
+    widths = [stop - start for start, stop in runs]
+    if any(width * FIRST < box[axis][1] - box[axis][0] for width, box in zip(widths, boxes, strict=True)):
+        return None
+    return axis, [start for start, _ in runs], [min(widths)] * len(widths) if axis == INNER else [max(1, width) for width in widths]
+
+
+def _from_nothing(boxes: Sequence[Cuboid], whole: bool) -> tuple[int, list[int], list[int]]:
+    """The same where not every rank has something: a quarter of its columns first, or a fifteenth of k."""
+    if whole:
+        return COLUMNS, [box[COLUMNS][0] for box in boxes], [max(1, (box[COLUMNS][1] - box[COLUMNS][0]) // 4) for box in boxes]
+    k = boxes[0][INNER][1]
+    down, across = (sorted({box[axis] for box in boxes}) for axis in (ROWS, COLUMNS))
+    turns = [Fraction(down.index(box[ROWS]), len(down)) + Fraction(across.index(box[COLUMNS]), len(across)) for box in boxes]
+    return INNER, [floor(k * (turn % 1)) for turn in turns], [-(-k // FIRST)] * len(boxes)
+
+
+def _tasks(box: Cuboid, axis: int, begin: int, widths: Sequence[int]) -> Iterator[RankTask]:
+    """Panel after panel from a place on and round to it. What lies in two runs of rows or columns is two tasks."""
+    rows, inner, columns = box
+    if any(start == stop for start, stop in box):
+        return
+    for low, high in pairwise((0, *accumulate(widths))):
+        runs = _round(box[axis], begin, low, high)
+        if axis == INNER:
+            yield RankTask(0, rows, runs, columns)
+        for each in runs if axis != INNER else ():
+            yield RankTask(0, each if axis == ROWS else rows, run(*inner), each if axis == COLUMNS else columns)
+
+
+def _round(whole: Run, begin: int, low: int, high: int) -> Runs:
+    """The indices of a run from `low` to before `high`, counted from a place of it on and round."""
+    start, extent = whole[0], length(run(*whole))
+    low, high = (begin - start + low) % extent, (begin - start + high - 1) % extent + 1
+    return run(start + low, start + high) if low < high else joined(((start, start + high), (start + low, whole[1])))
+
+
+def _side(shares: Sequence[TileOfC]) -> int:
+    """The shorter side of the largest tile."""
+    rows, columns = (max(tile[axis][1] - tile[axis][0] for tile in shares) for axis in (0, 1))
+    return min(rows, columns)
+
+
+PANELS = 4
+"""Panels of the classical multiply if memory is short; each further attempt splits every panel into four."""
+MOST_UNEVEN = 1.1
+"""A rank computes exactly the part of C that it holds, unless some part exceeds an equal share by more than this factor."""
+MOST_PRODUCTS = 20_000
+"""The most breadth-first products of a plan; each takes several messages."""
+
+
+def decompose(
+    extents: Extents,
+    ranks: int,
+    given: Sequence[Distribution],
+    scheme: Scheme | None = None,
+    levels: int | None = None,
+    memory: int | None = None,
+    itemsize: int = 1,
+    whole: bool = False,
+) -> RankPlan:
+    """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
+
+    With a scheme, `levels` of it run breadth first (None: the fewest with a product for each rank). Without, C is computed in a tile a
+    rank, the classical way, in panels of k, or of columns if k is to be `whole`. `memory` is the most that a rank may hold beside its
+    pieces, in bytes if an element has `itemsize`: as few depth-first levels as keep it stand above the breadth-first ones, as in CAPS (G.
+    Ballard, J. Demmel, O. Holtz, B. Lipshitz, O. Schwartz, *Communication-optimal parallel algorithm for Strassen's matrix
+    multiplication*, SPAA 2012). Raises `BilinearError` (E760 to E762).
+    """
+    require_extents(extents)
+    m, k, n = extents
+    shapes = (m, k), (k, n), (m, n)
+    lie = tuple(distribution.spread(*shape, ranks) for distribution, shape in zip(given, shapes, strict=True))
+    spreads = lie[0], lie[1], lie[2]
+    breadth = () if scheme is None else (scheme,) * (levels or fewest_levels(scheme, ranks))
+    if prod(level.rank for level in breadth) > MOST_PRODUCTS:
+        raise fail(
+            "E760", f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products", "take fewer levels"
+        )
+    least = None
+    for effort in range(MOST_LEVELS + 1):
+        panels = min(PANELS * 4 ** (effort - 1), max(extents)) if effort else None
+        if scheme is None:
+            plan = _panels(extents, ranks, spreads, panels, whole)
+        else:
+            plan = _by_scheme(extents, ranks, spreads, (scheme,) * effort, breadth)
+        needed = workspace(plan) * itemsize
+        if memory is None or needed <= memory:
+            return plan
+        least = needed if least is None else min(least, needed)
+        if _is_finest(plan, panels):
+            break
+    raise fail("E762", f"no decomposition needs at most {memory} bytes a rank", f"allow {least}, or take more ranks")
+
+
+def _is_finest(plan: RankPlan, panels: int | None) -> bool:
+    """Whether blocks or panels cannot be cut further: they have one row or column."""
+    if not plan.levels:
+        return panels is not None and panels >= max(plan.extents)
+    last = plan.levels[-1]
+    blocks = plan.form[0][0].columns, plan.form[1][0].columns
+    return any(length(runs) < 2 * max(last.k, last.n) for runs in blocks)
+
+
+def _panels(extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], panels: int | None, whole: bool) -> RankPlan:
+    """A tile of C a rank: of some ways to lay the tiles, the one by which the busiest rank sends or receives least."""
+    m, k, n = extents
+    across = tuple((row, column) for column, row in tiles(n, m, ranks))
+    ways = [tiles(m, n, ranks), across, *_as_given(given[2], m * n)]
+    plans = [RankPlan(extents, (), (), given, given, given, panel_tasks(way, k, _held(way, given, k), 1, whole)) for way in ways]
+    best = min(range(len(ways)), key=lambda at: busiest(traffic(plans[at]), ranks))
+    return replace(plans[best], tasks=panel_tasks(ways[best], k, _held(ways[best], given, k), panels, whole))
+
+
+def _held(shares: Sequence[TileOfC], given: tuple[Spread, Spread, Spread], k: int) -> list[Held]:
+    """For each rank the rows, k and columns of A and of B that its tile needs and the rank holds."""
+    found = []
+    for (rows, columns), left, right in zip(shares, *given[:2], strict=True):
+        own = meet(run(*rows), left.rows), meet(left.columns, right.rows), meet(run(*columns), right.columns)
+        has = own[0] == run(*rows), own[1] == run(0, k), own[2] == run(*columns)
+        found.append((own[0] if has[1] and has[2] else (), own[1] if has[0] and has[2] else (), own[2] if has[0] and has[1] else ()))
+    return found
+
+
+def _as_given(spread: Spread, size: int) -> list[tuple[TileOfC, ...]]:
+    """C in the tiles that the ranks hold, if each rank's part is one tile and none is much larger than its share."""
+    if not all(len(part.rows) == len(part.columns) == 1 and part.size * len(spread) <= MOST_UNEVEN * size for part in spread):
+        return []
+    return [tuple((part.rows[0], part.columns[0]) for part in spread)]
+
+
+def _by_scheme(
+    extents: Extents, ranks: int, given: tuple[Spread, Spread, Spread], depth: tuple[Scheme, ...], breadth: tuple[Scheme, ...]
+) -> RankPlan:
+    """Every rank holds the same rows of every block, so that all sums are computed where the data lies."""
+    levels = depth + breadth
+    grid = prod(level.m for level in levels), prod(level.k for level in levels), prod(level.n for level in levels)
+    m, k, n = (-(-extent // parts) for extent, parts in zip(extents, grid, strict=True))
+    home = _strips(m, k, grid[0], grid[1], ranks), _strips(k, n, grid[1], grid[2], ranks), _strips(m, n, grid[0], grid[2], ranks)
+    form = _strips(m, k, 1, 1, ranks), _strips(k, n, 1, 1, ranks), _strips(m, n, 1, 1, ranks)
+    tasks = shared_products(prod(level.rank for level in breadth), (m, k, n), ranks)
+    return RankPlan(extents, depth, breadth, given, home, form, tasks)
+
+
+def _strips(rows: int, columns: int, down: int, across: int, ranks: int) -> Spread:
+    """A matrix of `down` x `across` blocks of which every rank holds a strip of rows of each."""
+    parts = near_even(rows, ranks)
+    held = (joined((at * rows + start, at * rows + stop) for at in range(down)) for start, stop in parts)
+    return tuple(Rect(runs, run(0, across * columns)) for runs in held)
+
+
+def fewest_levels(scheme: Scheme, ranks: int) -> int:
+    """The fewest levels, at least one, with as many products as ranks."""
+    levels = 1
+    while scheme.rank > 1 and scheme.rank**levels < ranks:
+        levels += 1
+    return levels
+
+
+def require_extents(extents: Extents) -> None:
+    """Refuse (E760) what is not a shape of a product."""
+    if len(extents) != 3 or not all(isinstance(e, int) and not isinstance(e, bool) and e > 0 for e in extents):
+        raise fail("E760", f"the shape {extents!r} is not three positive integers", "give (m, k, n) of A (m x k) and B (k x n)")
+
 
 Extents = tuple[int, int, int]
 """(m, k, n) of a product of m x k by k x n."""
 
 
 @dataclass(frozen=True)
-class Task:
+class RankTask:
     """A part of one product of the breadth-first levels: rows of its left factor by columns of its right one, over a range of k."""
 
     product: int
@@ -39,7 +405,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Move:
+class Transfer:
     """One message: a rank sends another a part of a matrix, or of a factor or product of which `product` is the number."""
 
     source: int
@@ -64,7 +430,7 @@ class RankPlan:
     given: tuple[Spread, Spread, Spread]
     home: tuple[Spread, Spread, Spread]
     form: tuple[Spread, Spread, Spread]
-    tasks: tuple[tuple[Task, ...], ...]
+    tasks: tuple[tuple[RankTask, ...], ...]
 
     @property
     def ranks(self) -> int:
@@ -95,18 +461,18 @@ class RankPlan:
         return f"{depth}{self.breadth[0].name}^{len(self.breadth)}"
 
 
-def moves_between(source: Spread, target: Spread, product: int = 0) -> tuple[Move, ...]:
+def moves_between(source: Spread, target: Spread, product: int = 0) -> tuple[Transfer, ...]:
     """The messages that bring a matrix from one spread to another; what a rank holds already is not sent."""
     found = []
     for p, held in enumerate(source):
         for q, wanted in enumerate(target):
             part = held.meet(wanted)
             if p != q and part.size:
-                found.append(Move(p, q, product, part))
+                found.append(Transfer(p, q, product, part))
     return tuple(found)
 
 
-def operand_moves(plan: RankPlan, side: int) -> tuple[Move, ...]:
+def operand_moves(plan: RankPlan, side: int) -> tuple[Transfer, ...]:
     """The messages of one round that bring the tasks their left (0) or right (1) operands."""
     found = []
     for target, tasks in enumerate(plan.tasks):
@@ -114,27 +480,27 @@ def operand_moves(plan: RankPlan, side: int) -> tuple[Move, ...]:
             for source, held in enumerate(plan.form[side]):
                 part = held.meet(task.operands[side])
                 if source != target and part.size:
-                    found.append(Move(source, target, task.product, part))
+                    found.append(Transfer(source, target, task.product, part))
     return tuple(found)
 
 
-def begins_result(tasks: tuple[Task, ...], at: int) -> bool:
+def begins_result(tasks: tuple[RankTask, ...], at: int) -> bool:
     """Whether a task is the first that is added up to its result."""
     return at == 0 or _result(tasks[at - 1]) != _result(tasks[at])
 
 
-def ends_result(tasks: tuple[Task, ...], at: int) -> bool:
+def ends_result(tasks: tuple[RankTask, ...], at: int) -> bool:
     """Whether there is a task number `at`, and it is the last that is added up to its result."""
     return at < len(tasks) and (at + 1 == len(tasks) or begins_result(tasks, at + 1))
 
 
-def _result(task: Task) -> tuple[int, Rect]:
+def _result(task: RankTask) -> tuple[int, Rect]:
     return task.product, task.result
 
 
-def results_of(tasks: tuple[Task, ...]) -> tuple[tuple[Task, ...], ...]:
+def results_of(tasks: tuple[RankTask, ...]) -> tuple[tuple[RankTask, ...], ...]:
     """The tasks of a rank, those that are added up to one result together."""
-    groups: list[list[Task]] = []
+    groups: list[list[RankTask]] = []
     for task in tasks:
         if groups and _result(groups[-1][0]) == _result(task):
             groups[-1].append(task)
@@ -143,7 +509,7 @@ def results_of(tasks: tuple[Task, ...]) -> tuple[tuple[Task, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def product_moves(plan: RankPlan) -> tuple[Move, ...]:
+def product_moves(plan: RankPlan) -> tuple[Transfer, ...]:
     """The messages of one round that bring the results of the tasks to where they are summed."""
     found = []
     for source, tasks in enumerate(plan.tasks):
@@ -151,5 +517,58 @@ def product_moves(plan: RankPlan) -> tuple[Move, ...]:
             for target, wanted in enumerate(plan.form[2]):
                 part = wanted.meet(group[0].result)
                 if source != target and part.size:
-                    found.append(Move(source, target, group[0].product, part))
+                    found.append(Transfer(source, target, group[0].product, part))
     return tuple(found)
+
+
+Pairs = Counter[tuple[int, int]]
+"""Elements by source and target."""
+
+
+def traffic(plan: RankPlan) -> Pairs:
+    """What every rank sends to every other one."""
+    found: Pairs = Counter()
+    _count(found, moves_between(plan.given[0], plan.home[0]), 1)
+    _count(found, moves_between(plan.given[1], plan.home[1]), 1)
+    _count(found, (*operand_moves(plan, 0), *operand_moves(plan, 1), *product_moves(plan)), plan.rounds)
+    _count(found, moves_between(plan.home[2], plan.given[2]), 1)
+    return found
+
+
+def _count(found: Pairs, moves: tuple[Transfer, ...], times: int) -> None:
+    for move in moves:
+        found[move.source, move.target] += times * move.part.size
+
+
+def busiest(pairs: Pairs, ranks: int) -> int:
+    """The most that one rank receives or sends."""
+    both = (sum(size for pair, size in pairs.items() if pair[end] == rank) for rank in range(ranks) for end in (0, 1))
+    return max(both)
+
+
+def classical_bound(extents: Extents, ranks: int) -> float:
+    """What one rank at least sends or receives in any classical multiply, whatever its memory.
+
+    Each element of A, B and C lies on one rank at the beginning or the end, and ranks have equal shares of the arithmetic or of the data.
+    H. Al Daas, G. Ballard, L. Grigori, S. Kumar, K. Rouse, *Tight memory-independent parallel matrix multiplication communication lower
+    bounds*, SPAA 2022.
+    """
+    small, middle, large = sorted(extents)
+    if ranks * middle <= large:
+        read = (large * middle + large * small) / ranks + middle * small
+    elif ranks * small**2 <= large * middle:
+        read = 2 * sqrt(large * middle * small**2 / ranks) + large * middle / ranks
+    else:
+        read = 3 * (large * middle * small / ranks) ** (2 / 3)
+    return read - (large * middle + large * small + middle * small) / ranks
+
+
+def recursive_order(plan: RankPlan, ranks: int) -> float:
+    """The order of what one rank at least sends or receives by the plan's levels, whatever its memory: n^2 / P^(2 / omega).
+
+    G. Ballard, J. Demmel, O. Holtz, B. Lipshitz, O. Schwartz, *Strong scaling of matrix multiplication algorithms and memory-independent
+    communication lower bounds*, SPAA 2012. The constant is not known. n is the cube root of m k n, omega that of all levels together.
+    """
+    m, k, n = (prod(getattr(level, extent) for level in plan.levels) for extent in "mkn")
+    omega = exponent_of(m, k, n, prod(level.rank for level in plan.levels))
+    return float(prod(plan.extents) ** (2 / 3) / ranks ** (2 / omega))

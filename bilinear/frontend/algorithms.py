@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilinear.algebra.complex_tensor import is_real
+from bilinear.algebra.composition import is_real
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, shipped_of_all_kinds, split
 from bilinear.frontend.messages import COMPOSITION_HINT

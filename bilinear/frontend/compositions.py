@@ -7,15 +7,9 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from bilinear.algebra.classical import classical
-from bilinear.algebra.common_ring import lies_over, maps_of
-from bilinear.algebra.complex_tensor import tensor_complex
-from bilinear.algebra.credits import AnyScheme
-from bilinear.algebra.digits import tensor_digits
-from bilinear.algebra.direct_sum import direct_sum
+from bilinear.algebra.combined import AnyScheme, lies_over, maps_of
+from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, tensor_complex, tensor_digits, transpose
 from bilinear.algebra.maps import number_of_terms
-from bilinear.algebra.permute import rotate, transpose
-from bilinear.algebra.tensor import tensor
 from bilinear.errors import BilinearError
 from bilinear.frontend.headers import read_numbers, read_ring
 from bilinear.frontend.reporter import Reporter, shown

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from bilinear.algebra.size_limits import limits, within_bounds
+from bilinear.algebra.combined import limits, within_bounds
 from bilinear.frontend.atoms import is_block
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import SchemeHeader, Word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bilinear.algebra.credits import AnyScheme
+from bilinear.algebra.combined import AnyScheme
 from bilinear.errors import BilinearError
 from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_complex, shipped_digits, split
 from bilinear.frontend.parse import parse_statements

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bilinear.algebra.credits import AnyScheme
+from bilinear.algebra.combined import AnyScheme
 from bilinear.frontend.atoms import grid
 from bilinear.frontend.compositions import Composer, FindScheme
 from bilinear.frontend.digits import digits_of, read_digit_scheme, read_digits

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import count
 
-from bilinear.algebra.common_ring import INTEGERS
+from bilinear.algebra.combined import INTEGERS
 from bilinear.frontend.atoms import add_up, is_block, number_of, read_block, read_number
 from bilinear.frontend.equations import EquationReader
 from bilinear.frontend.headers import Format, read_format

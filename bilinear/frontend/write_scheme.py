@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bilinear.algebra.complex_tensor import tensor_complex
+from bilinear.algebra.composition import tensor_complex
 from bilinear.algebra.maps import table_of
 from bilinear.errors import fail
 from bilinear.frontend.algorithms import Loaded

@@ -10,7 +10,7 @@ from io import BytesIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.algebra.fold_bases import fold_bases
+from bilinear.algebra.maps import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.interchange.arrays import exact_number
 from bilinear.ir.linear import Form, LinearMap, substitute, transposed_rows

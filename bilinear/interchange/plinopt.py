@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from bilinear.algebra.maps import table_of
-from bilinear.analysis.brent import residual
-from bilinear.analysis.integer_tables import common_denominator, products_of_coefficients
+from bilinear.analysis.brent import common_denominator, products_of_coefficients, residual
 from bilinear.errors import fail
 from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
 from bilinear.interchange.reader_parts import (

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from math import isqrt, lcm
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.linear import Form, LinearMap
@@ -97,7 +97,7 @@ def read_data(path: Path, most: int) -> bytes:
         raise fail("E251", f"{str(path)[:200]!r} cannot be read: {error.strerror or error}") from None
 
 
-def parsed_json(source: Source, claims: str, hint: str) -> dict[str, Any]:
+def parsed_json(source: Source, claims: str, hint: str) -> dict[str, object]:
     """The object of a JSON file; decimals stay as text, so that they are read exactly.
 
     Raises `BilinearError`: E653 if nothing in the text matches `claims`, the keys of a scheme, and E255 if it is not an object of JSON.

@@ -73,3 +73,6 @@ RESIDUE_TILES = {
     for tile in (ResidueTile(count, of=of, gaussian=gaussian) for count in counts)
 }
 """The tiles of products of residues, by name."""
+
+RESIDUES = "residues"
+"""The name of the residues with the fewest moduli that keep the accuracy."""

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import combinations, pairwise
 from math import prod
 
+import numpy as np
+
 from bilinear.algebra.complex_products import four_products, of_conjugates, three_products
-from bilinear.algebra.fold_bases import fold_bases
-from bilinear.errors import fail
+from bilinear.algebra.maps import fold_bases
+from bilinear.errors import BilinearError, fail
 from bilinear.frontend.files import restoring_schedules
 from bilinear.ir.bilinear_map import BilinearAlgorithm
+from bilinear.ir.element import ELEMENTS, FLOAT64, Element
 from bilinear.ir.linear import LinearMap
+from bilinear.ir.number import Coefficient, Symbolic, is_normal, residue, square
 from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS, STAGE
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.thread import CUDA_THREAD, NO_ROOM, Thread
-from bilinear.lowering.coefficients import require_numbers
-from bilinear.lowering.complex_level import complex_level
-from bilinear.lowering.proofs import proved, proved_schedule, right_schedule
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -28,11 +30,125 @@ from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.passes.one_product_a_stage import one_product_a_stage
-from bilinear.passes.scheme_to_schedule import complex_to_products, scheme_to_schedule
+from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_schedule, scheme_to_schedule
 from bilinear.verify.bilinear_map import prove_map
-from bilinear.verify.composed import prove_composed
-from bilinear.verify.schedule import ScheduleProof
-from bilinear.verify.scheme import SchemeProof
+from bilinear.verify.composed import is_large, prove_by_terms, prove_composed, prove_large
+from bilinear.verify.schedule import ScheduleProof, prove_schedule
+from bilinear.verify.scheme import SchemeProof, prove_scheme
+
+MOST_SHOWN = 60
+"""The most characters of a coefficient in a message."""
+
+
+def require_numbers(scheme: Scheme, proof: SchemeProof, modulus: int = 0) -> None:
+    """Refuse a scheme that does not multiply matrices of numbers (E506): one over Z/p, or an approximate one.
+
+    With a `modulus`, numbers are integers modulo it. Then a scheme over Z/p is one for p alone (E594).
+    """
+    span = scheme.places.header if scheme.places else None
+    if modulus and scheme.ring.modulus not in (0, modulus):
+        message = f"{scheme.name} is proved over {scheme.ring}, and the product is asked for modulo {modulus}"
+        raise fail("E594", message, "take a scheme over Z, or give the modulus for which it is proved", span=span)
+    if scheme.ring.modulus and not modulus:
+        message = f"{scheme.name} is proved over {scheme.ring} only, so it is not compiled for floats or integers"
+        lifts = proof.facts is not None and proof.facts.for_reals
+        over_q = "as it is written it holds over Q too: leave out the ring" if lifts else "over Q its Brent equations fail"
+        hint = f"{over_q}; matmul(..., modulus={scheme.ring.modulus}) runs it"
+        raise fail("E506", message, hint, span=span)
+    if scheme.ring.is_approximate:
+        message = f"{scheme.name} is approximate: it multiplies up to terms in lambda, and no lambda makes it exact"
+        raise fail("E506", message, "`bilinear verify` proves it and says its order; compile an exact scheme", span=span)
+
+
+def require_residues(scheme: Scheme, coefficients: Iterable[Coefficient], modulus: int) -> None:
+    """Refuse coefficients that are not numbers modulo p (E594): roots, and fractions whose denominator shares a factor with p."""
+    for value in dict.fromkeys(coefficients):
+        try:
+            residue(value, modulus)
+        except ValueError:
+            message = f"{scheme.name} has the coefficient {value}, which is not a number modulo {modulus}"
+            raise fail("E594", message, "take a scheme over Z, such as winograd") from None
+
+
+def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype: str, kind: str) -> None:
+    """Refuse coefficients that an element type cannot hold (E528); `kind` is NumPy's letter of the type.
+
+    Integer types cannot hold fractions or roots, and real types cannot hold roots of negative numbers. A floating-point type cannot hold a
+    number that overflows or underflows in it. No coefficient is rounded to zero or to infinity.
+    """
+    name, held = scheme.name, ELEMENTS.get(dtype, FLOAT64).arithmetic
+    for value in dict.fromkeys(coefficients):
+        imaginary = isinstance(value, Symbolic) and any((square(g) or 0) < 0 for g in value.generators)
+        if kind in "iub" and isinstance(value, Fraction | Symbolic):
+            raise fail("E528", f"{name} has the coefficient {value}, which {dtype} cannot hold", "convert to floats or to Fractions")
+        if kind == "f" and imaginary:
+            raise fail("E528", f"{name} has the coefficient {value}, which is not a real number", "choose a scheme with real coefficients")
+        if kind == "f" and not is_normal(value, held.name):
+            raise _out_of_range(scheme, str(value), dtype, held)
+        if kind == "O" and isinstance(value, Symbolic):
+            raise fail("E528", f"{name} has the coefficient {value}, which is not a Fraction", "convert to a floating-point type")
+
+
+def _out_of_range(scheme: Scheme, coefficient: str, dtype: str, held: Element) -> BilinearError:
+    shown = coefficient if len(coefficient) <= MOST_SHOWN else coefficient[: MOST_SHOWN - 3] + "..."
+    hint = "scale its products" if held == FLOAT64 else "scale its products, or take float64"
+    message = f"{scheme.name} has the coefficient {shown}, which is too large or too small for {dtype}"
+    note = f"the least is {held.smallest_normal:.3g}, the largest {held.largest:.3g}"
+    return fail("E528", message, hint, span=scheme.places.header if scheme.places else None, notes=(note,))
+
+
+def complex_level(inner: Schedule, algorithm: BilinearAlgorithm, conjugated: str) -> Schedule:
+    """The outermost level of complex matrices, above a level of real ones: expanded, or adding products to C if that level adds to C.
+
+    The algorithm multiplies the conjugates of the operands in `conjugated`.
+    """
+    expanded = complex_to_schedule(algorithm, conjugated)
+    found = complex_to_products(algorithm, conjugated) if why_not_nested(expanded, inner) else expanded
+    return replace(found, name=f"{algorithm.name}-{inner.name}")
+
+
+def proved(scheme: Scheme) -> SchemeProof:
+    """Prove a scheme. A wrong one is refused with the cause and a repair (E301)."""
+    proof = prove_scheme(scheme)
+    if not proof.holds:
+        raise _explained(proof, scheme)
+    return proof
+
+
+def proved_schedule(schedule: AnySchedule, scheme: Scheme, is_proved: bool = False) -> ScheduleProof:
+    """Prove a schedule of one level of a scheme, which may be proved already. A wrong one is refused with the cause and a repair (E4xx)."""
+    large = prove_large(schedule, scheme, is_proved) if isinstance(schedule, Schedule) else None
+    proof = large or prove_schedule(schedule, scheme)
+    if not proof.holds:
+        raise _explained(proof, scheme, schedule)
+    return proof
+
+
+def right_schedule(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
+    """The proof of a schedule of one level of a proved scheme. If its terms decide, the proof holds no facts for reports.
+
+    Raises `BilinearError` as `proved_schedule` does.
+    """
+    by_terms = prove_by_terms(schedule) if isinstance(schedule, Schedule) and not is_large(schedule, scheme) else None
+    return by_terms or proved_schedule(schedule, scheme, is_proved=True)
+
+
+def _explained(proof: SchemeProof | ScheduleProof, scheme: Scheme, schedule: AnySchedule | None = None) -> BilinearError:
+    from bilinear.explain.why_wrong import explained  # only a wrong scheme needs the search
+
+    return explained(proof, scheme, schedule)
+
+
+@lru_cache(maxsize=64)
+def ready(scheme: Scheme, dtype: np.dtype[np.generic]) -> Scheme:
+    """The scheme without changes of basis, proved, with coefficients that the type can represent. Raises `BilinearError`."""
+    require_numbers(scheme, proved(scheme))
+    plain = fold_bases(scheme)
+    maps = plain.u, plain.v, plain.w
+    written = (c for linear in maps for form in (*linear.steps, *linear.outputs) for _, c in form)
+    summed = (c for table in plain.tables for form in table for _, c in form)
+    require_elements(plain, (*written, *summed), str(dtype), dtype.kind)
+    return plain
 
 
 @dataclass(frozen=True)

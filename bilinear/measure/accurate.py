@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bilinear.analysis.accuracy import error_allowance
-from bilinear.analysis.complex_bounds import PROBABLE
+from bilinear.analysis.accuracy import PROBABLE, error_allowance
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.measure.check_multiply import lowered_for

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bilinear.analysis.accuracy import error_allowance, schedule_bound
-from bilinear.analysis.drift import drift_bound
+from bilinear.analysis.accuracy import drift_bound, error_allowance, schedule_bound
 from bilinear.analysis.integer_range import integer_range
 from bilinear.errors import fail
 from bilinear.frontend import Loaded

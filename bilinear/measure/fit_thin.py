@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.methods.thin.plans import View, thin_seconds
+from bilinear.methods.thin.times import View, thin_seconds
 from bilinear.planner.device import Device
 from bilinear.planner.thin_rates import ThinRates, ThinTileRates
 

@@ -15,7 +15,7 @@ from bilinear.measure.device_bench import Bench, Facts
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.mode_pilots import Pilot, PilotPlan
-from bilinear.methods.thin.plans import View
+from bilinear.methods.thin.times import View
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured
 from bilinear.planner.policy import Extents

@@ -26,8 +26,10 @@ from bilinear.ir.matrix import Dtype, Layout
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.fit_thin import Point
 from bilinear.measure.timing import Call, queued
+from bilinear.methods.thin.choice import Thin, thin_of
 from bilinear.methods.thin.launches import kernel_for, thin_multiply_of
-from bilinear.methods.thin.plans import Thin, is_turned, thin_candidates, thin_of, view_of
+from bilinear.methods.thin.method import thin_candidates
+from bilinear.methods.thin.times import is_turned, view_of
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import CUBLAS, CUBLASLT, ORDERS, Measured, Shape
 from bilinear.planner.plan import Candidate

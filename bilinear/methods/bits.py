@@ -15,8 +15,7 @@ from bilinear.frontend import Loaded
 from bilinear.ir.bit_kernel import LANE, WORD, BitProductKernel
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import residue
-from bilinear.lowering.coefficients import require_numbers, require_residues
-from bilinear.lowering.proofs import proved
+from bilinear.lowering.prepare import proved, require_numbers, require_residues
 
 BITS = 8
 """Bits in a byte; with NumPy each byte of A chooses one of the 256 sums of eight rows of B."""

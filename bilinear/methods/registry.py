@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Never, TypeVar, cast
 
 from bilinear.ir.matrix import Layout
 from bilinear.methods.digits.method import DIGITS
@@ -13,17 +13,19 @@ from bilinear.methods.thin.method import THIN
 if TYPE_CHECKING:  # which is imported with the first call on a GPU
     from bilinear.methods.program import Program
 
-METHODS: tuple[Binding[Any], ...] = (
+Own = TypeVar("Own", bound=Bindable)
+
+METHODS: tuple[Binding[Never], ...] = (
     THIN,
     DIGITS,
     ROUNDED,
 )
-_BY_NAME: dict[str, Binding[Any]] = {method.choice.method: method for method in METHODS}
+_BY_NAME = {method.choice.method: method for method in METHODS}
 
 
-def method_of(choice: Bindable) -> Binding[Any]:
+def method_of(choice: Own) -> Binding[Own]:
     """The method of a choice."""
-    return _BY_NAME[choice.method]
+    return cast("Binding[Own]", _BY_NAME[choice.method])
 
 
 def bind(choice: Bindable, a: Layout, b: Layout, c: Layout) -> Program | None:

@@ -89,7 +89,7 @@ class _Weighing:
 
     def judged(self, found: Candidate, schedule: Schedule | None) -> Candidate:
         """A candidate with its errors, where they are asked for, and why it may not run."""
-        from bilinear.analysis.complex_bounds import PROBABLE
+        from bilinear.analysis.accuracy import PROBABLE
 
         p, asked = self.problem, self.problem.accuracy
         if self.explain or isinstance(asked, float | int):

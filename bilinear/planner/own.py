@@ -72,11 +72,10 @@ def remove(name: str) -> Path:
 def reserved_names() -> set[str]:
     """The names that mean something already: shipped files of every kind, products of plans, and words of options and of the language."""
     from bilinear.frontend.files import shipped_of_all_kinds
-    from bilinear.ir.residue_tile import RESIDUE_TILES
+    from bilinear.ir.residue_tile import RESIDUE_TILES, RESIDUES
     from bilinear.ir.rounded import ROUNDINGS
     from bilinear.ir.tile import FLOAT_TILES
     from bilinear.planner.plan import LIBRARIES
-    from bilinear.planner.residues import RESIDUES
 
     return {*shipped_of_all_kinds(), *FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS, *LIBRARIES, "auto", "rotate", "transpose"}
 
@@ -106,7 +105,7 @@ def _written(file: str) -> tuple[str, str]:
 
 
 def _text(loaded: Loaded) -> str:
-    from bilinear.algebra.fold_bases import on_blocks
+    from bilinear.algebra.maps import on_blocks
     from bilinear.frontend.printer import print_schedule
     from bilinear.frontend.write_scheme import readable_text
 
@@ -131,8 +130,7 @@ def _outlines(file: str, name: str) -> dict[str, OutlineEntry]:
 
 def _proved_outline(way: Way) -> OutlineEntry:
     """The outline of a way. Raises `BilinearError` if a proof fails, the levels cannot run, or there are too many products."""
-    from bilinear.lowering.coefficients import require_elements
-    from bilinear.lowering.prepare import Level, prepare_levels
+    from bilinear.lowering.prepare import Level, prepare_levels, require_elements
 
     loaded = [algorithm_named(name) for name in way.levels]
     schedule = prepare_levels(tuple(Level(x.scheme, x.schedule) for x in loaded), way.inputs)

@@ -106,7 +106,7 @@ follows_from_names(outline.cache_clear)
 
 def outline_of(way: Way) -> Outline:
     """The outline of a way's schedule as it would run; nothing is proved."""
-    from bilinear.lowering.layout import lifetimes
+    from bilinear.lowering.place import lifetimes
 
     schedule, profile = lowered(way)
     alive = lifetimes(schedule)

@@ -76,8 +76,7 @@ def full_names(levels: tuple[str, ...]) -> tuple[str, ...]:
 def require_sound(levels: tuple[str, ...], dtype: str) -> None:
     """Refuse levels with a scheme that is wrong (E301), or with coefficients that a type, or that of its parts, cannot hold (E528)."""
     from bilinear.ir.element import COMPLEX
-    from bilinear.lowering.coefficients import require_elements
-    from bilinear.lowering.proofs import proved
+    from bilinear.lowering.prepare import proved, require_elements
 
     part = COMPLEX[dtype].name if dtype in COMPLEX else dtype
     for name in levels:

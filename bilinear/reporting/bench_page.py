@@ -1,16 +1,129 @@
-"""A benchmark as one HTML page: the pictures, whose geometry is computed here, the table, and what was not measured."""
+"""A benchmark as text and as one HTML page: a row for each plan, pictures whose geometry is computed here, and what was not measured."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bilinear.ir.measurement import Benchmark, ErrorPoint, Measurement
-from bilinear.reporting.axes import Tick, path_through, round_step
-from bilinear.reporting.bench_table import HEADER, NOTES, asked_name, bench_row, is_square, plans_with_launches, shape_name, size_of
+from bilinear.ir.element import COMPILED, COMPLEX
+from bilinear.ir.measurement import Benchmark, ErrorPoint, Measurement, Shape, is_slower
+from bilinear.reporting.charts import Tick, path_through, round_step
 from bilinear.reporting.pages import environment
+from bilinear.reporting.table import aligned
 from bilinear.version import __version__
+from bilinear.visible import visible_lines
+
+LEAST_RATIO = 0.98
+"""A shape of the grid fails if the whole interval of its ratio lies below this."""
+_PLAN = ("shape", "dtype", "inputs", "budget", "plan", "N^2")
+_TIME = ("predicted", "ms", "library", "fastest", "ratio", "interval", "rounds")
+_TRUST = ("exact", "restored", "error", "bound", "MHz", "W")
+HEADER = (*_PLAN, *_TIME, *_TRUST)
+NOTES = (
+    "ratio: time of the fastest library over the plan's, with the interval of its median over the rounds; medians of interleaved rounds,",
+    "fewer where calls are long, * on the device alone where they are short. exact, restored, error: of the same run, with a C of NaN.",
+)
+
+
+def bench_table(result: Benchmark) -> str:
+    """The machine, the rows, how to read them, and what was not measured."""
+    lines = [machine_line(result), "", *aligned([bench_row(row) for row in result.rows], HEADER), "", *NOTES]
+    if result.left_out:
+        lines += ["", "left out:", *(f"  {left.what}: {left.why}" for left in result.left_out)]
+    return visible_lines(lines)
+
+
+def bench_row(row: Measurement) -> tuple[str, ...]:
+    """The cells of a row."""
+    trust, load = row.trust, row.load
+    budget = "-" if row.budget is None else f"{row.budget:g}"
+    predicted = "-" if row.predicted_ms is None else _ms(row.predicted_ms)
+    times = (_ms(row.ms), _ms(row.library_ms), row.library, f"{row.ratio:.3f}")
+    interval = f"{row.interval.low:.3f}..{row.interval.high:.3f}"
+    rounds = f"{len(row.times)}{'*' * (row.timing == 'device')}"
+    checks = (_yes(trust.exact or not trust.is_integral), _yes(trust.restored), f"{trust.error:.1e}", f"{trust.bound:.1e}")
+    loads = ("-" if value is None else f"{value:.0f}" for value in (load.clock, load.power))
+    plan = (shape_name(row.shape), row.dtype, row.inputs, budget, row.plan, f"{workspace_share(row):.3f}")
+    return (*plan, predicted, *times, interval, rounds, *checks, *loads)
+
+
+def machine_line(result: Benchmark) -> str:
+    """GPU, versions and commit, as far as known."""
+    named = (("driver", "driver_version"), ("CuPy", "cupy"), ("cuBLAS", "cublas"), ("PyTorch", "torch"), ("commit", "commit"))
+    found = [f"{title} {result.machine[key]}" for title, key in named if result.machine.get(key)]
+    limits = [f"at most {result.machine[key]}" for key in ("clocks.max.sm", "power.limit") if result.machine.get(key)]
+    return ", ".join([str(result.machine.get("gpu")), *limits, *found])
+
+
+def grid_summary(rows: Sequence[Measurement]) -> str:
+    """How many shapes are slower than the library, and which."""
+    if not rows:
+        return "no shape was measured"
+    slower = [row for row in rows if is_slower(row, LEAST_RATIO)]
+    wrong = sum(not row.trust.holds for row in rows)
+    worst = min(rows, key=lambda row: row.ratio)
+    found = f"{len(rows)} shapes: median ratio {statistics.median(row.ratio for row in rows):.3f}, worst {_told(worst)}"
+    failing = f"; {len(slower)} below {LEAST_RATIO}" + (f": {', '.join(map(_told, slower))}" if slower else "")
+    return found + failing + f"; {wrong} wrong"
+
+
+def _told(row: Measurement) -> str:
+    return f"{shape_name(row.shape)} {row.dtype} {row.ratio:.3f} ({row.interval.low:.3f}..{row.interval.high:.3f}, {row.plan})"
+
+
+def shape_name(shape: Shape) -> str:
+    """`N` for cubes, else `MxKxN`."""
+    return str(shape[0]) if len(set(shape)) == 1 else "x".join(map(str, shape))
+
+
+def is_square(row: Measurement) -> bool:
+    """True if all matrices are square with one size."""
+    return len(set(row.shape)) == 1
+
+
+def workspace_share(row: Measurement) -> float:
+    """The workspace in units of C's size."""
+    itemsize = COMPILED[row.dtype].bytes * (2 if row.dtype in COMPLEX else 1)
+    return row.workspace / (row.shape[0] * row.shape[2] * itemsize)
+
+
+def asked_name(row: Measurement) -> str:
+    """The group of a row over all shapes: the columns of the tables of results, or levels by name."""
+    if row.asked != "plan":
+        return row.asked
+    if row.budget is None:
+        return f"memory unlimited{'' if row.inputs == 'preserve' else f', inputs {row.inputs}d'}"
+    inputs = {"preserve": "untouched", "restore": "restored"}.get(row.inputs, row.inputs)
+    return f"{f'{row.budget:g} N^2' if row.budget else 'nothing'} allocated, inputs {inputs}"
+
+
+def plans_with_launches(rows: Sequence[Measurement]) -> Iterator[Measurement]:
+    """For each element type, the rows of its largest shape whose launches were timed, each plan once."""
+    for dtype in dict.fromkeys(row.dtype for row in rows):
+        own = [row for row in rows if row.dtype == dtype and row.launches]
+        largest = max((_size(row) for row in own), default=0.0)
+        yield from {row.plan: row for row in own if _size(row) == largest}.values()
+
+
+def size_of(shape: Shape) -> float:
+    """The side of a cube with the same number of operations."""
+    return math.cbrt(math.prod(shape))
+
+
+def _size(row: Measurement) -> float:
+    return size_of(row.shape)
+
+
+def _ms(value: float) -> str:
+    """Milliseconds to three digits after the point, or five below one."""
+    return f"{value:.3f}" if value >= 1 else f"{value:.5f}"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "NO"
+
 
 WIDTH, HEIGHT = 440.0, 270.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 16.0, 16.0, 40.0
@@ -20,7 +133,7 @@ COLOURS, MARKS = 6, 3
 
 
 @dataclass(frozen=True)
-class Point:
+class RatioPoint:
     """A point with all its data."""
 
     x: float
@@ -29,26 +142,26 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Series:
+class RatioSeries:
     """Points of one colour and mark, and the line through those that belong on one; a bound is drawn dotted."""
 
     name: str
     colour: int
     mark: int
     path: str
-    points: tuple[Point, ...]
+    points: tuple[RatioPoint, ...]
     is_bound: bool = False
 
 
 @dataclass(frozen=True)
-class Chart:
+class RatioChart:
     """One chart: its title, the frame, the marks of both axes, its series; `level` is the height of ratio 1."""
 
     title: str
     unit: str
     across: tuple[Tick, ...]
     down: tuple[Tick, ...]
-    series: tuple[Series, ...]
+    series: tuple[RatioSeries, ...]
     level: float | None = None
     width: float = WIDTH
     height: float = HEIGHT
@@ -77,7 +190,7 @@ class Bar:
     table: tuple[tuple[str, ...], ...]
 
 
-def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
+def ratio_charts(rows: Sequence[Measurement]) -> tuple[RatioChart, ...]:
     """One chart for each element type: the ratio to the library by size, with a line through the squares of each request."""
     found = []
     for dtype in dict.fromkeys(row.dtype for row in rows):
@@ -90,16 +203,16 @@ def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
         low, high = math.floor(low / step) * step, math.ceil(high / step) * step
         down = _between(low, high)
         ticks = tuple(Tick(down(low + i * step), f"{low + i * step:.2f}") for i in range(round((high - low) / step) + 1))
-        found.append(Chart(dtype, "N", _sizes(sizes, across), ticks, tuple(_ratios(own, across, down)), down(1.0)))
+        found.append(RatioChart(dtype, "N", _sizes(sizes, across), ticks, tuple(_ratios(own, across, down)), down(1.0)))
     return tuple(found)
 
 
-def _ratios(rows: Sequence[Measurement], across: Callable[[float], float], down: Callable[[float], float]) -> Iterable[Series]:
+def _ratios(rows: Sequence[Measurement], across: Callable[[float], float], down: Callable[[float], float]) -> Iterable[RatioSeries]:
     for number, name in enumerate(dict.fromkeys(map(asked_name, rows))):
         own = sorted((row for row in rows if asked_name(row) == name), key=lambda row: size_of(row.shape))
-        points = tuple(Point(across(math.log2(size_of(row.shape))), down(row.ratio), _title(row)) for row in own)
+        points = tuple(RatioPoint(across(math.log2(size_of(row.shape))), down(row.ratio), _title(row)) for row in own)
         squares = [point for point, row in zip(points, own, strict=True) if is_square(row)]
-        yield Series(name, *_style(number), _path(squares), points)
+        yield RatioSeries(name, *_style(number), _path(squares), points)
 
 
 def _style(number: int) -> tuple[int, int]:
@@ -111,7 +224,7 @@ def _title(row: Measurement) -> str:
     return f"{shape_name(row.shape)}: {row.ratio:.3f} ({row.interval.low:.3f} to {row.interval.high:.3f}), {row.plan}, {row.ms:.3f} ms"
 
 
-def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
+def error_charts(points: Sequence[ErrorPoint]) -> tuple[RatioChart, ...]:
     """One chart for each element type: the measured error and its bound by level, on a logarithmic scale."""
     found = []
     for dtype in dict.fromkeys(point.dtype for point in points):
@@ -125,18 +238,18 @@ def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
         ticks = tuple(Tick(down(d), str(d)) for d in range(low, high + 1, max(1, (high - low) // 6)))
         levels = tuple(Tick(across(level), str(level)) for level in sorted({point.levels for point in own}))
         series = [s for i, name in enumerate(dict.fromkeys(p.algorithm for p in own)) for s in _errors(own, name, i, across, down)]
-        found.append(Chart(f"{dtype}, N = {own[0].size}", "levels", levels, ticks, tuple(series)))
+        found.append(RatioChart(f"{dtype}, N = {own[0].size}", "levels", levels, ticks, tuple(series)))
     return tuple(found)
 
 
 def _errors(
     points: Sequence[ErrorPoint], name: str, number: int, across: Callable[[float], float], down: Callable[[float], float]
-) -> Iterable[Series]:
+) -> Iterable[RatioSeries]:
     own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)
     for is_bound in (False, True):
         values = [(point.levels, point.bound if is_bound else point.error) for point in own]
-        marks = tuple(Point(across(level), down(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
-        yield Series(f"{name}, {'bound' if is_bound else 'measured'}", *_style(number), _path(marks), marks, is_bound)
+        marks = tuple(RatioPoint(across(level), down(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
+        yield RatioSeries(f"{name}, {'bound' if is_bound else 'measured'}", *_style(number), _path(marks), marks, is_bound)
 
 
 def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:
@@ -179,7 +292,7 @@ def _sizes(sizes: Sequence[float], across: Callable[[float], float]) -> tuple[Ti
     return tuple(Tick(across(math.log2(size)), f"{size:.0f}") for size in marks)
 
 
-def _path(points: Sequence[Point]) -> str:
+def _path(points: Sequence[RatioPoint]) -> str:
     return path_through([(p.x, p.y) for p in points]) if len(points) > 1 else ""
 
 

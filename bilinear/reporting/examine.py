@@ -9,20 +9,23 @@ from bilinear.analysis.accuracy import LevelsKept, accuracy_facts, levels_kept
 from bilinear.codegen.build import Program
 from bilinear.errors import BilinearError
 from bilinear.explain.why_wrong import RefusedError
-from bilinear.frontend import Loaded
+from bilinear.frontend import Loaded, LoadedComplex, LoadedDigits, LoadedGram
+from bilinear.frontend.algorithms import AnyLoaded
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.prepare import Prepared, check_promise, is_runnable, prepare, require_levels
-from bilinear.lowering.proofs import proved, proved_schedule
+from bilinear.lowering.prepare import Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.reporting.certificate import certificate_text
+from bilinear.reporting.certificate import certificate_text, map_certificate_text, rocq_text
+from bilinear.reporting.map_report import ComplexReport, DigitReport, GramReport, complex_report, digit_report, gram_report
 from bilinear.reporting.report import Report, make_report, proof_report
-from bilinear.reporting.rocq import rocq_text
-from bilinear.verify.proof_limits import TOO_LARGE
+from bilinear.verify.digits import maps_of
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
+from bilinear.verify.symbols import TOO_LARGE
 
+AnyReport = Report | DigitReport | ComplexReport | GramReport
+"""What a proof leads to: each has a text and is written as JSON, Markdown and HTML."""
 DTYPES = tuple(IN_ARRAYS)
 """The element types of programs by default; errors are reported for them and for the types of programs."""
 INNER = 4096
@@ -104,8 +107,34 @@ def _schedule_proof(loaded: Loaded, error: BilinearError) -> ScheduleProof | Non
         return None
 
 
-def certificate_of(loaded: Loaded, levels: int, inputs: str) -> str:
+def examined(loaded: AnyLoaded, levels: int, inputs: str, accuracy: float | None = None) -> tuple[AnyReport, BilinearError | None]:
+    """The report of anything that is proved, and why it is refused if it is; raises `BilinearError` for what has no report.
+
+    `inputs` and `accuracy` are of algorithms for blocks of matrices.
+    """
+    require_levels(levels)
+    match loaded:
+        case LoadedDigits(scheme=digits):
+            return digit_report(digits, levels)
+        case LoadedComplex(scheme=numbers):
+            return complex_report(numbers, levels), None
+        case LoadedGram(scheme=gram):
+            return gram_report(gram), None
+    try:
+        return examine(loaded, levels, inputs, accuracy), None
+    except BilinearError as error:
+        return refusal(loaded, error), error
+
+
+def certificate_of(loaded: AnyLoaded, levels: int, inputs: str) -> str:
     """The certificate of a proved algorithm, as JSON text; raises `BilinearError` where a proof fails."""
+    match loaded:
+        case LoadedDigits(scheme=digits):
+            return map_certificate_text(digits.name, maps_of(digits), digits.parts)
+        case LoadedComplex(scheme=numbers):
+            return map_certificate_text(numbers.name, (numbers.core,), numbers.parts)
+        case LoadedGram(scheme=gram):
+            return map_certificate_text(gram.name, (gram.algorithm,))
     if _runs(loaded, inputs):
         return certificate_for(prepare(loaded.scheme, loaded.schedule, levels, inputs))
     proof, _ = _proved_as_written(loaded, inputs)

@@ -10,7 +10,7 @@ from bilinear.frontend.printer import grouped_equations, scheme_equations
 from bilinear.ir.digits import DigitScheme, digit_names
 from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, ScaledSchedule, Stage
 from bilinear.ir.scheme import Scheme
-from bilinear.reporting.stage_moves import stage_moves
+from bilinear.reporting.facts import stage_moves
 from bilinear.visible import visible
 
 WIDEST = 90

@@ -8,12 +8,11 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from bilinear.reporting.coefficient_grid import readable, shortened
-from bilinear.reporting.coefficient_picture import coefficients
-from bilinear.reporting.error_chart import error_charts
-from bilinear.reporting.flow_chart import flow, flow_note
-from bilinear.reporting.play import play
-from bilinear.reporting.report_facts import ReportFacts
+from bilinear.codegen.render import Filter, templates
+from bilinear.reporting.charts import error_charts, flow, flow_note
+from bilinear.reporting.coefficients import coefficients, readable, shortened
+from bilinear.reporting.facts import ProductLine, ReportFacts
+from bilinear.reporting.play import play, timeline
 from bilinear.reporting.rows import (
     Rows,
     acceptance_rows,
@@ -27,8 +26,6 @@ from bilinear.reporting.rows import (
     stage_title,
     summary,
 )
-from bilinear.reporting.scheme_facts import ProductLine
-from bilinear.reporting.timeline import timeline
 from bilinear.resources import templates_folder
 from bilinear.version import __version__
 from bilinear.visible import visible
@@ -121,26 +118,12 @@ def _factor(coefficient: str) -> str:
 
 @cache
 def environment(html: bool) -> Environment:
-    """The template environment.
+    """The environment of pages.
 
-    Undefined names are errors, and values are made visible, and escaped in HTML, because names and citations are foreign text.
+    Values are made visible, and escaped in HTML, because names and citations are foreign text.
     """
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(templates_folder()),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=html,
-        finalize=_finalized,
-    )
-    environment.filters["readable"] = readable
-    environment.filters["shortened"] = shortened
-    environment.filters["cell"] = _cell
-    environment.filters["code"] = _code
-    return environment
+    filters: dict[str, Filter] = {"readable": readable, "shortened": shortened, "cell": _cell, "code": _code}
+    return templates(filters, autoescape=html, finalize=_finalized)
 
 
 def _finalized(value: object) -> object:

@@ -12,7 +12,7 @@ from bilinear.codegen.build import Program
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
 from bilinear.lowering.prepare import Prepared
-from bilinear.reporting.report_facts import PROVED, REFUSED, Finding, KernelLine, ReportFacts
+from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, Refusal, ReportFacts, lowered_facts, schedule_facts, scheme_facts
 from bilinear.reporting.rows import (
     acceptance_rows,
     accuracy_notes,
@@ -24,8 +24,6 @@ from bilinear.reporting.rows import (
     scheme_rows,
     stage_title,
 )
-from bilinear.reporting.schedule_facts import lowered_facts, schedule_facts
-from bilinear.reporting.scheme_facts import scheme_facts
 from bilinear.reporting.table import aligned
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
@@ -118,11 +116,11 @@ def proof_report(
     )
 
 
-def _finding(diagnostic: Diagnostic) -> Finding:
+def _finding(diagnostic: Diagnostic) -> Refusal:
     place = "" if diagnostic.span is None else str(diagnostic.span)
     lines = str(diagnostic).splitlines()[1:]
     excerpt = tuple(line for line in lines if line.lstrip("0123456789 ").startswith("|"))
-    return Finding(diagnostic.code, diagnostic.message, place, excerpt, diagnostic.notes, diagnostic.hints)
+    return Refusal(diagnostic.code, diagnostic.message, place, excerpt, diagnostic.notes, diagnostic.hints)
 
 
 def kernel_lines(program: Program) -> list[KernelLine]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from bilinear.analysis.accuracy import LevelsKept
-from bilinear.reporting.report_facts import KernelLine, ReportFacts
-from bilinear.reporting.schedule_facts import LoweredFacts, ScheduleFacts
-from bilinear.reporting.scheme_facts import SchemeFacts
+from bilinear.reporting.facts import KernelLine, LoweredFacts, ReportFacts, ScheduleFacts, SchemeFacts
 from bilinear.verify.facts import LOST, OperandFate
 
 Rows = tuple[tuple[str, str], ...]

@@ -176,7 +176,7 @@ def _strategy(loaded: Loaded) -> str:
 
 
 def _denominator(scheme: Scheme) -> int:
-    from bilinear.analysis.integer_tables import common_denominator
+    from bilinear.analysis.brent import common_denominator
 
     return common_denominator(scheme) or 0
 

@@ -7,8 +7,8 @@ from functools import lru_cache, reduce
 
 import numpy as np
 
-from bilinear.algebra.fold_bases import fold_bases
-from bilinear.algebra.tensor import tensor
+from bilinear.algebra.composition import tensor
+from bilinear.algebra.maps import fold_bases
 from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
@@ -19,10 +19,8 @@ from bilinear.ir.integers import INTEGERS
 from bilinear.ir.matrix import Array, Factor, indices, layout_of
 from bilinear.ir.residue_tile import MOST_BLOCKS
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.coefficients import require_numbers, require_residues
 from bilinear.lowering.place import choose_levels
-from bilinear.lowering.prepare import plain
-from bilinear.lowering.proofs import proved
+from bilinear.lowering.prepare import plain, proved, require_numbers, require_residues
 from bilinear.methods.digits.integers import (
     IntegerMultiply,
     integer_multiply_of,

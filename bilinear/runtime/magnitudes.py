@@ -11,7 +11,7 @@ from numbers import Real
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.analysis.drift import BlockDrift, DriftBound, drift_bound
+from bilinear.analysis.accuracy import BlockDrift, DriftBound, drift_bound
 from bilinear.backends.caches import Same
 from bilinear.backends.executor import Executor
 from bilinear.errors import BilinearError, Diagnostic, fail

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # imported with the first call on a GPU
     from bilinear.methods.digits.kept import Form
 
 KEPT_BY_AUTO = False
-"""Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them (benchmarks/prepared.py)."""
+"""Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them."""
 
 
 @dataclass(frozen=True, eq=False)

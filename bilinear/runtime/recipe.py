@@ -13,9 +13,8 @@ from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.ir.tile import USUAL
-from bilinear.lowering.coefficients import require_elements, require_residues
 from bilinear.lowering.place import borrowing, choose_levels, place_schedule
-from bilinear.lowering.prepare import Level, prepare, prepare_complex, prepare_levels
+from bilinear.lowering.prepare import Level, prepare, prepare_complex, prepare_levels, require_elements, require_residues
 from bilinear.passes.split_operand import split_operand
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of

@@ -55,7 +55,9 @@ def adopt_bits(torch: ModuleType, tensor: Array) -> Array:
 
 
 @contextmanager
-def as_arrays(torch: ModuleType, stream: Any, read: Sequence[Array], written: Sequence[Array], bits: bool = False) -> Iterator[list[Array]]:
+def as_arrays(
+    torch: ModuleType, stream: object, read: Sequence[Array], written: Sequence[Array], bits: bool = False
+) -> Iterator[list[Array]]:
     """In their `surroundings`, tensors that are read and others that are written, as arrays; what is no tensor stays as it is.
 
     With `bits` those of 16 bits are integers; the last one that is written, the workspace, is not. On a stream that is given nothing is
@@ -69,7 +71,7 @@ def as_arrays(torch: ModuleType, stream: Any, read: Sequence[Array], written: Se
 
 
 @contextmanager
-def surroundings(torch: ModuleType, stream: Any, *arrays: Array) -> Iterator[None]:
+def surroundings(torch: ModuleType, stream: object, *arrays: Array) -> Iterator[None]:
     """Make CuPy use the tensors' device, PyTorch's current stream or the given one, and PyTorch's memory pool; nothing on processors.
 
     The given stream is PyTorch's or CuPy's; on processors it is refused (E510). Tensors of several devices are refused (E511).

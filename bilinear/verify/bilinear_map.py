@@ -13,7 +13,7 @@ from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, exact, residue
 from bilinear.ir.ring import Ring
-from bilinear.verify.shortened import told
+from bilinear.verify.small import told
 
 MOST_TERMS = 200_000
 """The most products of three coefficients that a proof adds up; these maps are small."""

@@ -15,29 +15,276 @@ trusts none of the passes that lowered the schedule. A schedule that it does not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import accumulate, product
 from math import lcm, prod
 
-from bilinear.analysis.brent import residual
+from bilinear.analysis.brent import products_of_coefficients, residual
 from bilinear.analysis.collector import uncollected
-from bilinear.analysis.integer_tables import products_of_coefficients
+from bilinear.analysis.schedule_run import ScheduleRun, Terms
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.linear import Form, LinearMap
-from bilinear.ir.number import Coefficient
+from bilinear.ir.number import Coefficient, Symbolic, square
 from bilinear.ir.packed import Packed, Packing, TooLongError, widened
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import ProductStage, Schedule, Stage
+from bilinear.ir.schedule import BETA, Block, Product, ProductStage, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
+from bilinear.source import Span
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.facts import RESTORED, OperandFate, StageFact
 from bilinear.verify.hazards import contended
-from bilinear.verify.kronecker import Places, combined_forms, places_of_levels
-from bilinear.verify.packed_run import PackedRun, UndecidedError
 from bilinear.verify.recursion import why_not_recursive
 from bilinear.verify.schedule import ScheduleProof, is_sound, prove_schedule
+
+MOST_WORK = 300_000
+"""The most products of two coefficients in expanding the named sums."""
+MOST_PACKED_WORK = 20_000_000
+"""The same where all maps are expanded as packed forms."""
+MOST_BITS = 1600
+"""The most bits of an expanded numerator or denominator."""
+
+
+def require_expandable(scheme: Scheme) -> None:
+    """Refuse a scheme whose named sums take too much time or space to expand (E303)."""
+    work, most = 0, _most_work(scheme)
+    for size in _written_out(scheme):
+        work += size.work
+        if work > most:
+            raise _too_large(scheme, f"its named sums grow to more than {most} terms when they are written out")
+        if max(size.bits, size.denominator.bit_length()) > MOST_BITS:
+            raise _too_large(scheme, f"its named sums grow to coefficients of more than {MOST_BITS} bits")
+
+
+def _most_work(scheme: Scheme) -> int:
+    return MOST_PACKED_WORK if scheme.bases is None and all(m.packs for m in (scheme.u, scheme.v, scheme.w)) else MOST_WORK
+
+
+def _too_large(scheme: Scheme, told: str) -> BilinearError:
+    most = _most_work(scheme)
+    note = f"the tables of a scheme are proved as they are without names: at most {most} terms, of at most {MOST_BITS} bits"
+    return fail("E303", f"{scheme.name} is too large to prove: {told}", "write its tables out, without named sums", notes=(note,))
+
+
+@dataclass(frozen=True)
+class _Size:
+    """Bounds for one expanded form: its terms, its powers of the generator, its numbers, and the work of expanding it."""
+
+    terms: int
+    low: int
+    high: int
+    bits: int
+    denominator: int
+    work: int = 0
+
+
+_BLOCK = _Size(1, 0, 0, 1, 1)
+
+
+def _written_out(scheme: Scheme) -> Iterator[_Size]:
+    """The sizes of all expanded forms; empty without named sums and changes of basis."""
+    maps = (scheme.u, scheme.v, scheme.w)
+    if scheme.bases is None:
+        for linear in maps:
+            if linear.steps:
+                yield from _sizes(linear, [_BLOCK] * linear.inputs)
+        return
+    for linear, basis in ((scheme.u, scheme.bases.a), (scheme.v, scheme.bases.b), (scheme.bases.c, scheme.w)):
+        inner = list(_sizes(basis, [_BLOCK] * basis.inputs))
+        yield from inner
+        yield from _sizes(linear, inner[len(basis.steps) :])
+
+
+def _sizes(linear: LinearMap, values: list[_Size]) -> Iterator[_Size]:
+    """The sizes of the steps and the outputs of a map of values of these sizes, in order."""
+    known, most = list(values), max((value.terms for value in values), default=0) * linear.inputs
+    for step in linear.steps:
+        known.append(_substituted(step, known, most))
+        yield known[-1]
+    for output in linear.outputs:
+        yield _substituted(output, known, most)
+
+
+def _substituted(form: Form, known: list[_Size], most: int) -> _Size:
+    parts = [(_coefficient(c), known[index]) for index, c in form]
+    denominator = lcm(*(c.denominator * part.denominator for c, part in parts))
+    room = denominator.bit_length()
+    bits = max((c.bits + p.bits + room - c.denominator.bit_length() - p.denominator.bit_length() + 2 for c, p in parts), default=0)
+    return _Size(
+        min(most, sum(p.terms for _, p in parts)),
+        min((c.low + p.low for c, p in parts), default=0),
+        max((c.high + p.high for c, p in parts), default=0),
+        bits + len(parts).bit_length() - 1,
+        denominator,
+        sum(c.terms * p.terms * (p.high - p.low + 1) for c, p in parts),
+    )
+
+
+def _coefficient(value: Coefficient) -> _Size:
+    if not isinstance(value, Symbolic):
+        return _Size(1, 0, 0, value.numerator.bit_length(), value.denominator)
+    free = [sum(e for name, e in monomial if square(name) is None) for monomial, _ in value.terms]
+    roots = sum(abs(square(name) or 0).bit_length() for name in value.generators)
+    bits = max(c.numerator.bit_length() for _, c in value.terms) + roots + len(value.terms).bit_length()
+    return _Size(len(value.terms), min(free), max(free), bits, lcm(*(c.denominator for _, c in value.terms)))
+
+
+Find = Callable[[Packed, Packed], tuple[int, Coefficient]]
+"""From two forms, over the blocks of A and of B: the number of their product and its factor."""
+NOTHING = Packed(0)
+
+
+class UndecidedError(Exception):
+    """A step that the run does not understand: it need not be wrong."""
+
+
+class PackedRun(ScheduleRun[Packed]):
+    """A schedule running on packed forms. The places are the blocks of A, of B and of C, beta times the blocks of C, and the products.
+
+    A run raises `UndecidedError`, and `TooLongError` if the digits are too short.
+    """
+
+    zero = NOTHING
+
+    def __init__(self, schedule: Schedule, packing: Packing, find: Find) -> None:
+        self.schedule, self.packing, self.find = schedule, packing, find
+        a, b, c = map(schedule.blocks_of, "ABC")
+        self.original = {block: packing.unit(place) for place, block in enumerate((*a, *b, *c))}
+        *_, self.kept, self.scaled, self.products = accumulate((len(a), len(b), len(c), len(c)))
+        self.spans = {"A": (0, len(a)), "B": (len(a), len(a) + len(b))}
+        self.state = {block: value for block, value in self.original.items() if schedule.result.beta or block.space not in schedule.results}
+
+    def restored(self) -> tuple[str, ...]:
+        """The operands that end as they began."""
+
+        def is_kept(block: Block) -> bool:
+            return self.packing.equal(self.state[block], self.original[block])
+
+        return tuple(name for name in self.spans if all(map(is_kept, self.schedule.blocks_of(name))))
+
+    def result(self, block: Block) -> Packed:
+        """The products in a block of C, numbered from 0; the rest must be beta times its old value."""
+        value = self.read(block, None)
+        if self.schedule.result.beta:
+            value = self.packing.sum([(value, 1), (self._times_beta(self.original[block]), -1)])
+        return self._cut(value, self.products, None)
+
+    def product(self, product: Product) -> Packed:
+        """A product of the scheme, by its number and its factor."""
+        left, right = self._operand(product.left, "A"), self._operand(product.right, "B")
+        if not (left and right):
+            return NOTHING
+        number, factor = self.find(left, right)
+        return self.sum(((0, factor),), [self.packing.unit(self.products + number)])
+
+    def _operand(self, block: Block, side: str) -> Packed:
+        return self._cut(self.read(block, None), *self.spans[side])
+
+    def target(self, value: Packed, target: Target, terms: Terms[Packed], span: Span | None) -> Packed:
+        """A product with its coefficient, beside what the target keeps."""
+        value = self.sum(((0, target.coefficient),), [value])
+        return self.plus(value, target.block, target.kept, span) if target.kept else value
+
+    def plus(self, value: Packed, block: Block, kept: Coefficient, span: Span | None) -> Packed:
+        """A value plus the part of its old value that the block keeps: all, or beta times it."""
+        old = self.read(block, span)
+        if kept == BETA:
+            old = self._times_beta(old)
+        elif kept != 1:
+            raise UndecidedError
+        return self.packing.sum([(old, 1), (value, 1)])
+
+    def _times_beta(self, value: Packed) -> Packed:
+        """A form over the old blocks of C, times beta."""
+        return self.packing.moved(self._cut(value, self.kept, self.scaled), self.scaled)
+
+    def _cut(self, value: Packed, first: int, end: int | None) -> Packed:
+        """A form over the places from `first` to `end` (excluded), numbered from 0."""
+        if not self.packing.lies_in(value, first, end):
+            raise UndecidedError
+        return self.packing.moved(value, -first)
+
+    def read(self, block: Block, span: Span | None) -> Packed:
+        """The value of a block, which must have one."""
+        if block not in self.state:
+            raise UndecidedError
+        return self.state[block]
+
+    def sum(self, form: Form, values: Sequence[Packed]) -> Packed:
+        """A form over packed forms."""
+        try:
+            return self.packing.sum([(values[i], c) for i, c in form])
+        except ValueError as error:  # a coefficient of another ring
+            raise UndecidedError from error
+
+
+Places = tuple[int, ...]
+
+
+def combined_forms(packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> list[Packed]:
+    """The Kronecker products of forms, one of each level, the last level's changing first."""
+    found = [packing.unit(0)]
+    for forms, own in zip(levels, places, strict=True):
+        packed = [packing.tightened(packing.sum([(packing.unit(own[i]), c) for i, c in form])) for form in forms]
+        found = [packing.product(outer, inner) for outer in found for inner in packed]
+    return found
+
+
+def places_of_levels(rows: Sequence[int], columns: Sequence[int]) -> list[Places]:
+    """For each level: the contribution of each of its blocks, row by row, to the number of a finest block.
+
+    `rows` and `columns` are those of each level's grid.
+    """
+    width, found = prod(columns), []
+    for level, (height, breadth) in enumerate(zip(rows, columns, strict=True), 1):
+        down, across = prod(rows[level:]) * width, prod(columns[level:])
+        found.append(tuple(i * down + j * across for i in range(height) for j in range(breadth)))
+    return found
+
+
+def is_product_of(scheme: Scheme, multiplies: Callable[[Scheme], bool]) -> bool:
+    """True if a scheme is exactly the tensor product of the two that it names as its factors, and each of them `multiplies`.
+
+    Then it multiplies too (see `verify.composed`). False says nothing: other schemes are decided by their own equations.
+    """
+    if len(scheme.factors) != 2:
+        return False
+    rings = {x.ring for x in (scheme, *scheme.factors)}
+    roots = {ring.generator for ring in rings} - {""}
+    if len(roots) > 1 or any(ring.modulus or ring.is_approximate for ring in rings):
+        return False
+    try:
+        agree = widened(lambda packing: _are_combined(packing, scheme), next(iter(roots), ""))
+    except (TooLongError, ValueError):
+        return False
+    return agree and all(is_product_of(factor, multiplies) or multiplies(factor) for factor in scheme.factors)
+
+
+def _are_combined(packing: Packing, scheme: Scheme) -> bool:
+    """True if U, V and W are the Kronecker products of the tables of the scheme's factors."""
+    outer, inner = scheme.factors
+    m, k, n, ranks = (outer.m, inner.m), (outer.k, inner.k), (outer.n, inner.n), (outer.rank, inner.rank)
+    if (scheme.m, scheme.k, scheme.n, scheme.rank) != tuple(map(prod, (m, k, n, ranks))):
+        return False
+    u, v, w = zip(outer.tables, inner.tables, strict=True)
+    blocks = [i + j for i in places_of_levels(m, n)[0] for j in places_of_levels(m, n)[1]]
+    outputs = dict(zip(blocks, combined_forms(packing, w, places_of_levels((1, 1), ranks)), strict=True))
+    needed = [
+        *combined_forms(packing, u, places_of_levels(m, k)),
+        *combined_forms(packing, v, places_of_levels(k, n)),
+        *(outputs[block] for block in range(len(outputs))),
+    ]
+    found = [row for table in _packed_tables(packing, scheme) for row in table]
+    return len(found) == len(needed) and all(map(packing.equal, found, needed))
+
+
+def _packed_tables(packing: Packing, scheme: Scheme) -> Iterator[Iterable[Packed]]:
+    if scheme.bases is None:
+        return (linear.packed(packing) for linear in (scheme.u, scheme.v, scheme.w))
+    return ((packing.sum([(packing.unit(i), c) for i, c in row]) for row in table) for table in scheme.tables)
+
 
 MOST_WRITTEN_OUT = 500_000
 """With more products of coefficients than this, the products of a schedule of one level are not written out in its proof."""
@@ -166,7 +413,7 @@ def _collected(schedule: Schedule, packing: Packing) -> _Terms:
         return numbers.setdefault((packing.form(u), packing.form(v)), len(numbers)), a * b
 
     run = PackedRun(schedule, packing, find)
-    run.run()
+    run.run(schedule)
     outputs = tuple(packing.form(run.result(block)) for block in schedule.blocks_of("C"))
     return _Terms((schedule.m, schedule.k, schedule.n), tuple(numbers), outputs, run.restored(), schedule.is_complex)
 
@@ -264,7 +511,7 @@ def _restored(schedule: Schedule, known: _Known) -> tuple[str, ...]:
     if (schedule.m, schedule.k, schedule.n) != known.grid or schedule.is_complex != known.is_complex:
         raise UndecidedError
     run = PackedRun(schedule, known.packing, known.find)
-    run.run()
+    run.run(schedule)
     for place, block in enumerate(schedule.blocks_of("C")):
         if not known.packing.equal(run.result(block), known.outputs[place]):
             raise UndecidedError

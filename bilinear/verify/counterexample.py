@@ -9,17 +9,140 @@ It may be a special input; `untraced` finds losses at every input.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from bilinear.ir.number import Symbolic
-from bilinear.ir.schedule import AnySchedule, Block
-from bilinear.verify.elements import Number
-from bilinear.verify.elimination import Row, kernel
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, ProductStage, ScaledSchedule
+from bilinear.verify.elimination import Row, kernel, reduced
+from bilinear.verify.rings import Number
 from bilinear.verify.small import Small, constant
-from bilinear.verify.symbols import Symbols, Value, Word, is_product
-from bilinear.verify.untraced import Execution, State
+from bilinear.verify.symbols import LETTERS, Symbols, Value, Word, is_product
+
+SmallChange = dict[Block, Number]
+"""The change of each block, as a multiple of one matrix X."""
+UNTRACED_TRIALS = 2
+"""The number of random inputs at which the kernel's answer is executed."""
+LARGEST = 99
+
+
+def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, contents: Mapping[Block, Value]) -> list[SmallChange]:
+    """Changes that leave no trace at any input; their parts in one operand are a basis of all such parts.
+
+    Changes of this operand alone come first; each is without fractions, and the coefficient of its first block is positive. `contents` is
+    the state of A's and B's blocks. The changes are executed at random inputs of 2 x 2 blocks; the result is empty if execution disagrees.
+    """
+    inputs = list(symbols.original)
+    own = [block for block in inputs if block.space == side]
+    found: list[SmallChange] = []
+    parts: list[Row[Block]] = []
+    for blocks in (own, inputs):
+        for change in kernel(_rows(contents, symbols, set(blocks)), blocks, symbols.domain.one):
+            part = Row({block: c for block, c in change.items() if block.space == side})
+            if len(reduced([*parts, part], own.index)) > len(parts):
+                parts.append(part)
+                found.append(_readable(change, symbols))
+    return found if _leave_no_trace(found, schedule, symbols, contents) else []
+
+
+def as_updates(change: SmallChange, symbols: Symbols) -> str:
+    """A change of the inputs as steps with one matrix X."""
+    steps = []
+    for block, value in change.items():
+        sign, size = symbols.signed(value)
+        steps.append(f"{block} {sign}= {'' if size == '1' else size + ' '}X")
+    return " ; ".join(steps)
+
+
+def _readable(change: SmallChange, symbols: Symbols) -> SmallChange:
+    """A multiple without fractions, in block order, with a positive first coefficient."""
+    whole = dict(sorted(symbols.whole(change).items()))
+    flip = symbols.signed(next(iter(whole.values())))[0] == "-"
+    return {block: -value if flip else value for block, value in whole.items()}
+
+
+def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row[Block]]:
+    """The effect of a change of some blocks on the contents: one row for each word with one block removed."""
+    block_of = {next(iter(value)): block for block, value in symbols.original.items()}
+    for value in contents.values():
+        rows: dict[Word, dict[Block, Number]] = {}
+        for word, coefficient in value.items():
+            for place in (place for place in LETTERS.values() if word[place]):
+                block = block_of[tuple(word[place] if i == place else 0 for i in range(len(word)))]
+                if block in changing:
+                    rows.setdefault((*word[:place], 0, *word[place + 1 :]), {})[block] = coefficient
+        yield from map(Row, rows.values())
+
+
+def _leave_no_trace(changes: list[SmallChange], schedule: AnySchedule, symbols: Symbols, contents: Collection[Block]) -> bool:
+    """True if exact execution confirms all changes, each with a different matrix."""
+    generator = random.Random(0)
+    number = symbols.domain
+
+    def matrix() -> Small:
+        return Small(tuple(tuple(number(generator.randint(-LARGEST, LARGEST)) for _ in range(2)) for _ in range(2)))
+
+    for _ in range(UNTRACED_TRIALS if changes else 0):
+        alpha, beta = (number(generator.randint(1, LARGEST)) for _ in range(2))
+        first: SmallState = {block: matrix() for block in symbols.original}
+        second = dict(first)
+        for change in changes:
+            x = matrix()
+            second |= {block: second[block] + x.scaled(c) for block, c in change.items()}
+        execution = Execution(schedule, symbols, alpha, beta, matrix().scaled(number.zero))
+        ends = [execution.run(state) for state in (first, second)]
+        if any(ends[0][block] != ends[1][block] for block in contents):
+            return False
+    return True
+
+
+SmallState = dict[Block, Small]
+
+
+class Execution:
+    """A schedule with given alpha and beta, elements of the domain; a block that is read before it has a value counts as 0."""
+
+    def __init__(self, schedule: AnySchedule, symbols: Symbols, alpha: Number, beta: Number, zero: Small) -> None:
+        self.schedule = schedule
+        self.symbols = symbols
+        self.alpha, self.beta = alpha, beta
+        self.implied = symbols.domain.one if isinstance(schedule, ScaledSchedule) else alpha
+        self.zero = zero
+
+    def run(self, state: SmallState) -> SmallState:
+        """The final state of all blocks."""
+        now = dict(state)
+        for stage in self.schedule.stages:
+            before = dict(now)
+            if isinstance(stage, LinearStage):
+                for block_map in stage.maps:
+                    self._linear(block_map, before, now)
+            else:
+                self._products(stage, before, now)
+        return now
+
+    def _scalar(self, value: Coefficient) -> Number:
+        scalar = self.symbols.scalar(value)
+        number: Number = self.symbols.domain.zero if hasattr(scalar, "ring") else scalar
+        terms = scalar.items() if hasattr(scalar, "ring") else ()
+        return sum((c * self.alpha ** word[0] * self.beta ** word[1] for word, c in terms), number)
+
+    def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: SmallState) -> Small:
+        return sum((state.get(block, self.zero).scaled(self._scalar(c)) for block, c in terms), self.zero)
+
+    def _linear(self, block_map: BlockMap, before: SmallState, now: SmallState) -> None:
+        for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
+            now[target] = self._sum([*((block_map.sources[i], c) for i, c in row), (target, kept)], before)
+
+    def _products(self, stage: ProductStage, before: SmallState, now: SmallState) -> None:
+        for product in stage.products:
+            value = before.get(product.left, self.zero) * before.get(product.right, self.zero)
+            for target in product.targets:
+                block, added = target.block, value.scaled(self._scalar(target.coefficient))
+                kept = self._sum([(block, target.kept)], now)
+                now[block] = kept + self._sum(target.plus, before) + added.scaled(self.implied)
+
 
 TRIALS = 60
 """Random inputs whose kernel is tried, for each choice of alpha and beta; fewer if a kernel takes long."""
@@ -53,7 +176,7 @@ class Counterexample:
         return (*lines, f"both end with: {_listed(self.final)}")
 
 
-class Search:
+class CounterexampleSearch:
     """Searches for two inputs of a one-level schedule that end in the same state of A and B."""
 
     def __init__(
@@ -106,7 +229,7 @@ class Search:
         for alpha, beta in SCALES if self.scaled else SCALES[:1]:
             yield self.number(alpha), self.number(beta)
 
-    def _points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[State]:
+    def _points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[SmallState]:
         """Points of small integers; zero everywhere comes last, where other points work as well."""
         fixed = self._fixed(changing)
         for trial in range(min(TRIALS, MOST_WORK // len(self._entries(changing)) ** 3) if fixed else 0):
@@ -118,7 +241,7 @@ class Search:
             yield {block: Small(tuple(tuple(map(self.number, row)) for row in table)) for block, table in tables.items()}
         yield dict.fromkeys(fixed, self.zero)
 
-    def _special_points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[State]:
+    def _special_points(self, changing: list[Block], alpha: Number, beta: Number) -> Iterator[SmallState]:
         """Points where the rows lose rank, unlike at nearby points: roots of det(M^T M), a polynomial, along lines."""
         if not self.number.is_QQ or self.size > 1 or len(changing) > MOST_SPECIAL:
             return
@@ -129,7 +252,7 @@ class Search:
                 for root in (root for root in roots if root.denominator == 1 or self.schedule.ring.name != "Z"):
                     yield {**start, block: start.get(block, self.zero) + constant(root, 1)}
 
-    def _roots(self, first: State, second: State, changing: list[Block], alpha: Number, beta: Number) -> list[Number]:
+    def _roots(self, first: SmallState, second: SmallState, changing: list[Block], alpha: Number, beta: Number) -> list[Number]:
         """Where det(M^T M) is zero on the line through two points, with t = 0 at the first and t = 1 at the second."""
         from bilinear.verify.engine import DomainMatrix, Poly, Symbol
 
@@ -149,7 +272,7 @@ class Search:
     def _entries(self, blocks: list[Block]) -> list[Entry]:
         return [(block, i, j) for block in blocks for i in range(self.size) for j in range(self.size)]
 
-    def _at(self, point: State, changing: list[Block], side: str, alpha: Number, beta: Number) -> Counterexample | None:
+    def _at(self, point: SmallState, changing: list[Block], side: str, alpha: Number, beta: Number) -> Counterexample | None:
         """The counterexample around a point (blocks not given are 0) if some change of the blocks `changing` leaves no trace there."""
         basis = kernel(self._rows(point, set(changing), alpha, beta), self._entries(changing), self.number.one)
         telling = [vector for vector in basis if any(block.space == side for block, _, _ in vector)]
@@ -161,7 +284,7 @@ class Search:
         second = {block: point.get(block, self.zero) + change.get(block, self.zero).scaled(back) for block in self.inputs}
         return self._confirmed(side, first, second, alpha, beta)
 
-    def _rows(self, point: State, changing: set[Block], alpha: Number, beta: Number) -> Iterator[Row[Entry]]:
+    def _rows(self, point: SmallState, changing: set[Block], alpha: Number, beta: Number) -> Iterator[Row[Entry]]:
         """How each number of the contents changes with the numbers of the changing blocks."""
         for value in self.contents.values():
             scaled = [(word, c * alpha ** word[0] * beta ** word[1]) for word, c in value.items()]
@@ -173,7 +296,7 @@ class Search:
                             entries[entry] = entries.get(entry, self.number.zero) + coefficient * factor
                 yield Row({entry: c for entry, c in entries.items() if c})
 
-    def _changes(self, word: Word, point: State, i: int, j: int) -> Iterator[tuple[Entry, Number]]:
+    def _changes(self, word: Word, point: SmallState, i: int, j: int) -> Iterator[tuple[Entry, Number]]:
         """The derivative of the number (i, j) of a word with respect to its blocks, at a point."""
         blocks = [self.block_of[_letter(place, e)] for place, e in enumerate(word[2:], 2) if e]
         if len(blocks) == 1:
@@ -184,12 +307,12 @@ class Search:
             yield (left, i, t), point.get(right, self.zero).rows[t][j]
             yield (right, t, j), point.get(left, self.zero).rows[i][t]
 
-    def _blocks(self, vector: Mapping[Entry, Number]) -> State:
+    def _blocks(self, vector: Mapping[Entry, Number]) -> SmallState:
         zero, places = self.number.zero, range(self.size)
         blocks = dict.fromkeys(block for block, _, _ in vector)
         return {block: Small(tuple(tuple(vector.get((block, i, j), zero) for j in places) for i in places)) for block in blocks}
 
-    def _confirmed(self, side: str, first: State, second: State, alpha: Number, beta: Number) -> Counterexample | None:
+    def _confirmed(self, side: str, first: SmallState, second: SmallState, alpha: Number, beta: Number) -> Counterexample | None:
         """The counterexample if exact execution confirms it, else None."""
         execution = Execution(self.schedule, self.symbols, alpha, beta, self.zero)
         ends = [execution.run(state) for state in (first, second)]

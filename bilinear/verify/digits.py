@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import gcd
 
-from bilinear.analysis.brent import residual
-from bilinear.analysis.integer_tables import common_denominator
+from bilinear.analysis.brent import common_denominator, residual
 from bilinear.errors import fail
+from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.digits import DigitScheme, common_factors, modular_product
 from bilinear.ir.ring import Ring
 from bilinear.verify.bilinear_map import MapProof, prove_map
@@ -71,7 +71,7 @@ def prove_digits(scheme: DigitScheme) -> DigitProof:
     every p. Block schemes above must hold for real numbers.
     """
     representation = scheme.representation
-    maps = _modulo_each(scheme) if representation.is_modular else (prove_map(scheme.core),)
+    maps = tuple(map(prove_map, maps_of(scheme)))
     above = prove_scheme(scheme.above) if scheme.above is not None else None
     inside = prove_scheme(scheme.inside) if scheme.inside is not None else None
     failures = [f"{p} and {q} share a factor" for p, q in common_factors(representation.moduli)]
@@ -82,11 +82,13 @@ def prove_digits(scheme: DigitScheme) -> DigitProof:
     return DigitProof(scheme, maps, above, inside, tuple(failures))
 
 
-def _modulo_each(scheme: DigitScheme) -> tuple[MapProof, ...]:
-    """The core modulo every p, where x is the residue modulo p of its digits."""
+def maps_of(scheme: DigitScheme) -> tuple[BilinearAlgorithm, ...]:
+    """The algorithms for two numbers that are proved: the core, for residues modulo every p, where x is the residue of its digits."""
     representation, core = scheme.representation, scheme.core
+    if not representation.is_modular:
+        return (core,)
     targets = ((p, modular_product(representation, p)) for p in representation.moduli)
-    return tuple(prove_map(replace(core, target=target, ring=Ring(f"Z/{p}"))) for p, target in targets)
+    return tuple(replace(core, target=target, ring=Ring(f"Z/{p}")) for p, target in targets)
 
 
 def _not_inside(scheme: DigitScheme) -> list[str]:

@@ -3,11 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from bilinear.errors import Diagnostic
-from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule
+from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule, Stage
 from bilinear.source import Span
-from bilinear.verify.steps import Step, steps_of
+
+
+@dataclass(frozen=True)
+class StageStep:
+    """One step: the blocks it reads, the blocks it writes, and its product if it has one.
+
+    A target whose old value is kept is both read and written.
+    """
+
+    reads: frozenset[Block]
+    writes: tuple[Block, ...]
+    product: Product | None = None
+    span: Span | None = None
+
+
+def steps_of(stage: Stage) -> Iterator[StageStep]:
+    """The steps of a stage, in the order written."""
+    return _linear_steps(stage) if isinstance(stage, LinearStage) else _product_steps(stage)
+
+
+def _linear_steps(stage: LinearStage) -> Iterator[StageStep]:
+    for block_map in stage.maps:
+        spans = block_map.spans or (None,) * len(block_map.targets)
+        for target, row, kept, span in zip(block_map.targets, block_map.map.matrix, block_map.kept, spans, strict=True):
+            reads = {block_map.sources[i] for i, _ in row}
+            if kept:
+                reads.add(target)
+            yield StageStep(frozenset(reads), (target,), None, span)
+
+
+def _product_steps(stage: ProductStage) -> Iterator[StageStep]:
+    for product in stage.products:
+        reads = {product.left, product.right, *(block for target in product.targets for block, _ in target.terms)}
+        yield StageStep(frozenset(reads), tuple(target.block for target in product.targets), product, product.span)
+
+
+def needed_after(schedule: AnySchedule) -> tuple[frozenset[Block], ...]:
+    """For each stage, the blocks whose values are needed afterwards: read later, or results (C, and operands to be restored).
+
+    A block that is overwritten before it is read is not needed.
+    """
+    results = ("C", *schedule.restores)
+    needed = frozenset(block for space in schedule.spaces[:3] if space.name in results for block in space.blocks)
+    backwards = []
+    for stage in reversed(schedule.stages):
+        backwards.append(needed)
+        steps = list(steps_of(stage))
+        needed -= {block for step in steps for block in step.writes}
+        needed |= {block for step in steps for block in step.reads}
+    return tuple(reversed(backwards))
 
 
 def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySchedule) -> Iterator[Diagnostic]:
@@ -26,7 +76,7 @@ def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySc
     yield from _overwritten(number, steps)
 
 
-def _only_adds(step: Step) -> bool:
+def _only_adds(step: StageStep) -> bool:
     return step.product is not None and all(target.accumulates for target in step.product.targets)
 
 
@@ -39,7 +89,7 @@ def _written_twice(number: int, writes: Iterable[tuple[Block, Span | None]]) -> 
             writers[target] = span
 
 
-def _mixed_writes(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
+def _mixed_writes(number: int, steps: list[StageStep]) -> Iterator[Diagnostic]:
     """Report a block that one product overwrites and another adds to."""
     overwritten = {block: step for step in steps if not _only_adds(step) for block in step.writes}
     for step in steps:
@@ -54,7 +104,7 @@ def _twice(number: int, target: Block, other: Span | None, span: Span | None) ->
     return Diagnostic("E401", f"hazard in stage {number}: two steps write {target}", span, notes=(where,), hints=(hint,))
 
 
-def _overwritten(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
+def _overwritten(number: int, steps: list[StageStep]) -> Iterator[Diagnostic]:
     """Report targets that are operands or terms of another step: products read their operands repeatedly while others write."""
     readers: dict[Block, list[int]] = {}
     for number_of_step, step in enumerate(steps):
@@ -69,17 +119,17 @@ def _overwritten(number: int, steps: list[Step]) -> Iterator[Diagnostic]:
             yield _struck(number, writer, steps[j])
 
 
-def _operands(step: Step) -> set[Block]:
+def _operands(step: StageStep) -> set[Block]:
     assert step.product is not None
     return {step.product.left, step.product.right}
 
 
-def _unguarded(step: Step) -> set[Block]:
+def _unguarded(step: StageStep) -> set[Block]:
     """The blocks that a step reads while it runs: its operands, and those terms that it does not write itself."""
     return _operands(step) | (step.reads - set(step.writes))
 
 
-def _struck(number: int, writer: Step, reader: Step) -> Diagnostic:
+def _struck(number: int, writer: StageStep, reader: StageStep) -> Diagnostic:
     assert writer.product is not None and reader.product is not None
     block = next(b for b in writer.writes if b in (_operands(reader) if reader is writer else _unguarded(reader)))
     message = f"hazard in stage {number}: {block} is written while a product reads it"

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block
-from bilinear.verify.counterexample import Search
-from bilinear.verify.elements import Number
+from bilinear.verify.counterexample import CounterexampleSearch, as_updates, untraced_changes
 from bilinear.verify.elimination import Row, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
+from bilinear.verify.rings import Number
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
-from bilinear.verify.untraced import as_updates, untraced_changes
 
 if TYPE_CHECKING:
     from bilinear.verify.engine import PolyElement
@@ -87,7 +86,7 @@ class _Recovery:
 
     def _lost(self, side: str) -> OperandFate:
         """The fate of an operand that is not known: lost at every input, or at some two inputs."""
-        searches = (Search(self.schedule, self.symbols, self.state, self._known_blocks(), size) for size in (1, 2))
+        searches = (CounterexampleSearch(self.schedule, self.symbols, self.state, self._known_blocks(), size) for size in (1, 2))
         changes = untraced_changes(side, self.schedule, self.symbols, self.state)
         if changes:
             found = next(searches).from_zero(side, changes[0])

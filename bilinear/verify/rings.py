@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING, Protocol, Self
 
-from bilinear.analysis.brent import Residual
-from bilinear.analysis.integer_tables import lowest_power
+from bilinear.analysis.brent import Residual, lowest_power
 from bilinear.ir.number import square
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
+
+if TYPE_CHECKING:
+    from bilinear.verify.engine import PolyElement
+
+
+class Number(Protocol):
+    """An element of a domain. A rational has `numerator` and `denominator`, a rational function of lambda has `numer` and `denom`."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+    def __sub__(self, other: Self, /) -> Self: ...
+    def __mul__(self, other: Self, /) -> Self: ...
+    def __truediv__(self, other: Self, /) -> Self: ...
+    def __neg__(self) -> Self: ...
+    def __pow__(self, exponent: int, /) -> Self: ...
+
+    numerator: int
+    denominator: int
+    numer: PolyElement
+    denom: PolyElement
+
+    def to_list(self) -> Sequence[Number]:
+        """Of an algebraic number: the rationals before the powers of its generator, the highest first."""
+
 
 MOST_TRIED = 10_000
 """Prime factors below this are named; the cofactor is named as a whole."""

@@ -10,12 +10,10 @@ from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ProductStage
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.facts import LINEAR, LOST, OperandFate, ScheduleCosts, ShapeConditions, StageFact
-from bilinear.verify.hazards import find_hazards, find_shared_operands, written_operands
+from bilinear.verify.hazards import find_hazards, find_shared_operands, needed_after, steps_of, written_operands
 from bilinear.verify.recovery import operand_fates
-from bilinear.verify.recursion import why_not_recursive
-from bilinear.verify.shapes import shape_conditions
-from bilinear.verify.shortened import first_of
-from bilinear.verify.steps import needed_after, steps_of
+from bilinear.verify.recursion import shape_conditions, why_not_recursive
+from bilinear.verify.small import first_of
 from bilinear.verify.symbolic_run import SymbolicRun
 from bilinear.verify.symbols import Value
 
@@ -67,7 +65,7 @@ def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> Sched
     assumes no more. Raises `BilinearError` if a one-level schedule is too large to prove (E412).
     """
     run = SymbolicRun(schedule, scheme)
-    run.run()
+    run.run(schedule)
     meaningless = any(d.code in UNDEFINED for d in run.failures)
     wrong = [] if meaningless else _wrong_results(run)
     restored = _restored(run)
@@ -103,7 +101,7 @@ def schedule_holds(schedule: AnySchedule, scheme: Scheme | None = None) -> bool:
     if not is_sound(schedule):
         return False
     run = SymbolicRun(schedule, scheme)
-    run.run()
+    run.run(schedule)
     return not run.failures and not _wrong_results(run) and not _broken_promises(run, ())
 
 

@@ -8,17 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bilinear.analysis.brent import Residual, by_matrices, needed_pairs, residual
-from bilinear.analysis.brent_matrices import MOST_MULTIPLICATIONS
-from bilinear.analysis.integer_tables import MOST_BITS, common_denominator, integers, products_of_coefficients, units_of
+from bilinear.analysis.brent import (
+    MOST_BITS,
+    MOST_MULTIPLICATIONS,
+    Residual,
+    by_matrices,
+    common_denominator,
+    integers,
+    needed_pairs,
+    products_of_coefficients,
+    residual,
+    units_of,
+)
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
-from bilinear.verify.expansion import require_expandable
-from bilinear.verify.kronecker import is_product_of
+from bilinear.verify.composed import is_product_of, require_expandable
 from bilinear.verify.rings import RingFacts, facts_of
-from bilinear.verify.shortened import told
+from bilinear.verify.small import told
 
 MOST_TERMS = 5_000_000
 """The most products of three coefficients that a proof adds up one by one; that takes about a second."""

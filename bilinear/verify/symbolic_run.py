@@ -6,29 +6,31 @@ decided exactly and not by sampling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
+from bilinear.analysis.schedule_run import ScheduleRun, Terms
 from bilinear.errors import Diagnostic
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage, Target
+from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
-from bilinear.verify.elements import Number
 from bilinear.verify.facts import BlockState, StageFact
-from bilinear.verify.hazards import contended, find_hazards, name_of
-from bilinear.verify.proof_limits import Bounds
-from bilinear.verify.steps import steps_of
-from bilinear.verify.symbols import LETTERS, Symbols, Value, is_product
+from bilinear.verify.hazards import contended, find_hazards, name_of, steps_of
+from bilinear.verify.rings import Number
+from bilinear.verify.symbols import LETTERS, Bounds, Symbols, Value, is_product
 
 
-class SymbolicRun:
+class SymbolicRun(ScheduleRun[Value]):
     """A schedule running on symbols. `failures` collects every fault, `strangers` the products that are not the scheme's."""
 
     def __init__(self, schedule: AnySchedule, scheme: Scheme | None) -> None:
         self.schedule = schedule
         self.symbols = Symbols(schedule)
         self.identifier = Identifier(scheme, self.symbols) if scheme is not None and schedule.levels == 1 else None
+        self.zero = self.symbols.ring.zero
+        self.number, self.steps, self.names = 0, list[str](), list[str]()
+        """The stage that runs, and what is told of its products so far."""
         self.implied = self.symbols.ring.one if isinstance(schedule, ScaledSchedule) else self.symbols.alpha
         """The common factor of all products, apart from the coefficients of their targets."""
         self.state: dict[Block, Value] = {b: v for b, v in self.symbols.original.items() if schedule.result.beta or b.space != "C"}
@@ -43,16 +45,17 @@ class SymbolicRun:
         """Writes that nothing reads."""
         self.bounds = Bounds(schedule, self.symbols, scheme) if schedule.levels == 1 else None
 
-    def run(self) -> None:
+    def run(self, schedule: AnySchedule) -> None:
         """Run all stages; values that nothing reads are known afterwards."""
-        for number, stage in enumerate(self.schedule.stages, 1):
-            self.failures += find_hazards(number, stage, self.schedule)
+        for number, stage in enumerate(schedule.stages, 1):
+            self.number = number
+            self.failures += find_hazards(number, stage, schedule)
             if isinstance(stage, LinearStage):
                 self._linear(number, stage)
             else:
                 self._products(number, stage)
             self._note_writes(number, stage)
-            if self.schedule.levels == 1:
+            if schedule.levels == 1:
                 self.history.append(dict(self.state))
         self.wasted += [(number, block, span) for block, (number, span) in self.unread.items() if block.space not in ("A", "B", "C")]
 
@@ -65,54 +68,41 @@ class SymbolicRun:
         if block not in self.state:
             notes = (f"C has no old value in a schedule that ends with {self.schedule.result}",) if block.space == "C" else ()
             self.report("E405", f"{block} is read before anything is written to it", span, *notes, hint="a step before this one is missing")
-            self.state[block] = self.symbols.ring.zero
+            self.state[block] = self.zero
         return self.state[block]
 
     def _linear(self, number: int, stage: LinearStage) -> None:
-        updates: dict[Block, Value] = {}
-        for block_map in stage.maps:
-            updates |= self._evaluate(block_map)
+        updates = self.run_maps(stage.maps)
         self._require_short(updates.values())
-        self.state.update(updates)
         steps = tuple(f"{target} = {self.symbols.text(value)}" for target, value in updates.items())
         self._add_fact(number, "restore" if stage.restores else "linear", steps, stage)
 
-    def _evaluate(self, block_map: BlockMap) -> dict[Block, Value]:
-        ring, scalar = self.symbols.ring, self.symbols.scalar
-        spans = block_map.spans or (None,) * len(block_map.targets)
-        values = [self.read(block, spans[0]) for block in self._read_sources(block_map)]
-        for step in block_map.map.steps:
-            self._count((values[i], c) for i, c in step)
-            values.append(_sum(step, values, scalar, ring.zero))
-        updates = {}
-        for target, output, kept, span in zip(block_map.targets, block_map.map.outputs, block_map.kept, spans, strict=True):
-            self._count((values[i], c) for i, c in output)
-            updates[target] = _sum(output, values, scalar, ring.zero)
-            if kept:
-                updates[target] += self.read(target, span) * scalar(kept)
-        return updates
-
-    def _read_sources(self, block_map: BlockMap) -> tuple[Block, ...]:
-        """The sources of a map. A source without a value whose coefficients are all 0 is not read."""
-        used = {index for form in block_map.map.steps + block_map.map.outputs for index, _ in form}
-        for i, block in enumerate(block_map.sources):
-            if i not in used and block not in self.state:
-                self.state[block] = self.symbols.ring.zero
-        return block_map.sources
-
     def _products(self, number: int, stage: ProductStage) -> None:
-        results = [self._multiply(number, product) for product in stage.products]
-        steps = tuple(self._describe(product) for product in stage.products)
-        names = tuple(self._identify(number, product) for product in stage.products) if self.identifier is not None else ()
-        writes = [(target, value, p.span) for p, value in zip(stage.products, results, strict=True) for target in p.targets]
-        others = [self._terms(target.plus, span) for target, _, span in writes]  # what other blocks hold before the stage
-        for (target, value, span), terms in zip(writes, others, strict=True):
-            added = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient)
-            kept = self._terms(((target.block, target.kept),), span) if target.kept else []
-            first, *more = *kept, *terms, added * self.implied
-            self.state[target.block] = sum(more, first)
-            self._require_short((self.state[target.block],))
-        self._add_fact(number, "product", steps, stage, contended(stage), names)
+        self.steps, self.names = [], []
+        self.run_products(stage.products)
+        self._add_fact(number, "product", tuple(self.steps), stage, contended(stage), tuple(self.names))
+
+    def sum(self, form: Form, values: Sequence[Value]) -> Value:
+        """A linear form over polynomials."""
+        self._count([(values[i], c) for i, c in form])
+        scalar, total = self.symbols.scalar, self.zero
+        for index, c in form:
+            total = total + values[index] if c == 1 else total - values[index] if c == -1 else total + values[index] * scalar(c)
+        return total
+
+    def plus(self, value: Value, block: Block, kept: Coefficient, span: Span | None) -> Value:
+        """A sum beside what its block keeps."""
+        return value + self.read(block, span) * self.symbols.scalar(kept)
+
+    def target(self, value: Value, target: Target, terms: Terms[Value], span: Span | None) -> Value:
+        """A product with its coefficient, beside what its target keeps and what is added to it."""
+        kept = [(self.read(target.block, span), target.kept)] if target.kept else []
+        self._count([*kept, *terms])
+        added = value if target.coefficient == 1 else value * self.symbols.scalar(target.coefficient)
+        first, *more = *(v if c == 1 else v * self.symbols.scalar(c) for v, c in (*kept, *terms)), added * self.implied
+        total = sum(more, first)
+        self._require_short((total,))
+        return total
 
     def _identify(self, number: int, product: Product) -> str:
         assert self.identifier is not None
@@ -133,18 +123,22 @@ class SymbolicRun:
             return f"{', '.join(map(_target, product.targets))} {'=' if overwrites else '+='} {factors}"
         return " ; ".join(f"{t.block} = {_scaled(t, factors)}" for t in product.targets)
 
-    def _multiply(self, number: int, product: Product) -> Value:
+    def product(self, product: Product) -> Value:
+        """The product of two forms; what is none is reported, and counts as zero."""
         left, right = self.read(product.left, product.span), self.read(product.right, product.span)
         sound = True
         for side, block, value in (("A", product.left, left), ("B", product.right, right)):
             if self.symbols.is_form(value, side):
                 continue
             sound = False
-            message = f"stage {number}: the {'left' if side == 'A' else 'right'} operand {block} is not a form over blocks of {side}"
+            message = f"stage {self.number}: the {'left' if side == 'A' else 'right'} operand {block} is not a form over blocks of {side}"
             self.report("E402", message, product.span, f"it holds {self.symbols.text(value)}")
         if self.bounds is not None and sound:
             self.bounds.count(len(left) * len(right) * (1 + len(product.targets)))
-        return left * right if sound else self.symbols.ring.zero
+        self.steps.append(self._describe(product))
+        if self.identifier is not None:
+            self.names.append(self._identify(self.number, product))
+        return left * right if sound else self.zero
 
     def _count(self, terms: Iterable[tuple[Value, Coefficient]]) -> None:
         if self.bounds is not None:
@@ -153,12 +147,6 @@ class SymbolicRun:
     def _require_short(self, values: Iterable[Value]) -> None:
         if self.bounds is not None:
             self.bounds.require_short(values)
-
-    def _terms(self, form: Iterable[tuple[Block, Coefficient]], span: Span | None) -> list[Value]:
-        """The terms of a form over blocks as they are now."""
-        terms = [(self.read(block, span), c) for block, c in form]
-        self._count(terms)
-        return [value if c == 1 else value * self.symbols.scalar(c) for value, c in terms]
 
     def _note_writes(self, number: int, stage: Stage) -> None:
         if self.schedule.levels > 1:
@@ -203,14 +191,6 @@ class SymbolicRun:
             return old
         kind = "product" if any(map(is_product, value)) else "sum"
         return BlockState(str(block), kind, text)
-
-
-def _sum(terms: Form, values: list[Value], scalar: Callable[[Coefficient], Value], zero: Value) -> Value:
-    """A linear form over values."""
-    total = zero
-    for index, c in terms:
-        total = total + values[index] if c == 1 else total - values[index] if c == -1 else total + values[index] * scalar(c)
-    return total
 
 
 def _target(target: Target) -> str:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bilinear.algebra import basis_search
-from bilinear.algebra.basis_search import change_to_sparse_bases
+from bilinear.algebra import change_basis
+from bilinear.algebra.change_basis import change_to_sparse_bases
 from bilinear.algebra.share_sums import share_sums
 from bilinear.cli.app import app
 from bilinear.errors import BilinearError
@@ -108,10 +108,10 @@ def test_over_the_integers_where_the_bases_are_not(monkeypatch: pytest.MonkeyPat
         images, change = found(*arguments)
         return [[(i, 2 * c) for i, c in row] for row in images], [[(i, c * Fraction(1, 2)) for i, c in row] for row in change]
 
-    found = basis_search._sparse
+    found = change_basis._sparse
     scheme = replace(load("strassen").scheme, ring=Ring("Z"))
     assert change_to_sparse_bases(scheme).ring == Ring("Z")
-    monkeypatch.setattr(basis_search, "_sparse", doubled)
+    monkeypatch.setattr(change_basis, "_sparse", doubled)
     changed = change_to_sparse_bases(scheme)
     assert changed.ring == Ring("Q") and prove_scheme(changed).holds
 

@@ -8,10 +8,9 @@ from itertools import permutations, product
 
 import pytest
 
-from bilinear.algebra.best_rank import MOST_SIZE, best_compositions, joined
 from bilinear.algebra.change_basis import change_basis
-from bilinear.algebra.composition import Composition
-from bilinear.algebra.fold_bases import bases_of, fold_bases
+from bilinear.algebra.composition import MOST_SIZE, Composition, best_compositions, joined
+from bilinear.algebra.maps import bases_of, fold_bases
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.frontend.algorithms import compose

@@ -17,12 +17,8 @@ import pytest
 from published import FOLDER, needs_folder
 from shell import Shell
 
-from bilinear.algebra.share_bases import program_over_basis
-from bilinear.algebra.share_greedy import most_common_pairs
-from bilinear.algebra.share_programs import tidied
-from bilinear.algebra.share_search import Budget
-from bilinear.algebra.share_sums import Progress, Shared, share_sums
-from bilinear.algebra.share_values import DIGIT, pack, pack_rows, primitive, unpack
+from bilinear.algebra.share_search import DIGIT, SearchBudget, most_common_pairs, pack, pack_rows, primitive, unpack
+from bilinear.algebra.share_sums import Shared, ShareProgress, program_over_basis, share_sums, tidied
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_scheme
@@ -306,7 +302,7 @@ def map_costs(scheme: Scheme) -> list[tuple[int, int]]:
 
 
 def test_progress_is_told() -> None:
-    told: list[Progress] = []
+    told: list[ShareProgress] = []
     shared = share_sums(load("hopcroft_kerr").scheme, work=50_000, progress=told.append)
     assert [state.operand for state in told] == sorted(state.operand for state in told)
     assert {state.operand for state in told} == {"A", "B", "C"}
@@ -343,7 +339,7 @@ def test_the_greedy_guess_makes_every_row() -> None:
 def test_a_program_over_a_basis_makes_every_row(seed: int) -> None:
     chance = random.Random(seed)
     rows = packed(random_rows(chance, 12, 4, (0, 1, -1, 2)))
-    found = program_over_basis(rows, 4, chance, Budget(10**6))
+    found = program_over_basis(rows, 4, chance, SearchBudget(10**6))
     assert found is not None
     made, pairs = found
     known = {1 << DIGIT * i for i in range(4)}

@@ -15,6 +15,8 @@ import pytest
 import bilinear
 from bilinear.analysis.accuracy import (
     accuracy_facts,
+    deviations,
+    drift_bound,
     error_allowance,
     error_bound,
     growth_factor,
@@ -22,14 +24,12 @@ from bilinear.analysis.accuracy import (
     levels_for_accuracy,
     levels_kept,
     path_growth,
+    probable_error,
     run_error_bound,
     runs_on_reals,
     schedule_bound,
 )
-from bilinear.analysis.drift import drift_bound
-from bilinear.analysis.probable_error import deviations, probable_error
-from bilinear.analysis.rounding import gamma, is_in_range, magnitude, roundings, sides, underflow
-from bilinear.analysis.rounding_trace import ResultValue, Trace
+from bilinear.analysis.rounding import ResultValue, Trace, gamma, is_in_range, magnitude, roundings, sides, underflow
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import generator

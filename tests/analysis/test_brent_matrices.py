@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import pytest
 
-from bilinear.algebra.tensor import tensor
-from bilinear.analysis import brent, brent_matrices
-from bilinear.analysis.integer_tables import integers
+from bilinear.algebra.composition import tensor
+from bilinear.analysis import brent
+from bilinear.analysis.brent import integers
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.ring import Ring
@@ -44,16 +44,16 @@ def test_both_ways_give_the_same_residual(name: str, monkeypatch: pytest.MonkeyP
     by_matrices = 0
     for _ in range(40):
         mutant = changed(scheme, chance)
-        monkeypatch.setattr(brent_matrices, "FEW_TERMS", 10**9)
+        monkeypatch.setattr(brent, "FEW_TERMS", 10**9)
         one_by_one = brent.residual(mutant)
-        monkeypatch.setattr(brent_matrices, "FEW_TERMS", 0)
+        monkeypatch.setattr(brent, "FEW_TERMS", 0)
         by_matrices += brent.by_matrices(mutant, integers(mutant))
         assert brent.residual(mutant) == one_by_one
     assert by_matrices > 20
 
 
 def test_sums_that_float64_may_round_are_added_up_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brent_matrices, "FEW_TERMS", 0)
+    monkeypatch.setattr(brent, "FEW_TERMS", 0)
     plain = table(load("strassen").scheme)
     for bits, exact in ((50, True), (53, False)):
         large = replace(plain, u=LinearMap(4, (form((i, c * 2**bits) for i, c in plain.u.outputs[0]), *plain.u.outputs[1:])))
@@ -62,7 +62,7 @@ def test_sums_that_float64_may_round_are_added_up_one_by_one(monkeypatch: pytest
 
 @pytest.mark.parametrize("ring", ["Q[sqrt(3)]", "Q[lambda]"])
 def test_roots_and_lambda_are_added_up_one_by_one(ring: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brent_matrices, "FEW_TERMS", 0)
+    monkeypatch.setattr(brent, "FEW_TERMS", 0)
     scheme = load({"Q[sqrt(3)]": "accurate_sqrt3", "Q[lambda]": "bini"}[ring]).scheme
     assert scheme.ring == Ring(ring)
     assert not brent.by_matrices(scheme, integers(scheme))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilinear.analysis.accuracy import classical_bound, run_error_bound
-from bilinear.analysis.complex_bounds import element_bounds, four_products_bound, three_products_bound
+from bilinear.analysis.accuracy import classical_bound, element_bounds, four_products_bound, run_error_bound, three_products_bound
 from bilinear.ir.linear import identity
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import Level, plain_complex, prepare_complex

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from bilinear.analysis.block_maps import beside, components, then
-from bilinear.analysis.equal_groups import Layer, equal_groups
+from bilinear.analysis.evaluation_order import GroupLayer, equal_groups
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage
@@ -25,7 +25,7 @@ def test_the_groups_are_the_components_of_the_composition() -> None:
     maps = expansion(3)
     assert all(m.targets for m in maps)
     for first in range(2):
-        layers = [Layer(m, known) for m in maps[first : first + 2]]
+        layers = [GroupLayer(m, known) for m in maps[first : first + 2]]
         groups = list(equal_groups(layers, lambda block: 0))
         whole = then(maps[first], maps[first + 1])
         assert sum(count for _, count in groups) == len(components(whole))
@@ -38,9 +38,9 @@ def test_states_and_shared_blocks_tell_groups_apart() -> None:
     def copy(number: int) -> BlockMap:
         return BlockMap((Block("A", 0, number),), (Block("S", number, 0),), LinearMap(1, (((0, 2),),)))
 
-    layer = Layer(beside(map(copy, range(6))), {})
+    layer = GroupLayer(beside(map(copy, range(6))), {})
     assert [count for _, count in equal_groups([layer], lambda block: 0)] == [6]
     kinds = Counter(count for _, count in equal_groups([layer], lambda block: block.row % 3 if block.space == "S" else 0))
     assert kinds == {2: 3}
-    crossed = Layer(BlockMap((Block("S", 0, 0), Block("S", 1, 0)), (Block("T", 0, 0),), LinearMap(2, (((0, 1), (1, 1)),))), {})
+    crossed = GroupLayer(BlockMap((Block("S", 0, 0), Block("S", 1, 0)), (Block("T", 0, 0),), LinearMap(2, (((0, 1), (1, 1)),))), {})
     assert sorted(count for _, count in equal_groups([layer, crossed], lambda block: 0)) == [1, 4]

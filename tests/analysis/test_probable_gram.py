@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bilinear
-from bilinear.analysis.probable_error import deviations, probable_error, probable_gram_error
+from bilinear.analysis.accuracy import deviations, probable_error, probable_gram_error
 from bilinear.frontend import LoadedGram, load_any, parse_source
 from bilinear.ir.gram import GramScheme
 from bilinear.source import Source

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from digit_unit import KINDS, allowed, as_integers, by_residues, data, digits
 
-from bilinear.analysis.residue_bounds import (
+from bilinear.analysis.digit_bounds import (
     moduli_for,
     norm_upward,
     probable_residues,
@@ -21,7 +21,7 @@ from bilinear.analysis.residue_bounds import (
 )
 from bilinear.errors import BilinearError
 from bilinear.ir.element import FLOAT32, FLOAT64
-from bilinear.reporting.digit_report import digit_report
+from bilinear.reporting.map_report import digit_report
 
 
 @pytest.mark.sample(24)

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinear.analysis.accuracy import classical_bound, error_bound, run_error_bound, schedule_bound
-from bilinear.analysis.drift import drift_bound
-from bilinear.analysis.probable_error import probable_error
+from bilinear.analysis.accuracy import classical_bound, drift_bound, error_bound, probable_error, run_error_bound, schedule_bound
 from bilinear.frontend import load
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.linear import LinearMap

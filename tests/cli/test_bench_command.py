@@ -21,9 +21,7 @@ import bilinear
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
 from bilinear.measure import bench, bench_details, bench_modulo, bench_shapes, bench_tasks
-from bilinear.reporting import bench_plot
-from bilinear.reporting.bench_page import bench_html, error_charts, launch_bars, ratio_charts
-from bilinear.reporting.bench_table import bench_table, grid_summary
+from bilinear.reporting.bench_page import bench_html, bench_table, error_charts, grid_summary, launch_bars, ratio_charts
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
 
@@ -194,10 +192,9 @@ def test_without_a_gpu_it_is_said(shell: Shell, monkeypatch: pytest.MonkeyPatch)
     assert err == "error[E680]: no GPU can be timed here: CuPy is not installed\n  hint: run `bilinear doctor`\n"
 
 
-def test_without_matplotlib_a_png_is_refused_before_anything_runs(gpu: Gpu, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_plot, "find_spec", lambda name: None)
+def test_pictures_are_no_png(gpu: Gpu, shell: Shell) -> None:
     status, out, err = shell("--shape", "64", "--png", "a.png")
-    assert status == 1 and not out and "error[E683]" in err and ".[plot]" in err and not gpu.now
+    assert status == 1 and not out and "error[E683]" in err and "--svg" in err and not gpu.now
 
 
 def test_the_page_is_well_formed_and_loads_nothing() -> None:
@@ -272,13 +269,6 @@ def test_the_table_tells_devices_without_a_tool() -> None:
     assert text.startswith("X\n\n") and re.search(r"float64 +preserve +0.25 .* 1\.000 +- .*7\*.* -\s+-$", text.splitlines()[4])
 
 
-@pytest.mark.parametrize("result", [whole(), Benchmark("bench", {"gpu": None}, ()), replace(whole(), errors=(), rows=whole().rows[:1])])
-def test_a_png_is_drawn(result: Benchmark) -> None:
-    pytest.importorskip("matplotlib")
-    image = bench_plot.bench_png(result)
-    assert image.startswith(b"\x89PNG\r\n") and int.from_bytes(image[16:20], "big") >= 700
-
-
 def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if browser is None:
@@ -288,44 +278,6 @@ def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
     shot = tmp_path / "shot.png"
     subprocess.run([browser, *options, f"--screenshot={shot}", str(tmp_path / "page.html")], capture_output=True, check=False, timeout=60)
     assert shot.exists() and shot.stat().st_size > 20_000
-
-
-@pytest.mark.parametrize("script", ["thin", "uneven"])
-def test_the_scripts_of_short_calls_find_plans_exact(
-    script: str, gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    module = importlib.import_module(script)
-    small: dict[str, dict[str, Any]] = {
-        "thin": {"FAMILIES": {"float32": 1, "float64": 1}, "LEAST": 1e4, "MOST": 1e6},
-        "uneven": {"EVEN": (), "UNEVEN": ((65, 67, 33),)},
-    }
-    for name, value in small[script].items():
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(module, "drawn", lambda seed, dtype, is_uneven: [(40, 128, 24)], raising=False)
-    monkeypatch.setattr(sys, "argv", [f"{script}.py", "--json", str(tmp_path / "found.json")])
-    module.main()
-    rows = json.loads((tmp_path / "found.json").read_text())["rows"]
-    autos = {row["auto"].partition(",")[0] for row in rows}  # a pretended GPU is slow but for digits, whose rates are not measured
-    assert all(row["exact"] for row in rows) and autos <= {"library", "residues7", "residues14"}
-    names = {name for row in rows for name in row["us"]}
-    assert {"cupy", "auto"} < names and {"classical, 1 level, tile doubles-usual", "classical, 1 level, tile doubles-small"} < names
-    assert ("split_k, 1 level, tile doubles-large" in names) == (script == "thin")
-    assert f"{rows[0]['auto']}; fastest" in capsys.readouterr().out
-
-
-def test_the_shapes_that_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a results file are those of its seed; whole multiples of 16 bytes, or of any length."""
-    folder = Path(__file__).parents[2] / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    thin = importlib.import_module("thin")
-    for name, dtype, *is_uneven in (("thin-1", "float32"), ("thin-2", "float64"), ("thin-uneven", "float32", True)):
-        found = json.loads((folder / "results" / f"{name}-h200.json").read_text())
-        measured = [tuple(row["shape"]) for row in found["rows"] if row["dtype"] == dtype]
-        seeds = [seed for seed in range(1, 10) if thin.drawn(seed, dtype, *is_uneven) == measured]
-        assert len(seeds) == 1, name
-        lengths = {side % 4 for _, k, n in measured for side in (k, n)}
-        assert (lengths == {0}) == (dtype == "float32" and not is_uneven), name
 
 
 SCRIPTS = {"best": ("--sizes", "64", "--repeats", "1", "--pareto", "64:float32"), "grid": ("--part", "2/2")}

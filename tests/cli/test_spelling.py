@@ -112,12 +112,12 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(
 ) -> None:
     for work in (
         "bilinear.reporting.examine.examine",
-        "bilinear.reporting.digit_report.digit_report",
+        "bilinear.reporting.map_report.digit_report",
         "bilinear.runtime.auto.plan",
         "bilinear.runtime.multi_dot.plan_chain",
         "bilinear.runtime.gram_plans.plan_gram",
-        "bilinear.reporting.gram_report.gram_report",
-        "bilinear.algebra.best_rank.best_compositions",
+        "bilinear.reporting.map_report.gram_report",
+        "bilinear.algebra.composition.best_compositions",
         "bilinear.algebra.share_sums.share_sums",
         "bilinear.cli.running.run_checks",
         "bilinear.driver.compile",

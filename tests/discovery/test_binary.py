@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinear.algebra.classical import classical
+from bilinear.algebra.composition import classical
 from bilinear.discovery import compiled_walk, flip_search
-from bilinear.discovery.binary import FIELD, PAIRS, BinaryWalker, binary_walker
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.lift import lift
 from bilinear.discovery.tasks import Task
-from bilinear.discovery.walker import BEST, RANK, classical_masks
+from bilinear.discovery.walker import BEST, FIELD, PAIRS, RANK, BinaryWalker, binary_walker, classical_masks
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import load_shipped
 from bilinear.ir.linear import LinearMap

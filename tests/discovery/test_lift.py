@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from published import FOLDER
 
-from bilinear.discovery.equations_mod_2 import EquationsMod2, packed, unpacked
-from bilinear.discovery.factors import coefficients_of, residues_of, scheme_of
-from bilinear.discovery.lift import _Attempt, _Begin, lift, reconstructed
+from bilinear.discovery.lift import EquationsMod2, _Attempt, _Begin, lift, packed, reconstructed, unpacked
+from bilinear.discovery.tasks import coefficients_of, residues_of, scheme_of
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import load_shipped
 from bilinear.interchange.importing import Imported, import_file

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from bilinear.discovery.binary import binary_walker
-from bilinear.discovery.states import Best, State, read_state, write_state
+from bilinear.discovery.states import Best, WalkState, read_state, write_state
 from bilinear.discovery.tasks import Task
-from bilinear.discovery.walker import ternary_walker
+from bilinear.discovery.walker import binary_walker, ternary_walker
 from bilinear.errors import BilinearError
 
 TASK = Task((2, 2, 2), 7, seed=4, walkers=2, ring="Z/2")
@@ -25,7 +24,7 @@ def walkers_of(task: Task) -> list[Any]:
 
 def kept(path: Path, task: Task = TASK) -> None:
     walkers = walkers_of(task)
-    write_state(path, task, State.of(walkers, Best(8, 0, 0, walkers[0].best.copy())))
+    write_state(path, task, WalkState.of(walkers, Best(8, 0, 0, walkers[0].best.copy())))
 
 
 @pytest.mark.parametrize("ring", ["Z", "Z/2"])
@@ -33,7 +32,7 @@ def test_what_is_written_is_read(tmp_path: Path, ring: str) -> None:
     path, task = tmp_path / "walk.json", Task((2, 1, 2), 3, seed=2**32 - 1, walkers=2, ring=ring)
     walkers = walkers_of(task)
     walkers[1].random[0], walkers[1].tally[3], walkers[1].tally[4] = 2**64 - 1, 77, -1
-    write_state(path, task, State.of(walkers, Best(4, 1, 5, walkers[0].best.copy())))
+    write_state(path, task, WalkState.of(walkers, Best(4, 1, 5, walkers[0].best.copy())))
     read = walkers_of(task)
     best = read_state(path, task, read)
     assert best[:3] == (4, 1, 5) and (best.factors == walkers[0].best).all()

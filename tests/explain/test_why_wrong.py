@@ -20,7 +20,7 @@ from bilinear.explain.repair import values
 from bilinear.explain.repair.edits import patched
 from bilinear.explain.repair.join import PRIME, Array, Join, Side
 from bilinear.explain.repair.schedule import search_schedule_repairs
-from bilinear.explain.repair.solve import solve_tables
+from bilinear.explain.repair.scheme import solve_tables
 from bilinear.explain.repair.values import Point, Pool
 from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from hostile import MOST_SECONDS
 
-from bilinear.algebra.classical import classical
-from bilinear.algebra.direct_sum import direct_sum
-from bilinear.algebra.permute import rotate, transpose
-from bilinear.algebra.tensor import tensor
+from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, transpose
 from bilinear.errors import BilinearError
 from bilinear.frontend import Module, compositions, load, parse_source
 from bilinear.frontend.algorithms import compose

@@ -13,7 +13,7 @@ from oracle import classical, execute, random_state
 
 from bilinear.frontend import load
 from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Space, Target
-from bilinear.lowering.layout import Room, buffer_size, lay_out, lifetimes, place
+from bilinear.lowering.place import Room, buffer_size, lay_out, lifetimes, place
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.scheduling.depth_first.find import find_depth_first

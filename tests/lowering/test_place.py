@@ -13,8 +13,7 @@ from bilinear.backends.executor import lay_out
 from bilinear.frontend import load
 from bilinear.ir.matrix import call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
-from bilinear.lowering.layout import ALIGNMENT
-from bilinear.lowering.place import PEELED_FROM, SMALLEST_BLOCK, choose_levels, core_of, place_schedule
+from bilinear.lowering.place import ALIGNMENT, PEELED_FROM, SMALLEST_BLOCK, choose_levels, core_of, place_schedule
 from bilinear.lowering.prepare import prepare
 
 SCHEDULES = [

@@ -20,7 +20,7 @@ from bilinear.measure.bench import Effort, measure
 from bilinear.measure.bench_check import check, fill_integers, fill_normal, wrong_libraries
 from bilinear.measure.bench_details import errors_by_level
 from bilinear.measure.bench_tasks import AUTO, PLANNED, Case, Task, pinned, tasks_for
-from bilinear.reporting.bench_table import workspace_share
+from bilinear.reporting.bench_page import workspace_share
 
 SHAPE = (64, 65, 64)
 

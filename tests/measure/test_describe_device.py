@@ -31,7 +31,8 @@ from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
 from bilinear.measure.thin_stand import drawn, fastest_tiles, problem_of, timed_cases
 from bilinear.measure.timing import IN_A_ROW, SETTLE_MS, SETTLED_ROUNDS
 from bilinear.methods.planning import make_plan
-from bilinear.methods.thin.plans import thin_of, thin_seconds, view_of
+from bilinear.methods.thin.choice import thin_of
+from bilinear.methods.thin.times import thin_seconds, view_of
 from bilinear.planner.device import Device, TileRates, at
 from bilinear.planner.device_files import device_json, device_named, load_device, parse_device
 from bilinear.planner.kept_plans import kept_description

@@ -32,8 +32,8 @@ from bilinear.ir.measurement import LeftOut
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.measure import bench, bench_check, bench_tasks, describe_device, time_plans
 from bilinear.measure.time_plans import AT_ONCE, FEW, FINALISTS, MOST, NEAR, ROUNDS, GpuStand, fastest
-from bilinear.methods.planning import load_plan, plan_from_json
-from bilinear.methods.thin.plans import Thin
+from bilinear.methods.planning import load_plan, make_plan, plan_from_json
+from bilinear.methods.thin.choice import Thin
 from bilinear.planner import choose, kept_plans
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
@@ -263,7 +263,7 @@ def test_every_problem_gets_the_plan_that_the_clock_finds_fastest(gpu: Gpu) -> N
         assert choice.chosen.levels == ("winograd",) and choice.device == HERE.name
         assert {c.ms for c in choice.candidates if c.levels} == {ms} and {c.ms for c in choice.candidates if c.is_library} == {60.0}
         assert all(c.error is not None and 0 < c.error < 1e-1 for c in choice.candidates)
-        assert choose.make_plan(choice.problem, HERE).is_library, "which the model alone does not find"
+        assert make_plan(choice.problem, HERE).is_library, "which the model alone does not find"
 
 
 def test_limits_are_kept_and_inputs_restored(gpu: Gpu) -> None:
@@ -411,7 +411,7 @@ def test_a_problem_takes_its_share_of_the_time_that_is_left(gpu: Gpu, monkeypatc
     def spend(problem: Problem, device: Device, stand: object, until: float) -> Plan:
         ends.append(until)
         now[0] += 6
-        return choose.make_plan(problem, device)
+        return make_plan(problem, device)
 
     monkeypatch.setattr(time_plans, "perf_counter", lambda: now[0])
     monkeypatch.setattr(time_plans, "fastest", spend)
@@ -496,7 +496,7 @@ def test_the_command_keeps_what_auto_then_runs(gpu: Gpu, shell: Shell, tmp_path:
         a, b, c, before = np.ones((m, k)), np.ones((k, n)), np.empty((m, n)), gpu.now
         bilinear.matmul(a, b, c)
         assert gpu.now - before == gpu.launch_ms * launches and (c == k).all(), "the kept plan"
-        assert bilinear.plan(m, k, n) == kept != choose.make_plan(kept.problem, HERE)
+        assert bilinear.plan(m, k, n) == kept != make_plan(kept.problem, HERE)
         before = gpu.now
         bilinear.matmul(a, b, c, workspace="none")
         assert gpu.now - before == gpu.library_ms, "within other limits the model chooses, and here the library"

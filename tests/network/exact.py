@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, ProcessGrid, Slab
 from bilinear.distributed.chain import AskedChain, run_chain
 from bilinear.distributed.connection import Connection, connected
-from bilinear.distributed.distributions import Distribution
+from bilinear.distributed.distributions import Distribution, Runs
 from bilinear.distributed.model import Machine
-from bilinear.distributed.multiply import Asked, plan_for, run
-from bilinear.distributed.spread import Runs
-from bilinear.distributed.traffic import traffic
-from bilinear.distributed.workspace import workspace
+from bilinear.distributed.multiply import Request, plan_for, run
+from bilinear.distributed.rank_plan import traffic, workspace
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
 
@@ -78,15 +76,15 @@ def main() -> None:
         a, b = generator.integers(-9, 10, (m, k)), generator.integers(-9, 10, (k, n))
         for name, dtype in (("2d", "int64"), ("strassen", "float64"), ("winograd", "float32"), ("laderman", "int32"), ("2d", "complex128")):
             three = known[calls % 5], known[calls // 2 % 5], known[calls // 3 % 5]
-            for memory in (None, tight(Asked(extents, three, name), dtype, comm.size)):
-                asked = Asked(extents, three, name, "auto", memory, local_levels=0)
+            for memory in (None, tight(Request(extents, three, name), dtype, comm.size)):
+                asked = Request(extents, three, name, "auto", memory, local_levels=0)
                 left, right = (placed(piece(x, d, comm).astype(dtype)) for x, d in zip((a, b), three, strict=False))
                 before = connection.sent, connection.received
                 found = brought(run(connection, left, right, asked, TIMEOUT))
                 assert found.dtype == dtype and np.array_equal(found, piece(a @ b, three[2], comm)), (extents, asked)
                 check_traffic(asked, dtype, before, (connection.sent, connection.received), comm)
                 calls += 1
-    by_plan = Asked((64, 64, 64), (Slab.X,) * 3, "winograd", algorithm="strassen", local_levels=1)
+    by_plan = Request((64, 64, 64), (Slab.X,) * 3, "winograd", algorithm="strassen", local_levels=1)
     a = np.random.default_rng(3).integers(-9, 10, (64, 64)).astype("float64")
     found = brought(run(connection, placed(piece(a, Slab.X, comm)), placed(piece(a, Slab.X, comm)), by_plan, TIMEOUT))
     assert np.array_equal(found, piece(a @ a, Slab.X, comm))
@@ -101,7 +99,7 @@ def with_accuracy(connection: Connection) -> None:
     n, comm = 2048 if ON_GPU else 96, connection.comm
     a, b = (np.random.default_rng(seed).integers(-9, 10, (n, n)).astype("float32") for seed in (5, 6))
     for accuracy in ("classical", "twice", 1.0):
-        asked = Asked((n, n, n), (Slab.X,) * 3, accuracy=accuracy)
+        asked = Request((n, n, n), (Slab.X,) * 3, accuracy=accuracy)
         found = brought(run(connection, placed(piece(a, Slab.X, comm)), placed(piece(b, Slab.X, comm)), asked, TIMEOUT))
         assert np.array_equal(found, piece(a.astype("float64") @ b, Slab.X, comm)), accuracy
         assert all(task.inner == ((0, n),) for tasks in plan_for(asked, "float32", comm.size)[0].tasks for task in tasks)
@@ -125,7 +123,7 @@ def one_second(m: int, k: int, n: int) -> float:
     return 1.0
 
 
-def tight(asked: Asked, dtype: str, ranks: int) -> int | None:
+def tight(asked: Request, dtype: str, ranks: int) -> int | None:
     """Bytes that need a depth-first level, if one helps."""
     memory = workspace(plan_for(asked, dtype, ranks)[0]) * np.dtype(dtype).itemsize * 9 // 10
     try:
@@ -135,7 +133,7 @@ def tight(asked: Asked, dtype: str, ranks: int) -> int | None:
     return memory
 
 
-def check_traffic(asked: Asked, dtype: str, before: tuple[int, int], after: tuple[int, int], comm: MPI.Intracomm) -> None:
+def check_traffic(asked: Request, dtype: str, before: tuple[int, int], after: tuple[int, int], comm: MPI.Intracomm) -> None:
     pairs = traffic(plan_for(asked, dtype, comm.size)[0])
     for end, (low, high) in enumerate(zip(before, after, strict=True)):
         wanted = sum(size for pair, size in pairs.items() if pair[end] == comm.rank)

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import bilinear
-from bilinear.distributed import Slab, connection, matmul, multiply, shares
+from bilinear.distributed import Slab, connection, matmul, multiply, rank_plan
 
 Matrix = NDArray[np.float64]
 N, SHORT, LONG = 12, 8.0, 300.0
@@ -81,7 +81,7 @@ def main(way: str) -> None:
     elif is_odd and way == "name":
         decomposition = "strasen"
     elif is_odd and way == "plan":
-        shares.FIRST = 1
+        rank_plan.FIRST = 1
     elif is_odd and way == "version":
         setattr(multiply, "__version__", "0.0.1")  # noqa: B010
     matmul(a, b, shape=shape, distributions=Slab.X, decomposition=decomposition, timeout=timeout)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bilinear.distributed.distributions import Spread
 from bilinear.distributed.rank import Post, Steps, Ticket, Wait, steps_of
 from bilinear.distributed.rank_plan import RankPlan
-from bilinear.distributed.spread import Spread
 
 Matrix = NDArray[np.generic]
 Message = tuple[int, int, Matrix]

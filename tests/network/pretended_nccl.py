@@ -158,9 +158,9 @@ def main(way: str) -> None:
     from bilinear.backends.nccl_rounds import version
     from bilinear.distributed import connection as silence
     from bilinear.distributed.connection import connected
-    from bilinear.distributed.decompose import decompose
+    from bilinear.distributed.distributions import Rect
     from bilinear.distributed.rank import steps_of
-    from bilinear.distributed.spread import Rect
+    from bilinear.distributed.rank_plan import decompose
     from bilinear.frontend import load
 
     def piece(matrix: Any, part: Rect) -> Any:

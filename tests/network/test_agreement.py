@@ -6,8 +6,7 @@ import pickle
 
 import pytest
 
-from bilinear.distributed.agreement import Told, disagreement
-from bilinear.distributed.watch import failed
+from bilinear.distributed.connection import Told, disagreement, failed
 from bilinear.errors import fail
 
 SAME = {"shape": "(4, 4, 4)", "levels": "auto"}

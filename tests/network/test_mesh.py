@@ -12,12 +12,9 @@ import pytest
 from network.lockstep import Network, indices, run_all, times
 from numpy.typing import NDArray
 
-from bilinear.distributed.decompose import decompose
-from bilinear.distributed.distributions import Pieces
-from bilinear.distributed.mesh import Mesh, MeshPlacement, MeshPlacements, chunk, held, of_product
-from bilinear.distributed.mesh_product import MeshPlan, mesh_steps, plan_over
-from bilinear.distributed.rank_plan import Extents, RankPlan
-from bilinear.distributed.spread import Spread
+from bilinear.distributed.distributions import Pieces, Spread
+from bilinear.distributed.dtensor import Mesh, MeshPlacement, MeshPlacements, MeshPlan, chunk, held, mesh_steps, of_product, plan_over
+from bilinear.distributed.rank_plan import Extents, RankPlan, decompose
 from bilinear.frontend import load
 from bilinear.ir.scheme import Scheme
 

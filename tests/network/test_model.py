@@ -6,10 +6,8 @@ import pytest
 from simulated_ranks import simulate
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, home
-from bilinear.distributed.decompose import decompose
 from bilinear.distributed.model import best_levels, estimate, holds, machines, sums
-from bilinear.distributed.rank_plan import RankPlan
-from bilinear.distributed.traffic import traffic
+from bilinear.distributed.rank_plan import RankPlan, decompose, traffic
 from bilinear.frontend import load
 
 H200 = machines()["h200"]

@@ -15,10 +15,9 @@ from network.lockstep import pieces, times
 from network.test_spread import distributions
 
 from bilinear.distributed import Slab, matmul, multiply
-from bilinear.distributed.carrier import run_steps
-from bilinear.distributed.decompose import decompose
+from bilinear.distributed.connection import run_steps
 from bilinear.distributed.rank import steps_of
-from bilinear.distributed.rank_plan import RankPlan
+from bilinear.distributed.rank_plan import RankPlan, decompose
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 

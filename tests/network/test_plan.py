@@ -12,13 +12,20 @@ from network.lockstep import Network, Rank, pieces, run, times
 from network.test_spread import distributions
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
-from bilinear.distributed.decompose import decompose
-from bilinear.distributed.multiply import Asked, plan_for
+from bilinear.distributed.multiply import Request, plan_for
 from bilinear.distributed.rank import steps_of
-from bilinear.distributed.rank_plan import Extents, RankPlan
-from bilinear.distributed.shares import shared_products, tiles
-from bilinear.distributed.traffic import busiest, classical_bound, recursive_order, traffic
-from bilinear.distributed.workspace import workspace
+from bilinear.distributed.rank_plan import (
+    Extents,
+    RankPlan,
+    busiest,
+    classical_bound,
+    decompose,
+    recursive_order,
+    shared_products,
+    tiles,
+    traffic,
+    workspace,
+)
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 
@@ -128,9 +135,9 @@ def test_k_is_whole_where_an_accuracy_is_promised(ranks: int, is_tight: bool) ->
 def test_an_accuracy_is_refused_where_it_cannot_be_promised() -> None:
     for options in ({"decomposition": "winograd"}, {"algorithm": "winograd"}):
         with pytest.raises(BilinearError, match=r"E760.*accuracy="):
-            plan_for(Asked((8, 8, 8), (Slab.X,) * 3, accuracy="twice", **options), "float64", 2)  # type: ignore[arg-type]
+            plan_for(Request((8, 8, 8), (Slab.X,) * 3, accuracy="twice", **options), "float64", 2)  # type: ignore[arg-type]
     with pytest.raises(BilinearError, match="E543"):
-        plan_for(Asked((8, 8, 8), (Slab.X,) * 3, accuracy=-1.0), "float64", 2)
+        plan_for(Request((8, 8, 8), (Slab.X,) * 3, accuracy=-1.0), "float64", 2)
 
 
 def test_too_little_memory_is_refused_with_what_is_needed() -> None:
@@ -255,23 +262,23 @@ def test_a_plan_of_a_scheme_is_proved_first(tmp_path_factory: pytest.TempPathFac
     wrong = tmp_path_factory.mktemp("wrong") / "wrong.bl"
     wrong.write_text("scheme wrong <1,1,1;1>\n  M1: 1 | 1 | 2\n")
     with pytest.raises(BilinearError, match="E301"):
-        plan_for(Asked((8, 8, 8), (Slab.X,) * 3, str(wrong)), "float64", 2)
+        plan_for(Request((8, 8, 8), (Slab.X,) * 3, str(wrong)), "float64", 2)
 
 
 @pytest.mark.parametrize(
     ("asked", "code"),
     [
-        (Asked((8, 8), (Slab.X,) * 3), "E760"),  # type: ignore[arg-type]
-        (Asked((8, 0, 8), (Slab.X,) * 3), "E760"),
-        (Asked((8, 8, 8), (Slab.X,) * 3, "winograd", 0), "E760"),
-        (Asked((8, 8, 8), (Slab.X,) * 3, "winograd", 6), "E760"),
-        (Asked((8, 8, 8), (Slab.X,) * 2), "E761"),  # type: ignore[arg-type]
-        (Asked((8, 8, 8), (BlockNonCyclic(ProcessGrid((2, 2))),) * 3), "E761"),
-        (Asked((8, 8, 8), (Slab.X,) * 3, memory=8), "E762"),
-        (Asked((8, 8, 8), (Slab.X,) * 3, "strasen"), "E121"),
+        (Request((8, 8), (Slab.X,) * 3), "E760"),  # type: ignore[arg-type]
+        (Request((8, 0, 8), (Slab.X,) * 3), "E760"),
+        (Request((8, 8, 8), (Slab.X,) * 3, "winograd", 0), "E760"),
+        (Request((8, 8, 8), (Slab.X,) * 3, "winograd", 6), "E760"),
+        (Request((8, 8, 8), (Slab.X,) * 2), "E761"),  # type: ignore[arg-type]
+        (Request((8, 8, 8), (BlockNonCyclic(ProcessGrid((2, 2))),) * 3), "E761"),
+        (Request((8, 8, 8), (Slab.X,) * 3, memory=8), "E762"),
+        (Request((8, 8, 8), (Slab.X,) * 3, "strasen"), "E121"),
     ],
 )
-def test_what_cannot_be_planned_is_refused(asked: Asked, code: str) -> None:
+def test_what_cannot_be_planned_is_refused(asked: Request, code: str) -> None:
     with pytest.raises(BilinearError, match=code):
         plan_for(asked, "float64", 2)
 
@@ -279,13 +286,13 @@ def test_what_cannot_be_planned_is_refused(asked: Asked, code: str) -> None:
 @pytest.mark.parametrize("name", ["accurate_halves", "accurate_sqrt3"])
 def test_integers_hold_no_fraction(name: str) -> None:
     with pytest.raises(BilinearError, match="E528"):
-        plan_for(Asked((8, 8, 8), (Slab.X,) * 3, name), "int64", 2)
+        plan_for(Request((8, 8, 8), (Slab.X,) * 3, name), "int64", 2)
 
 
 @pytest.mark.parametrize("name", ["accurate_sqrt3", "karstadt_schwartz", "smirnov_333", "alphatensor_424"])
 def test_fractions_roots_and_changes_of_basis(name: str) -> None:
     extents = 40, 36, 44
-    plan, _ = plan_for(Asked(extents, (Slab.Y,) * 3, name), "float64", 3)
+    plan, _ = plan_for(Request(extents, (Slab.Y,) * 3, name), "float64", 3)
     a, b = (x.astype("float64") for x in integers(extents))
     found, _ = run(plan, a, b)
     for own, wanted in zip(found, pieces(a @ b, plan.given[2]), strict=True):
@@ -293,6 +300,6 @@ def test_fractions_roots_and_changes_of_basis(name: str) -> None:
 
 
 def test_the_same_call_has_the_same_digest_and_another_plan_another_one() -> None:
-    asked = Asked((8, 8, 8), (Slab.X,) * 3, "winograd")
+    asked = Request((8, 8, 8), (Slab.X,) * 3, "winograd")
     assert plan_for(asked, "float64", 2)[1] == plan_for(asked, "float64", 2)[1]
-    assert plan_for(asked, "float64", 2)[1] != plan_for(Asked((8, 8, 8), (Slab.X,) * 3, "strassen"), "float64", 2)[1]
+    assert plan_for(asked, "float64", 2)[1] != plan_for(Request((8, 8, 8), (Slab.X,) * 3, "strassen"), "float64", 2)[1]

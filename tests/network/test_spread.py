@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from network.lockstep import indices
 
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, shape
-from bilinear.distributed.distributions import LAYOUTS, Distribution
-from bilinear.distributed.spread import Rect, inside, joined, meet, near_even
+from bilinear.distributed.distributions import LAYOUTS, Distribution, Rect, inside, joined, meet, near_even
 from bilinear.errors import BilinearError
 
 RUNS = st.sets(st.integers(0, 40)).map(lambda found: joined((at, at + 1) for at in sorted(found)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.distributed.by_mpi import Staging
+from bilinear.distributed.connection import Staging
 
 
 @dataclass

@@ -11,8 +11,8 @@ import bilinear
 from bilinear.frontend.files import shipped
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import authored_schedule, is_runnable, lower_levels, natural_inputs
-from bilinear.passes import kept_cuts, linear_run
-from bilinear.passes.linear_run import LinearRun
+from bilinear.passes import fuse_linear_stages
+from bilinear.passes.fuse_linear_stages import LinearRun
 
 MOST_PRODUCTS = 2500
 
@@ -29,13 +29,13 @@ def searches(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> dict
 
     def noted(self: LinearRun) -> list[tuple[int, int]]:
         cuts = search(self)
-        if self.end - self.begin >= kept_cuts.LONG:
+        if self.end - self.begin >= fuse_linear_stages.LONG:
             found[self.digest()] = [end - self.begin for _, end in cuts]
         return cuts
 
     with monkeypatch.context() as patched:
         patched.setattr(LinearRun, "searched", noted)
-        patched.setattr(linear_run, "kept_ends", lambda _: ())
+        patched.setattr(fuse_linear_stages, "kept_ends", lambda _: ())
         run()
     return found
 
@@ -55,18 +55,18 @@ def all_ways() -> Iterator[tuple[tuple[str, ...], str]]:
 @pytest.mark.slow
 def test_the_table_holds_what_searches_find(monkeypatch: pytest.MonkeyPatch, update_golden: bool) -> None:
     """`--update-golden` writes it anew after a change of the algorithms or the passes."""
-    text = kept_cuts.table_text(searches(monkeypatch, lambda: [lowered(names, inputs) for names, inputs in all_ways()]))
+    text = fuse_linear_stages.table_text(searches(monkeypatch, lambda: [lowered(names, inputs) for names, inputs in all_ways()]))
     if update_golden:
-        kept_cuts.TABLE.write_text(text, encoding="utf-8")
+        fuse_linear_stages.TABLE.write_text(text, encoding="utf-8")
         return
-    assert kept_cuts.TABLE.read_text(encoding="utf-8") == text
+    assert fuse_linear_stages.TABLE.read_text(encoding="utf-8") == text
 
 
 def test_a_kept_run_is_cut_as_a_search_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [lowered(["msmes"] * 4, "restore")]
     found = searches(monkeypatch, lambda: made.append(lowered(["msmes"] * 4, "restore")))
     assert len(found) == 1
-    assert all(kept_cuts.kept_ends(digest) == tuple(ends) for digest, ends in found.items())
+    assert all(fuse_linear_stages.kept_ends(digest) == tuple(ends) for digest, ends in found.items())
     assert made[0] == made[1]
 
 

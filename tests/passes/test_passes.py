@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from oracle import computes
 
-from bilinear.algebra.fold_bases import fold_bases
+from bilinear.algebra.maps import fold_bases
 from bilinear.analysis.block_maps import components
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap

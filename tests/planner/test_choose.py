@@ -21,8 +21,8 @@ from bilinear.methods.digits.geometry import block_of
 from bilinear.methods.digits.plans import CUTS, USUAL_RESIDUES
 from bilinear.methods.digits.schemes import _fewest, require_residues, scheme_of
 from bilinear.methods.planning import contenders, make_plan, plan_from_json
+from bilinear.methods.thin.choice import Thin, thin_of
 from bilinear.methods.thin.method import MOST_TIMED
-from bilinear.methods.thin.plans import Thin, thin_of
 from bilinear.planner import choose
 from bilinear.planner.borrow import Borrowing
 from bilinear.planner.choose import Weighing, timed_plan

@@ -27,7 +27,7 @@ from bilinear.planner.model import profile_of
 from bilinear.planner.portfolio import cpu_ways
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way, lowered
-from bilinear.reporting.schedule_facts import lowered_facts
+from bilinear.reporting.facts import lowered_facts
 
 RATES = CpuRates(library=((1.0, 50.0),), streaming=((1.0, 16.0),), slack=((256.0, 1.0),))
 FAST = Cpu("Some CPU, 2 cores", "numpy 2, some-blas 1", 2**37, 20.0, 4.0, (("float64", RATES), ("float32", RATES)))

@@ -91,7 +91,7 @@ def test_what_is_no_level_is_refused_in_a_plan(level: str, tmp_path: Path) -> No
         pinned_plan(PROBLEM, load_device("h200"), (level,))
     save_plan(pinned_plan(PROBLEM, load_device("h200"), ("winograd",)), tmp_path / "plan.json")
     text = json.loads((tmp_path / "plan.json").read_text())
-    text["candidates"][0]["levels"] = [level]
+    text["candidates"][0]["choice"]["levels"] = [level]
     (tmp_path / "plan.json").write_text(json.dumps(text))
     with pytest.raises(BilinearError, match=r"E545|E121"):
         load_plan(tmp_path / "plan.json")

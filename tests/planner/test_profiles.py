@@ -13,8 +13,7 @@ import pytest
 
 from bilinear.ir.placement import INPUTS
 from bilinear.ir.schedule import ProductStage
-from bilinear.lowering.layout import lifetimes
-from bilinear.lowering.place import place_schedule
+from bilinear.lowering.place import lifetimes, place_schedule
 from bilinear.planner import profiles
 from bilinear.planner.portfolio import cpu_ways, table_entry, ways
 from bilinear.planner.problem import Problem

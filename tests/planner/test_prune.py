@@ -11,7 +11,7 @@ import pytest
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.planning import contenders
-from bilinear.methods.thin.plans import Thin
+from bilinear.methods.thin.choice import Thin
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import Library
 from bilinear.planner.plan import Candidate, Panel

@@ -15,7 +15,7 @@ from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.methods.planning import make_plan, pinned_plan, plan_from_json
-from bilinear.methods.thin.plans import thin_of
+from bilinear.methods.thin.choice import thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import LIBRARY, Plan
 from bilinear.planner.problem import Problem

@@ -13,8 +13,8 @@ from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.reporting.facts import KernelLine
 from bilinear.reporting.report import Report, make_report, proof_report
-from bilinear.reporting.report_facts import KernelLine
 from bilinear.resources import algorithms_folder
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule

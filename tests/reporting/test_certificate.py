@@ -18,7 +18,7 @@ from reporting.ring_schemes import approximate, in_rings, over_z2, ratio, scaled
 from soak.statements import rehashed
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
-from bilinear.frontend import load
+from bilinear.frontend import load, load_any
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.result import Result
@@ -28,6 +28,8 @@ from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.certificate import certificate, certificate_text, digest
+from bilinear.reporting.examine import certificate_of as certificate_of_any
+from bilinear.reporting.examine import examined
 
 CHECKER = Path(__file__).parents[2] / "examples" / "check_certificate.py"
 
@@ -55,8 +57,7 @@ def _word(printed: str, path: str) -> str:
         assert len(refused) == 1
         return refused[0].removeprefix(f"{path}: ")
     start = lines.index(f"{path}:")
-    assert next(line for line in lines[start:] if not line.startswith("  s"))
-    return next(line for line in lines[start + 1 :] if not line.startswith("  s")).strip().partition(":")[0]
+    return next(line for line in lines[start + 1 :] if not line.startswith(("  s", "  x*y", "  A*"))).strip().partition(":")[0]
 
 
 @pytest.mark.parametrize("levels", [1, 2])
@@ -205,6 +206,22 @@ def test_a_wrong_coefficient_of_a_scheme_is_refused_with_new_hashes(name: str, t
         value = dice.choice([word for word in words if word != at(found, path)])
         tampered.append(rehashed(changed(found, path, value)))
     assert {word.partition(" does")[0] for word in check(tampered, tmp_path)} == {f"refused: {found['scheme']['name']}"}
+
+
+@pytest.mark.parametrize("name", ["rxtx", "pairs", "residues7", "complex3 (x) strassen", "winograd (x) gaussian7"])
+def test_other_maps_are_accepted_and_a_wrong_coefficient_is_refused(name: str, tmp_path: Path) -> None:
+    loaded = load_any(name)
+    found: Certificate = json.loads(certificate_of_any(loaded, 1, "preserve"))
+    tampered = []
+    for table in "uvw":
+        body = json.loads(json.dumps({key: value for key, value in found.items() if key != "sha256"}))
+        entry = next(entry for row in body["maps"][0][table] for entry in row)
+        entry[1] = str(int(entry[1]) + 1) if entry[1].lstrip("-").isdigit() else "0"
+        tampered.append({**body, "sha256": digest(body)})
+    right, *wrong = check([json.dumps(found), *map(json.dumps, tampered)], tmp_path)
+    assert right == "accepted" and all(f" is not {found['maps'][0]['computes']}" in word for word in wrong)
+    report, error = examined(loaded, 1, "preserve")
+    assert error is None and report.proved and report.markdown().startswith(f"# {loaded.scheme.name}") and "</html>" in report.html()
 
 
 @pytest.mark.parametrize("name", ["msmes", "winograd", "strassen", "winograd_depth_first"])

@@ -19,12 +19,10 @@ from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
-from bilinear.reporting.coefficient_grid import shade
-from bilinear.reporting.coefficient_picture import coefficients
-from bilinear.reporting.error_chart import error_charts
-from bilinear.reporting.flow_chart import flow, flow_note
+from bilinear.reporting.charts import error_charts, flow, flow_note
+from bilinear.reporting.coefficients import coefficients, shade
+from bilinear.reporting.play import Timeline, timeline
 from bilinear.reporting.report import Report
-from bilinear.reporting.timeline import Timeline, timeline
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 EMPTY = {"path", "rect", "circle", "line", "input"}

@@ -10,9 +10,9 @@ from shell import Shell
 
 from bilinear.frontend import LoadedComplex, LoadedGram, load, load_any, parse_source
 from bilinear.ir.digits import DigitScheme
+from bilinear.reporting.facts import stage_moves
 from bilinear.reporting.latex import TALLEST, equation, escaped, latex
 from bilinear.reporting.shipped import library_rows
-from bilinear.reporting.stage_moves import stage_moves
 from bilinear.source import Source
 
 GOLDEN = Path(__file__).parents[1] / "golden"

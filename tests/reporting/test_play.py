@@ -17,9 +17,9 @@ from reporting.reports import proved, refused_schedule
 from bilinear.frontend import load
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.reporting import play as playing
+from bilinear.reporting.facts import ScheduleFacts
 from bilinear.reporting.play import Play, PlayCell, play
 from bilinear.reporting.report import make_report
-from bilinear.reporting.schedule_facts import ScheduleFacts
 
 Matrix = NDArray[np.int64]
 SIZE = 3

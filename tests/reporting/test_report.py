@@ -13,15 +13,14 @@ import pytest
 from reporting.reports import ALGORITHMS, alone, hostile, of_scheme, proved, refused_schedule, refused_scheme
 from reporting.ring_schemes import approximate, in_rings, with_bases
 
-from bilinear.analysis.accuracy import run_error_bound
-from bilinear.analysis.drift import drift_bound
+from bilinear.analysis.accuracy import drift_bound, run_error_bound
 from bilinear.frontend import load, parse_source
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.reporting.examine import examine
-from bilinear.reporting.product_sums import product_sums
+from bilinear.reporting.facts import product_sums
 from bilinear.reporting.report import Report
 from bilinear.reporting.rows import schedule_rows
 from bilinear.source import Source

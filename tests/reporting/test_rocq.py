@@ -22,9 +22,8 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule, Stage
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.reporting.certificate import certificate
+from bilinear.reporting.certificate import certificate, rocq_text
 from bilinear.reporting.examine import rocq_of
-from bilinear.reporting.rocq import rocq_text
 from bilinear.reporting.rocq_kernel import accepted_by
 from bilinear.resources import algorithms_folder, templates_folder
 

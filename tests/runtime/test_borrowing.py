@@ -228,7 +228,8 @@ def test_a_chain_is_kept_in_a_file(tmp_path: Path) -> None:
 )
 def test_a_file_that_makes_no_sense_is_refused(change: dict[str, Any], code: str, tmp_path: Path) -> None:
     value = json.loads(plan_json(chain(SQUARE, "one level")))
-    value["candidates"][0]["rest"][0] |= change
+    part = value["candidates"][0]["choice"]["rest"][0]
+    (part if "extent" in change else part["choice"]).update(change)
     (tmp_path / "plan.json").write_text(json.dumps(value), encoding="utf-8")
     a, b, c = operands(SQUARE, "CCC")
     with pytest.raises(BilinearError, match=code):

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import bilinear
-from bilinear.analysis.accuracy import run_error_bound
-from bilinear.analysis.complex_bounds import PROBABLE
+from bilinear.analysis.accuracy import PROBABLE, run_error_bound
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.lowering.prepare import Level, prepare_complex

@@ -15,7 +15,7 @@ from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 
 import bilinear
 from bilinear.analysis.accuracy import path_growth
-from bilinear.analysis.headroom import headroom
+from bilinear.analysis.block_maps import headroom
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.frontend.printer import print_scheme

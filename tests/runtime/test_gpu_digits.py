@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bilinear
-from bilinear.analysis.rounded_bounds import rounded_bound
+from bilinear.analysis.digit_bounds import rounded_bound
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.methods.digits.choice import Digits
 

@@ -21,7 +21,7 @@ from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
 from bilinear.ir.thin_unit_tile import ThinBulkMmaTile, ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods.planning import make_plan
-from bilinear.methods.thin.plans import thin_of
+from bilinear.methods.thin.choice import thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem

@@ -17,7 +17,7 @@ from bilinear.frontend import LoadedGram, load, load_any, parse_source
 from bilinear.frontend.printer import print_gram
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import LinearMap
-from bilinear.reporting.gram_report import gram_report
+from bilinear.reporting.map_report import gram_report
 from bilinear.runtime import gram_schemes
 from bilinear.source import Source
 from bilinear.verify.bilinear_map import prove_map

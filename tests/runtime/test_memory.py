@@ -22,7 +22,7 @@ from bilinear.ir.matrix import matrix_of
 from bilinear.ir.schedule import LinearStage
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.verify.inverse import invert_stage
+from bilinear.verify.elimination import invert_stage
 
 SMALL_CHANGE = 400_000
 """Bytes for Python's own objects: views, slices, closures."""

@@ -20,7 +20,7 @@ from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Stage
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
 from bilinear.source import Source
-from bilinear.verify.inverse import invert_stage
+from bilinear.verify.elimination import invert_stage
 
 Step = Callable[[], None]
 SHAPE = (19, 24, 23)

@@ -16,7 +16,7 @@ from digit_unit import KINDS, allowed, data, slow_units
 from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
 
 import bilinear
-from bilinear.analysis.residue_bounds import residue_bound, room_of, scale_exponent
+from bilinear.analysis.digit_bounds import residue_bound, room_of, scale_exponent
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.lower_residues import lower_residues
 from bilinear.codegen.render import render

@@ -13,7 +13,7 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 from runtime.test_residues import laid
 
 import bilinear
-from bilinear.analysis.rounded_bounds import rounded_bound, rounded_probable
+from bilinear.analysis.digit_bounds import rounded_bound, rounded_probable
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.rounded import ROUNDINGS
@@ -125,8 +125,9 @@ def test_what_it_cannot_multiply_is_refused(gpu: Gpu) -> None:
 
 def test_forged_plans_are_refused() -> None:
     plan = rounded_plan("tf32", (64, 64, 64))
-    for change in ({"tile": "usual"}, {"levels": ["winograd"]}, {"strategy": "digits"}):
+    whole = {"m": 64, "k": 64, "n": 64, "dtype": "float64"}
+    for change, why in (({"tile": "usual"}, "no tile"), ({"levels": ["winograd"]}, "no field of a rounded"), (whole, "no tile")):
         forged = json.loads(plan_json(plan))
-        forged["candidates"][0].update(change)
-        with pytest.raises(BilinearError, match="E545"):
+        (forged["problem"] if change is whole else forged["candidates"][0]["choice"]).update(change)
+        with pytest.raises(BilinearError, match=f"E545.*{why}"):
             plan_from_json(json.dumps(forged), "plan")

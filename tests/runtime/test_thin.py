@@ -24,7 +24,7 @@ from bilinear.ir.thin_unit_tile import ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods import program
 from bilinear.methods.planning import load_plan, make_plan
-from bilinear.methods.thin.plans import thin_of
+from bilinear.methods.thin.choice import thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import save_plan

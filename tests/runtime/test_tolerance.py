@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import bilinear
-from bilinear.analysis.drift import DriftBound, drift_bound
+from bilinear.analysis.accuracy import DriftBound, drift_bound
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.codegen.render import render

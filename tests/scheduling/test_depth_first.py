@@ -27,12 +27,10 @@ from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Prod
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
-from bilinear.scheduling.depth_first.factors import Factors, Making
-from bilinear.scheduling.depth_first.find import DepthFirst, Progress, find_depth_first
-from bilinear.scheduling.depth_first.orders import OrderSearch, Path, State
-from bilinear.scheduling.depth_first.scaling import memories, saying_its_scaling
-from bilinear.scheduling.depth_first.sums import Results, with_shared_sums
-from bilinear.scheduling.depth_first.value_places import Places, merged
+from bilinear.scheduling.depth_first.find import DepthFirst, OrderProgress, find_depth_first
+from bilinear.scheduling.depth_first.orders import OrderSearch, OrderState, Path
+from bilinear.scheduling.depth_first.scaling import HeldFactors, Making, memories, saying_its_scaling
+from bilinear.scheduling.depth_first.sums import Results, SumPlaces, merged, with_shared_sums
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 
@@ -251,9 +249,9 @@ TABLES = st.lists(st.dictionaries(st.integers(0, 6), st.just(1), min_size=1, max
 @example([{0: 1, 1: 1, 2: 1, 3: 1}, {0: 1, 1: 1, 4: 1, 5: 1}, {0: 1, 2: 1, 4: 1, 6: 1}])
 def test_three_temporaries_are_enough_for_every_order(rows: list[dict[int, int]]) -> None:
     """Where every factor is a sum of its own, a product and its two factors stand beside C, whatever is multiplied first."""
-    factors = Factors([((p, 1), (p + 1, 1)) for p in range(7)])
+    factors = HeldFactors([((p, 1), (p + 1, 1)) for p in range(7)])
     search = OrderSearch((factors, factors), Results(LinearMap(7, tuple(map(form, rows))), begun=False), len(rows), directly=False)
-    paths = {State(0, (), (), 0)}
+    paths = {OrderState(0, (), (), 0)}
     for product in search.results.useful:
         steps = (after for state in paths for after in search.steps(Path(0, 0, 0, state), 3) if after.move is not None)
         paths = {after.state for after in steps if after.move is not None and after.move.product == product}
@@ -261,7 +259,7 @@ def test_three_temporaries_are_enough_for_every_order(rows: list[dict[int, int]]
 
 
 def test_stages_are_merged_where_that_costs_no_memory() -> None:
-    places = Places()
+    places = SumPlaces()
     a, b = Block("A", 0, 0), Block("B", 0, 0)
 
     def copied(*pairs: tuple[Block, Block]) -> LinearStage:
@@ -292,7 +290,7 @@ def test_shared_sums_are_the_same_map(rows: list[dict[int, int]]) -> None:
 
 
 def test_factors_are_made_from_what_is_held() -> None:
-    factors = Factors([((0, 1), (1, 1)), ((0, -2), (1, -2)), ((0, 1), (1, 1), (2, -3)), ((2, 5),), ((0, 2), (1, 2), (3, 1))])
+    factors = HeldFactors([((0, 1), (1, 1)), ((0, -2), (1, -2)), ((0, 1), (1, 1), (2, -3)), ((2, 5),), ((0, 2), (1, 2), (3, 1))])
     assert factors.line == [0, 0, 1, -1, 2] and factors.scale == [1, -2, 1, 5, 1]
     assert factors.making(1, 0) == Making(Fraction(1), ((2, -3),)) and factors.making(1, 0).additions == 1
     assert factors.making(2, 0) == Making(Fraction(2), ((3, 1),)) and factors.making(1, -1).additions == 2
@@ -306,7 +304,7 @@ def test_more_temporaries_save_additions() -> None:
 
 def test_the_result_depends_on_the_seed_alone_and_time_ends_the_search() -> None:
     scheme = load("hopcroft_kerr").scheme
-    told: list[Progress] = []
+    told: list[OrderProgress] = []
     assert find_depth_first(scheme, progress=told.append) == found("hopcroft_kerr")
     assert str(told[3]) == "3/15 products, 2 temporaries"
     hurried = find_depth_first(scheme, seconds=1e-9)

@@ -22,9 +22,9 @@ from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
-from bilinear.scheduling.in_place.find import Progress, find_in_place
+from bilinear.scheduling.in_place.find import StageProgress, find_in_place
 from bilinear.scheduling.in_place.schedule import scaling_itself
-from bilinear.scheduling.in_place.stages import PRIME, Independence, Side, find_partition
+from bilinear.scheduling.in_place.stages import PRIME, Independence, OperandSide, find_partition
 from bilinear.scheduling.in_place.walks import SumSearch
 from bilinear.source import Source
 from bilinear.verify.hazards import contended
@@ -120,7 +120,7 @@ def test_the_search_depends_on_its_seed_alone() -> None:
 
 
 def test_progress_tells_the_best_so_far() -> None:
-    told: list[Progress] = []
+    told: list[StageProgress] = []
     schedule = find_in_place(load("strassen").scheme, progress=told.append)
     last = told[-1]
     assert (last.stages, last.fewest, last.additions, last.traffic) == (2, 2, additions(schedule), traffic(schedule))
@@ -249,28 +249,28 @@ def test_a_single_product_is_its_own_schedule() -> None:
 
 def test_forms_that_depend_on_each_other_are_not_put_into_one_stage() -> None:
     forms = ((1, 0, 0), (0, 1, 0), (1, PRIME - 1, 0), (0, 0, 1))
-    side = Side(forms, 3)
+    side = OperandSide(forms, 3)
     assert not side.fits([0, 1, 2]) and side.fits([0, 1, 3])
-    assert Side(forms, 3, spare=1).fits([0, 1, 2, 3])
+    assert OperandSide(forms, 3, spare=1).fits([0, 1, 2, 3])
     partition = find_partition(Independence([side]), 4, 2, random.Random(0), 100)
     assert partition is not None and not any({0, 1, 2} <= group for group in partition)
     assert find_partition(Independence([side]), 4, 1, random.Random(0), 100) is None
 
 
 def test_forms_equal_up_to_a_factor_bound_the_stages() -> None:
-    assert Side(((1, 2, 0), (2, 4, 0), (3, 6, 0), (0, 0, 1)), 3).fewest_stages == 3
+    assert OperandSide(((1, 2, 0), (2, 4, 0), (3, 6, 0), (0, 0, 1)), 3).fewest_stages == 3
 
 
 @pytest.mark.parametrize("name", ["hopcroft_kerr", "laderman"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_counts_of_the_search_are_those_of_the_fused_schedule(name: str, seed: int) -> None:
-    told: list[Progress] = []
+    told: list[StageProgress] = []
     schedule = find_in_place(load(name).scheme, seconds=0.0, seed=seed, progress=told.append)
     assert (told[-1].additions, told[-1].traffic) == (additions(schedule), traffic(schedule))
 
 
 def test_a_walk_counts_its_additions_and_blocks() -> None:
-    walk = SumSearch(Side(((1, 1, 0), (0, 0, 1)), 3), [[(1, 1, 0), (0, 0, 1)]], restores=True).run()
+    walk = SumSearch(OperandSide(((1, 1, 0), (0, 0, 1)), 3), [[(1, 1, 0), (0, 0, 1)]], restores=True).run()
     assert (walk.additions, walk.traffic) == (2, 6), "one block added to another, and taken off again"
     assert [len(moves) for moves in walk.moves] == [1, 1]
 

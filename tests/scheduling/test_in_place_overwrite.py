@@ -16,10 +16,9 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
-from bilinear.scheduling.in_place.find import Progress, find_in_place
-from bilinear.scheduling.in_place.schedule import scaling_itself
-from bilinear.scheduling.in_place.scratch import ScratchSearch
-from bilinear.scheduling.in_place.stages import Side
+from bilinear.scheduling.in_place.find import StageProgress, find_in_place
+from bilinear.scheduling.in_place.schedule import ScratchSearch, scaling_itself
+from bilinear.scheduling.in_place.stages import OperandSide
 from bilinear.scheduling.in_place.walks import SumSearch
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
@@ -39,9 +38,9 @@ CASES = [*(("winograd", options) for options in OPTIONS), ("naive2x2", {}), ("ho
 
 
 @lru_cache(maxsize=32)
-def found(name: str, seconds: float = 0.0, **options: object) -> tuple[Schedule, Progress]:
+def found(name: str, seconds: float = 0.0, **options: object) -> tuple[Schedule, StageProgress]:
     """What a search without time finds, unless it is given some."""
-    told: list[Progress] = []
+    told: list[StageProgress] = []
     schedule = find_in_place(load(name).scheme, overwrite=True, seconds=seconds, progress=told.append, **options)  # type: ignore[arg-type]
     return schedule, told[-1]
 
@@ -111,7 +110,7 @@ def test_no_block_of_c_is_scratch_once_a_product_is_there() -> None:
 
 
 def test_blocks_are_lent_for_as_long_as_they_are_free() -> None:
-    side = Side(((1, 0), (0, 1), (1, 1)), 2)
+    side = OperandSide(((1, 0), (0, 1), (1, 1)), 2)
     search = ScratchSearch([side, side], [frozenset({0}), frozenset({1}), frozenset({0})], True, 0, (True, True), 2)
     late, early = (frozenset({0, 2}), frozenset({1})), (frozenset({0, 1, 2}),)
     assert search._ends(late) == [0, 1]
@@ -121,23 +120,23 @@ def test_blocks_are_lent_for_as_long_as_they_are_free() -> None:
 
 
 def test_the_last_stage_has_no_scratch() -> None:
-    side = Side(((1, 0), (0, 1), (1, 1)), 2)
+    side = OperandSide(((1, 0), (0, 1), (1, 1)), 2)
     assert (side.fewest_with(0), side.fewest_with(1), side.fewest_stages) == (2, 2, 2)
     assert replace(side, spare=1).fewest_with(0) == 1
-    assert Side(((1, 1), (1, 2), (1, 0)), 2, kept=True).fewest_with(1) == 3
-    assert Side(((1, 1), (1, 2), (1, 0)), 2, kept=True).fewest_with(2) == 2
+    assert OperandSide(((1, 1), (1, 2), (1, 0)), 2, kept=True).fewest_with(1) == 3
+    assert OperandSide(((1, 1), (1, 2), (1, 0)), 2, kept=True).fewest_with(2) == 2
 
 
 def test_a_sum_that_is_wanted_longer_stands_in_the_block_that_is_free_longer() -> None:
     once, twice = (1, 1), (1, 2)
-    walk = SumSearch(Side((once, twice), 2, kept=True), [[once, twice], [twice]], False, lent=(2, 1)).run()
+    walk = SumSearch(OperandSide((once, twice), 2, kept=True), [[once, twice], [twice]], False, lent=(2, 1)).run()
     assert [len(spills) for spills in walk.spilled] == [2, 0]
     assert (walk.additions, walk.places) == (2, ((3, 2), (2,)))
 
 
 def test_a_sum_is_copied_before_its_block_is_taken() -> None:
     first, second = (1, 1), (1, 2)
-    walk = SumSearch(Side((first, second), 2, kept=True), [[first, second], [second], [first]], False, lent=(2, 1, 1)).run()
+    walk = SumSearch(OperandSide((first, second), 2, kept=True), [[first, second], [second], [first]], False, lent=(2, 1, 1)).run()
     assert walk.spilled[1] == ((0, (0, 0, 0, 1)),), "the second temporary is read a last time"
     assert walk.additions == 3, "the sums, and the first one again from the second"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-from bilinear.algebra.fold_bases import fold_bases
+from bilinear.algebra.maps import fold_bases
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.interchange.exporting import WRITERS, export_files

@@ -13,8 +13,7 @@ import numpy as np
 from soak.drawn_calls import COMPOSED, Call
 from soak.layouts import Array
 
-from bilinear.analysis.accuracy import classical_bound, schedule_bound
-from bilinear.analysis.drift import DriftBound, drift_bound
+from bilinear.analysis.accuracy import DriftBound, classical_bound, drift_bound, schedule_bound
 from bilinear.analysis.integer_range import IntegerRange, integer_range
 from bilinear.frontend import Loaded, load
 from bilinear.ir.matrix import layout_of

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from bilinear.algebra.tensor import tensor
+from bilinear.algebra.composition import tensor
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
-from bilinear.verify.kronecker import is_product_of
+from bilinear.verify.composed import is_product_of
 from bilinear.verify.scheme import multiplies, prove_scheme
 
 PAIRS = [

@@ -18,7 +18,7 @@ from bilinear.lowering.prepare import prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.reporting.shipped import library_rows
-from bilinear.verify.inverse import invert_stage
+from bilinear.verify.elimination import invert_stage
 from bilinear.verify.schedule import prove_schedule
 from bilinear.verify.scheme import prove_scheme
 

@@ -7,19 +7,220 @@ products give three factors of one sum, as in a scheme; promised operands must b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations, product
+from math import comb
+
+import numpy as np
 
 from bilinear.errors import BilinearError
 from bilinear.explain.repair.edits import KINDS
-from bilinear.explain.repair.join import has_residue
-from bilinear.explain.repair.step_edits import StepEdit
-from bilinear.explain.repair.steps import LinearStep, Step, Steps, read_steps
-from bilinear.explain.repair.trial import BUILT, PROVED_STEP, Budget, Repair, Trial, start_of
-from bilinear.ir.schedule import AnySchedule, Schedule
+from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue, residue
+from bilinear.explain.repair.step_edits import StepEdit, WrittenForm, WrittenProduct, WrittenStep, WrittenSteps, read_steps, step_edits
+from bilinear.ir.schedule import AnySchedule, Block, Schedule
 from bilinear.ir.scheme import Scheme
+from bilinear.source import Span
+from bilinear.verify.hazards import find_hazards
 from bilinear.verify.schedule import is_sound, schedule_holds
+
+SIDES = ("A", "B", "C")
+MOST_SETS = 80_000
+"""The most combinations of edits of one side that are run."""
+HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000
+"""The cost of a combination with the right number, of building its schedule, and of each step in proving it."""
+
+StepEdits = tuple[StepEdit, ...]
+
+
+class RepairBudget:
+    """The work that a search may still do. It is counted, not timed, so the search finds the same repairs on every machine."""
+
+    def __init__(self, work: int) -> None:
+        self.left = work
+        self.looked = 0
+
+    def take(self, work: int) -> bool:
+        """Take this amount of work if it is left; otherwise nothing is left afterwards."""
+        self.left = self.left - work if work <= self.left else 0
+        return self.left > 0
+
+
+def _ordered(repair: StepEdits) -> StepEdits:
+    return tuple(sorted(repair, key=lambda e: (e.stage, e.number, start_of(e.span))))
+
+
+def start_of(span: Span | None) -> int:
+    """Where a span begins; 0 for none."""
+    return span.start if span is not None else 0
+
+
+class Trial:
+    """Runs of edited steps on one random point."""
+
+    def __init__(self, steps: WrittenSteps) -> None:
+        schedule, generator = steps.schedule, random.Random(len(steps.stages))
+        self.steps = steps
+        self.start = {block: generator.randrange(1, PRIME) for space in schedule.spaces for block in space.blocks}
+        every = sorted(step_edits(steps), key=lambda edit: KINDS.index(edit.kind))
+        self.pools = {side: [e for e in every if e.side == side] for side in SIDES}
+        hazards = ((number, find_hazards(number, stage, schedule)) for number, stage in enumerate(schedule.stages))
+        self.unsound = {number for number, found in hazards if any(found)}
+        """Stages whose own steps interfere: each of them needs a change."""
+        cells = product(range(schedule.m), range(schedule.n), range(schedule.k))
+        terms = [(Block("C", i, j), Block("A", i, p), Block("B", p, j)) for i, j, p in cells]
+        self.wanted: dict[Block, int] = {}
+        for c, a, b in terms:
+            self.wanted[c] = (self.wanted.get(c, 0) + self.start[a] * self.start[b]) % PRIME
+        self.target = sum(self.start[c] * value for c, value in self.wanted.items()) % PRIME
+        self.known: dict[tuple[str, int], Side] = {}
+
+    def has_sets(self, split: Sequence[int]) -> bool:
+        """True if there are few enough combinations of these numbers of edits on the three sides to run."""
+        return all(comb(len(self.pools[side]), size) <= MOST_SETS for side, size in zip(SIDES, split, strict=True))
+
+    def candidates(self, splits: Iterable[Sequence[int]], budget: RepairBudget) -> Iterator[StepEdits]:
+        """Combinations of this many edits that restore the promised operands; splits with the least work come first."""
+        joins = (Join(sides, self.target) for sides in map(self.sides, splits) if all(len(side.sets) for side in sides))
+        for join in sorted(joins, key=lambda join: join.work):
+            if not budget.take(join.work):
+                return
+            budget.looked += join.work
+            sides = (join.first, join.second, join.third)
+            for chosen in join.hits():
+                if not budget.take(HIT):
+                    return
+                repair = tuple(self.pools[s.table][e] for s, i in zip(sides, chosen, strict=True) for e in s.sets[i])
+                if _apart(repair) and self.unsound <= {edit.stage for edit in repair}:
+                    yield _ordered(repair)
+
+    def sides(self, split: Sequence[int]) -> list[Side]:
+        """The combinations of edits of the three sides, the shortest first."""
+        return sorted((self.side(name, size) for name, size in zip(SIDES, split, strict=True)), key=lambda side: len(side.sets))
+
+    def side(self, name: str, size: int) -> Side:
+        """The combinations of `size` edits of a side that restore the promised operand, and the factor of each product."""
+        if (name, size) not in self.known:
+            pool = self.pools[name]
+            chosen = [s for s in combinations(range(len(pool)), size) if _apart([pool[i] for i in s])]
+            sets = np.array(chosen, dtype=np.int64).reshape(len(chosen), size)
+            values, back = self.run(name, sets)
+            written, _ = self.run(name, np.zeros((1, 0), dtype=np.int64))
+            self.known[name, size] = Side(name, sets[back], values[back], written[0])
+        return self.known[name, size]
+
+    def run(self, name: str, sets: Array) -> tuple[Array, Array]:
+        """For combinations of edits of a side.
+
+        The factor of each product (sets, products), and whether the promised operand is restored.
+        """
+        edited: dict[tuple[int, int], list[tuple[WrittenStep | None, Array]]] = {}
+        for number in np.unique(sets):
+            edit = self.pools[name][number]
+            edited.setdefault((edit.stage, edit.number), []).append((edit.new, np.flatnonzero((sets == number).any(axis=1))))
+        everywhere = np.arange(len(sets))
+        state = {block: np.full(len(sets), value) for block, value in self.original(name).items()}
+        factors = []
+        for stage, steps in enumerate(self.steps.stages):
+            after = {block: value.copy() for block, value in state.items()}
+            for number in range(len(steps) + 1):
+                others = edited.get((stage, number), [])
+                untouched = np.delete(everywhere, np.concatenate([which for _, which in others])) if others else everywhere
+                variants = [(steps[number] if number < len(steps) else None, untouched), *others]
+                if number < len(steps) and isinstance(steps[number], WrittenProduct):
+                    factors.append(self.factor(name, state, variants, len(sets)))
+                _update(name, state, after, variants)
+            state = after
+        back = np.ones(len(sets), dtype=bool)
+        if name in self.steps.schedule.restores:
+            back = np.logical_and.reduce([state[block] == value for block, value in self.original(name).items()])
+        return np.stack(factors, axis=1) if factors else np.zeros((len(sets), 0), dtype=np.int64), back
+
+    def factor(self, name: str, state: dict[Block, Array], variants: Sequence[tuple[WrittenStep | None, Array]], count: int) -> Array:
+        """One side's factor in a product: the value of its operand, or the weight of its targets."""
+        values = np.zeros(count, dtype=np.int64)
+        for step, which in variants:
+            if isinstance(step, WrittenProduct) and name == "C":
+                values[which] = sum(residue(c) * self.start[block] for block, c in step.targets) % PRIME
+            elif isinstance(step, WrittenProduct):
+                values[which] = state[step.left if name == "A" else step.right][which]
+        return values
+
+    def original(self, name: str) -> dict[Block, int]:
+        """The initial blocks of an operand."""
+        return {block: self.start[block] for block in self.steps.schedule.space(name).blocks}
+
+    def before(self, stage: int, name: str) -> dict[Block, int]:
+        """The blocks of an operand before a stage."""
+        state = self.original(name)
+        for steps in self.steps.stages[:stage]:
+            state |= _updates(steps, name, state)
+        return state
+
+    def missing_products(self) -> Iterator[StepEdit]:
+        """A product of two current blocks that is, up to signs, exactly what the blocks of C lack."""
+        lacking = self.lacking()
+        if lacking is None:
+            return
+        for number, stage in enumerate(self.steps.stages):
+            if not stage or not isinstance(stage[0], WrittenProduct):
+                continue
+            for left, right in product(*(self.steps.schedule.space(name).blocks for name in "AB")):
+                targets = self.missing_targets(number, left, right, lacking)
+                if targets:
+                    yield _added_product(self.steps, number, WrittenProduct(left, right, targets))
+
+    def lacking(self) -> dict[Block, int] | None:
+        """What each block of C lacks; None if an operand is not restored as promised."""
+        unedited = np.zeros((1, 0), dtype=np.int64)
+        (left, back), (right, also) = self.run("A", unedited), self.run("B", unedited)
+        if not (back.all() and also.all()):
+            return None
+        lacking = dict(self.wanted)
+        steps = [step for stage in self.steps.stages for step in stage if isinstance(step, WrittenProduct)]
+        for step, x, y in zip(steps, left[0].tolist(), right[0].tolist(), strict=True):
+            for block, c in step.targets:
+                lacking[block] = (lacking[block] - residue(c) * x * y) % PRIME
+        return lacking
+
+    def missing_targets(self, stage: int, left: Block, right: Block, lacking: dict[Block, int]) -> tuple[tuple[Block, int], ...]:
+        """The targets of a missing product of these blocks in a stage, if it supplies all that is lacking."""
+        x, y = self.before(stage, "A")[left], self.before(stage, "B")[right]
+        value = x * y % PRIME
+        signs = {0: 0, value: 1, (-value) % PRIME: -1}
+        found = [(block, signs.get(amount)) for block, amount in sorted(lacking.items())]
+        if any(sign is None for _, sign in found):
+            return ()
+        return tuple((block, sign) for block, sign in found if sign)
+
+
+def _updates(stage: Sequence[WrittenStep], name: str, state: dict[Block, int]) -> dict[Block, int]:
+    """What the linear steps of a stage write to an operand."""
+    linear = [step for step in stage if isinstance(step, WrittenForm) and step.side == name]
+    return {step.target: sum(residue(c) * state[block] for block, c in step.terms) % PRIME for step in linear}
+
+
+def _update(name: str, state: dict[Block, Array], after: dict[Block, Array], variants: Sequence[tuple[WrittenStep | None, Array]]) -> None:
+    """Write a linear step, or its replacement in some of the combinations."""
+    for step, which in variants:
+        if isinstance(step, WrittenForm) and step.side == name:
+            after[step.target][which] = sum(residue(c) * state[block][which] for block, c in step.terms) % PRIME
+
+
+def _apart(edits: Sequence[StepEdit]) -> bool:
+    """True if no two edits rewrite one step."""
+    return len({(e.stage, e.number) for e in edits}) == len(edits)
+
+
+def _added_product(steps: WrittenSteps, stage: int, new: WrittenProduct) -> StepEdit:
+    targets = ", ".join(f"-{block}" if c == -1 else str(block) for block, c in new.targets)
+    shown = f"{targets} += {new.left} * {new.right}"
+    last = steps.stages[stage][-1].span
+    patches = ((last.end, last.end, f" ; {shown}"),) if last is not None else ()
+    text = f"adding {shown} to stage {stage + 1}"
+    return StepEdit("step", "C", stage, len(steps.stages[stage]), new, text, f"add {shown}", last, patches)
+
 
 MOST_EDITS = 3
 MOST_ON_ONE_SIDE = 2
@@ -31,47 +232,47 @@ MOST_STEPS = 50_000
 
 
 @dataclass(frozen=True)
-class Search:
+class ScheduleSearch:
     """The result of a search: repairs with the fewest edits, those closest to the text first.
 
     `complete` is the number of edits up to which all combinations were tried. If the work limit ended the search, `looked` counts the
     combinations examined; else it is 0.
     """
 
-    repairs: tuple[Repair, ...] = ()
+    repairs: tuple[StepEdits, ...] = ()
     complete: int = 0
     looked: int = 0
 
 
-def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = MOST_WORK) -> Search:
+def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = MOST_WORK) -> ScheduleSearch:
     """The repairs with the fewest edits, within an amount of `work`; every repair returned is proved.
 
     At most three edits are combined, at most two of them on one of A, B and the targets.
     """
     steps = read_steps(schedule)
     if steps is None or not _has_residues(steps) or _too_many(steps):
-        return Search()
-    trial, budget = Trial(steps), Budget(work)
+        return ScheduleSearch()
+    trial, budget = Trial(steps), RepairBudget(work)
     complete = 0
     for size in range(1, MOST_EDITS + 1):
         splits = [s for s in product(range(MOST_ON_ONE_SIDE + 1), repeat=3) if sum(s) == size]
         if not all(trial.has_sets(split) for split in splits):
-            return Search((), complete)
+            return ScheduleSearch((), complete)
         found = list(trial.candidates(splits, budget)) if len(trial.unsound) <= size else []
         if size == 1:
             found += [(edit,) for edit in trial.missing_products()]
         repairs = _proved(steps, scheme, sorted(found, key=_closeness), budget)
         if repairs:
-            return Search(repairs, complete)
+            return ScheduleSearch(repairs, complete)
         if not budget.left:
-            return Search((), complete, budget.looked)
+            return ScheduleSearch((), complete, budget.looked)
         complete = size if size <= MOST_ON_ONE_SIDE else complete
-    return Search((), complete)
+    return ScheduleSearch((), complete)
 
 
-def _proved(steps: Steps, scheme: Scheme, ordered: Sequence[Repair], budget: Budget) -> tuple[Repair, ...]:
+def _proved(steps: WrittenSteps, scheme: Scheme, ordered: Sequence[StepEdits], budget: RepairBudget) -> tuple[StepEdits, ...]:
     """The repairs that are proved; of several that give the same schedule only the first counts."""
-    different: dict[Schedule, Repair] = {}
+    different: dict[Schedule, StepEdits] = {}
     proofs = 0
     for repair in ordered:
         if not budget.take(BUILT):
@@ -95,28 +296,28 @@ def _holds(schedule: Schedule, scheme: Scheme) -> bool:
         return False
 
 
-def _with_edits(steps: Steps, edits: Sequence[StepEdit]) -> Schedule:
+def _with_edits(steps: WrittenSteps, edits: Sequence[StepEdit]) -> Schedule:
     """The schedule after some edits."""
-    stages: list[list[Step | None]] = [list(stage) for stage in steps.stages]
+    stages: list[list[WrittenStep | None]] = [list(stage) for stage in steps.stages]
     for edit in edits:
         if edit.number < len(steps.stages[edit.stage]):
             stages[edit.stage][edit.number] = edit.new
         else:
             stages[edit.stage].append(edit.new)
-    return Steps(steps.schedule, tuple(tuple(step for step in stage if step is not None) for stage in stages)).build()
+    return WrittenSteps(steps.schedule, tuple(tuple(step for step in stage if step is not None) for stage in stages)).build()
 
 
-def _closeness(repair: Repair) -> tuple[object, ...]:
+def _closeness(repair: StepEdits) -> tuple[object, ...]:
     kinds = tuple(sorted((KINDS.index(e.kind) for e in repair), reverse=True))
     return kinds, tuple((e.stage, e.number, start_of(e.span), e.text) for e in repair)
 
 
-def _has_residues(steps: Steps) -> bool:
-    terms = [t for stage in steps.stages for s in stage for t in (s.terms if isinstance(s, LinearStep) else s.targets)]
+def _has_residues(steps: WrittenSteps) -> bool:
+    terms = [t for stage in steps.stages for s in stage for t in (s.terms if isinstance(s, WrittenForm) else s.targets)]
     return all(has_residue(c) for _, c in terms)
 
 
-def _too_many(steps: Steps) -> bool:
+def _too_many(steps: WrittenSteps) -> bool:
     blocks = max(len(space.blocks) for space in steps.schedule.spaces)
     written = sum(len(stage) + 1 for stage in steps.stages)
     return 2 * blocks * blocks * written > MOST_STEPS

@@ -1,15 +1,124 @@
-"""The single edits of a schedule's steps: a sign, a block or a step; how messages describe them, and how they change the text."""
+"""The steps of a schedule as written, and their single edits: a sign, a block or a step."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from bilinear.explain.repair.edits import Patch
-from bilinear.explain.repair.steps import LinearStep, ProductStep, Step, Steps
-from bilinear.ir.schedule import Block
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import (
+    BETA,
+    AnySchedule,
+    Block,
+    BlockMap,
+    LinearStage,
+    Product,
+    ProductStage,
+    ScaledSchedule,
+    Schedule,
+    Stage,
+    Target,
+)
 from bilinear.source import Span
+
+
+@dataclass(frozen=True)
+class WrittenForm:
+    """A step of a linear stage: a block becomes the sum of these terms, which include its own old value if it is kept."""
+
+    target: Block
+    terms: tuple[tuple[Block, Coefficient], ...]
+    span: Span | None = None
+
+    @property
+    def side(self) -> str:
+        """The operand whose blocks the step writes."""
+        return self.target.space
+
+
+@dataclass(frozen=True)
+class WrittenProduct:
+    """A step of a product stage: left * right, added to blocks of C."""
+
+    left: Block
+    right: Block
+    targets: tuple[tuple[Block, Coefficient], ...]
+    span: Span | None = None
+
+
+WrittenStep = WrittenForm | WrittenProduct
+
+
+@dataclass(frozen=True)
+class WrittenSteps:
+    """The stages of a schedule as lists of steps."""
+
+    schedule: Schedule
+    stages: tuple[tuple[WrittenStep, ...], ...]
+
+    def build(self) -> Schedule:
+        """The schedule with these steps, with the first ordered write of each block of C marked."""
+        seen: set[Block] = set()
+        stages = [_stage(steps, old, seen) for steps, old in zip(self.stages, self.schedule.stages, strict=True) if steps]
+        return replace(self.schedule, stages=tuple(stages))
+
+
+def read_steps(schedule: AnySchedule) -> WrittenSteps | None:
+    """The steps of a schedule; None if it has workspaces, several levels or explicit scaling, is over Z/p, or maps into C."""
+    if schedule.workspaces or schedule.levels != 1 or isinstance(schedule, ScaledSchedule) or schedule.ring.modulus:
+        return None
+    stages: list[tuple[WrittenStep, ...]] = []
+    for stage in schedule.stages:
+        if isinstance(stage, ProductStage):
+            products = [WrittenProduct(p.left, p.right, tuple((t.block, t.coefficient) for t in p.targets), p.span) for p in stage.products]
+            if any(t.space != "C" for p in products for t, _ in p.targets):
+                return None
+            stages.append(tuple(products))
+        elif all(_is_of_one_operand(block_map) for block_map in stage.maps):
+            steps = [step for block_map in stage.maps for step in _linear_steps(block_map)]
+            stages.append(tuple(sorted(steps, key=lambda s: s.span.start if s.span is not None else 0)))
+        else:
+            return None
+    return WrittenSteps(schedule, tuple(stages))
+
+
+def _is_of_one_operand(block_map: BlockMap) -> bool:
+    return {b.space for b in (*block_map.targets, *block_map.sources)} in ({"A"}, {"B"})
+
+
+def _linear_steps(block_map: BlockMap) -> Iterator[WrittenForm]:
+    spans = block_map.spans or (None,) * len(block_map.targets)
+    for target, row, span in zip(block_map.targets, block_map.map.matrix, spans, strict=True):
+        yield WrittenForm(target, tuple((block_map.sources[i], c) for i, c in row), span)
+
+
+def _stage(steps: Sequence[WrittenStep], old: Stage, seen: set[Block]) -> Stage:
+    if not isinstance(old, LinearStage):
+        return ProductStage(tuple(_product(step, seen) for step in steps if isinstance(step, WrittenProduct)))
+    linear = [step for step in steps if isinstance(step, WrittenForm)]
+    sides = dict.fromkeys(step.side for step in linear)
+    return LinearStage(tuple(_block_map([s for s in linear if s.side == side]) for side in sides), old.restores)
+
+
+def _product(step: WrittenProduct, seen: set[Block]) -> Product:
+    targets = []
+    for block, coefficient in step.targets:
+        targets.append(Target(block, coefficient, 1 if block in seen else BETA))
+        seen.add(block)
+    return Product(step.left, step.right, tuple(targets), step.span)
+
+
+def _block_map(steps: Sequence[WrittenForm]) -> BlockMap:
+    sources = tuple(sorted({block for step in steps for block, _ in step.terms}))
+    number = {block: i for i, block in enumerate(sources)}
+    outputs = tuple(form((number[block], c) for block, c in step.terms) for step in steps)
+    spans = tuple(step.span for step in steps if step.span is not None)
+    targets = tuple(step.target for step in steps)
+    return BlockMap(sources, targets, LinearMap(len(sources), outputs), spans=spans if len(spans) == len(targets) else ())
+
 
 _BLOCK = re.compile(r"[ABC](?:[1-9][1-9](?![A-Za-z0-9_])|\[[^\]\n;]*\])")
 _OPERATOR = re.compile(r"[+-]?=")
@@ -28,26 +137,26 @@ class StepEdit:
     side: str
     stage: int
     number: int
-    new: Step | None
+    new: WrittenStep | None
     text: str
     brief: str
     span: Span | None
     patches: tuple[Patch, ...] = ()
 
 
-def step_edits(steps: Steps) -> Iterator[StepEdit]:
+def step_edits(steps: WrittenSteps) -> Iterator[StepEdit]:
     """Every single edit of a schedule's steps, in the order of the text."""
     for stage, written in enumerate(steps.stages):
         for number, step in enumerate(written):
-            found = _linear_edits(steps, step) if isinstance(step, LinearStep) else _product_edits(steps, step)
+            found = _linear_edits(steps, step) if isinstance(step, WrittenForm) else _product_edits(steps, step)
             yield from (replace(e, stage=stage, number=number, text=f"{e.text} in stage {stage + 1}") for e in found)
             if len(written) > 1:
                 yield _left_out(stage, number, step)
-        if written and isinstance(written[0], LinearStep):
+        if written and isinstance(written[0], WrittenForm):
             yield from _added_steps(steps, stage)
 
 
-def _blocks(steps: Steps, space: str) -> tuple[Block, ...]:
+def _blocks(steps: WrittenSteps, space: str) -> tuple[Block, ...]:
     return steps.schedule.space(space).blocks
 
 
@@ -85,11 +194,11 @@ class _Text:
         return (whole.start, whole.start + 1, "+" if minus else "-"), minus, whole
 
 
-def _edit(kind: str, side: str, new: Step | None, text: str, brief: str, span: Span | None, *patches: Patch) -> StepEdit:
+def _edit(kind: str, side: str, new: WrittenStep | None, text: str, brief: str, span: Span | None, *patches: Patch) -> StepEdit:
     return StepEdit(kind, side, 0, 0, new, text, brief, span, patches)
 
 
-def _linear_edits(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
+def _linear_edits(steps: WrittenSteps, step: WrittenForm) -> Iterator[StepEdit]:
     text = _Text(step.span) if step.span is not None else None
     own = text is None or text.operator[0] != "="  # the step keeps its target's old value implicitly
     others = [(b, c) for b, c in step.terms if not (own and b == step.target)]
@@ -113,7 +222,7 @@ def _linear_edits(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
     yield from _replaced(steps, step)
 
 
-def _replaced(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
+def _replaced(steps: WrittenSteps, step: WrittenForm) -> Iterator[StepEdit]:
     """Another step in place of one."""
     for simple in _simple_steps(steps, step.side):
         if (simple.target, dict(simple.terms)) == (step.target, dict(step.terms)):
@@ -124,7 +233,7 @@ def _replaced(steps: Steps, step: LinearStep) -> Iterator[StepEdit]:
         yield _edit("step", step.side, new, f"writing {shown} for {old}", f"write {shown}", step.span, *patches)
 
 
-def _turned(step: LinearStep, block: Block, text: _Text | None, token: re.Match[str] | None, count: int) -> StepEdit:
+def _turned(step: WrittenForm, block: Block, text: _Text | None, token: re.Match[str] | None, count: int) -> StepEdit:
     """The edit that reverses a sign: the operator's if it stands before a single term, else the term's."""
     new = replace(step, terms=tuple((b, -c if b == block else c) for b, c in step.terms))
     if text is None or token is None:
@@ -137,7 +246,7 @@ def _turned(step: LinearStep, block: Block, text: _Text | None, token: re.Match[
     return _edit("sign", step.side, new, f"writing {shown} for {old}{block} in {text.span.text}", f"write {shown}", span, patch)
 
 
-def _operator_turned(side: str, new: Step, text: _Text) -> StepEdit:
+def _operator_turned(side: str, new: WrittenStep, text: _Text) -> StepEdit:
     """The edit of `+=` to `-=`, or back."""
     turned = "-=" if text.operator[0] == "+=" else "+="
     span = text.at(*text.operator.span())
@@ -145,7 +254,7 @@ def _operator_turned(side: str, new: Step, text: _Text) -> StepEdit:
     return _edit("sign", side, new, told, f"write {turned}", span, (span.start, span.end, turned))
 
 
-def _renamed(new: Step, side: str, old: Block, other: Block, text: _Text | None, token: re.Match[str] | None) -> StepEdit:
+def _renamed(new: WrittenStep, side: str, old: Block, other: Block, text: _Text | None, token: re.Match[str] | None) -> StepEdit:
     """The edit of one block."""
     step = f" in {text.span.text}" if text is not None else ""
     if text is None or token is None:
@@ -154,23 +263,23 @@ def _renamed(new: Step, side: str, old: Block, other: Block, text: _Text | None,
     return _edit("operand", side, new, f"writing {other} for {old}{step}", f"write {other}", span, (span.start, span.end, str(other)))
 
 
-def _simple_steps(steps: Steps, side: str) -> Iterator[LinearStep]:
+def _simple_steps(steps: WrittenSteps, side: str) -> Iterator[WrittenForm]:
     """Every step that adds a block to another, or subtracts it."""
     blocks = _blocks(steps, side)
     for target in blocks:
         for source in blocks:
             if source != target:
-                yield LinearStep(target, ((target, 1), (source, 1)))
-                yield LinearStep(target, ((target, 1), (source, -1)))
+                yield WrittenForm(target, ((target, 1), (source, 1)))
+                yield WrittenForm(target, ((target, 1), (source, -1)))
 
 
-def _shown(step: LinearStep) -> str:
+def _shown(step: WrittenForm) -> str:
     (source, c), *_ = [t for t in step.terms if t[0] != step.target]
     return f"{step.target} {'-=' if c == -1 else '+='} {source}"
 
 
-def _added_steps(steps: Steps, stage: int) -> Iterator[StepEdit]:
-    written = [s for s in steps.stages[stage] if isinstance(s, LinearStep)]
+def _added_steps(steps: WrittenSteps, stage: int) -> Iterator[StepEdit]:
+    written = [s for s in steps.stages[stage] if isinstance(s, WrittenForm)]
     last = written[-1].span
     for side in dict.fromkeys(step.side for step in written):
         for new in _simple_steps(steps, side):
@@ -181,14 +290,14 @@ def _added_steps(steps: Steps, stage: int) -> Iterator[StepEdit]:
             yield StepEdit("step", side, stage, len(written), new, text, f"add {_shown(new)}", last, patches)
 
 
-def _left_out(stage: int, number: int, step: Step) -> StepEdit:
-    side = step.side if isinstance(step, LinearStep) else "C"
+def _left_out(stage: int, number: int, step: WrittenStep) -> StepEdit:
+    side = step.side if isinstance(step, WrittenForm) else "C"
     shown = step.span.text if step.span is not None else f"step {number + 1}"
     patches = ((step.span.start, step.span.end, ""),) if step.span is not None else ()
     return StepEdit("drop", side, stage, number, None, f"leaving out {shown} in stage {stage + 1}", "leave this out", step.span, patches)
 
 
-def _product_edits(steps: Steps, step: ProductStep) -> Iterator[StepEdit]:
+def _product_edits(steps: WrittenSteps, step: WrittenProduct) -> Iterator[StepEdit]:
     text = _Text(step.span) if step.span is not None else None
     left, right = text.sources if text is not None else (None, None)
     for other in _blocks(steps, "A"):
@@ -213,7 +322,7 @@ def _product_edits(steps: Steps, step: ProductStep) -> Iterator[StepEdit]:
             yield from (_target_added(step, other, sign) for sign in (1, -1))
 
 
-def _turned_target(step: ProductStep, number: int, text: _Text | None, token: re.Match[str] | None) -> StepEdit:
+def _turned_target(step: WrittenProduct, number: int, text: _Text | None, token: re.Match[str] | None) -> StepEdit:
     block, c = step.targets[number]
     new = replace(step, targets=(*step.targets[:number], (block, -c), *step.targets[number + 1 :]))
     if text is None or token is None:
@@ -224,7 +333,7 @@ def _turned_target(step: ProductStep, number: int, text: _Text | None, token: re
     return _edit("sign", "C", new, f"writing {shown} for {old} in {text.span.text}", f"write {shown}", span, patch)
 
 
-def _target_left_out(step: ProductStep, number: int, text: _Text | None) -> StepEdit:
+def _target_left_out(step: WrittenProduct, number: int, text: _Text | None) -> StepEdit:
     block = step.targets[number][0]
     new = replace(step, targets=(*step.targets[:number], *step.targets[number + 1 :]))
     if text is None:
@@ -235,7 +344,7 @@ def _target_left_out(step: ProductStep, number: int, text: _Text | None) -> Step
     return _edit("drop", "C", new, f"leaving out {block} in {text.span.text}", "leave this out", span, (start, end, ""))
 
 
-def _target_added(step: ProductStep, block: Block, sign: int) -> StepEdit:
+def _target_added(step: WrittenProduct, block: Block, sign: int) -> StepEdit:
     shown = f"{'-' if sign < 0 else ''}{block}"
     minus = step.span is not None and _Text(step.span).operator[0] == "-="
     new = replace(step, targets=(*step.targets, (block, -sign if minus else sign)))

@@ -140,9 +140,8 @@ def _uncut_name(choice: Choice) -> str:
 @lru_cache(maxsize=256)
 def digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
     """The bound that always holds for products of digits of this name below these levels, without parts."""
-    from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound
-    from bilinear.analysis.headroom import headroom
-    from bilinear.analysis.residue_bounds import residue_block_bound
+    from bilinear.analysis.block_maps import headroom
+    from bilinear.analysis.digit_bounds import Summation, block_bound, digit_bound, residue_block_bound
     from bilinear.frontend.algorithms import load_digits
 
     if tile in RESIDUE_TILES:  # sums of blocks of residues are exact: levels do not appear in the bound
@@ -158,10 +157,9 @@ def digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: boo
 @lru_cache(maxsize=256)
 def probable_digits_of(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
     """The probable error by norm of such products."""
-    from bilinear.algebra.digits import tensor_digits
-    from bilinear.analysis.complex_bounds import PROBABLE
-    from bilinear.analysis.digit_bounds import Summation, probable_digits
-    from bilinear.analysis.residue_bounds import probable_residues
+    from bilinear.algebra.composition import tensor_digits
+    from bilinear.analysis.accuracy import PROBABLE
+    from bilinear.analysis.digit_bounds import Summation, probable_digits, probable_residues
     from bilinear.frontend.algorithms import load_digits
 
     if tile in RESIDUE_TILES:

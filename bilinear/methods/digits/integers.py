@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from math import prod
 
-from bilinear.analysis.headroom import headroom
+from bilinear.analysis.block_maps import headroom
 from bilinear.backends.bound_launches import CELL, Bound, Place, Values
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel

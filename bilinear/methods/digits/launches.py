@@ -13,7 +13,7 @@ from math import ceil
 from typing import NamedTuple
 
 from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
-from bilinear.algebra.fold_bases import on_blocks
+from bilinear.algebra.maps import on_blocks
 from bilinear.backends.bound_launches import Place, Values
 from bilinear.backends.gemm import is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
@@ -32,8 +32,7 @@ from bilinear.ir.residue_kernel import ResidueKernel, ResidueProductKernel, Resi
 from bilinear.ir.residue_tile import ModularTile
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile
-from bilinear.lowering.prepare import plain
-from bilinear.lowering.proofs import proved
+from bilinear.lowering.prepare import plain, proved
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import WORD, DigitGeometry
 from bilinear.methods.digits.schemes import complex_scheme_of, scheme_of

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.residue_tile import RESIDUE_TILES, RESIDUES
 from bilinear.ir.tile import FLOAT_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.lending import lent_candidates
@@ -18,7 +18,7 @@ from bilinear.methods.digits.plans import (
     named_candidate,
     residue_candidates,
 )
-from bilinear.methods.digits.schemes import RESIDUES, products_of
+from bilinear.methods.digits.schemes import products_of
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import Problem

@@ -9,13 +9,12 @@ from math import ceil, prod
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.residue_tile import RESIDUE_TILES, RESIDUES
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
 from bilinear.methods.digits.schemes import (
     MOST_TARGETS,
-    RESIDUES,
     complex_scheme_of,
     digits_timed,
     levels_above,
@@ -116,7 +115,7 @@ def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
 
     Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
     """
-    from bilinear.analysis.residue_bounds import room_of
+    from bilinear.analysis.digit_bounds import room_of
     from bilinear.ir.digits import representation_of
 
     tile = RESIDUE_TILES[name]
@@ -155,7 +154,7 @@ def complex_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
         what = f"products {products!r} do not multiply {problem.dtype}"
         raise fail("E787", what, f"choose from {', '.join((*known, RESIDUES))}")
     if name in RESIDUE_TILES:
-        from bilinear.analysis.residue_bounds import room_of
+        from bilinear.analysis.digit_bounds import room_of
         from bilinear.ir.digits import representation_of
 
         tile = RESIDUE_TILES[name]

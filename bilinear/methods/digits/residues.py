@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil
 from struct import pack, unpack
 
-from bilinear.analysis.residue_bounds import room_of
+from bilinear.analysis.digit_bounds import room_of
 from bilinear.backends.bound_launches import Values
 from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel

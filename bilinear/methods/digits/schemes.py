@@ -18,8 +18,6 @@ if TYPE_CHECKING:  # readers and bounds are imported lazily: most plans need non
     from bilinear.ir.complex_scheme import ComplexScheme, Products
     from bilinear.ir.scheme import Scheme
 
-RESIDUES = "residues"
-"""The name of the residues with the fewest moduli that keep the accuracy."""
 USUAL_CLASS = "classical"
 """The class of accuracy that they keep where none is asked for."""
 MOST_TARGETS = 16
@@ -47,9 +45,8 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
 
     Raises `BilinearError`: E501 if an operand has more blocks than one pass reads, E506 for schemes that are not exact.
     """
-    from bilinear.algebra.tensor import tensor
-    from bilinear.lowering.coefficients import require_numbers
-    from bilinear.lowering.proofs import proved
+    from bilinear.algebra.composition import tensor
+    from bilinear.lowering.prepare import proved, require_numbers
 
     schemes = [algorithm_named(name).scheme for name in levels or ("classical",)]
     m, k, n = (prod(getattr(scheme, extent) for scheme in schemes) for extent in "mkn")
@@ -100,8 +97,7 @@ def residues_for(problem: Problem) -> str:
 
 @lru_cache(maxsize=1024)
 def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
-    from bilinear.analysis.digit_bounds import probable_classical
-    from bilinear.analysis.residue_bounds import moduli_for
+    from bilinear.analysis.digit_bounds import moduli_for, probable_classical
 
     element, inner = MULTIPLIED[dtype], 2 * k if dtype in COMPLEX else k  # products of both parts are in one sum
     limit = CLASSES[accuracy] * probable_classical(k, element.roundoffs[1]) if isinstance(accuracy, str) else accuracy
@@ -116,7 +112,7 @@ def require_residues(scheme: Products, tile: ResidueTile) -> None:
     Raises `BilinearError`: E591 if a coefficient is not an integer, E592 if sums are larger than whole numbers of three limbs, or C has too
     many blocks.
     """
-    from bilinear.analysis.headroom import headroom
+    from bilinear.analysis.block_maps import headroom
     from bilinear.ir.digits import representation_of
     from bilinear.ir.residue_kernel import MOST_BITS
 

@@ -41,13 +41,13 @@ class Rounded(Bindable):
 
     def bound(self, inner: int, dtype: str) -> float:
         """The bound that always holds."""
-        from bilinear.analysis.rounded_bounds import rounded_bound
+        from bilinear.analysis.digit_bounds import rounded_bound
 
         return rounded_bound(ROUNDINGS[self.tile], inner)
 
     def probable(self, inner: int, dtype: str) -> float:
         """The probable error by norm in units of the classical multiply's."""
-        from bilinear.analysis.rounded_bounds import rounded_probable
+        from bilinear.analysis.digit_bounds import rounded_probable
 
         return rounded_probable(ROUNDINGS[self.tile], inner) / probable_classical_of(inner, dtype)
 

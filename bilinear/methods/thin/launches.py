@@ -14,7 +14,7 @@ from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Layout
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
 from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, matrix, once
-from bilinear.methods.thin.plans import Thin
+from bilinear.methods.thin.choice import Thin
 
 MOST_SHARERS, BUSY_THREADS = 32, 2**18
 """The most threads that share the parts of an element, and the number of threads with which a launch that adds parts keeps a GPU busy."""

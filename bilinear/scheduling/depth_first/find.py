@@ -18,13 +18,12 @@ from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.scheduling.depth_first.factors import Factors
-from bilinear.scheduling.depth_first.orders import Effort, Found, OrderSearch, Progress
-from bilinear.scheduling.depth_first.scaling import memories
+from bilinear.scheduling.depth_first.orders import FoundOrder, OrderEffort, OrderProgress, OrderSearch
+from bilinear.scheduling.depth_first.scaling import HeldFactors, memories
 from bilinear.scheduling.depth_first.schedule import write_moves
 from bilinear.scheduling.depth_first.sums import Results, with_shared_sums
 
-__all__ = ["DepthFirst", "Progress", "find_depth_first"]
+__all__ = ["DepthFirst", "OrderProgress", "find_depth_first"]
 
 NARROW = 8
 """The beam width after the time limit."""
@@ -63,7 +62,7 @@ def find_depth_first(
     effort: int = 1,
     seed: int = 0,
     seconds: float | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[OrderProgress], None] = lambda _: None,
 ) -> DepthFirst:
     """Find a schedule with one product a stage for a scheme over Z or Q: few temporaries, then few additions, then little traffic.
 
@@ -75,13 +74,13 @@ def find_depth_first(
     """
     _check_options(temporaries, effort, seconds)
     u, v, w = _rational_maps(scheme)
-    factors = Factors(u), Factors(v)
+    factors = HeldFactors(u), HeldFactors(v)
     searches = [OrderSearch(factors, Results(program, accumulate), scheme.m * scheme.n, directly) for program in _programs(w)]
-    wide = Effort(effort * max(16, min(300, 60_000 // scheme.rank**2)), math.inf if seconds is None else time.monotonic() + seconds)
+    wide = OrderEffort(effort * max(16, min(300, 60_000 // scheme.rank**2)), math.inf if seconds is None else time.monotonic() + seconds)
     allowed = max(searches[0].fewest, temporaries)
     while True:
         was_over = wide.is_over()
-        limit = Effort(NARROW) if was_over else wide
+        limit = OrderEffort(NARROW) if was_over else wide
         orders = [(search, search.run(allowed, limit, seed, progress)) for search in searches]
         found = [_written(scheme, search, order, accumulate) for search, order in orders if order is not None]
         if found:
@@ -89,7 +88,7 @@ def find_depth_first(
         allowed += was_over or not wide.is_over()
 
 
-def _written(scheme: Scheme, search: OrderSearch, order: Found, accumulate: bool) -> DepthFirst:
+def _written(scheme: Scheme, search: OrderSearch, order: FoundOrder, accumulate: bool) -> DepthFirst:
     schedule = mark_first_writes(write_moves(scheme, search.factors, search.results, order.moves, accumulate))
     return DepthFirst(schedule, len(memories(schedule)), search.fewest, *_costs(schedule))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from bilinear.scheduling.depth_first.factors import Factors
+from bilinear.scheduling.depth_first.scaling import HeldFactors
 from bilinear.scheduling.depth_first.sums import Adding, Results, members
 
 EXACT_PRODUCTS = 8
@@ -22,7 +22,7 @@ EXACT_PRODUCTS = 8
 
 
 @dataclass(frozen=True)
-class Progress:
+class OrderProgress:
     """The state of a search: products placed of all products, and the limit on temporaries."""
 
     done: int
@@ -34,7 +34,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Effort:
+class OrderEffort:
     """The width of the beam; a `deadline`, a value of `time.monotonic`, ends the search."""
 
     width: int
@@ -46,7 +46,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class State:
+class OrderState:
     """The products done, the lines of A and of B that are held, and (as bits) the values of C's shape that lie in temporaries."""
 
     done: int
@@ -56,7 +56,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Move:
+class OrderMove:
     """One product, added directly to a sum that has begun, or written to a temporary (`beside`) or to C; and the lines held meanwhile.
 
     `places` are the values in temporaries after sums have been added up.
@@ -71,10 +71,10 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundOrder:
     """An order of all products: its moves, and the cost of their factors."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[OrderMove, ...]
     additions: int
     traffic: int
 
@@ -86,8 +86,8 @@ class Path:
     additions: int
     traffic: int
     ahead: int
-    state: State
-    move: Move | None = None
+    state: OrderState
+    move: OrderMove | None = None
     before: Path | None = None
 
     @property
@@ -95,9 +95,9 @@ class Path:
         """The sort key: additions, then traffic."""
         return self.additions, self.traffic
 
-    def moves(self) -> tuple[Move, ...]:
+    def moves(self) -> tuple[OrderMove, ...]:
         """The moves from the start, in order."""
-        found: list[Move] = []
+        found: list[OrderMove] = []
         path = self
         while path.move is not None and path.before is not None:
             found.append(path.move)
@@ -108,7 +108,7 @@ class Path:
 class OrderSearch:
     """A scheme's factors and results; C has room for `blocks` values, and products may be added `directly` to sums that have begun."""
 
-    def __init__(self, factors: tuple[Factors, Factors], results: Results, blocks: int, directly: bool) -> None:
+    def __init__(self, factors: tuple[HeldFactors, HeldFactors], results: Results, blocks: int, directly: bool) -> None:
         self.factors = factors
         self.results = results
         self.blocks = blocks
@@ -123,16 +123,16 @@ class OrderSearch:
         full = self.results.at_start and not self.directly
         return max((sum(side.line[p] >= 0 for side in self.factors) + bool(full) for p in self.results.useful), default=0)
 
-    def run(self, temporaries: int, effort: Effort, seed: int, progress: Callable[[Progress], None]) -> Found | None:
+    def run(self, temporaries: int, effort: OrderEffort, seed: int, progress: Callable[[OrderProgress], None]) -> FoundOrder | None:
         """The cheapest order found with at most this many temporaries; None if none is found in time."""
         exact = len(self.results.useful) <= EXACT_PRODUCTS
         path = self._exact(temporaries, effort) if exact else self._beam(temporaries, effort, random.Random(seed), progress)
-        return None if path is None else Found(path.moves(), *path.cost)
+        return None if path is None else FoundOrder(path.moves(), *path.cost)
 
     def _start(self) -> Path:
-        return Path(0, 0, sum(map(sum, self._cheapest)), State(0, (), (), 0))
+        return Path(0, 0, sum(map(sum, self._cheapest)), OrderState(0, (), (), 0))
 
-    def _exact(self, temporaries: int, effort: Effort) -> Path | None:
+    def _exact(self, temporaries: int, effort: OrderEffort) -> Path | None:
         """Dijkstra's algorithm: the order whose factors need the fewest additions, then the least traffic."""
         start = self._start()
         best = {start.state: start.cost}
@@ -151,13 +151,15 @@ class OrderSearch:
                     heapq.heappush(queue, (after.cost, count, after))
         return None
 
-    def _beam(self, temporaries: int, effort: Effort, generator: random.Random, progress: Callable[[Progress], None]) -> Path | None:
+    def _beam(
+        self, temporaries: int, effort: OrderEffort, generator: random.Random, progress: Callable[[OrderProgress], None]
+    ) -> Path | None:
         """Search product by product: half of the kept states have few additions in total, the other half few live values."""
         beam = [self._start()]
         products = len(self.results.useful)
         for depth in range(products):
-            progress(Progress(depth, products, temporaries))
-            best: dict[State, Path] = {}
+            progress(OrderProgress(depth, products, temporaries))
+            best: dict[OrderState, Path] = {}
             for path in beam:
                 if effort.is_over():
                     return None
@@ -203,14 +205,14 @@ class OrderSearch:
         additions, traffic = path.additions + sum(m.additions for m in makings), path.traffic + sum(m.traffic for m in makings)
         ahead = path.ahead - sum(self._first(i, line, state.done) for i, line in enumerate(lines))
         for left, right in self._held(state, lines, done, room):
-            move = Move(product, left, right, directly, beside, places)
-            yield Path(additions, traffic, ahead, State(done, left, right, places), move, path)
+            move = OrderMove(product, left, right, directly, beside, places)
+            yield Path(additions, traffic, ahead, OrderState(done, left, right, places), move, path)
 
     def _first(self, side: int, line: int, done: int) -> int:
         """The part of `ahead` that a line pays off when it is first formed."""
         return self._cheapest[side][line] if line >= 0 and not self._users[side][line] & done else 0
 
-    def _held(self, state: State, lines: Sequence[int], done: int, room: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    def _held(self, state: OrderState, lines: Sequence[int], done: int, room: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """The sets of lines that may be held during a product: its own, and as many others as fit."""
         own = [(side, line) for side, line in enumerate(lines) if line >= 0]
         others = [(0, line) for line in state.left] + [(1, line) for line in state.right]
@@ -224,7 +226,7 @@ class OrderSearch:
         return bool(self._helped[side][line] & ~done)
 
 
-def _helped(side: Factors, line: int) -> int:
+def _helped(side: HeldFactors, line: int) -> int:
     """The products whose factor costs less while this line is held."""
     cheaper = (o for o in range(len(side.lines)) if o == line or side.making(o, line).additions < side.making(o, -1).additions)
     return sum(1 << p for other in cheaper for p in side.users[other])

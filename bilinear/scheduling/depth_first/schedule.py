@@ -11,10 +11,9 @@ from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact, rational
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme
-from bilinear.scheduling.depth_first.factors import Factors
-from bilinear.scheduling.depth_first.orders import Move
-from bilinear.scheduling.depth_first.sums import Adding, Results, members
-from bilinear.scheduling.depth_first.value_places import Places, blocks_of_c, merged, workspaces_of
+from bilinear.scheduling.depth_first.orders import OrderMove
+from bilinear.scheduling.depth_first.scaling import HeldFactors
+from bilinear.scheduling.depth_first.sums import Adding, Results, SumPlaces, blocks_of_c, members, merged, workspaces_of
 
 
 @dataclass
@@ -22,11 +21,11 @@ class _Writer:
     """A schedule under construction, over places."""
 
     scheme: Scheme
-    factors: tuple[Factors, Factors]
+    factors: tuple[HeldFactors, HeldFactors]
     results: Results
     accumulate: bool
     stages: list[Stage] = field(default_factory=list)
-    places: Places = field(default_factory=Places)
+    places: SumPlaces = field(default_factory=SumPlaces)
     lines: tuple[dict[int, Block], dict[int, Block]] = field(default_factory=lambda: ({}, {}))
     values: dict[int, tuple[Block, Fraction]] = field(default_factory=dict)
     """For every live value, its place and the multiple of it that the place holds."""
@@ -38,7 +37,7 @@ class _Writer:
         if self.accumulate:
             self.values = {total: (self.places.new("C", True), Fraction(1)) for total in self.results.outputs}
 
-    def run(self, move: Move) -> None:
+    def run(self, move: OrderMove) -> None:
         """Emit the stages of one product: form its factors, multiply, and add up sums."""
         maps = tuple(self._formed(side, held, move.product) for side, held in enumerate((move.left, move.right)))
         self._linear(tuple(m for m in maps if m is not None))
@@ -69,7 +68,7 @@ class _Writer:
             del lines[other]
         return made
 
-    def _multiplied(self, move: Move, adding: Adding) -> Product:
+    def _multiplied(self, move: OrderMove, adding: Adding) -> Product:
         p = move.product
         blocks = [
             lines[f.line[p]] if f.line[p] >= 0 else own[f.block[p]]
@@ -86,7 +85,7 @@ class _Writer:
             self.values[p] = (place, factor)
         return Product(blocks[0], blocks[1], (Target(place, exact(scale * factor), kept=int(move.directly)),))
 
-    def _add_up(self, move: Move, adding: Adding) -> None:
+    def _add_up(self, move: OrderMove, adding: Adding) -> None:
         """Write the sums that change and stay alive (others are intermediate steps), and values that move into C."""
         before = dict(self.values)
         for total, value in adding.aliases.items():
@@ -99,7 +98,7 @@ class _Writer:
         self._write(sorted(written), before, move, adding)
         self.values = {value: held for value, held in before.items() if adding.live >> value & 1}
 
-    def _write(self, written: Sequence[int], values: dict[int, tuple[Block, Fraction]], move: Move, adding: Adding) -> None:
+    def _write(self, written: Sequence[int], values: dict[int, tuple[Block, Fraction]], move: OrderMove, adding: Adding) -> None:
         """The linear stage that writes these values; `values` gets their new places."""
         sums = _Sums(self, dict(values), adding.computed, move.product)
         rows = {total: sums.row(total) for total in written}
@@ -201,7 +200,9 @@ class _Sums:
         return BlockMap(tuple(sources), tuple(targets), linear, (kept,) * len(targets))
 
 
-def write_moves(scheme: Scheme, factors: tuple[Factors, Factors], results: Results, moves: Sequence[Move], accumulate: bool) -> Schedule:
+def write_moves(
+    scheme: Scheme, factors: tuple[HeldFactors, HeldFactors], results: Results, moves: Sequence[OrderMove], accumulate: bool
+) -> Schedule:
     """The schedule of one level that runs these moves, one product a stage."""
     writer = _Writer(scheme, factors, results, accumulate)
     for move in moves:

@@ -17,12 +17,11 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Symbolic, residue
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme, block_name
-from bilinear.scheduling.in_place.partitions import Effort, Progress, StageSearch
-from bilinear.scheduling.in_place.schedule import write_schedule
-from bilinear.scheduling.in_place.scratch import ScratchSearch
-from bilinear.scheduling.in_place.stages import PRIME, Row, Side, is_sum
+from bilinear.scheduling.in_place.partitions import StageEffort, StageProgress, StageSearch
+from bilinear.scheduling.in_place.schedule import ScratchSearch, write_schedule
+from bilinear.scheduling.in_place.stages import PRIME, OperandSide, Row, is_sum
 
-__all__ = ["Progress", "find_in_place"]
+__all__ = ["StageProgress", "find_in_place"]
 
 
 def find_in_place(
@@ -36,7 +35,7 @@ def find_in_place(
     effort: int = 1,
     seconds: float = math.inf,
     seed: int = 0,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[StageProgress], None] = lambda _: None,
 ) -> Schedule:
     """Find an in-place schedule of one level for a scheme over Z or Q: few product stages, then few additions, then little traffic.
 
@@ -55,7 +54,7 @@ def find_in_place(
             _check_kept(scheme, name, rows)
     useful = useful_products(tables)
     sides = [
-        Side(residues([rows[p] for p in useful], size), size, temporaries, name in keep)
+        OperandSide(residues([rows[p] for p in useful], size), size, temporaries, name in keep)
         for name, rows, size in zip("AB", tables, (scheme.m * scheme.k, scheme.k * scheme.n), strict=False)
     ]
     outputs = [frozenset(i for i, _ in tables[2][p]) for p in useful]
@@ -67,10 +66,10 @@ def find_in_place(
     return write_schedule(scheme, order, (best.walks[0], best.walks[1]), not consume, temporaries, best.lent)
 
 
-def effort_for(size: int, effort: int, seconds: float) -> Effort:
+def effort_for(size: int, effort: int, seconds: float) -> StageEffort:
     """The search effort for a scheme of this size (products times blocks)."""
     candidates = effort * max(60, min(600, 150_000 // size))
-    return Effort(candidates, 4 if size < 500 else 2, 32 if size < 500 else 8, time.monotonic() + seconds)
+    return StageEffort(candidates, 4 if size < 500 else 2, 32 if size < 500 else 8, time.monotonic() + seconds)
 
 
 def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bilinear.scheduling.in_place.stages import Independence, Partition, Side, find_partition
-from bilinear.scheduling.in_place.walks import SumSearch, Walk
+from bilinear.scheduling.in_place.stages import Independence, OperandSide, Partition, find_partition
+from bilinear.scheduling.in_place.walks import OperandWalk, SumSearch
 
 
 @dataclass(frozen=True)
-class Progress:
+class StageProgress:
     """The state of a search: steps done and planned, and the best so far (product stages, block additions, blocks moved).
 
     `fewest` is a lower bound on the product stages.
@@ -35,7 +35,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Effort:
+class StageEffort:
     """How long to search: greedy walks evaluate the `candidates`, beams of this `width` the best `finalists`.
 
     A `deadline`, a value of `time.monotonic`, ends it early.
@@ -59,7 +59,7 @@ class WalkedPartition:
     """
 
     order: Partition
-    walks: tuple[Walk, ...]
+    walks: tuple[OperandWalk, ...]
     colours: int
     lent: tuple[tuple[int, ...], ...] = ()
 
@@ -87,7 +87,7 @@ class StageSearch:
     """
 
     def __init__(
-        self, sides: Sequence[Side], outputs: Sequence[frozenset[int]], restores: bool, seed: int, largest: int | None = None
+        self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int, largest: int | None = None
     ) -> None:
         self.sides, self.outputs, self.restores = sides, outputs, restores
         self.products = len(outputs)
@@ -98,7 +98,7 @@ class StageSearch:
         self.weighed: dict[Partition, WalkedPartition] = {}
         self.steps = 0
 
-    def run(self, effort: Effort, progress: Callable[[Progress], None]) -> WalkedPartition:
+    def run(self, effort: StageEffort, progress: Callable[[StageProgress], None]) -> WalkedPartition:
         """The best candidate found."""
         best = self._anneal(effort, progress)
         finalists = sorted(self.weighed.values(), key=lambda c: c.cost)[: effort.finalists]
@@ -113,7 +113,7 @@ class StageSearch:
         progress(self._progress(self.steps, effort, best))
         return best
 
-    def _anneal(self, effort: Effort, progress: Callable[[Progress], None]) -> WalkedPartition:
+    def _anneal(self, effort: StageEffort, progress: Callable[[StageProgress], None]) -> WalkedPartition:
         starts = dict.fromkeys(self._first_partitions(max(4, effort.candidates // 10), effort))
         current = best = min(map(self._greedy, starts), key=lambda c: c.cost)
         for step in range(effort.candidates):
@@ -129,10 +129,10 @@ class StageSearch:
                 progress(self._progress(self.steps, effort, best))
         return best
 
-    def _progress(self, steps: int, effort: Effort, best: WalkedPartition) -> Progress:
-        return Progress(steps, effort.candidates, len(best.order), self.fewest, best.additions, best.traffic)
+    def _progress(self, steps: int, effort: StageEffort, best: WalkedPartition) -> StageProgress:
+        return StageProgress(steps, effort.candidates, len(best.order), self.fewest, best.additions, best.traffic)
 
-    def _first_partitions(self, number: int, effort: Effort) -> list[Partition]:
+    def _first_partitions(self, number: int, effort: StageEffort) -> list[Partition]:
         """Partitions into the fewest stages found, with several tries for each number; at least one, even after the deadline."""
         stages = self.fewest
         while True:
@@ -187,7 +187,7 @@ class StageSearch:
         walks = tuple(self._walk(side, order, width, discount) for side in self.sides)
         return WalkedPartition(order, walks, sum(map(self._colours, order)))
 
-    def _walk(self, side: Side, order: Partition, width: int, discount: float, lent: Sequence[int] = ()) -> Walk:
+    def _walk(self, side: OperandSide, order: Partition, width: int, discount: float, lent: Sequence[int] = ()) -> OperandWalk:
         groups = [[side.forms[p] for p in sorted(group)] for group in order]
         return SumSearch(side, groups[::-1] if side.backwards else groups, self.restores, width, discount, lent).run()
 

@@ -18,7 +18,7 @@ Row = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Side:
+class OperandSide:
     """The forms of one operand: for each product its residues over the operand's blocks.
 
     A group of forms fits if all but `spare` of them, which stand in temporaries, are independent. The blocks of a `kept` operand never
@@ -80,7 +80,7 @@ def monic(row: Row) -> Row:
 class Independence:
     """Decides which sets of products are independent on every side, and remembers the answers."""
 
-    def __init__(self, sides: Sequence[Side]) -> None:
+    def __init__(self, sides: Sequence[OperandSide]) -> None:
         self.sides = sides
         self.known: dict[frozenset[int], tuple[int, ...]] = {}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.scheduling.in_place.stages import PRIME, Row, Side, is_sum, monic
+from bilinear.scheduling.in_place.stages import PRIME, OperandSide, Row, is_sum, monic
 
 Matrix = NDArray[np.int64]
 """An integer array of residues: wanted forms by blocks."""
@@ -25,7 +25,7 @@ UNIT = 1000
 
 
 @dataclass(frozen=True)
-class Move:
+class BlockAddition:
     """One block addition: block += factor * source (the factor is a residue)."""
 
     block: int
@@ -34,7 +34,7 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Walk:
+class OperandWalk:
     """The walk of one operand: the moves before each stage, then the block that holds each of the stage's forms, in order.
 
     A place beyond the operand's blocks is a temporary. `spilled` lists for each stage the temporaries that are filled and their forms over
@@ -42,7 +42,7 @@ class Walk:
     the factor in which each original block ends.
     """
 
-    moves: tuple[tuple[Move, ...], ...]
+    moves: tuple[tuple[BlockAddition, ...], ...]
     places: tuple[tuple[int, ...], ...]
     spilled: tuple[tuple[Spill, ...], ...]
     additions: int
@@ -59,12 +59,12 @@ class _State:
     traffic: int = 0
     read: int = 0
     written: int = 0
-    moves: tuple[tuple[Move, ...], ...] = ((),)
+    moves: tuple[tuple[BlockAddition, ...], ...] = ((),)
     places: tuple[tuple[int, ...], ...] = ()
     spilled: tuple[tuple[Spill, ...], ...] = ()
     held: tuple[Row | None, ...] = ()
 
-    def after(self, move: Move) -> _State:
+    def after(self, move: BlockAddition) -> _State:
         wanted = self.wanted.copy()
         wanted[:, move.source] = (wanted[:, move.source] - move.factor * wanted[:, move.block]) % PRIME
         moves = (*self.moves[:-1], (*self.moves[-1], move))
@@ -81,7 +81,7 @@ class SumSearch:
 
     def __init__(
         self,
-        side: Side,
+        side: OperandSide,
         stages: Sequence[Sequence[Row]],
         restores: bool,
         width: int = 1,
@@ -96,7 +96,7 @@ class SumSearch:
         self.start: Matrix = np.array([row for group in groups for row in group], dtype=np.int64).reshape(-1, self.blocks)
         self.inverses: dict[int, int] = {}
 
-    def run(self) -> Walk:
+    def run(self) -> OperandWalk:
         """The cheapest walk found: fewest additions, then least traffic."""
         beam = [_State(self.start, 0)]
         for stage, size in enumerate(self.sizes):
@@ -107,7 +107,7 @@ class SumSearch:
             arrived = [self._arrive(state, size, ends, spare) for state in done]
             beam = sorted(arrived, key=lambda s: (UNIT * s.additions + _left(s.wanted, weights[size:]), s.traffic))[: self.width]
         best = min(beam, key=lambda state: (state.additions, state.traffic))
-        return Walk(best.moves[: len(self.sizes)], best.places, best.spilled, best.additions, best.traffic, self.restores)
+        return OperandWalk(best.moves[: len(self.sizes)], best.places, best.spilled, best.additions, best.traffic, self.restores)
 
     def _transition(self, beam: list[_State], size: int, weights: Matrix, spare: int) -> list[_State]:
         """States reached from the beam in which all but `spare` of the first `size` rows stand in blocks."""
@@ -129,7 +129,7 @@ class SumSearch:
 
     def _step(self, frontier: list[_State], size: int, weights: Matrix, seen: set[bytes]) -> list[_State]:
         """The best states after one more addition."""
-        options: list[tuple[int, int, int, Move]] = []
+        options: list[tuple[int, int, int, BlockAddition]] = []
         for number, state in enumerate(frontier):
             moves, gains = self._moves(state, size, weights)
             base = UNIT * (state.additions + 1) + _left(state.wanted, weights)
@@ -138,7 +138,7 @@ class SumSearch:
             for i in chosen:
                 block, source, factor = map(int, moves[i])
                 touched = state.read | 1 << source | 1 << block
-                options.append((base + int(gains[i]), touched.bit_count() + state.traffic, number, Move(block, source, factor)))
+                options.append((base + int(gains[i]), touched.bit_count() + state.traffic, number, BlockAddition(block, source, factor)))
         options.sort(key=lambda option: option[:2])
         following: list[_State] = []
         for _, _, number, move in options:
@@ -185,7 +185,7 @@ class SumSearch:
             inverse = pow(int(state.wanted[row, block]), -1, PRIME)
             for source in np.flatnonzero(entries[row]):
                 if source != block:
-                    state = state.after(Move(block, int(source), int(state.wanted[row, source]) * inverse % PRIME))
+                    state = state.after(BlockAddition(block, int(source), int(state.wanted[row, source]) * inverse % PRIME))
         return state
 
     def _arrive(self, state: _State, size: int, ends: bool, spare: int) -> _State:

@@ -20,8 +20,7 @@ from soak.mangle import NUMBERS, mangled_bytes, piece
 from soak.statements import Untrue, is_so, rehashed
 
 from bilinear.frontend import load
-from bilinear.lowering.prepare import is_runnable, natural_inputs, prepare
-from bilinear.lowering.proofs import proved
+from bilinear.lowering.prepare import is_runnable, natural_inputs, prepare, proved
 from bilinear.reporting.certificate import certificate
 
 CHECKER = Path(__file__).parents[3] / "examples" / "check_certificate.py"

@@ -1,0 +1,236 @@
+"""The three coefficient tables on a page: a coloured grid while it can be read, else a picture, ordered by likeness."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import NamedTuple
+
+from bilinear.ir.linear import transposed_rows
+from bilinear.reporting.facts import Entries, Tables
+from bilinear.visible import visible
+
+
+@dataclass(frozen=True)
+class GridCell:
+    """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1 in size; `z` is zero."""
+
+    text: str
+    shade: str
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """A product: its name, the product as an equation, and its cells under A, B and C."""
+
+    name: str
+    equation: str
+    parts: tuple[tuple[GridCell, ...], ...]
+
+
+@dataclass(frozen=True)
+class CoefficientGrid:
+    """A readable table: the names of the blocks of A, B and C, and a row for each product; `size` is large, medium or dense."""
+
+    size: str
+    parts: tuple[tuple[str, ...], ...]
+    rows: tuple[GridRow, ...]
+
+
+def shade(text: str) -> str:
+    """The shade of an exact coefficient given as text; the written sign counts if it is not real."""
+    value = _value(text)
+    if value is None:
+        return "n3" if text.startswith("-") else "p3"
+    size = abs(value)
+    return f"{'n' if value < 0 else 'p'}{1 if size < 1 else 2 if size == 1 else 3}"
+
+
+def _value(text: str) -> float | None:
+    """The value of a sum of fractions and real square roots; None for any other text."""
+    total = 0.0
+    for sign, term in re.findall(r"([+-]?)((?:sqrt\(-?[0-9]+\)|[^+-])+)", text):
+        size = -1.0 if sign == "-" else 1.0
+        for factor in term.split("*"):
+            root = re.fullmatch(r"sqrt\(([0-9]+)\)", factor)
+            if root is None and re.fullmatch(r"[0-9]+(/[0-9]+)?", factor) is None:
+                return None
+            size *= math.sqrt(int(root[1])) if root is not None else float(Fraction(factor))
+        total += size
+    return total
+
+
+def readable(text: str) -> str:
+    """A coefficient or form in typographic signs: a true minus, roots, Greek letters."""
+    text = re.sub(r"sqrt\(([0-9]+)\)", r"√\1", text).replace("sqrt", "√")
+    for plain, printed in (("-", "−"), ("*", "·"), ("lambda", "λ"), ("alpha", "α"), ("beta", "β")):
+        text = text.replace(plain, printed)
+    return re.sub(r"\[([αβλ])\]", r"\1", text)
+
+
+def shortened(name: str, most: int = 8) -> str:
+    """A name shortened to fit into a drawing."""
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def coefficient_grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence[str]) -> CoefficientGrid:
+    """The tables, of which `w` has a row for each product; `equations` are the products as text."""
+    parts = (tables.a, tables.b, tables.c)
+    rows = []
+    for name, equation, *sparse in zip(tables.products, equations, tables.u, tables.v, w, strict=True):
+        full = tuple(_cells(row, len(part)) for row, part in zip(sparse, parts, strict=True))
+        rows.append(GridRow(name, equation, full))
+    columns = sum(map(len, parts))
+    return CoefficientGrid("large" if columns <= 16 else "medium" if columns <= 30 else "dense", parts, tuple(rows))
+
+
+def _cells(row: Entries, width: int) -> tuple[GridCell, ...]:
+    cells = [GridCell("·", "z")] * width
+    for index, text in row:
+        cells[index] = GridCell(readable(text), shade(text))
+    return tuple(cells)
+
+
+MOST_CELLS = 4000
+"""A larger table is drawn as a picture without numbers."""
+MOST_ENTRIES = 300_000
+"""The most coefficients of a picture; each takes some 7 bytes."""
+MOST_LABELLED = 110
+"""The most columns with names next to them on a page; with more, a reader zooms in to see names."""
+GAP = 2
+"""Empty columns between two tables."""
+LABEL = 5
+"""The width of a name next to the picture, in cells."""
+CELL = 10
+"""The units of a cell in the paths of a picture."""
+SIZES = {"1": 5, "2": 8, "3": 10}
+"""The size of a mark in a cell, by the second letter of its shade: below, at and above 1 in size."""
+SHADES = {
+    "n3": "below −1",
+    "n2": "minus one",
+    "n1": "between −1 and 0",
+    "p1": "between 0 and 1",
+    "p2": "one",
+    "p3": "above 1",
+}
+
+
+class PicturePart(NamedTuple):
+    """One of the three tables in a picture: U, V or W, its first column, and the names of its columns."""
+
+    name: str
+    left: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Marks:
+    """All coefficients of one value: its text and shade, and a path of lines as long as their width, or of points that become discs."""
+
+    value: str
+    shade: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The tables without numbers, in cells: a square for each positive coefficient, a disc for each negative one.
+
+    `rows` are the names of the products, top to bottom; `labels` is true if names fit next to the picture.
+    """
+
+    width: int
+    rows: tuple[str, ...]
+    parts: tuple[PicturePart, ...]
+    marks: tuple[Marks, ...]
+    labels: bool
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """The shades in the picture, with their meanings."""
+        found = {marks.shade for marks in self.marks}
+        return tuple((shade, words) for shade, words in SHADES.items() if shade in found)
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """A grid or a picture, and a note if something is left out."""
+
+    grids: tuple[CoefficientGrid, ...]
+    pictures: tuple[Picture, ...]
+    note: str
+
+
+def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
+    """The tables as a grid while readable, as a picture while it can be drawn; `equations` are the products as text."""
+    columns = len(tables.a) + len(tables.b) + len(tables.c)
+    w = transposed_rows(tables.w, len(tables.products))
+    entries = sum(len(row) for table in (tables.u, tables.v, w) for row in table)
+    cells = columns * len(tables.products)
+    if cells <= MOST_CELLS:
+        return Coefficients((coefficient_grid(tables, w, equations),), (), "")
+    if entries <= MOST_ENTRIES:
+        note = f"{cells} coefficients are too many to be read here; squares are the positive ones, discs the negative ones."
+        order = "Rows and columns stand in an order that shows what they share; the JSON report has them as they were written."
+        return Coefficients((), (_picture(tables, w),), f"{note} {order}")
+    return Coefficients((), (), f"{entries} coefficients that are not zero are too many to be drawn; the JSON report holds them.")
+
+
+def _picture(tables: Tables, w: tuple[Entries, ...]) -> Picture:
+    names = (tables.a, tables.b, tables.c)
+    rows, columns = order_by_likeness((tables.u, tables.v, w), tuple(map(len, names)))
+    marks: dict[str, list[tuple[int, int]]] = {}
+    parts: list[PicturePart] = []
+    left = 0
+    for name, table, own, order in zip("UVW", (tables.u, tables.v, w), names, columns, strict=True):
+        parts.append(PicturePart(name, left, tuple(visible(own[j]) for j in order)))
+        place = {j: left + i for i, j in enumerate(order)}
+        for y, row in enumerate(rows):
+            for j, text in table[row]:
+                marks.setdefault(text, []).append((place[j], y))
+        left += len(order) + GAP
+    found = tuple(Marks(readable(text), shade(text), _path(shade(text), places)) for text, places in sorted(marks.items()))
+    products = tuple(visible(tables.products[row]) for row in rows)
+    return Picture(left - GAP, products, tuple(parts), found, left <= MOST_LABELLED >= len(rows))
+
+
+def order_by_likeness(tables: Sequence[Sequence[Entries]], widths: Sequence[int]) -> tuple[list[int], list[list[int]]]:
+    """An order of the rows that tables share, and one of the columns of each, that is doubly lexical.
+
+    Rows and columns, read as words over the places that are not zero, are both sorted. So similar ones stand together, and the repetitions
+    of a composed scheme become visible (A. Lubiw, Doubly lexical orderings of matrices, SIAM J. Comput. 16 (1987), 854-879). Sorting rows
+    and columns in turn ends in such an order.
+    """
+    rows, columns = list(range(len(tables[0]))), [list(range(width)) for width in widths]
+    turned = [transposed_rows(tuple(table), width) for table, width in zip(tables, widths, strict=True)]
+    before = None
+    while (rows, columns) != before:
+        before = rows, columns
+        places = [{j: i for i, j in enumerate(order)} for order in columns]
+        words = [[word for table, place in zip(tables, places, strict=True) for word in _word(table[row], place)] for row in rows]
+        rows = [row for _, row in sorted(zip(words, rows, strict=True), key=lambda pair: pair[0])]
+        place = {row: i for i, row in enumerate(rows)}
+        columns = [sorted(order, key=lambda j, own=own: _word(own[j], place)) for own, order in zip(turned, columns, strict=True)]  # type: ignore[misc]
+    return rows, columns
+
+
+def _word(row: Entries, place: dict[int, int]) -> list[float]:
+    """The places of a row's coefficients in order; the end sorts after any place, so that 1 1 comes before 1 0."""
+    return [*sorted(place[index] for index, _ in row), float("inf")]
+
+
+def _path(shade: str, places: Iterable[tuple[int, int]]) -> str:
+    """A path with a mark at each place; every step is relative to the end of the mark before.
+
+    A square is a line, for in a printed file a point with square ends leaves no mark.
+    """
+    ordered = sorted(places, key=lambda place: (place[1], place[0]))
+    size = SIZES[shade[1]] if shade[0] == "p" else 0
+    x, y = ordered[0]
+    steps = [f"M{x * CELL + (CELL - size) / 2:g} {y * CELL + CELL // 2}h{size}"]
+    steps += [f"m{(x1 - x0) * CELL - size} {(y1 - y0) * CELL}h{size}" for (x0, y0), (x1, y1) in pairwise(ordered)]
+    return "".join(steps)
