@@ -214,13 +214,20 @@ class Held:
         """As they were."""
         return self.laid.values
 
-    def over(self, shape: tuple[int, ...], offset: int) -> Held | None:
-        """An array of a shape over this one, in its order, some elements from it; None if the memory does not hold it."""
-        x = self.laid.view
+    def over(self, values: Array, offset: int) -> Held | None:
+        """An array over this one, in its order, some elements from it; None if the memory does not hold it.
+
+        It holds the values where it is not over this one.
+        """
+        x, (base, shape) = self.laid.view, (self.laid.base, values.shape)
         if len(shape) != x.ndim or 0 in x.strides or any(new > old for new, old in zip(shape, x.shape, strict=True)):
             return None
         begin = self.laid.offset + offset * x.itemsize
-        return Held(self.home, Laid.of(placed(self.laid.base, x.dtype, shape, begin, x.strides), self.laid.base, begin), self.buffer)
+        view = placed(base, x.dtype, shape, begin, x.strides)
+        view[...] = values
+        x[...] = self.values
+        self.home.fill(self.buffer, base)
+        return Held(self.home, Laid.of(view, base, begin), self.buffer)
 
     def turned(self) -> Held:
         """Its transpose, in the same memory."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.homes import Held, Numpy, home_of
-from soak.layouts import GUARD, Array, laid_out, placed
+from soak.layouts import GUARD, Array, Laid, laid_out, placed
 
 from bilinear.errors import BilinearError
 
@@ -92,11 +92,21 @@ class Scene:
         if operands and self.chance(0.1):
             other = self.one_of(operands)
             shift = int(self.draw.integers(-GUARD, GUARD + 1)) if self.chance(0.5) else 0
-            held = other.over(tuple(shape), shift) if other.laid.view.dtype == dtype and other.laid.view.flags.writeable else None
+            held = self.over(other, shape, dtype, shift)
             if held is not None:
-                self.held.append(held)
-                return held  # type: ignore[no-any-return]
+                return held
         return self.put(self.whole(shape, dtype))
+
+    def over(self, other: Held, shape: Sequence[int], dtype: Any, shift: int) -> Held | None:
+        """An array over another one, some elements from it, if there can be one."""
+        view = other.laid.view
+        held = other.over(self.whole(shape, dtype), shift) if view.dtype == dtype and view.flags.writeable else None
+        if held is not None:
+            for one in self.held:
+                if one.buffer is other.buffer:
+                    one.laid = Laid.of(one.laid.view, one.laid.base, one.laid.offset)
+            self.held.append(held)
+        return held
 
     def factors(self, dtype: Any, out: Held | None) -> dict[str, Any]:
         """alpha, and beta if there is an `out`: mostly whole."""

@@ -21,8 +21,7 @@ def act(scene: Scene) -> str:
     assert z is not None and zi is not None
     given = scene.chance(0.7)
     if given and scene.chance(0.05):
-        zi = outs[1] = scene.one_of((z, z.over((m, n), 1) or z))
-        scene.held.append(zi)
+        zi = outs[1] = scene.over(z, (m, n), dtype, int(scene.draw.integers(2))) or z
     options = {} if scene.chance(0.3) else {"algorithm": scene.one_of(ALGORITHMS[1:]), "levels": int(scene.draw.integers(1, 3))}
     factors = {"alpha": scene.one_of((0, 1, 2, -1, 0.5))} if scene.chance(0.4) else {}
     factors |= {"beta": scene.one_of((0, 1, 2, -1, 0.5))} if given and scene.chance(0.5) else {}
@@ -36,4 +35,4 @@ def act(scene: Scene) -> str:
     lost = given and (np.shares_memory(z.laid.view, zi.laid.view) or not all(one.laid.view.flags.writeable for one in (z, zi)))
     if lost and m * n:
         return scene.refused(call, ("E520",))
-    return scene.settle(call, exact, dtype, outs if given else [None, None], {"E539", "E506"} if not options else set())
+    return scene.settle(call, exact, dtype, outs if given else [None, None], scene.reasons({}, dtype, z) | scene.reasons({}, dtype, zi))
