@@ -161,6 +161,8 @@ class Scene:
         results = self._tried(call, {*reasons})
         if results is None:
             return REFUSED
+        if never := {"E520", "E530"} & {*reasons}:
+            raise Finding(f"ran where it must be refused ({', '.join(never)})")
         self._compare(results, wanted, dtype, outs, written, restored)
         if self.home.captures and None not in outs and self.chance(0.5):
             self._settle_captured(call, wanted, dtype, outs, written, restored)

@@ -35,4 +35,5 @@ def act(scene: Scene) -> str:
     lost = given and (np.shares_memory(z.laid.view, zi.laid.view) or not all(one.laid.view.flags.writeable for one in (z, zi)))
     if lost and m * n:
         return scene.refused(call, ("E520",))
-    return scene.settle(call, exact, dtype, outs if given else [None, None], scene.reasons({}, dtype, z) | scene.reasons({}, dtype, zi))
+    reasons = scene.reasons({}, dtype, z) | scene.reasons({}, dtype, zi) if given else set()
+    return scene.settle(call, exact, dtype, outs if given else [None, None], reasons)

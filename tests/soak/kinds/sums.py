@@ -35,7 +35,8 @@ def _einsum(scene: Scene) -> str:
     text = f"{','.join(words)}->{result}"
     exact = np.einsum(text, *(wide(x.values) for x in operands))
     out = scene.out(exact.shape, dtype, *operands)
-    options = scene.options()
+    is_product = any(sum(x in word for word in words) > 1 for x in {*used}.difference(result))
+    options = scene.options() if is_product or scene.chance(0.1) else {}  # E732
     scene.say(f"einsum {text}, {options}")
     call = partial(bilinear.einsum, text, *(x.array for x in operands), out=None if out is None else out.array, **options)
     return _settled(scene, call, np.asarray(exact), out, options, operands)
@@ -47,7 +48,7 @@ def _tensordot(scene: Scene) -> str:
     a, b = scene.integers((*left, *inner), dtype), scene.integers((*(inner[x] for x in at), *right), dtype)
     axes: Any = ([len(left) + x - (len(left) + len(inner)) * scene.chance(0.3) for x in at], list(range(len(inner))))
     axes = len(inner) if at == sorted(at) and scene.chance(0.5) else axes
-    options = scene.options()
+    options = scene.options() if inner or scene.chance(0.1) else {}
     scene.say(f"tensordot over {axes}, {options}")
     exact = np.asarray(np.tensordot(wide(a.values), wide(b.values), axes))
     return _settled(scene, partial(bilinear.tensordot, a.array, b.array, axes, **options), exact, None, options, (a, b))
