@@ -18,7 +18,7 @@ from soak import command
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.desk import look
 from soak.exact import error_of
-from soak.homes import CALLS
+from soak.homes import CALLS, HOME, Pretended, skip_reason
 from soak.kinds import certificates
 from soak.scene import play
 
@@ -148,6 +148,22 @@ def test_wrong_products_and_refusals_that_have_written_are_found(
     for name in ("matmul", "matmul_bits", "matmul_parts", "gram", "einsum", "tensordot", "multi_dot", "check"):
         monkeypatch.setattr(bilinear, name, planted(getattr(bilinear, name)))
     assert re.search(words, found(kind, range(200), tmp_path))
+
+
+@pytest.mark.slow
+def test_a_graph_that_computes_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoiled(home: Pretended, call: Callable[[], Any]) -> Any:
+        result = right(home, call)
+        result.host.flat[:1] += 1
+        return result
+
+    right = Pretended.captured
+    monkeypatch.setattr(Pretended, "captured", spoiled)
+    monkeypatch.setenv(HOME, "pretended")
+    why = skip_reason()
+    if why:
+        pytest.skip(why)
+    assert "captured in a graph" in found("products", range(60), tmp_path)
 
 
 def test_a_plan_that_its_file_changes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
