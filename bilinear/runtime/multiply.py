@@ -13,6 +13,7 @@ from bilinear.backends.capture import not_captured
 from bilinear.backends.executor import Executor, allocate_workspace, execute
 from bilinear.backends.factor import check_object_factors, check_scaling, factor
 from bilinear.backends.panels import operands_of
+from bilinear.backends.room import LARGE
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import load_for_arrays
 from bilinear.ir.element import HALVES
@@ -67,12 +68,17 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     if out is None and options.kind.on_gpu and make_executor(options.kind).is_captured():
         raise not_captured(*NEW)
     if decision.recipe is None:
+        result = None
         try:
             result = _by_library(options, decision, a, b, out, layouts.overlaps, decision.choice)
         except (BilinearError, MemoryError) as error:  # our own kernels raise them before anything is written
             if not options.is_automatic or isinstance(decision.choice, Library):
                 raise
-            log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, decision.choice.title, error)
+            log.info("matmul %s by %s: %s cannot run (%s)", a.shape, b.shape, decision.choice.title, error)
+            less = _less(options, decision, error)
+        if result is None and less is not None:
+            return multiply(asked._replace(workspace=less), kind, key, a, b, out)
+        if result is None:
             check_library_accuracy(options.accuracy, layouts.extents[1], decision.dtype)
             return _by_library(options, decision, a, b, out, layouts.overlaps)
         if not layouts.overlaps:  # the key does not tell of overlap, and arrays that do not overlap may run by a schedule
@@ -84,11 +90,21 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     except (BilinearError, MemoryError) as error:  # raised before anything was written, unless A and B are consumed
         if not options.is_automatic or (isinstance(error, MemoryError) and decision.recipe.promise == "consume"):
             raise
-        name = decision.recipe.loaded.name
-        log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", a.shape, b.shape, name, error)
+        log.info("matmul %s by %s: %s cannot run (%s)", a.shape, b.shape, decision.recipe.loaded.name, error)
+        less = _less(options, decision, error)
+    else:
+        _keep(asked, kind, key, decision, a, b, result)
+        return result
+    if less is None:
         return _by_library(options, decision, a, b, result, layouts.overlaps)
-    _keep(asked, kind, key, decision, a, b, result)
-    return result
+    del result
+    return multiply(asked._replace(workspace=less), kind, key, a, b, out)
+
+
+def _less(options: Options, decision: Decision, error: Exception) -> int | None:
+    """The bytes that another plan may take after one could not be allocated, because memory is free in pieces; None for the library."""
+    is_large = decision.workspace >= LARGE and options.buffer is None
+    return decision.workspace // 2 if isinstance(error, MemoryError) and is_large else None
 
 
 def _by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:

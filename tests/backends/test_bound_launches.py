@@ -29,6 +29,7 @@ from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
 from bilinear.runtime import auto, decide, devices_here, repeat
+from bilinear.runtime import multiply as multiplying
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -397,6 +398,21 @@ def test_a_plan_takes_no_more_memory_than_is_free(gpu: Gpu, by_winograd: None, m
     with gpu.using(free=3000):
         bilinear.matmul(a, b, c, workspace=2**20)
     assert gpu.launches
+
+
+def test_where_memory_is_free_in_pieces_a_plan_with_less_runs(gpu: Gpu, by_winograd: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiplying, "LARGE", 2000)
+    monkeypatch.setattr(choose, "ways", lambda problem: (Way(("winograd",)), Way(("winograd_depth_first",))))
+    (x, y, _), (a, b, _) = operands(8, EVEN)
+
+    def in_pieces(count: int) -> None:
+        if count > 5000:
+            raise MemoryError(f"{count} bytes")
+
+    with gpu.using(allocate=in_pieces):
+        found = bilinear.matmul(a, b)
+    np.testing.assert_array_equal(found.host, x @ y)
+    assert {name.partition("_l1")[0] for name, _ in gpu.launches} == {"winograd_depth_first"} and gpu.library == 0
 
 
 def test_auto_runs_in_a_graph_what_it_runs_outside(gpu: Gpu, by_winograd: None) -> None:
