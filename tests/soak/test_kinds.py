@@ -56,7 +56,6 @@ SEEDS: dict[str, Iterable[int]] = {
     "products": range(60),
     "schedules": range(12),
     "sums": range(60),
-    "torch": range(60),
 }
 
 
@@ -138,13 +137,16 @@ def _writing(call: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-@pytest.mark.parametrize("kind", CALLS)
-@pytest.mark.parametrize(("planted", "words"), [(_wrong, "are wrong|is off by"), (_writing, "refused call has changed")])
+PLANTED: list[tuple[Callable[..., Any], str, str]] = [
+    *((_wrong, "are wrong|is off by", kind) for kind in CALLS),
+    *((_writing, "refused call has changed", kind) for kind in CALLS if kind != "checked"),  # of which none is refused
+]
+
+
+@pytest.mark.parametrize(("planted", "words", "kind"), PLANTED)
 def test_wrong_products_and_refusals_that_have_written_are_found(
     planted: Callable[..., Any], words: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if (planted, kind) == (_writing, "checked"):
-        pytest.skip("no case is refused")
     for name in ("matmul", "matmul_bits", "matmul_parts", "gram", "einsum", "tensordot", "multi_dot", "check"):
         monkeypatch.setattr(bilinear, name, planted(getattr(bilinear, name)))
     assert re.search(words, found(kind, range(200), tmp_path))
