@@ -165,7 +165,7 @@ class Scene:
             raise Finding(f"ran where it must be refused ({', '.join(never)})")
         self._compare(results, wanted, dtype, outs, written, restored)
         if self.home.captures and None not in outs and self.chance(0.5):
-            self._settle_captured(call, wanted, dtype, outs, written, restored)
+            self._settle_captured(call, {*reasons, "E536"}, wanted, dtype, outs, written, restored)
         return PASSED
 
     def refused(self, call: Callable[[], Any], codes: Iterable[str]) -> str:
@@ -195,11 +195,11 @@ class Scene:
             if not held.now().is_untouched():
                 raise Finding(f"a refused call has changed array {number} or what lies beside it: {error}") from error
 
-    def _settle_captured(self, call: Any, wanted: Any, dtype: Any, outs: Any, written: Any, restored: Any) -> None:
+    def _settle_captured(self, call: Any, reasons: set[str], wanted: Any, dtype: Any, outs: Any, written: Any, restored: Any) -> None:
         for held in self.held:
             held.reset()
         self.said.append("captured in a graph")
-        results = self._tried(lambda: self.home.captured(call), {"E536"})
+        results = self._tried(lambda: self.home.captured(call), reasons)
         if results is not None:
             self._compare(results, wanted, dtype, outs, written, restored)
 
