@@ -28,6 +28,7 @@ def act(scene: Scene) -> str:
     matrices = [scene.put(scene.whole(shape, own, most), repeats=True) for shape, own in zip(shapes, dtypes, strict=True)]
     if scene.chance(0.08) and shapes[-1] == shapes[0]:
         matrices[-1] = matrices[0]
+        common = np.result_type(*(x.values.dtype for x in matrices))
     exact: Any = reduce(lambda x, y: x @ y, [wide(x.values).astype(wide(np.empty(0, common)).dtype) for x in matrices])
     out = scene.out(np.shape(exact), scene.dtype() if scene.chance(0.1) else common, *matrices)
     options = scene.options()
