@@ -93,8 +93,8 @@ def plan_from_json(methods: Methods, text: str, document: str) -> Plan:
         kinds = {choice.method: cast("type[DataclassInstance]", choice) for choice in choices}
         plan = _plan(_object(json.loads(text), "the document"), kinds)
         _check(plan)
-    except BilinearError:
-        raise
+    except BilinearError as error:  # a field that no call may have either
+        raise fail("E545", f"{document} is not a plan: {error.diagnostics[0].message}", HINT) from None
     except json.JSONDecodeError as error:
         raise fail("E545", f"{document} is not JSON: {error}", HINT) from None
     except RecursionError:

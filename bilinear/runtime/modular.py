@@ -200,9 +200,8 @@ def _check_residues(recipe: Recipe, left: Array, right: Array) -> None:
     """Refuse (E599) operands that sums modulo p would not give back as they were."""
     for name, x in (("a", left), ("b", right)):
         if x.dtype != INT64 or not is_aligned(x) or not largest_of(x, recipe.modulus)[1]:
-            message = (
-                f"inputs={recipe.inputs!r} computes modulo {recipe.modulus} in {name}, which is not an array of smaller numbers in int64"
-            )
+            needed = f"{name}, which is not an aligned array of smaller numbers in int64"
+            message = f"inputs={recipe.inputs!r} computes modulo {recipe.modulus} in {needed}"
             raise fail("E599", message, f"give {name} % {recipe.modulus} in int64, or use inputs='preserve'")
 
 

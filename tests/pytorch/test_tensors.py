@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 from pytorch.conftest import Runs
 from pytorch.needed import integers, torch
+from soak.case import PASSED, REFUSED, Case
+from soak.kinds import torch as cases
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -272,3 +275,8 @@ def test_parts_that_are_tensors_of_their_own() -> None:
     assert bilinear.matmul_parts((a, ai), (b.T, bi), out) is out and torch.equal(out[0], real)
     with pytest.raises(BilinearError, match="E516"):
         bilinear.matmul_parts((a.requires_grad_(), ai), (b, bi))
+
+
+def test_hostile_cases_end_well(tmp_path: Path) -> None:
+    """Arrays of the soak's kinds of calls as tensors (docs/soak.md)."""
+    assert {cases.run(Case("torch", seed, tmp_path)) for seed in range(60)} == {PASSED, REFUSED}

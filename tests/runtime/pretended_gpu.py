@@ -353,7 +353,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cuda.alloc, cuda.malloc_async = gpu.take, gpu.malloc_async
     cuda.get_current_stream = lambda: SimpleNamespace(ptr=gpu.stream, synchronize=lambda: None)
     cupy: Any = ModuleType("cupy")
-    cupy.cuda, cupy.ndarray, cupy.matmul = cuda, Array, gpu.matmul
+    cupy.cuda, cupy.ndarray, cupy.matmul, cupy.dtype = cuda, Array, gpu.matmul, np.dtype
     cuda.Stream = SimpleNamespace(from_external=lambda stream: Stream(gpu, stream.__cuda_stream__()[1]))
     cuda.using_allocator = lambda allocate: gpu.using(allocate=allocate)
     cuda.PythonFunctionAllocator = lambda allocate, free: SimpleNamespace(malloc=lambda size: allocate(size, 0))

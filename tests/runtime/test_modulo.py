@@ -188,6 +188,10 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
         lambda a, out: bilinear.matmul(a - 9, a, out, modulus=7, algorithm="msmes", inputs="restore"),
         r"E599\]: inputs='restore' computes modulo 7 in a",
     ),
+    "restoring what lies at an odd address": (
+        lambda a, out: bilinear.matmul(laid_out(a, "unaligned"), a, out, modulus=7, algorithm="msmes", inputs="restore"),
+        r"E599\]: inputs='restore' computes modulo 7 in a, which is not an aligned array of smaller numbers in int64",
+    ),
     "restoring without a schedule": (
         lambda a, out: bilinear.matmul(a, a.copy(), out, modulus=7, algorithm="winograd", inputs="restore"),
         "E525",

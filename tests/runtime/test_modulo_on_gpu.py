@@ -157,7 +157,7 @@ def test_what_a_schedule_modulo_p_refuses(gpu: Gpu) -> None:
     def restored(x: Any, **options: Any) -> None:
         bilinear.matmul(Array(x), Array(b), Array(out), modulus=p, algorithm="msmes", levels=1, inputs="restore", **options)
 
-    with pytest.raises(BilinearError, match=r"E599.* in a, which is not an array of smaller numbers"):
+    with pytest.raises(BilinearError, match=r"E599.* in a, which is not an aligned array of smaller numbers"):
         restored(a - 1)
     with pytest.raises(BilinearError, match="E526"):
         restored(a.astype(np.int32))

@@ -62,25 +62,34 @@ def placed(base: Array, dtype: Any, shape: Sequence[int], offset: int, strides: 
     return np.ndarray(tuple(shape), dtype, base, offset, tuple(strides))
 
 
-def laid_out(generator: np.random.Generator, values: Array, *, plain: bool = False, repeats: bool = False) -> Laid:
+def laid_out(
+    generator: np.random.Generator,
+    values: Array,
+    *,
+    plain: bool = False,
+    repeats: bool = False,
+    bytewise: bool = True,
+    reverses: bool = True,
+) -> Laid:
     """The values in a drawn layout: any order of the axes, gaps, negative strides, odd addresses; strides of 0 only where it `repeats`.
 
-    Where an axis repeats, the first of its values stands for all.
+    Where an axis repeats, the first of its values stands for all. If it is not `bytewise`, elements lie at multiples of their size.
     """
     hasobject, item = values.dtype.hasobject, values.dtype.itemsize
     axes, strides, reach = list(range(values.ndim))[::-1], [0] * values.ndim, item
     if not plain and generator.random() < 0.5:
         generator.shuffle(axes)
     gaps = not plain and generator.random() < 0.4
-    unit = item if hasobject or generator.random() < 0.8 else 1
+    unit = item if hasobject or generator.random() < 0.8 or not bytewise else 1
     first = GUARD * item + (unit if not plain and unit == 1 else 0)
+    first += 0 if bytewise or plain else item * int(generator.integers(4))
     for axis in axes:
         extent = values.shape[axis]
         if repeats and extent and generator.random() < 0.3:
             values = np.broadcast_to(values.take([0], axis), values.shape)
             continue
         reach += unit * int(generator.integers(1, 4)) if gaps and generator.random() < 0.5 else 0
-        is_reversed = not plain and generator.random() < 0.15
+        is_reversed = not plain and reverses and generator.random() < 0.15
         strides[axis] = -reach if is_reversed else reach
         first += reach * (extent - 1) if is_reversed and extent else 0
         reach *= max(1, extent)

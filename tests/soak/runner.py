@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import signal
 import sys
@@ -18,6 +19,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from types import FrameType, ModuleType
 
+from soak import homes
 from soak.case import PASSED, REFUSED
 from soak.crew import Outcome, Worker, wait
 from soak.worker import FINDING
@@ -93,7 +95,8 @@ class Soak:
 
 def command(outcome: Outcome) -> str:
     """What shows a finding again."""
-    return f"scripts/soak --case {outcome.name}"
+    where = os.environ.get(homes.HOME, "numpy")
+    return f"scripts/soak {'' if where == 'numpy' else f'--{where} '}--case {outcome.name}"
 
 
 def _told(findings: Sequence[Outcome]) -> Iterator[str]:
@@ -116,15 +119,17 @@ def _headline(text: str) -> str:
 
 
 def find_kinds(package: str = KINDS) -> list[str]:
-    """The names of the kinds: the modules of the package."""
-    return sorted(found.name for found in iter_modules(import_module(package).__path__))
+    """The names of the kinds: the modules of the package; on a GPU those of calls."""
+    names = sorted(found.name for found in iter_modules(import_module(package).__path__))
+    return [name for name in names if name in homes.CALLS or os.environ.get(homes.HOME, "numpy") == "numpy"]
 
 
 def tally_of(package: str, kind: str) -> Tally:
     """A kind of which nothing was done yet: how long its cases may take, and whether they can run here."""
     module: ModuleType = import_module(f"{package}.{kind}")
-    why = module.skip_reason() if hasattr(module, "skip_reason") else None
-    return Tally(kind, float(getattr(module, "MOST_SECONDS", MOST_SECONDS)), why)
+    why = homes.skip_reason() if hasattr(module, "act") else module.skip_reason() if hasattr(module, "skip_reason") else None
+    limit = homes.MOST_SECONDS if hasattr(module, "act") else MOST_SECONDS
+    return Tally(kind, float(getattr(module, "MOST_SECONDS", limit)), why)
 
 
 def soak(run: Soak, place: Path, package: str, processes: int, cases: Sequence[tuple[str, int]], progress: Progress) -> None:
@@ -199,6 +204,8 @@ def _read_case(text: str) -> tuple[str, int]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("scripts/soak", description="Run hostile cases for some seconds, and tell what must never happen.")
     parser.add_argument("seconds", type=float, nargs="?", help="how long; cases that have begun then still end")
+    parser.add_argument("--gpu", action="store_const", dest="home", const="gpu", help="the kinds of calls, on a GPU, in and out of graphs")
+    parser.add_argument("--pretended", action="store_const", dest="home", const="pretended", help="the same on the tests' pretended GPU")
     parser.add_argument("--kinds", help="the kinds, with commas between them (default: all)")
     parser.add_argument("--seed", type=int, default=0, help="the seed of the first case of each kind (default: 0)")
     parser.add_argument("--case", type=_read_case, action="append", default=[], metavar="KIND:SEED", help="run this case; may be repeated")
@@ -213,6 +220,11 @@ def main(words: Sequence[str] | None = None, package: str = KINDS) -> int:
     asked = parser.parse_args(words)
     if (asked.seconds is None) == (not asked.case) or (asked.seconds is not None and asked.seconds <= 0) or asked.processes < 1:
         parser.error("give seconds, or cases with --case")
+    if asked.home:
+        os.environ[homes.HOME] = asked.home
+        why = homes.skip_reason()
+        if why:
+            parser.error(f"--{asked.home}: {why}")
     known = find_kinds(package)
     wanted = [kind for kind, _ in asked.case] or (asked.kinds.split(",") if asked.kinds else known)
     for kind in wanted:

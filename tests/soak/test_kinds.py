@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -17,29 +18,44 @@ from soak import command
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.desk import look
 from soak.exact import error_of
+from soak.homes import CALLS, HOME, Pretended, skip_reason
 from soak.kinds import certificates
+from soak.scene import play
 
+import bilinear
 from bilinear import cli
 from bilinear.codegen.render import render
-from bilinear.errors import Diagnostic
+from bilinear.errors import BilinearError, Diagnostic
 from bilinear.frontend import load
 from bilinear.frontend.algorithms import shipped
 from bilinear.ir.launch import Kernel
 from bilinear.methods.digits.integers import moduli_for_integers
 from bilinear.runtime import integers, multi_dot
+from bilinear.runtime.checked import Checked
 from bilinear.verify import schedule as proofs
 from bilinear.verify.scheme import SchemeProof
 
 SEEDS: dict[str, Iterable[int]] = {
+    "bits": range(20),
     "certificates": range(12),
     "chains": range(60),
+    "checked": range(20),
     "digits": range(8),
+    "folders": range(6),
     "formats": range(20),
+    "gram": range(60),
     "kernels": range(3),
     "language": range(12),
     "maps": range(6),
+    "modulus": range(40),
+    "own": range(2),
+    "parts": range(20),
     "places": range(6),
+    "plans": range(20),
+    "prepared": range(40),
+    "products": range(60),
     "schedules": range(12),
+    "sums": range(60),
 }
 
 
@@ -51,7 +67,8 @@ def run(kind: str, seed: int, folder: Path) -> str:
         pytest.skip(why)
     place = folder / f"{kind}-{seed}"
     place.mkdir()
-    return str(module.run(Case(kind, seed, place)))
+    case = Case(kind, seed, place)
+    return play(case, module.act) if kind in CALLS else str(module.run(case))
 
 
 def found(kind: str, seeds: Iterable[int], folder: Path) -> str:
@@ -86,7 +103,86 @@ def test_intermediates_of_too_narrow_a_type_are_found(tmp_path: Path, monkeypatc
     right, narrow = multi_dot._run, np.dtype("int8")
     wrong = lambda plan, matrices, dtype, *rest: right(plan, matrices, narrow if dtype.kind == "i" else dtype, *rest)  # noqa: E731
     monkeypatch.setattr(multi_dot, "_run", wrong)
-    assert "the result is" in found("chains", range(200), tmp_path)
+    assert re.search("the result is|are wrong", found("chains", range(200), tmp_path))
+
+
+def _wrong(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The same call, which then changes an element of its result."""
+
+    def called(*given: Any, **options: Any) -> Any:
+        result = call(*given, **options)
+        if isinstance(result, Checked):
+            return replace(result, bound=0.0)
+        first = result[0] if isinstance(result, tuple) else result
+        if isinstance(first, np.ndarray) and first.size:
+            first.flat[0] += 1
+        return result
+
+    return called
+
+
+def _writing(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The same call, which has written an operand where it is refused."""
+
+    def called(*given: Any, **options: Any) -> Any:
+        try:
+            return call(*given, **options)
+        except BilinearError:
+            arrays = [array for x in given for array in (x if isinstance(x, list | tuple) else [x]) if isinstance(array, np.ndarray)]
+            for array in arrays:
+                if array.size and array.flags.writeable:
+                    array.flat[0] += 1
+            raise
+
+    return called
+
+
+PLANTED: list[tuple[Callable[..., Any], str, str]] = [
+    *((_wrong, "are wrong|is off by", kind) for kind in CALLS),
+    *((_writing, "refused call has changed", kind) for kind in CALLS if kind != "checked"),  # of which none is refused
+]
+
+
+@pytest.mark.parametrize(("planted", "words", "kind"), PLANTED)
+def test_wrong_products_and_refusals_that_have_written_are_found(
+    planted: Callable[..., Any], words: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("matmul", "matmul_bits", "matmul_parts", "gram", "einsum", "tensordot", "multi_dot", "check"):
+        monkeypatch.setattr(bilinear, name, planted(getattr(bilinear, name)))
+    assert re.search(words, found(kind, range(200), tmp_path))
+
+
+@pytest.mark.slow
+def test_a_graph_that_computes_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoiled(home: Pretended, call: Callable[[], Any]) -> Any:
+        result = right(home, call)
+        result.host.flat[:1] += 1
+        return result
+
+    right = Pretended.captured
+    monkeypatch.setattr(Pretended, "captured", spoiled)
+    monkeypatch.setenv(HOME, "pretended")
+    why = skip_reason()
+    if why:
+        pytest.skip(why)
+    assert "captured in a graph" in found("products", range(60), tmp_path)
+
+
+def test_a_plan_that_its_file_changes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = bilinear.load_plan
+    monkeypatch.setattr(bilinear, "load_plan", lambda path: replace(load(path), device="another"))
+    assert "the plan is another" in found("plans", range(20), tmp_path)
+
+
+def test_a_reader_that_writes_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "main", lambda: Path("published/list.json").write_text("{}"))
+    assert "a reader has written" in found("folders", range(20), tmp_path)
+
+
+@pytest.mark.slow
+def test_an_addition_that_adds_nothing_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "main", lambda: None)
+    assert "was added" in (text := found("own", range(40), tmp_path)) or "not there" in text
 
 
 def test_a_gate_that_lets_all_pass_is_found_in_files_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

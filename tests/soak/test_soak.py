@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from soak import homes
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.children import begin
 from soak.crew import TESTS
@@ -65,6 +66,14 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
         return status, capsys.readouterr().out, json.loads((tmp_path / "told.json").read_bytes())
 
     return run
+
+
+def test_a_gpu_that_is_not_there_is_no_run_without_a_case(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "find_spec", lambda name: None)
+    monkeypatch.setenv(homes.HOME, "numpy")
+    with pytest.raises(SystemExit) as stopped:
+        main(["--gpu", "1"])
+    assert stopped.value.code == 2 and "--gpu: CuPy is not installed" in capsys.readouterr().err
 
 
 def test_what_passes_leaves_nothing(soak: Soak, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from soak.case import PASSED, REFUSED, Case, Finding
+from soak.scene import play
 
 FINDING = "finding"
 
@@ -22,7 +23,8 @@ FINDING = "finding"
 def attempt(package: str, kind: str, seed: int, folder: Path) -> tuple[str, str]:
     """What a case ends as, and the text of a finding. Whatever a case raises is one."""
     try:
-        result = importlib.import_module(f"{package}.{kind}").run(Case(kind, seed, folder))
+        module, case = importlib.import_module(f"{package}.{kind}"), Case(kind, seed, folder)
+        result = play(case, module.act) if hasattr(module, "act") else module.run(case)
     except Finding as found:
         return FINDING, str(found)
     except BaseException:
