@@ -129,6 +129,7 @@ class Scene:
         """The codes that a call with these options, this type of the product, `out` and factors gives a reason for."""
         found = {"E535"} if options.get("workspace", "unlimited") != "unlimited" else set()
         found |= {"E501"} if options.get("levels") == 2 and self.home.captures else set()  # a kernel reads at most 64 blocks at once
+        found |= {"E775", "E777"} if self.home.captures and np.dtype(dtype) == np.float16 else set()  # sums of blocks that would be rounded
         found |= {*WRITES} if options.get("inputs", "preserve") != "preserve" else set()
         values, own = [] if factors is None else list(factors.values()), [np.dtype(dtype)]
         if out is not None:

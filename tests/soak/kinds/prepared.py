@@ -41,7 +41,7 @@ def act(scene: Scene) -> str:
         exact = scaled(wide(left.values) @ wide(right.values), dtype, factors, out)
         pair = (kept, other.array) if is_left else (other.array, kept)
         call = partial(bilinear.matmul, pair[0], pair[1], None if out is None else out.array, **factors)
-        scene.settle(call, exact, dtype, [out], scene.reasons({}, dtype, out, factors) | {"E538"})
+        scene.settle(call, exact, dtype, [out], scene.reasons({"levels": options.get("levels")}, dtype, out, factors) | {"E538"})
         scene.held = [own]
     if options["check"] and own.values.size and own.laid.view.flags.writeable and 0 not in (m, n) and kept.bytes:
         changed = own.laid.before.copy()
