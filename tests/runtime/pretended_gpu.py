@@ -29,7 +29,7 @@ from bilinear.ir.input_kernel import MagnitudeKernel
 from bilinear.ir.kernel import ProductKernel
 from bilinear.methods import program
 from bilinear.planner.device_files import load_device
-from bilinear.runtime import auto, decide, devices_here, repeat
+from bilinear.runtime import auto, decide, devices_here, repeat, torch_memory, torch_repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 
@@ -341,6 +341,8 @@ def built(source: str, name: str, target: CudaTarget) -> Built:
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Make `Array` CuPy's array until the test ends, on a GPU without a description."""
     gpu = Gpu()
+    torch_memory.cupy_stream.cache_clear()
+    monkeypatch.setattr(torch_repeat, "_repeats", {})
     device = Device()
     free = lambda pointer: setattr(gpu, "contexts", gpu.contexts + 1)  # noqa: E731
     cuda: Any = ModuleType("cupy.cuda")

@@ -17,7 +17,7 @@ from runtime.pretended_gpu import Array, Gpu, pretend
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import decide, devices_here, gram_plans, torch_memory, torch_repeat
+from bilinear.runtime import decide, devices_here, gram_plans, torch_memory
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -114,8 +114,6 @@ class Torch(ModuleType):
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
-    torch_memory.cupy_stream.cache_clear()
-    monkeypatch.setattr(torch_repeat, "_repeats", {})
     torch_memory._pool.cache_clear()
     monkeypatch.setattr(devices_here, "current_device", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", Torch())
