@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
 RUNS = ("best",)
-SHORT = 4
+SHORT = 3
 """How many sizes of each type the short table has."""
 COLUMNS = (
     (("preserve", None), "memory unlimited"),
@@ -47,7 +47,7 @@ def best(result: dict[str, Any]) -> str:
 
 
 def short(results: list[dict[str, Any]]) -> str:
-    """The README's table: the ratios alone, of the four largest sizes of each type at which a plan is faster than the library."""
+    """The README's table: the ratios alone, of the largest sizes of each type at which a plan is faster than the library."""
     rows = {(row["dtype"], row["n"], row["inputs"], row["budget"]): row for result in results for row in result["rows"]}
     gains = [case[:2] for case, row in rows.items() if case[2:] == COLUMNS[0][0] and row["ratio_low"] > 1]
     lines = [
@@ -181,6 +181,16 @@ def card(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def in_words(result: dict[str, Any]) -> str:
+    """The README's sentence about that card."""
+    kinds = {"float32, auto": "float32", "float32, classical": '`accuracy="classical"`', "float64, auto": "float64"}
+    rows = {(row["kind"], row["shape"][0]): row["gain"] for row in result["rows"] if not row["device"]}
+    sizes = sorted({n for _, n in rows})
+    gains = [f"{', '.join(format(rows[kind, n], '.2f') for n in sizes)} ({words})" for kind, words in kinds.items()]
+    name = result["machine"]["gpu"].removeprefix("NVIDIA ").split()[0]
+    return f"An {name}, as installed, at {', '.join(map(str, sizes))}: {'; '.join(gains)}. One run, {commits_of(result)}."
+
+
 def _source(result: dict[str, Any]) -> str:
     return f"{result['machine']['gpu']}, {commits_of(result)}"
 
@@ -213,10 +223,10 @@ def main() -> None:
     found, budgets, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
     grids = shapes(many), shapes(fresh, "other "), searched(timed, [many, fresh])
     readme, home, page = (ROOT / name for name in ("README.md", "docs/index.md", "docs/results.md"))
-    other = card(json.loads((RESULTS / "cards-h100.json").read_text()))
-    tables = "\n\n".join((best(found), other, *grids, thin(narrow), pareto(budgets)))
+    other = json.loads((RESULTS / "cards-h100.json").read_text())
+    tables = "\n\n".join((best(found), card(other), *grids, thin(narrow), pareto(budgets)))
     texts = {
-        readme: written(readme.read_text(), headline=headline([found]), speed=f"{short([found])}\n\n{other}"),
+        readme: written(readme.read_text(), headline=headline([found]), speed=f"{short([found])}\n\n{in_words(other)}"),
         home: written(home.read_text(), headline=headline([found])),
         page: written(page.read_text(), speed=tables),
     }

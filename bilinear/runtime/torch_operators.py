@@ -120,7 +120,7 @@ def _is_eager(a: Array, b: Array) -> bool:
     kinds = torch.Tensor, torch.nn.Parameter
     if type(a) not in kinds or type(b) not in kinds or torch.compiler.is_compiling():
         return False
-    if any(x.is_conj() or x.is_neg() for x in (a, b)):  # operators are given what they read as it lies in memory
+    if any(x.is_meta or x.is_conj() or x.is_neg() for x in (a, b)):  # operators are given what they read as it lies in memory
         return False
     return bool(_level() is None and _modes() == 0)
 
