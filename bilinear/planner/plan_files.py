@@ -219,7 +219,11 @@ def check_same(plan: Plan, document: str) -> None:
         raise fail("E546", f"{document} was planned by version {plan.version}, this is {__version__}", again)
     if len(plan.sha256) != len(plan.chosen.all_levels):
         raise fail("E546", f"{document} has hashes of {len(plan.sha256)} levels, and {len(plan.chosen.all_levels)} levels", again)
-    for name, then, now in zip(plan.chosen.all_levels, plan.sha256, hashes(plan.chosen.all_levels), strict=True):
+    try:
+        hashes_now = hashes(plan.chosen.all_levels)
+    except BilinearError as error:
+        raise fail("E546", f"{document} names an algorithm that cannot be read: {error.diagnostics[0].message}", again) from None
+    for name, then, now in zip(plan.chosen.all_levels, plan.sha256, hashes_now, strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)
     if not plan.is_library and plan.implementation_sha256 != implementation_sha256():

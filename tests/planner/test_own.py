@@ -71,7 +71,7 @@ def test_a_kept_plan_notices_that_its_file_has_changed(tmp_path: Path) -> None:
     assert code_of(caught) == "E546"
     assert pinned_plan(PROBLEM, load_device("h200"), (str(file),)).sha256 != plan.sha256
     file.unlink()
-    with pytest.raises(BilinearError, match="E121"):
+    with pytest.raises(BilinearError, match=f"E546.*{kept} names an algorithm that cannot be read: .*{file}"):
         load_plan(kept)
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_level_is_refused_in_a_plan(level: str, tmp_path: Path) -> No
     text = json.loads((tmp_path / "plan.json").read_text())
     text["candidates"][0]["choice"]["levels"] = [level]
     (tmp_path / "plan.json").write_text(json.dumps(text))
-    with pytest.raises(BilinearError, match=r"E545|E121"):
+    with pytest.raises(BilinearError, match=r"E54[56]"):
         load_plan(tmp_path / "plan.json")
 
 
