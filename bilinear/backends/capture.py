@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from bilinear.errors import BilinearError, fail
+
+RELAXED = 2
+"""`CU_STREAM_CAPTURE_MODE_RELAXED` of the CUDA driver."""
+DRIVERS = "libcuda.so.1", "nvcuda.dll"
+"""The names of the CUDA driver's library."""
 
 
 def is_captured(stream: int | None = None) -> bool:
@@ -29,6 +36,35 @@ def memory_of_graph() -> Iterator[None]:
         return
     with cupy.cuda.using_allocator(cupy.cuda.malloc_async):
         yield
+
+
+@contextmanager
+def capturing_relaxed() -> Iterator[None]:
+    """Let this thread load kernels while a stream is captured, which the capture modes "global" (PyTorch's) and "thread_local" forbid.
+
+    Loading adds nothing to the graph and waits for no stream that is captured. CuPy does not bind the driver's function.
+    """
+    driver = _driver()
+    if driver is None:
+        yield
+        return
+    mode = ctypes.c_int(RELAXED)
+    driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        driver.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))  # `mode` holds what the thread had
+
+
+@cache
+def _driver() -> ctypes.CDLL | None:
+    """The CUDA driver's library; None if it is not found."""
+    for name in DRIVERS:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
 
 
 def not_captured(why: str, hint: str) -> BilinearError:

@@ -6,6 +6,7 @@ from functools import cache
 from threading import RLock
 
 from bilinear.backends.bound_launches import Function
+from bilinear.backends.capture import capturing_relaxed
 from bilinear.backends.target_here import target_here
 from bilinear.codegen.build import build_kernel, build_program
 from bilinear.codegen.cuda.nvrtc import Built
@@ -29,16 +30,17 @@ def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
     from cupy.cuda import driver
     from cupy.cuda.function import Module
 
-    module = Module()
-    module.load(image)
-    function: Function = module.get_function(name)
-    if shared_bytes:
-        try:
-            driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
-        except driver.CUDADriverError as error:
-            message = f"{name} needs {shared_bytes} bytes of shared memory for a block, which this GPU refuses: {error}"
-            raise fail("E531", message, "plan with a description of this GPU") from None
-    return function
+    with capturing_relaxed():
+        module = Module()
+        module.load(image)
+        function: Function = module.get_function(name)
+        if shared_bytes:
+            try:
+                driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+            except driver.CUDADriverError as error:
+                message = f"{name} needs {shared_bytes} bytes of shared memory for a block, which this GPU refuses: {error}"
+                raise fail("E531", message, "plan with a description of this GPU") from None
+        return function
 
 
 def built_function(kernel: Kernel | InputKernel | DirectKernel, device: int) -> Function:

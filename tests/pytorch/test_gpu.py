@@ -13,6 +13,7 @@ from pytorch.conftest import Runs
 from pytorch.needed import integers, torch
 
 import bilinear.torch
+from bilinear.backends import loaded_kernels
 from bilinear.ir.matrix import Array
 
 pytestmark = pytest.mark.gpu
@@ -162,6 +163,21 @@ def test_repeated_calls_are_captured_and_replayed_on_other_numbers() -> None:
             a.copy_(there(512, 512, seed=seed, dtype=torch.float32))
             graph.replay()
             assert torch.equal(out, a @ b)
+
+
+def test_a_kernel_is_loaded_while_pytorch_captures() -> None:
+    """PyTorch's capture mode is "global", in which CUDA lets no thread load a module."""
+    a, b = there(160, 96, dtype=torch.float64), there(96, 224, seed=1, dtype=torch.float64)
+    loaded_kernels._functions.clear()
+    loaded_kernels.loaded_function.cache_clear()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = bilinear.torch.matmul(a, b, algorithm="winograd", levels=1)
+    assert loaded_kernels._functions, "the kernels were loaded there"
+    for seed in range(2):
+        a.copy_(there(160, 96, seed=seed, dtype=torch.float64))
+        graph.replay()
+        assert torch.equal(out, a @ b)
 
 
 def test_a_repeated_call_notices_what_it_cannot_repeat() -> None:

@@ -15,7 +15,7 @@ from choices import in_thin_tile, running
 from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import bound_launches, loaded_kernels
+from bilinear.backends import bound_launches, capture, loaded_kernels
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
@@ -433,5 +433,13 @@ def test_a_kernel_with_more_shared_memory_than_the_gpu_has_is_refused(monkeypatc
     vars(loading)["Module"] = lambda: module
     for found in (ModuleType("cupy"), cuda, loading):
         monkeypatch.setitem(sys.modules, found.__name__, found)
+    modes = []
+
+    def exchange(mode: Any) -> None:
+        modes.append(mode._obj.value)
+        mode._obj.value = 0
+
+    monkeypatch.setattr(capture, "_driver", lambda: SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange))
     with pytest.raises(BilinearError, match=r"E531.*thin needs 172032 bytes of shared memory"):
         loaded_kernels.load_function(b"", "thin", 172_032)
+    assert modes == [capture.RELAXED, 0], "a kernel is loaded in the relaxed mode of capture, and the thread has its own mode afterwards"
