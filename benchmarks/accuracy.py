@@ -8,13 +8,11 @@ block over the largest block it meets, in units of u, after one call on blocks s
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import save
+from common import parser_of, save
 
 import bilinear
 from bilinear.analysis.accuracy import drift_bound, error_bound, growth_factor, probable_error, run_error_bound
@@ -118,14 +116,13 @@ def configurations(names: str, levels: str) -> Iterator[tuple[str, str, int]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="128,512,1024", help="comma-separated N of square multiplies")
     parser.add_argument("--dtypes", default="float32,float64")
     parser.add_argument("--algorithms", default="strassen,winograd,laderman,hopcroft_kerr,msmes")
     parser.add_argument("--levels", default="0,1,2,3")
     parser.add_argument("--confidence", type=float, default=0.99)
     parser.add_argument("--trials", type=int, default=60, help="matrices of the drift measurement")
-    parser.add_argument("--json", type=Path, help="where the results go as JSON")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     print(

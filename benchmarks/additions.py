@@ -8,7 +8,6 @@ or cited below. The programs are dropped before the search. Every result is prov
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import save
+from common import parser_of, save
 from published import FOLDER
 
 from bilinear.algebra.change_basis import change_to_sparse_bases
@@ -65,11 +64,10 @@ class Task:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--work", type=int, default=WORK)
     parser.add_argument("--only", default="", help="schemes whose names contain this text")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", action="store_true")
     arguments = parser.parse_args()
     rows = []

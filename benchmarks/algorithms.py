@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from drawn import ROOT, keep
+
 from bilinear.reporting.shipped import INDEX, LibraryRow, found_rows, index_text
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "algorithms.md"
+PAGE = ROOT / "docs" / "algorithms.md"
 INTRODUCTION = """\
 # The shipped algorithms
 
@@ -38,11 +39,7 @@ def kept() -> dict[Path, str]:
 
 
 def main() -> None:
-    stale = [path for path, text in kept().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if "--check" in sys.argv:
-        sys.exit(", ".join(f"{path.name} is not what the algorithms say" for path in stale) or 0)
-    for path, text in kept().items():
-        path.write_text(text, encoding="utf-8")
+    keep(kept())
 
 
 def library_page(rows: Iterable[LibraryRow]) -> str:

@@ -7,11 +7,9 @@ same without `--pareto`, and draws it; both check every plan in the run that tim
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 
-from common import need_gpu, tell
+from common import need_gpu, parser_of, tell
 
 from bilinear.measure.bench import collect, described, effort, measure
 from bilinear.measure.bench_tasks import PLANNED, Case, Task, build_ahead
@@ -21,13 +19,12 @@ PARETO = (*(Case(inputs, share) for inputs in ("preserve", "restore") for share 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="2048,4096,8192,16384,32768")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--pareto", default="16384:float64", help="sizes and element types with more budgets, as N:dtype, comma-separated")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--seconds", type=float, help="begin with no further size after so long")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     more = options.pareto.split(",")
     problems = [(int(n), dtype) for dtype in options.dtypes.split(",") for n in options.sizes.split(",")]

@@ -5,27 +5,18 @@ workspace. Each has its error by norm on sampled rows and columns, beside sums i
 milliseconds of itself, so times are those under the power that long work has.
 
 `--devices` names descriptions whose plans are compared in one run: shipped names, files of `bilinear tune`, or nothing for the usual one.
-`--drawn SEED` takes shapes of all kinds instead, and times only where two descriptions choose different plans.
 """
 
 from __future__ import annotations
 
-import argparse
-from dataclasses import replace
 from functools import partial
-from math import exp, log
-from pathlib import Path
-from random import Random
-from statistics import fmean, median
-from time import perf_counter
+from statistics import median
 from typing import Any
 
-from common import Call, classical, cupy, interleaved, need_gpu, save
+from common import Call, classical, cupy, interleaved, need_gpu, parser_of, save
 from residues import SAMPLED, exact_sums
 
 import bilinear
-from bilinear.measure.bench_tasks import AUTO, Task, build_ahead
-from bilinear.planner.device_files import load_device
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "float32, auto": ("float32", {}),
@@ -75,64 +66,17 @@ def measure(shape: Shape, dtype: str, rows: dict[str, Row], rounds: int, settle_
     return list(rows.values())
 
 
-def drawn(seed: int, count: int) -> list[Shape]:
-    """Shapes whose sides are log-uniform."""
-    draw = Random(seed)
-    return [tuple(round(exp(draw.uniform(log(16), log(16384)))) for _ in "mkn") for _ in range(count)]  # type: ignore[misc]
-
-
-def compare(shapes: list[Shape], devices: list[str], asked: argparse.Namespace) -> list[Row]:
-    """What the first description's plans take in units of the second's, at shapes where they differ."""
-    first, second = devices
-    found, ratios, same, begun = [], [], 0, perf_counter()
-    differing: list[tuple[Shape, str, dict[str, Row]]] = []
-    for shape in shapes:
-        for dtype in ("float32", "float64"):
-            rows = planned(shape, dtype, devices)
-            kinds = [kind for kind, (own, _) in KINDS.items() if own == dtype]
-            apart = [kind for kind in kinds if rows[f"{kind} | {first}"]["plan"] != rows[f"{kind} | {second}"]["plan"]]
-            same += len(kinds) - len(apart)
-            if apart:
-                differing.append((shape, dtype, {name: row for name, row in rows.items() if row["kind"] in apart}))
-    print(f"{same} plans are the same, {sum(len(rows) // 2 for *_, rows in differing)} differ", flush=True)
-    cases = [(shape, dtype, replace(AUTO, accuracy=accuracy)) for shape, dtype, _ in differing for accuracy in (None, "classical")]
-    for device in devices:
-        build_ahead(tuple(Task(shape, dtype, (case,)) for shape, dtype, case in cases), load_device(device))
-    for shape, dtype, rows in differing:
-        if perf_counter() - begun > asked.seconds:
-            break
-        for row in measure(shape, dtype, rows, asked.rounds, asked.settle):
-            found.append(row)
-            if row["device"] == second:
-                (other,) = (x for x in found if (x["shape"], x["kind"], x["device"]) == (shape, row["kind"], first))
-                ratios.append(log(other["ms"] / row["ms"]))
-                times = f"{other['ms']:.4f} {row['ms']:.4f} library {row['library_ms']:.4f}"
-                print(
-                    f"{'x'.join(map(str, shape)):18} {row['kind']:33} {exp(ratios[-1]):.3f} {times}: {other['plan']} / {row['plan']}",
-                    flush=True,
-                )
-    if ratios:
-        print(f"{len(ratios)} timed: {exp(fmean(ratios)):.4f} in the geometric mean, at most {exp(max(ratios)):.3f}")
-    return found
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="4096,8192,16384", help="comma-separated")
-    parser.add_argument("--drawn", type=int, metavar="SEED", help="shapes of all kinds, for two descriptions")
-    parser.add_argument("--count", type=int, default=60, help="how many of them")
-    parser.add_argument("--seconds", type=float, default=120.0, help="begin with none of them after so long")
     parser.add_argument("--devices", default="", help="comma-separated; empty: the description that a fresh install uses")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--settle", type=float, default=300.0)
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
     rows: list[Row] = []
     devices = asked.devices.split(",")
-    if asked.drawn is not None:
-        rows = compare(drawn(asked.drawn, asked.count), devices, asked)
-    for n in map(int, asked.sizes.split(",")) if asked.drawn is None else ():
+    for n in map(int, asked.sizes.split(",")):
         for dtype in ("float32", "float64"):
             shape = (n, n, n)
             found = measure(shape, dtype, planned(shape, dtype, devices), asked.rounds, asked.settle)

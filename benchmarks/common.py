@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePath
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 import bilinear
@@ -27,8 +29,10 @@ from bilinear.reporting.bench_page import bench_row
 
 __all__ = [
     "Call",
+    "Clock",
     "beside_libraries",
     "build_for",
+    "by_clock",
     "classical",
     "cupy",
     "exact_calls",
@@ -40,6 +44,7 @@ __all__ = [
     "need",
     "need_gpu",
     "on_device",
+    "parser_of",
     "pinned",
     "queued",
     "running",
@@ -55,6 +60,7 @@ def running(candidate: Candidate, **fields: Any) -> Candidate:
     return replace(candidate, choice=replace(choice, **fields))
 
 
+Clock = Callable[[], float]
 LIBRARIES = ("cupy", "cublas", "torch", "cublaslt")
 
 
@@ -71,6 +77,13 @@ class Later:
 cupy: Any = Later("cupy")
 
 
+def parser_of(doc: str | None) -> ArgumentParser:
+    """A parser for the options of a script, which this text describes; `--json FILE` is one."""
+    parser = ArgumentParser(description=doc, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="where the results go")
+    return parser
+
+
 def save(name: str, rows: list[dict[str, Any]], path: Path | None) -> None:
     """Write the results as JSON beside the machine they were measured on, or to standard output."""
     command = [PurePath(word).name if word.startswith("/") else word for word in sys.argv]
@@ -80,6 +93,17 @@ def save(name: str, rows: list[dict[str, Any]], path: Path | None) -> None:
     else:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def by_clock(calls: Mapping[str, Call], repeats: int, clock: Clock = perf_counter) -> dict[str, list[float]]:
+    """Seconds of each call by a clock, one after the other in every round, after one round that is not counted."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(repeats + 1):
+        for name, call in calls.items():
+            start = clock()
+            call()
+            times[name].append(clock() - start)
+    return {name: seconds[1:] for name, seconds in times.items()}
 
 
 def build_for(architecture: str) -> None:

@@ -8,16 +8,13 @@ programs on the machine disturb least.
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Call, median, save
+from common import Call, Clock, by_clock, median, parser_of, save
 
 import bilinear
 from bilinear.frontend import load
@@ -25,7 +22,6 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 
 Configuration = tuple[str, int]
-Clock = Callable[[], float]
 
 
 def workspace(size: int, dtype: str, configuration: Configuration) -> int:
@@ -35,17 +31,6 @@ def workspace(size: int, dtype: str, configuration: Configuration) -> int:
     itemsize = np.dtype(dtype).itemsize
     plan = place_schedule(prepare(loaded.scheme, loaded.schedule, levels, "preserve").schedule, size, size, size, itemsize)
     return plan.workspace_elements * itemsize
-
-
-def interleaved(calls: dict[str, Call], repeats: int, clock: Clock = time.perf_counter) -> dict[str, list[float]]:
-    """Seconds of each call by a clock, one after the other in every round, after one round that is not counted."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats + 1):
-        for name, call in calls.items():
-            start = clock()
-            call()
-            times[name].append(clock() - start)
-    return {name: seconds[1:] for name, seconds in times.items()}
 
 
 def measure(
@@ -66,7 +51,7 @@ def measure(
     calls: dict[str, Call] = {"numpy": partial(np.matmul, a, b, out=c)}
     for name, levels in configurations:
         calls[f"{name} {levels}"] = partial(bilinear.matmul, a, b, c, algorithm=name, levels=levels, workspace=buffer)
-    times = interleaved(calls, repeats, clock)
+    times = by_clock(calls, repeats, clock)
     library = median(times["numpy"])
     return [
         {
@@ -90,14 +75,13 @@ def measure(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="8192", help="comma-separated N of square multiplies")
     parser.add_argument("--dtypes", default="float64")
     parser.add_argument("--algorithms", default="strassen,winograd")
     parser.add_argument("--levels", default="1,2")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--fresh", action="store_true", help="allocate the workspace in every call instead of reusing one buffer")
-    parser.add_argument("--json", type=Path, help="where the results go as JSON")
     options = parser.parse_args()
     levels = [int(level) for level in options.levels.split(",")]
     configurations = [(name, level) for name in options.algorithms.split(",") for level in levels]

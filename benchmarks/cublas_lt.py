@@ -5,14 +5,12 @@ The shapes are those of the grid whose products are not large, and some more tha
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 from math import prod
-from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from common import Call, beside_libraries, cupy, need_gpu, save
+from common import Call, beside_libraries, cupy, need_gpu, parser_of, save
 
 from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
@@ -51,9 +49,8 @@ def by_lt(a: Any, b: Any, c: Any) -> dict[str, Call]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     need_gpu()
     start, rows = monotonic(), []

@@ -9,7 +9,6 @@ further down is more accurate.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Iterator
@@ -17,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import Call, classical, interleaved, median, need_gpu, save
+from common import Call, classical, interleaved, median, need_gpu, parser_of, save
+from drawn import IMAGES
 from picture import FONT, THEMES, Theme
 
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.planner.plan import Plan
 
-IMAGES = Path(__file__).parent.parent / "docs" / "images"
 Row = dict[str, Any]
 Box = tuple[float, float, float, float]
 SAMPLED = 64
@@ -179,11 +178,10 @@ def _kind(way: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--size", type=int, default=16384)
     parser.add_argument("--dtypes", default="float64,float32", help="comma-separated")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--draw", type=Path, help="draw these results as docs/images/error-speed-*.svg, and measure nothing")
     options = parser.parse_args()
     if options.draw is not None:

@@ -2,7 +2,7 @@
 
 `results/library-points-h200.csv.xz` has what an early `library_points.py` measured on an H200: m, n, k, order, type, the kernels that
 cublasLt proposes with a small and with a large workspace, and microseconds of cuBLAS and cublasLt. Its times below `LEAST_US` are the
-host's, so these points are dropped. `results/library-calls-h200.csv.xz` has the device's times in runs of `thin_points.py`,
+host's, so these points are dropped. `results/library-calls-h200.csv.xz` has the device's times in runs of tiles,
 `thin_auto.py` and `grid.py --any`, short ones too; their kernels are unknown. `results/library-short-h200.csv.xz` has what a later
 `library_points.py` measured. All of both are kept. To evaluate, each is left out in turn, with every point of the same shape.
 """

@@ -8,16 +8,14 @@ after the other in each round. Times are medians; the ratio is the fastest basel
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import Call, interleaved, median, need_gpu, save
+from common import Call, by_clock, interleaved, median, need_gpu, parser_of, save
 
 import bilinear
 from bilinear.planner.problem import CLASSES
@@ -96,12 +94,7 @@ def measure(n: int, k: int, dtype: str, names: list[str], repeats: int, on_gpu: 
     if on_gpu:
         times = {name: [ms * 1e-3 for ms in found] for name, found in interleaved({**library, **calls}, repeats).items()}
     else:
-        times = {name: [] for name in (*library, *calls)}
-        for _ in range(repeats + 1):
-            for name, call in {**library, **calls}.items():
-                start = clock()
-                call()
-                times[name].append(clock() - start)
+        times = by_clock({**library, **calls}, repeats, clock)
     seconds = {name: median(found) for name, found in times.items()}
     best = min(library, key=lambda name: seconds[name])
     shared = {"n": n, "k": k, "dtype": dtype, "library": best, "library_seconds": {name: seconds[name] for name in library}}
@@ -114,7 +107,7 @@ def measure(n: int, k: int, dtype: str, names: list[str], repeats: int, on_gpu: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="2048,4096", help="comma-separated N, or NxK")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--ways", default="auto,winograd,rxtx,rxtx+winograd")
@@ -123,7 +116,6 @@ def main() -> None:
     parser.add_argument(
         "--clock", choices=("wall", "processor"), default="wall", help="processor: of all threads; on a busy machine, with one thread"
     )
-    parser.add_argument("--json", type=Path, help="where the results go as JSON")
     options = parser.parse_args()
     if options.gpu:
         need_gpu()

@@ -8,14 +8,12 @@ were made on; `--large SEED` 100 shapes whose sides are log-uniform in 512 to 16
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
 from dataclasses import replace
 from math import prod
-from pathlib import Path
 
-from common import need_gpu, tell
+from common import need_gpu, parser_of, tell
 
 from bilinear.cli.common import read_accuracy
 from bilinear.ir.measurement import Shape
@@ -35,14 +33,13 @@ def drawn(seed: int, count: int, least: int, most: int) -> list[Shape]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--part", default="1/1", help="which part of the shapes, as 2/4")
     parser.add_argument("--fresh", action="store_true", help="other shapes")
     parser.add_argument("--large", type=int, metavar="SEED", help="large shapes only, in all types")
     parser.add_argument("--any", type=int, metavar="SEED", help="shapes of all kinds, in all types")
     parser.add_argument("--rounds", type=int, help="the most rounds of a shape")
     parser.add_argument("--seconds", type=float, help="begin with no further shape after so long")
-    parser.add_argument("--json", type=Path, help="where the results go")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--accuracy", help="classical, twice, or a bound")
     parser.add_argument("--library", action="store_true", help="only where `auto` is the library's multiply, small problems first")

@@ -8,7 +8,6 @@ that only the Python of a call is measured. `--profile CASE` prints where a call
 
 from __future__ import annotations
 
-import argparse
 import cProfile
 import ctypes
 import gc
@@ -21,12 +20,11 @@ from contextlib import ExitStack
 from copy import copy
 from functools import partial
 from itertools import count, zip_longest
-from pathlib import Path
 from time import perf_counter
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from common import median, need_gpu, save
+from common import median, need_gpu, parser_of, save
 
 CALLS = 100
 ROUNDS = 5
@@ -261,13 +259,12 @@ def pretend() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--pretend", action="store_true")
     parser.add_argument("--profile", metavar="CASE")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.pretend:
         pretend()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from common import median, need, need_gpu, orders, save
+from common import median, need, need_gpu, orders, parser_of, save
 
 CALLS, ROUNDS, SIZES = 100, 15, (64, 512, 1024)
 
@@ -49,8 +47,7 @@ def microseconds(call: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
+    parser = parser_of(__doc__)
     path = parser.parse_args().json
     need_gpu()
     need("torch")

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 
+from drawn import IMAGES, ROOT, keep
 from picture import FONT, THEMES, Theme
-from tables import ROOT
 
 PAGE = ROOT / "docs" / "architecture.md"
 WIDTH, ROW, TOP = 1000, 25, 84
@@ -128,12 +128,7 @@ def description(found: list[list[Room]]) -> str:
 def main() -> None:
     found = layers(PAGE.read_text())
     require_contract(found)
-    drawn = {ROOT / "docs" / "images" / f"house-{name}.svg": picture(found, theme) for name, theme in THEMES.items()}
-    if "--check" in sys.argv:
-        other = [path.name for path, text in drawn.items() if not path.is_file() or path.read_text() != text]
-        sys.exit(f"not those of docs/architecture.md: {', '.join(other)}" if other else 0)
-    for path, text in drawn.items():
-        path.write_text(text)
+    keep({IMAGES / f"house-{name}.svg": picture(found, theme) for name, theme in THEMES.items()})
 
 
 if __name__ == "__main__":

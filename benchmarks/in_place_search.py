@@ -7,7 +7,6 @@ Names are shipped algorithms, or parts of the paths of published tables beside t
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from common import save
+from common import parser_of, save
 from published import published
 from sequential import find_sequential
 
@@ -57,9 +56,8 @@ ROW = "{:<26} {:<12} {:<24} {:>14} {:>10} {:>10} {:>8} {:>7}"
 
 def main() -> None:
     """Search, print the table, and write the JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("names", nargs="*", default=[*SHIPPED, *PUBLISHED])
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--effort", type=int, default=1)
     arguments = parser.parse_args()
     print(ROW.format("scheme", "format", "variant", "product stages", "additions", "blocks", "seconds", "proved"))

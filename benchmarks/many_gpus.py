@@ -12,18 +12,17 @@ Every configuration is checked in this run, on integers and into NaN: C x must b
 from __future__ import annotations
 
 import os
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, lru_cache, partial
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from traceback import print_exc
 from typing import Any
 
 import numpy as np
-from common import Later, cupy, need, need_gpu, save
+from common import Later, cupy, need, need_gpu, parser_of, save
 
 import bilinear
 from bilinear.distributed import Slab, home, matmul
@@ -72,14 +71,13 @@ MIB = 2**20
 
 
 def main() -> None:
-    parser = ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="16384,32768", help="N, comma-separated")
     parser.add_argument("--dtypes", default="float64,float32")
     parser.add_argument("--only", default="", help="configurations, comma-separated with ';'")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further size after so long")
     parser.add_argument("--cpu", action="store_true")
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need("mpi4py")
     if not asked.cpu:

@@ -8,9 +8,7 @@ that follow from the pilots to a description that is there already; `bilinear tu
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -18,7 +16,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from common import Call, median, need_gpu, queued, save
+from common import Call, median, need_gpu, parser_of, queued, save
+from drawn import RESULTS, ROOT, filled, keep
 
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.kernel import LinearKernel
@@ -29,10 +28,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.mode_model import extended_seconds, published_seconds, stages_of, traffic_of
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE, RESULTS = ROOT / "docs" / "modes.md", ROOT / "benchmarks" / "results" / "modes-h200.json"
-UNMEASURED = """No GPU was measured yet: neither model was compared with times, and streams and graphs ran on a pretended GPU only.
-`python benchmarks/modes.py --measure --json benchmarks/results/modes-h200.json` measures one; without options it draws the table here."""
+PAGE, MODES_MEASURED = ROOT / "docs" / "modes.md", RESULTS / "modes-h200.json"
 CASES_DRAWN, SIZE_DRAWN = (("strassen", 2), ("laderman", 1)), 6144
 COUNTS = ("scheme, levels", "mode", "kernels", "launches", "at once", "blocks moved once", "blocks read again", "traffic")
 MEASURED = (
@@ -72,14 +68,9 @@ def counts(name: str, levels: int) -> list[tuple[object, ...]]:
 def page(text: str) -> str:
     """The page with its tables drawn anew."""
     found = [row for case in CASES_DRAWN for row in counts(*case)]
-    measured = UNMEASURED
-    if RESULTS.exists():
-        rows = json.loads(RESULTS.read_text())["rows"]
-        measured = table([told(row) for row in rows if "pilot" not in row], MEASURED)
-    for name, drawn in (("counts", table(found, COUNTS)), ("measured", measured)):
-        begin, end = f"<!-- {name}:begin -->\n", f"\n<!-- {name}:end -->"
-        text = text[: text.index(begin) + len(begin)] + drawn + text[text.index(end) :]
-    return text
+    rows = json.loads(MODES_MEASURED.read_text())["rows"]
+    measured = table([told(row) for row in rows if "pilot" not in row], MEASURED)
+    return filled(text, counts=table(found, COUNTS), measured=measured)
 
 
 def table(rows: Iterable[Iterable[object]], head: Iterable[str]) -> str:
@@ -145,7 +136,7 @@ def build(cases: Iterable[tuple[str, str, str, int]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--build", action="store_true", help="only build the kernels that --measure needs")
@@ -155,18 +146,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--device", default="h200", help="the description that the rates of modes are added to")
     parser.add_argument("--describe", type=Path, help="write the description with the rates that follow from the pilots")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     cases = [(name, int(levels)) for name, levels in (case.split(":") for case in options.schemes.split(","))]
     if options.build:
         build((mode, dtype, *case) for mode in MODES for dtype in options.dtypes.split(",") for case in cases)
         return
     if not options.measure:
-        old = PAGE.read_text()
-        if not options.check:
-            PAGE.write_text(page(old))
-        elif page(old) != old:
-            sys.exit("docs/modes.md does not show the counts and the results: run python benchmarks/modes.py")
+        keep({PAGE: page(PAGE.read_text())})
         return
     need_gpu()
     device, rows = described(load_device(options.device), options.repeats)

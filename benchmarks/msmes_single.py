@@ -6,18 +6,16 @@ Unified memory is that of `cudaMallocManaged`; a call is timed by the host's clo
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
 from typing import Any
 
 import numpy as np
-from common import Call, classical, cupy, exact_calls, interleaved, need_gpu, save
+from common import Call, classical, cupy, exact_calls, interleaved, need_gpu, parser_of, save
 
 import bilinear
 from bilinear.planner.plan import Plan
@@ -74,13 +72,6 @@ def on_host(x: Any) -> Any:
     return np.ctypeslib.as_array((kind * x.size).from_address(x.data.ptr)).reshape(x.shape)
 
 
-def prefetch(*arrays: Any) -> None:
-    """Move pages to the device ahead."""
-    device, stream = cupy.cuda.Device().id, cupy.cuda.get_current_stream().ptr
-    for x in arrays:
-        cupy.cuda.runtime.memPrefetchAsync(x.data.ptr, x.nbytes, device, stream)
-
-
 def seconds(call: Call) -> float:
     """The time of one call by the host's clock."""
     cupy.cuda.Device().synchronize()
@@ -97,8 +88,8 @@ def multiplies(n: int, dtype: str, a: Any, b: Any, c: Any) -> dict[str, Call]:
 
 
 def placed(n: int, dtype: str) -> Iterator[Row]:
-    """Each multiply on the device's memory, and on unified memory: pages resident, on the host before, and moved ahead."""
-    for where in ("device", "resident", "on the host", "moved ahead"):
+    """Each multiply on the device's memory, and on unified memory: pages resident, or on the host before."""
+    for where in ("device", "resident", "on the host"):
         with memory_of(where != "device"):
             a, b, c = (cupy.empty((n, n), dtype) for _ in range(3))
         fill(a, 1)
@@ -108,20 +99,15 @@ def placed(n: int, dtype: str) -> Iterator[Row]:
         for name, call in multiplies(n, dtype, a, b, c).items():
             times = []
             for _ in range(REPEATS):
-                if where in ("on the host", "moved ahead"):
+                if where == "on the host":
                     for x, values in ((a, kept[0]), (b, kept[1]), (c, np.nan)):
                         on_host(x)[...] = values
                 else:
                     c[...] = cupy.nan
-                times.append(seconds(partial(ahead, call, a, b, c) if where == "moved ahead" else call))
+                times.append(seconds(call))
             exact = bool((c == wanted).all()) and all(bool((x == cupy.asarray(y)).all()) for x, y in zip((a, b), kept, strict=True))
             ms = [round(1e3 * time, 2) for time in times]
             yield {"part": "memory", "n": n, "dtype": dtype, "where": where, "what": name, "ms": ms, "exact": exact}
-
-
-def ahead(call: Call, *arrays: Any) -> None:
-    prefetch(*arrays)
-    call()
 
 
 def crowded(n: int, dtype: str) -> Iterator[Row]:
@@ -162,10 +148,9 @@ def managed_memory() -> dict[str, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--parts", default="levels,memory,crowded", help="what to measure, by default all three")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further measurement after so long")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     need_gpu()
     begun, rows = monotonic(), list[Row]([{"part": "device", **managed_memory()}])

@@ -6,7 +6,6 @@ Every mutant goes through the gate's own arithmetic, its rank-one difference add
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import save
+from common import parser_of, save
 from mutants import Oracle, expanded, mutant, mutations, verdicts
 from published import published
 
@@ -64,10 +63,9 @@ def schemes() -> dict[str, Callable[[], Scheme]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--whole", type=int, default=400, help="mutants of each scheme that are proved from the beginning")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with get_context("fork").Pool(options.processes) as pool:
         rows = list(pool.imap(partial(measure, whole=options.whole), schemes(), chunksize=1))

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tables import RESULTS, ROOT, RUNS
+from drawn import IMAGES, RESULTS, keep
+from tables import RUNS
 
 import bilinear
 
@@ -171,16 +171,11 @@ def timeline(page: str, theme: str) -> str:
 
 def main() -> None:
     results = [json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in RUNS]
-    page, folder = bilinear.load("msmes").verify().html(), ROOT / "docs" / "images"
+    page = bilinear.load("msmes").verify().html()
     ways = [(shape, name) for shape in LAYOUTS for name in THEMES]
-    drawn = {folder / f"speed-{shape}{name}.svg": picture(results, THEMES[name], LAYOUTS[shape]) for shape, name in ways}
-    drawn |= {folder / f"msmes-{name}.svg": timeline(page, name) for name in THEMES}
-    if "--check" in sys.argv:
-        other = [path.name for path, text in drawn.items() if not path.is_file() or path.read_text() != text]
-        sys.exit(f"not those of benchmarks/results and of the report: {', '.join(other)}" if other else 0)
-    folder.mkdir(exist_ok=True)
-    for path, text in drawn.items():
-        path.write_text(text)
+    drawn = {IMAGES / f"speed-{shape}{name}.svg": picture(results, THEMES[name], LAYOUTS[shape]) for shape, name in ways}
+    drawn |= {IMAGES / f"msmes-{name}.svg": timeline(page, name) for name in THEMES}
+    keep(drawn)
 
 
 if __name__ == "__main__":

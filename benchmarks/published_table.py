@@ -7,13 +7,12 @@ The sums by folder and format are printed; with --files the line of every file t
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from common import save
+from common import parser_of, save
 from published import FOLDER
 
 from bilinear.interchange.folders import PASSED_OVER, PROVED, by_folder, survey
@@ -23,9 +22,8 @@ COLUMNS = ("folder", "format", "files", "proved", "lacking", "refused", "seconds
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--files", action="store_true")
     arguments = parser.parse_args()
     rows = [row for row in survey(arguments.folder) if row.verdict != PASSED_OVER]

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Iterator
 from math import log10
 
+from drawn import IMAGES, ROOT, filled, keep
 from picture import FONT, THEMES, Theme
 from simulated_ranks import simulate
-from tables import ROOT
 
 from bilinear.distributed import home
 from bilinear.distributed.model import Machine, best_levels, estimate, holds, machines
@@ -26,7 +26,6 @@ WIDTH, HEIGHT, TOP, BOTTOM = 860, 330, 80, 280
 LEFT, PANEL, GAP = 50, 350, 60
 HIGHEST = 2.0
 PAGE = ROOT / "docs" / "distributed.md"
-BEGIN, END = "<!-- drawn by benchmarks/ranks.py -->\n", "<!-- end -->\n"
 
 
 def efficiency(machine: Machine, n: int, ranks: int, fast: bool) -> tuple[float, int] | None:
@@ -92,23 +91,14 @@ def simulated(machine: Machine) -> Iterator[str]:
         yield f"{ranks} ranks, {levels} levels, N = {n}: {found:.4f} s simulated, {model:.4f} s by the model, ratio {found / model:.3f}"
 
 
-def main() -> int:
+def main() -> None:
     machine = machines()["h200"]
     if "--simulate" in sys.argv:
         print(*simulated(machine), sep="\n")
-        return 0
-    before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
-    drawn = {PAGE: before + BEGIN + "\n".join(table(machine)) + "\n" + END + rest.split(END)[1]}
-    drawn |= {ROOT / "docs" / "images" / f"ranks-{name}.svg": picture(machine, theme) for name, theme in THEMES.items()}
-    wrong = [path for path, text in drawn.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    if "--check" not in sys.argv:
-        for path in wrong:
-            path.write_text(drawn[path], encoding="utf-8")
-    elif wrong:
-        print(f"not as drawn: {', '.join(path.name for path in wrong)}: python benchmarks/ranks.py", file=sys.stderr)
-        return 1
-    return 0
+        return
+    drawn = {PAGE: filled(PAGE.read_text(encoding="utf-8"), ranks="\n".join(table(machine)))}
+    keep(drawn | {IMAGES / f"ranks-{name}.svg": picture(machine, theme) for name, theme in THEMES.items()})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -7,13 +7,11 @@ in double-double; one Inf must give what the classical multiply gives. One call 
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from common import Call, build_for, classical, cupy, need_gpu, queued, save
+from common import Call, build_for, classical, cupy, need_gpu, parser_of, queued, save
 
 from bilinear.backends.target_here import target_here
 from bilinear.ir.matrix import layout_of
@@ -147,12 +145,11 @@ def measure(n: int, dtype: str, decades: int, names: list[str]) -> Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="2048,4096,8192,16384", help="comma-separated")
     parser.add_argument("--residues", default="residues7,residues8,residues14,residues15", help="comma-separated")
     parser.add_argument("--decades", default="0,9", help="comma-separated: 0 for normal data, 9 for data of nine decades")
     parser.add_argument("--architecture", default="", help="what the kernels are built for, such as compute_80 (default: this GPU)")
-    parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     need_gpu()
     build_for(asked.architecture)

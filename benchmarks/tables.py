@@ -8,12 +8,10 @@ from __future__ import annotations
 import json
 import math
 import statistics
-import sys
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
+from drawn import RESULTS, ROOT, filled, keep
+
 RUNS = ("best",)
 SHORT = 3
 """How many sizes of each type the short table has."""
@@ -209,15 +207,6 @@ def _held(rows: list[dict[str, Any]]) -> str:
     return "yes" if all(row["exact"] and row["restored"] and row["error"] <= row["bound"] for row in rows) else "NO"
 
 
-def written(text: str, **drawn: str) -> str:
-    """The text with what stands between the marks of each name drawn anew."""
-    for name, body in drawn.items():
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        head, rest = text.split(begin)
-        text = f"{head}{begin}\n{body}\n{end}{rest.split(end)[1]}"
-    return text
-
-
 def main() -> None:
     names = *RUNS, "best-budgets", "grid", "grid-fresh", "thin-auto", "searched-float32", "searched-float64"
     found, budgets, many, fresh, narrow, *timed = (json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in names)
@@ -226,15 +215,11 @@ def main() -> None:
     other = json.loads((RESULTS / "cards-h100.json").read_text())
     tables = "\n\n".join((best(found), card(other), *grids, thin(narrow), pareto(budgets)))
     texts = {
-        readme: written(readme.read_text(), headline=headline([found]), speed=f"{short([found])}\n\n{in_words(other)}"),
-        home: written(home.read_text(), headline=headline([found])),
-        page: written(page.read_text(), speed=tables),
+        readme: filled(readme.read_text(), headline=headline([found]), speed=f"{short([found])}\n\n{in_words(other)}"),
+        home: filled(home.read_text(), headline=headline([found])),
+        page: filled(page.read_text(), speed=tables),
     }
-    if "--check" in sys.argv:
-        stale = [path.name for path, text in texts.items() if path.read_text() != text]
-        sys.exit(f"not those of benchmarks/results: the figures of {', '.join(stale)}" if stale else 0)
-    for path, text in texts.items():
-        path.write_text(text)
+    keep(texts)
 
 
 if __name__ == "__main__":

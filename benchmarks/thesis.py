@@ -7,15 +7,14 @@ gain, as in figures 3.7 and 3.8. From `msmes_single.py`: from which size on a le
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from drawn import RESULTS, ROOT, filled, keep
+
 PAGE = ROOT / "docs" / "msmes.md"
-RESULTS = ROOT / "benchmarks" / "results" / "model-all-h200.json"
-SINGLE = ROOT / "benchmarks" / "results" / "msmes-single-h200.json"
+MODEL, SINGLE = RESULTS / "model-all-h200.json", RESULTS / "msmes-single-h200.json"
 LIBRARIES = ("cublas", "cublaslt", "cupy", "torch")
 STAGES = ("sums before", "4 products", "sums between", "3 products", "sums after")
 LAUNCHES = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7))
@@ -101,7 +100,7 @@ def ahead_from(times: dict[int, list[float]], slower: int, faster: int) -> str:
 def memory(rows: list[dict[str, Any]]) -> Iterator[str]:
     """Milliseconds by where the operands lie; of two calls the faster one."""
     places = {"device": "on the device", "resident": "unified, used on the device before"}
-    places |= {"on the host": "unified, written on the host before", "moved ahead": "the same, moved ahead", "crowded": "unified, 60 % fit"}
+    places |= {"on the host": "unified, written on the host before", "crowded": "unified, 60 % fit"}
     yield "| operands, float64 | N | CuPy | msmes, 1 level | 2 levels |"
     yield "|---|--:|--:|--:|--:|"
     for where, told in places.items():
@@ -113,32 +112,16 @@ def memory(rows: list[dict[str, Any]]) -> Iterator[str]:
 
 def drawn(page: str) -> str:
     """The page with its figures drawn anew."""
-    points, one = json.loads(RESULTS.read_text()), json.loads(SINGLE.read_text())
+    points, one = json.loads(MODEL.read_text()), json.loads(SINGLE.read_text())
     times = fastest(points["rows"])
     shown = "Percent of the time of one level:", "", *shares(times), "", "Ratios of times, by levels:", "", *gains(times)
-    page = filled(page, "figures", (source(points, RESULTS), "", *shown))
-    page = filled(page, "single", (source(one, SINGLE), "", *single(one["rows"])))
-    return filled(page, "memory", memory(one["rows"]))
+    figures, levels = (source(points, MODEL), "", *shown), (source(one, SINGLE), "", *single(one["rows"]))
+    return filled(page, figures="\n".join(figures), single="\n".join(levels), memory="\n".join(memory(one["rows"])))
 
 
 def source(result: dict[str, Any], path: Path) -> str:
     return f"{result['machine']['gpu']}, commit {result['machine']['commit']}, {path.relative_to(ROOT)}"
 
 
-def filled(page: str, name: str, lines: Iterable[str]) -> str:
-    """The page with these lines in the place of this name."""
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    head, rest = page.split(begin)
-    return "\n".join((f"{head}{begin}", *lines, f"{end}{rest.split(end)[1]}"))
-
-
-def redraw(page: Path, drawn: Callable[[str], str]) -> None:
-    """Draw a page's figures anew, or with `--check` only say whether they are those of the results."""
-    text = page.read_text()
-    if "--check" in sys.argv:
-        sys.exit(0 if drawn(text) == text else f"docs/{page.name}: the figures are not those of benchmarks/results")
-    page.write_text(drawn(text))
-
-
 if __name__ == "__main__":
-    redraw(PAGE, drawn)
+    keep({PAGE: drawn(PAGE.read_text())})

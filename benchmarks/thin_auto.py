@@ -7,20 +7,18 @@ the GPU, which may be an estimate. A row is behind if the whole interval of its 
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import exp, log, prod
-from pathlib import Path
 from statistics import median
 from time import monotonic
 from typing import Any
 
 import numpy as np
-from common import Call, classical, exact_calls, need_gpu, queued, save
+from common import Call, classical, exact_calls, need_gpu, parser_of, queued, save
 
 import bilinear
 from bilinear.backends.cublas import multiply_of
@@ -189,12 +187,11 @@ def summary(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further shape after so long")
     parser.add_argument("--build", metavar="DEVICE", help="only build the kernels that may be chosen by a description, on any machine")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     named = [(name, shape, orders, dtype) for name, shape in NAMED for orders in ("CCC", "FFF") for dtype in ("float32", "float64")]
     cases = [*named, *(("", *case) for case in drawn(options.seed, options.shapes))]

@@ -7,19 +7,17 @@ builds the kernels, on any machine.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import ceil
-from pathlib import Path
 from statistics import median
 from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import Call, exact_calls, need_gpu, queued, save
+from common import Call, exact_calls, need_gpu, parser_of, queued, save
 from thin_auto import NAMED, copy_rate, layout, matrix, problem_of
 
 from bilinear.backends.gemm import is_by_rows
@@ -155,14 +153,13 @@ def tell(row: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--known", type=int, default=2, help="other tiles, for each product")
     parser.add_argument("--device", default="h200", help="by whose description they are predicted")
     parser.add_argument("--target", default="sm_90")
     parser.add_argument("--build", action="store_true", help="only build the kernels")
     parser.add_argument("--only", default="", help="only products whose name begins so")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further product after so long")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     begun, device = monotonic(), load_device(options.device)
     if not options.build:

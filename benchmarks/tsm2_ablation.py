@@ -6,17 +6,15 @@ here in place of its gradient descent. All matrices lie column by column, as in 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cache, partial
-from pathlib import Path
 from statistics import median
 from time import monotonic
 from typing import Any
 
 import numpy as np
-from common import Call, cupy, exact_calls, need_gpu, queued, save
+from common import Call, cupy, exact_calls, need_gpu, parser_of, queued, save
 from thin_auto import copy_rate, libraries, matrix
 from tsm2 import Chip, Tsm2Kernel, candidates, estimate, launch_arguments, source, threshold, variant_of
 
@@ -157,9 +155,8 @@ def tell(row: Row) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin with no further problem after so long")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     need_gpu()
     problems = [((SQUARE, SQUARE, n), dtype) for n in COLUMNS for dtype in T3]

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from thesis import filled, redraw, source
+from drawn import RESULTS, ROOT, filled, keep
+from thesis import source
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE, RESULTS = ROOT / "docs" / "thin.md", ROOT / "benchmarks" / "results"
+PAGE = ROOT / "docs" / "thin.md"
 ABLATION, UPDATES = RESULTS / "tsm2-ablation-h200.json", RESULTS / "rank-updates-h200.json"
 LIBRARIES = ("cublas", "cublaslt", "cupy", "torch")
 STEPS = (("V0", "V1", "2.2 to 4.7"), ("V1", "V2", "1.1 to 2.1"), ("V2", "V3", "1.3 to 3.5 (1.9)"))
@@ -147,12 +146,5 @@ def exactness(rows: list[Row]) -> str:
     return "exact" if all(all(row["exact"].values()) for row in rows) else "NOT exact"
 
 
-def drawn(page: str) -> str:
-    """The page with its figures drawn anew."""
-    for name, text in sections().items():
-        page = filled(page, name, text)
-    return page
-
-
 if __name__ == "__main__":
-    redraw(PAGE, drawn)
+    keep({PAGE: filled(PAGE.read_text(), **{name: "\n".join(lines) for name, lines in sections().items()})})
