@@ -88,7 +88,7 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     from bilinear.backends.bound_launches import CELL
     from bilinear.backends.executor import allocate_workspace
     from bilinear.frontend import load
-    from bilinear.ir.input_kernel import ScanKernel
+    from bilinear.ir.kernel import ScanKernel
     from bilinear.ir.matrix import call_of, layout_of
     from bilinear.measure.bench_library import library_calls
     from bilinear.runtime.layouts import layouts_of

@@ -15,7 +15,7 @@ from common import Call, build_for, classical, cupy, need_gpu, parser_of, queued
 
 from bilinear.backends.target_here import target_here
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.tile import RESIDUE_TILES
 from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import CutMultiply

@@ -14,8 +14,7 @@ from fractions import Fraction
 
 from bilinear.ir.linear import Form
 from bilinear.ir.number import exact
-from bilinear.ir.result import Result
-from bilinear.ir.schedule import ALPHA, Block, LinearStage, Product, ProductStage, ScaledSchedule, ScaledTarget, Space, Stage
+from bilinear.ir.schedule import ALPHA, Block, LinearStage, Product, ProductStage, Result, ScaledSchedule, ScaledTarget, Space, Stage
 from bilinear.ir.scheme import Scheme
 from bilinear.scheduling.in_place.find import effort_for, rational_tables, residues, useful_products
 from bilinear.scheduling.in_place.partitions import StageSearch, WalkedPartition

@@ -17,7 +17,7 @@ from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, norm_
 from bilinear.frontend import LoadedDigits, load_any
 from bilinear.ir.digits import DigitScheme, Representation, least_residue
 from bilinear.ir.element import FLOAT32, FLOAT64, Element
-from bilinear.ir.residue_tile import LONGEST_SUM
+from bilinear.ir.tile import LONGEST_SUM
 from bilinear.planner.device import Device, ElementRates
 
 Reals = NDArray[np.float64]

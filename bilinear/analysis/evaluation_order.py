@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from bilinear.analysis.block_maps import part_of, places_of_components
-from bilinear.ir.evaluation import Add, Evaluation, Instruction, Read, Write
+from bilinear.ir.kernel import Add, Evaluation, Operation, Read, Write
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.schedule import Block, BlockMap
 
@@ -120,7 +120,7 @@ def own_inputs(block_map: BlockMap) -> tuple[int | None, ...]:
 
 def read_ahead(evaluation: Evaluation, most: int) -> Evaluation:
     """The same instructions with each read moved as early as fewer than `most` values are live, so that later work hides its latency."""
-    moved: list[Instruction] = []
+    moved: list[Operation] = []
     live = [0]  # before the first instruction, and after each
     for instruction, count in zip(evaluation.instructions, live_values(evaluation.instructions), strict=True):
         place = len(moved)
@@ -134,7 +134,7 @@ def read_ahead(evaluation: Evaluation, most: int) -> Evaluation:
     return Evaluation(tuple(moved), max(live_values(moved), default=0))
 
 
-def live_values(instructions: Sequence[Instruction]) -> tuple[int, ...]:
+def live_values(instructions: Sequence[Operation]) -> tuple[int, ...]:
     """The number of values that a thread holds after each instruction and during writes: those begun before and read by it or later."""
     last: dict[int, int] = {}
     for position, instruction in enumerate(instructions):
@@ -151,7 +151,7 @@ def live_values(instructions: Sequence[Instruction]) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _touched(instruction: Instruction) -> tuple[int, ...]:
+def _touched(instruction: Operation) -> tuple[int, ...]:
     terms = instruction.terms if isinstance(instruction, Add) else ()
     return (instruction.value, *(index for index, _ in terms))
 
@@ -174,7 +174,7 @@ class _Order:
         self.begun: set[int] = set()
         self.held: dict[int, None] = {}
         self.unread = {value for value in range(self.inputs) if self.readers[value]}
-        self.instructions: list[Instruction] = []
+        self.instructions: list[Operation] = []
         self.costs: dict[int, int] = {}
         self.seen_by: tuple[defaultdict[int, set[int]], defaultdict[int, set[int]]] = defaultdict(set), defaultdict(set)
 

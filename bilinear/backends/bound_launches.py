@@ -11,8 +11,7 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from bilinear.errors import StageError, fail
-from bilinear.ir.element import Element
-from bilinear.ir.integers import IntegerElement
+from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.kernel import Grid
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Factor

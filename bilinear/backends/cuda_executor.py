@@ -17,8 +17,7 @@ from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
 from bilinear.backends.loaded_kernels import built_function, loaded_launches
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
-from bilinear.ir.kernel import Cover, Grid
+from bilinear.ir.kernel import Cover, DigestKernel, Grid, MagnitudeKernel, ScanKernel
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat
 from bilinear.ir.placement import Placement, Strip

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from bilinear.codegen.cuda.target import CudaTarget, target_of, targets_of
 from bilinear.errors import fail
-from bilinear.ir.warp_product import LEAST_CAPABILITY
+from bilinear.ir.tile import LEAST_CAPABILITY
 
 ARCHITECTURE = "BILINEAR_ARCHITECTURE"
 """The variable that names an architecture, such as compute_80, to run the kernels of other chips."""

@@ -18,8 +18,7 @@ from bilinear.ir.kernel import Argument, Cover, Destination, Grid, LinearKernel,
 from bilinear.ir.launch import Kernel, Launch
 from bilinear.ir.placement import KERNELS, STAGE
 from bilinear.ir.schedule import Block, BlockMap, Product, ProductStage, Schedule, Stage
-from bilinear.ir.thread import CUDA_THREAD
-from bilinear.ir.tile import TILES, USUAL, WARP_TILES, ProductTile
+from bilinear.ir.tile import CUDA_THREAD, TILES, USUAL, WARP_TILES, ProductTile
 
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)

@@ -8,11 +8,9 @@ from functools import lru_cache
 from bilinear.analysis.block_maps import headroom
 from bilinear.analysis.evaluation_order import evaluate
 from bilinear.ir.complex_scheme import ComplexScheme, Products
-from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
+from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel, WarpDigitProductKernel
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.residue_tile import MOST_BLOCKS
-from bilinear.ir.tile import DigitTile, LoadingTile
-from bilinear.ir.warp_product import WarpDigitProductKernel
+from bilinear.ir.tile import MOST_BLOCKS, DigitTile, LoadingTile
 
 LANES = 4
 """Neighbours of a block that a thread handles: 16 bytes of float32, and 8 bytes of each digit."""

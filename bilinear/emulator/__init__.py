@@ -1,18 +1,20 @@
 """Run emitted CUDA C on a CPU: the host's C++ compiler, one fiber per CUDA thread, undefined behaviour reported."""
 
 from bilinear.emulator.compiler import CompileError, compile_on_cpu, compiler_name, skip_reason, without_barrier
-from bilinear.emulator.failures import (
+from bilinear.emulator.guard import guarded, guarded_empty
+from bilinear.emulator.launch import (
+    ORDERS,
     AccessError,
     AlignmentError,
     AsyncError,
     BarrierError,
     HangError,
     LaunchError,
+    Module,
+    Order,
     TrapError,
     UndefinedError,
 )
-from bilinear.emulator.guard import guarded, guarded_empty
-from bilinear.emulator.launch import ORDERS, Module, Order
 
 __all__ = [
     "ORDERS",

@@ -12,9 +12,8 @@ from bilinear.frontend.atoms import is_block
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.syntax import SchemeHeader, Word
 from bilinear.ir.number import Coefficient, exact, generator
-from bilinear.ir.result import Result
 from bilinear.ir.ring import RINGS, Ring, parse_ring
-from bilinear.ir.schedule import Space
+from bilinear.ir.schedule import Result, Space
 from bilinear.source import Span
 
 _FORMAT = re.compile(r"<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*;\s*([0-9]+)\s*>")

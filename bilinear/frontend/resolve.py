@@ -33,8 +33,7 @@ from bilinear.frontend.syntax import (
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme, Representation, residues
 from bilinear.ir.gram import GramScheme
-from bilinear.ir.result import Result
-from bilinear.ir.schedule import AnySchedule, Schedule
+from bilinear.ir.schedule import AnySchedule, Result, Schedule
 from bilinear.ir.scheme import Scheme
 
 

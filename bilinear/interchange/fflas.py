@@ -20,8 +20,7 @@ from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.interchange.reader_parts import Beginning
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
-from bilinear.ir.result import Result
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, ScaledSchedule, ScaledTarget, Space, Stage
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, ScaledSchedule, ScaledTarget, Space, Stage
 from bilinear.source import Source, Span
 
 MOST_LINES = 10_000

@@ -3,7 +3,7 @@
 Digits lie in memory, or the product kernel cuts numbers when it loads them.
 
 A line is a row of A or a column of B. An operand lies `along` if its neighbours in memory are terms of one sum, that is, elements of one
-line. Digits lie in panels of `PANEL` lines and slices of `SLICE` terms.
+line. Digits lie in panels of `PANEL` lines and slices of `DIGIT_SLICE` terms.
 """
 
 from __future__ import annotations
@@ -11,13 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.evaluation import Evaluation, Read, Write
-from bilinear.ir.kernel import Argument
-from bilinear.ir.residue_tile import ModularTile
-from bilinear.ir.tile import DigitTile, LoadingTile, WarpTile
-
-PANEL, SLICE = 128, 64
-"""Lines and terms that are neighbours in memory, with both of their digits."""
+from bilinear.ir.kernel import Argument, Evaluation, Read, Write
+from bilinear.ir.tile import WARP_PAIRS, DigitTile, LoadingTile, ModularTile, WarpTile
 
 FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
 TURNS = (Argument("scalar", "alpha_im"), Argument("scalar", "beta_im"))
@@ -176,6 +171,26 @@ class DigitProductKernel(TiledKernel):
         if self.direct:
             return (*digits, *RESULT, *SCALES, *FACTORS)
         return (*digits, *indices("planes"), Argument("pointer", "P"), *indices("m", "pitch"))
+
+
+class ByWarps(TiledKernel):
+    """The launch of a kernel whose products are computed by warps, for chips without warpgroups."""
+
+    warps: WarpTile
+
+    @property
+    def shape(self) -> WarpTile:
+        """The threads of a block, and their shared memory."""
+        return self.warps
+
+
+@dataclass(frozen=True)
+class WarpDigitProductKernel(ByWarps, DigitProductKernel):
+    """Products of digits by warps, in the same layouts."""
+
+    warps: WarpTile = WARP_PAIRS
+    features: str = field(default="", init=False)
+    template: str = field(default="digit_product_warps.cu.j2", init=False)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.linear import LinearMap, identity
 from bilinear.ir.number import generator
-from bilinear.ir.residue_tile import ResidueTile
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Places, Scheme
+from bilinear.ir.tile import ResidueTile
 from bilinear.source import Span
 
 MOST_DIGITS = 4

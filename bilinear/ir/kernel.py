@@ -3,12 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from bilinear.ir.element import Element, Precision
-from bilinear.ir.evaluation import Evaluation
+from bilinear.ir.element import FLOAT32, Element, Precision
+from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient
 from bilinear.ir.thin_tile import AnyThinTile
 from bilinear.ir.tile import ProductTile, precision_of
+
+
+@dataclass(frozen=True)
+class Read:
+    """Read the input `value` from memory."""
+
+    value: int
+    kind: Literal["read"] = field(default="read", init=False)
+
+
+@dataclass(frozen=True)
+class Add:
+    """Set `value` to the form `terms` over other values if it `begins` here; otherwise add the form to it."""
+
+    value: int
+    terms: Form
+    begins: bool
+    kind: Literal["add"] = field(default="add", init=False)
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write `value` to memory as the output `output`."""
+
+    output: int
+    value: int
+    kind: Literal["write"] = field(default="write", init=False)
+
+
+Operation = Read | Add | Write
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Instructions that evaluate a linear map, and the largest number of values that are live at once."""
+
+    instructions: tuple[Operation, ...]
+    live: int
 
 
 @dataclass(frozen=True)
@@ -283,3 +322,86 @@ class PartsKernel:
     )
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="sum_parts.cu.j2", init=False)
+
+
+MATRIX = (Argument("pointer", "X"), *(Argument("index", name) for name in ("X_rs", "X_cs", "rows", "columns")))
+"""The matrix that a kernel reads."""
+
+
+@dataclass(frozen=True)
+class ScanKernel:
+    """One launch that searches the matrix X (rows x columns) for values that are not finite."""
+
+    name: str
+    element: Element
+    threads: tuple[int, int] = (256, 1)
+    arguments: tuple[Argument, ...] = (*MATRIX, Argument("flag", "found"))
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="scan.cu.j2", init=False)
+
+
+@dataclass(frozen=True)
+class MagnitudeKernel:
+    """One launch that finds max|x| of every block of the matrix X. X is cut into `across` blocks a row, each rows x columns.
+
+    The number of threads in a block must be a power of two, because they reduce by halves.
+    """
+
+    name: str
+    element: Element
+    threads: tuple[int, int] = (256, 1)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="magnitudes.cu.j2", init=False)
+
+
+@dataclass(frozen=True)
+class DigestKernel:
+    """One launch that adds up a hash of every element of the matrix X (rows x columns), of its bits and its place, modulo 2^64.
+
+    Each block of threads writes a sum of its own. Their number must be a power of two, because they reduce by halves.
+    """
+
+    name: str
+    element: Element
+    threads: tuple[int, int] = (256, 1)
+    arguments: tuple[Argument, ...] = (*MATRIX, Argument("pointer", "sums"))
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="digest.cu.j2", init=False)
+
+
+LANE = 16
+"""Bytes of a row of B and C that a thread holds."""
+WORD = 8
+"""Bytes of a row of A that a thread reads at once, a chunk of 64 terms."""
+
+
+@dataclass(frozen=True)
+class BitProductKernel:
+    """C = A * B over Z/2, rows packed as `numpy.packbits` packs them; a block computes `rows` rows a thread of 16 bytes of C.
+
+    For a chunk of 64 terms the threads form the 16 sums of every 4 rows of B in shared memory; each 4 bits of A choose one of them
+    (Arlazarov, Dinic, Kronrod, Faradzev 1970). The rows of A, B and C begin `a_pitch`, `b_pitch` and `c_pitch` bytes apart, and those of B
+    and C have `bytes` bytes.
+    """
+
+    is_aligned: bool
+    """Whether rows of B and C begin and end at multiples of 16 bytes, and rows of A at multiples of 8."""
+    rows: int = 4
+    threads: tuple[int, int] = (256, 1)
+    element: Element = FLOAT32
+    arguments: tuple[Argument, ...] = (
+        *(Argument("bytes", name) for name in "ABC"),
+        *(Argument("index", name) for name in ("m", "k", "bytes", "a_pitch", "b_pitch", "c_pitch")),
+    )
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="bit_product.cu.j2", init=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return f"bit_product_{'lanes' if self.is_aligned else 'bytes'}"
+
+    @property
+    def tall(self) -> int:
+        """The rows of C of a block."""
+        return self.rows * self.threads[0]

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bilinear.ir.bit_kernel import BitProductKernel
 from bilinear.ir.digit_kernel import DigitKernel, LoadingKernel
-from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
-from bilinear.ir.integer_kernel import LargestIntegersKernel
-from bilinear.ir.kernel import Grid, LinearKernel, PartsKernel, ProductKernel, ThinKernel
+from bilinear.ir.kernel import (
+    BitProductKernel,
+    DigestKernel,
+    Grid,
+    LinearKernel,
+    MagnitudeKernel,
+    PartsKernel,
+    ProductKernel,
+    ScanKernel,
+    ThinKernel,
+)
 from bilinear.ir.projection_kernel import CheckKernel
-from bilinear.ir.residue_kernel import ResidueKernel
+from bilinear.ir.residue_kernel import LargestIntegersKernel, ResidueKernel
 from bilinear.ir.rounded import RoundKernel
 
 Kernel = LinearKernel | ProductKernel

@@ -178,6 +178,8 @@ class WarpTile:
         return self.stages * self.k * self.line_bytes
 
 
+LEAST_CAPABILITY = 80
+"""The first compute capability, times ten, whose warps multiply float16 and int8, and which copies asynchronously."""
 WARP_PAIRS = WarpTile("mma.m16n8k16.f32.f16.f16.f32", k=32, line_bytes=2 * 2 * (128 + 128))
 """For float16, two digits of each number. The unit truncates its sums, like that of warpgroups."""
 WARP_RESIDUES = WarpTile("mma.m16n8k32.s32.s8.s8.s32", k=64, line_bytes=128 + 256, stages=4)
@@ -236,3 +238,106 @@ LOADING_TILES = {tile.name: tile for tile in (LoadingTile("pairs_on_load"),)}
 """The tiles of products of float16 digits, by name, if the product kernel cuts them."""
 FLOAT_TILES: dict[str, DigitTile] = DIGIT_TILES | LOADING_TILES
 """All tiles of products of float16 digits, by name."""
+
+
+PANEL, DIGIT_SLICE, RESIDUE_SLICE = 128, 64, 128
+"""Lines that are neighbours in memory; terms of digits (with both digits of each) and of residues that are."""
+MOST_BLOCKS = 64
+"""The most blocks of a matrix whose sums are cut into digits or residues in one pass over memory."""
+LONGEST_SUM = 131_072
+"""Products of residues are added up in int32 for at most this many terms."""
+
+
+@dataclass(frozen=True)
+class ModularTile:
+    """An m x n tile of a product modulo one of `count` numbers, in slices of depth k; `stages` slices are in flight.
+
+    `consumers` warpgroups multiply, one more copies. `cluster` blocks of threads share the slices of B. Sums in int32 are reduced every
+    `chunk` terms. Blocks run in bands of `band` tiles of rows.
+    """
+
+    count: int
+    m: int = 128
+    n: int = 256
+    k: int = RESIDUE_SLICE
+    stages: int = 4
+    consumers: int = 2
+    cluster: int = 2
+    chunk: int = LONGEST_SUM
+    band: int = 16
+    registers: int = 224
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (self.consumers + 1)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block of threads: the stages, the results, and padding that aligns them to 1024 bytes."""
+        return self.stages * (self.m + self.n) * self.k + self.m * self.n + 1024
+
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of a panel's slice, modulo each p."""
+        return PANEL * RESIDUE_SLICE * self.count
+
+
+@dataclass(frozen=True)
+class ResidueTile(ModularTile):
+    """A tile of products of residues of floats, of the type `of`; `gaussian` ones are of complex numbers, by two products."""
+
+    of: Element = field(kw_only=True)
+    gaussian: bool = field(default=False, kw_only=True)
+
+    @property
+    def name(self) -> str:
+        """The name of its residues."""
+        return f"{'gaussian' if self.gaussian else 'residues'}{self.count}"
+
+
+RESIDUE_TILES = {
+    tile.name: tile
+    for of, gaussian, counts in (
+        (FLOAT32, False, (7, 8, 9)),
+        (FLOAT64, False, (13, 14, 15, 16, 17)),
+        (FLOAT32, True, (7, 8, 9)),
+        (FLOAT64, True, (14, 15, 16, 17)),
+    )
+    for tile in (ResidueTile(count, of=of, gaussian=gaussian) for count in counts)
+}
+"""The tiles of products of residues, by name."""
+
+RESIDUES = "residues"
+"""The name of the residues with the fewest moduli that keep the accuracy."""
+
+
+@dataclass(frozen=True)
+class Thread:
+    """The limits of a thread. They decide how many linear stages one pass takes, and how many elements of a block a thread handles.
+
+    - `most_live`: values that a pass holds at once
+    - `most_work`: reads, additions and writes of one part of a pass
+    - `bytes_read_ahead`: bytes that are read before they are needed
+    - `most_bytes`: bytes of live values; with more, a thread handles fewer elements of each block
+    - `bytes_of_a_block`: bytes of each block that a thread handles. With at most `few_live` live values it handles twice as many, because
+      few blocks need longer accesses to keep memory busy
+    """
+
+    most_live: int
+    most_work: int
+    bytes_read_ahead: int
+    most_bytes: int
+    bytes_of_a_block: int
+    few_live: int
+
+
+NO_ROOM = Thread(most_live=0, most_work=0, bytes_read_ahead=0, most_bytes=0, bytes_of_a_block=0, few_live=0)
+"""A thread with no room: with it every linear stage remains a pass of its own."""
+CUDA_THREAD = Thread(most_live=96, most_work=3_000, bytes_read_ahead=448, most_bytes=768, bytes_of_a_block=8, few_live=8)
+"""A thread of every target that `CudaTarget` names has 255 registers of 4 bytes, and addresses take many of them.
+
+96 live doubles (768 bytes) take 192 registers; 448 bytes that are read early take 112. A part of 3,000 operations still fits the
+instruction cache, and is ordered and compiled in seconds. 8 bytes of a block are one double: 32 neighbouring threads read two lines of 128
+bytes.
+"""

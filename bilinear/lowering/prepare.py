@@ -22,7 +22,7 @@ from bilinear.ir.number import Coefficient, Symbolic, is_normal, residue, square
 from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS, STAGE
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
-from bilinear.ir.thread import CUDA_THREAD, NO_ROOM, Thread
+from bilinear.ir.tile import CUDA_THREAD, NO_ROOM, Thread
 from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages

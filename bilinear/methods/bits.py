@@ -12,7 +12,7 @@ import numpy as np
 from bilinear.backends.caches import Same
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.frontend import Loaded
-from bilinear.ir.bit_kernel import LANE, WORD, BitProductKernel
+from bilinear.ir.kernel import LANE, WORD, BitProductKernel
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import residue
 from bilinear.lowering.prepare import proved, require_numbers, require_residues

@@ -15,8 +15,7 @@ from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import ALIGNMENT
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.ir.element import Element
-from bilinear.ir.integers import IntegerElement
+from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Dtype, Factor, Layout

@@ -19,7 +19,7 @@ from bilinear.analysis.collector import uncollected
 from bilinear.analysis.evaluation_order import NOTHING, GroupLayer, Members, equal_groups, holds_at_most, own_inputs
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage
-from bilinear.ir.thread import CUDA_THREAD, Thread
+from bilinear.ir.tile import CUDA_THREAD, Thread
 
 LONG = 10
 """The fewest stages of a run that is kept; shorter ones are searched in less than a tenth of a second."""

@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.placement import AGAIN
-from bilinear.ir.residue_tile import RESIDUE_TILES
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.tile import FLOAT_TILES, SMALL, TILES, USUAL
+from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
     Fields,

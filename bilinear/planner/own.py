@@ -72,9 +72,8 @@ def remove(name: str) -> Path:
 def reserved_names() -> set[str]:
     """The names that mean something already: shipped files of every kind, products of plans, and words of options and of the language."""
     from bilinear.frontend.files import shipped_of_all_kinds
-    from bilinear.ir.residue_tile import RESIDUE_TILES, RESIDUES
     from bilinear.ir.rounded import ROUNDINGS
-    from bilinear.ir.tile import FLOAT_TILES
+    from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, RESIDUES
     from bilinear.planner.plan import LIBRARIES
 
     return {*shipped_of_all_kinds(), *FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS, *LIBRARIES, "auto", "rotate", "transpose"}

@@ -42,8 +42,8 @@ from bilinear.ir.digits import DigitScheme, Representation, digit_names
 from bilinear.ir.element import FLOAT64, IN_ARRAYS
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
-from bilinear.ir.residue_tile import LONGEST_SUM
 from bilinear.ir.schedule import AnySchedule, Schedule
+from bilinear.ir.tile import LONGEST_SUM
 from bilinear.lowering.prepare import Level, prepare_complex, proved
 from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, written_sum
 from bilinear.reporting.report import kernel_lines

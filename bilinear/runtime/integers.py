@@ -15,10 +15,10 @@ from bilinear.backends.factor import factor
 from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.integers import INTEGERS
+from bilinear.ir.element import INTEGERS
 from bilinear.ir.matrix import Array, Factor, indices, layout_of
-from bilinear.ir.residue_tile import MOST_BLOCKS
 from bilinear.ir.scheme import Scheme
+from bilinear.ir.tile import MOST_BLOCKS
 from bilinear.lowering.place import choose_levels
 from bilinear.lowering.prepare import plain, proved, require_numbers, require_residues
 from bilinear.methods.digits.integers import (

@@ -17,8 +17,7 @@ from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.element import modular
-from bilinear.ir.integers import INTEGERS
+from bilinear.ir.element import INTEGERS, modular
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.matrix import Array, Dtype, call_of, indices, matrix_of
 from bilinear.ir.placement import Placement

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.result import Result
-from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, ScaledSchedule
+from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Result, ScaledSchedule
 from bilinear.verify.facts import ShapeConditions
 from bilinear.verify.hazards import contended, find_shared_operands, name_of, needed_after, written_operands
 from bilinear.verify.symbols import Value, Word

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bilinear.analysis.block_maps import components
 from bilinear.analysis.evaluation_order import evaluate, holds_at_most, live_values, own_inputs, read_ahead
 from bilinear.frontend import load
-from bilinear.ir.evaluation import Add, Evaluation, Instruction, Read
+from bilinear.ir.kernel import Add, Evaluation, Operation, Read
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import BlockMap, LinearStage
@@ -70,10 +70,10 @@ def test_a_map_holds_no_more_than_its_order_says(found: tuple[LinearMap, Own], m
     assert holds_at_most(linear, own, most) == (evaluate(linear, own).live <= most)
 
 
-def counted(instructions: tuple[Instruction, ...]) -> list[int]:
+def counted(instructions: tuple[Operation, ...]) -> list[int]:
     """Live values by definition: those that some instruction up to here and one after it (in a write: or itself) name."""
 
-    def names(instruction: Instruction) -> set[int]:
+    def names(instruction: Operation) -> set[int]:
         return {instruction.value, *(i for i, _ in getattr(instruction, "terms", ()))}
 
     counts = []

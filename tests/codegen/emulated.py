@@ -17,8 +17,7 @@ from bilinear.codegen.build import distinct_kernels
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, Order, compile_on_cpu
-from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.integers import IntegerElement
+from bilinear.ir.element import ELEMENTS, Element, IntegerElement
 from bilinear.ir.kernel import Argument
 from bilinear.ir.launch import Kernel, Launch
 from bilinear.ir.matrix import Call, Matrix, matrix_of

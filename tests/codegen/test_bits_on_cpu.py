@@ -16,7 +16,7 @@ from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, Module, Order, compile_on_cpu, guarded, skip_reason
-from bilinear.ir.bit_kernel import BitProductKernel
+from bilinear.ir.kernel import BitProductKernel
 from bilinear.methods import bits
 from bilinear.runtime.arrays import Kind
 

@@ -15,8 +15,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
-from bilinear.ir.input_kernel import ScanKernel
-from bilinear.ir.kernel import ProductKernel
+from bilinear.ir.kernel import ProductKernel, ScanKernel
 from bilinear.ir.matrix import call_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside

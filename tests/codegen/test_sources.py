@@ -15,8 +15,7 @@ from bilinear.codegen.render import render
 from bilinear.driver import ARCHITECTURES
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, FLOAT32, FLOAT64
-from bilinear.ir.input_kernel import DigestKernel, MagnitudeKernel, ScanKernel
-from bilinear.ir.kernel import LinearKernel, ProductKernel
+from bilinear.ir.kernel import DigestKernel, LinearKernel, MagnitudeKernel, ProductKernel, ScanKernel
 from bilinear.ir.tile import TILES
 from bilinear.lowering.prepare import plain, prepare
 

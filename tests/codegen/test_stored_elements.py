@@ -25,8 +25,7 @@ from bilinear.emulator import compile_on_cpu
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.element import BFLOAT16, ELEMENTS, FLOAT16, FLOAT32, FLOAT64, IN_ARRAYS, KNOWN, Element
-from bilinear.ir.input_kernel import ScanKernel
-from bilinear.ir.kernel import LinearKernel
+from bilinear.ir.kernel import LinearKernel, ScanKernel
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import call_of
 from bilinear.ir.number import nearest, to_float

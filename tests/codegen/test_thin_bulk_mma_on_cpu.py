@@ -13,8 +13,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import skip_reason
 from bilinear.ir.kernel import MOST_SHARED_BYTES
-from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.thin_unit_tile import ThinBulkMmaTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinBulkMmaTile
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 

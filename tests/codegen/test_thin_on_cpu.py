@@ -12,8 +12,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu, compiler_name, guarded, skip_reason
 from bilinear.ir.element import ELEMENTS, FLOAT64, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
-from bilinear.ir.thin_tile import AnyThinTile, ThinBulkTile, ThinTile
-from bilinear.ir.thin_unit_tile import ThinMmaTile
+from bilinear.ir.thin_tile import AnyThinTile, ThinBulkTile, ThinMmaTile, ThinTile
 from bilinear.methods.thin.launches import BUSY_THREADS, parts_kernel
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")

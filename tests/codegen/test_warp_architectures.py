@@ -10,12 +10,13 @@ import pytest
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.lower_integers import IntegerTypes
+from bilinear.codegen.lower_residues import IntegerTypes
+from bilinear.ir.digit_kernel import WarpDigitProductKernel
 from bilinear.ir.digits import largest_moduli
-from bilinear.ir.integers import INTEGERS
+from bilinear.ir.element import INTEGERS
 from bilinear.ir.launch import Kernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.warp_product import WarpDigitProductKernel, WarpResidueProductKernel
+from bilinear.ir.residue_kernel import WarpResidueProductKernel
 from bilinear.lowering.prepare import plain
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.integers import IntegerMultiply

@@ -13,7 +13,6 @@ from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, exact, generator
-from bilinear.ir.result import Result
 from bilinear.ir.schedule import (
     AnySchedule,
     Block,
@@ -21,6 +20,7 @@ from bilinear.ir.schedule import (
     LinearStage,
     Product,
     ProductStage,
+    Result,
     ScaledSchedule,
     ScaledTarget,
     Space,

@@ -13,7 +13,7 @@ from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
-from bilinear.ir.thread import CUDA_THREAD
+from bilinear.ir.tile import CUDA_THREAD
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels

@@ -11,8 +11,7 @@ from bilinear.algebra.maps import fold_bases
 from bilinear.analysis.block_maps import components
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.result import Result
-from bilinear.ir.schedule import ALPHA, BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
+from bilinear.ir.schedule import ALPHA, BETA, Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.colour_products import colours
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages

@@ -14,8 +14,7 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES
-from bilinear.ir.tile import MMA_FLOAT64, TILES
+from bilinear.ir.tile import MMA_FLOAT64, PANEL, RESIDUE_TILES, TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.methods.digits.geometry import block_of
 from bilinear.methods.digits.plans import CUTS, USUAL_RESIDUES

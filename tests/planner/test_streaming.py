@@ -11,8 +11,7 @@ from shell import Shell
 
 from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.thin_tile import THIN_TILES, ThinTile
-from bilinear.ir.thin_unit_tile import ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinTile, ThinTriplesTile
 from bilinear.methods.planning import make_plan, plan_from_json
 from bilinear.methods.thin.times import kind_of, view_of
 from bilinear.planner.device_files import load_device

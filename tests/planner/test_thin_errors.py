@@ -10,8 +10,7 @@ import bilinear
 from bilinear.analysis.digit_bounds import digit_bound, probable_classical, probable_digits
 from bilinear.analysis.rounding import gamma
 from bilinear.frontend.algorithms import load_digits
-from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.thin_unit_tile import LEAST_TERMS, ThinTriplesTile
+from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, ThinTriplesTile
 from bilinear.methods.thin.choice import Thin, in_triples, thin_of, triples_error
 from bilinear.planner.accuracy import known_bound, why_inaccurate
 from bilinear.planner.plan import Candidate

@@ -21,9 +21,20 @@ from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.frontend import load, load_any
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, generator
-from bilinear.ir.result import Result
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, ScaledSchedule, ScaledTarget, Schedule, Space, Target
+from bilinear.ir.schedule import (
+    Block,
+    BlockMap,
+    LinearStage,
+    Product,
+    ProductStage,
+    Result,
+    ScaledSchedule,
+    ScaledTarget,
+    Schedule,
+    Space,
+    Target,
+)
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare
 from bilinear.passes.mark_first_writes import mark_first_writes

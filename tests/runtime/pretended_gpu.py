@@ -25,8 +25,7 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import Module, compile_on_cpu
-from bilinear.ir.input_kernel import MagnitudeKernel
-from bilinear.ir.kernel import ProductKernel
+from bilinear.ir.kernel import MagnitudeKernel, ProductKernel
 from bilinear.methods import program
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import auto, decide, devices_here, repeat, torch_memory, torch_repeat

@@ -24,8 +24,7 @@ from bilinear.ir.bilinear_map import complex_product
 from bilinear.ir.digits import least_residue, residues, residues_of, root_of_minus_one
 from bilinear.ir.element import FLOAT64
 from bilinear.ir.matrix import layout_of
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
+from bilinear.ir.tile import DIGIT_TILES, RESIDUE_TILES
 from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import proved_scheme

@@ -17,8 +17,7 @@ from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
 from bilinear.frontend.algorithms import load_digits
-from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
-from bilinear.ir.thin_unit_tile import ThinBulkMmaTile, ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinBulkMmaTile, ThinBulkTile, ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods.planning import make_plan
 from bilinear.methods.thin.choice import thin_of

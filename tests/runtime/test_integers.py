@@ -13,12 +13,12 @@ from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
 
 import bilinear
 from bilinear.codegen.lower_digits import OperandOrder
-from bilinear.codegen.lower_integers import IntegerTypes, lower_integers
+from bilinear.codegen.lower_residues import IntegerTypes, lower_integers
 from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.digits import largest_moduli, least_residue
-from bilinear.ir.integers import INTEGERS
+from bilinear.ir.element import INTEGERS
 from bilinear.lowering.prepare import plain
 from bilinear.methods.digits.integers import largest_magnitudes, moduli_for_integers
 from bilinear.planner.policy import Policy

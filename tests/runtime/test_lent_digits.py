@@ -17,8 +17,7 @@ import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Layout, layout_of
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import FLOAT_TILES, SMALL
+from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL
 from bilinear.methods.digits.binding import digit_multiply_of, kernels_of, multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.lending import Lending

@@ -17,7 +17,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.element import IN_ARRAYS, Element
-from bilinear.ir.input_kernel import DigestKernel
+from bilinear.ir.kernel import DigestKernel
 from bilinear.ir.matrix import matrix_of
 
 SHAPES = [(70, 60, 50), (64, 64, 64), (9, 33, 17), (41, 7, 8)]

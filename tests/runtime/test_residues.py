@@ -26,7 +26,7 @@ from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.digits import least_residue, representation_of, residues
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.residue_kernel import ResidueProductKernel
-from bilinear.ir.residue_tile import LONGEST_SUM, RESIDUE_TILES, ResidueTile
+from bilinear.ir.tile import LONGEST_SUM, RESIDUE_TILES, ResidueTile
 from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits, digits_of
 from bilinear.methods.digits.schemes import scheme_of

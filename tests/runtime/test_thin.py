@@ -19,8 +19,7 @@ from bilinear.backends import bound_launches, capture, loaded_kernels
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile
-from bilinear.ir.thin_unit_tile import ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile, ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods import program
 from bilinear.methods.planning import load_plan, make_plan

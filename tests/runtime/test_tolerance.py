@@ -20,7 +20,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir import matrix
 from bilinear.ir.element import FLOAT32, IN_ARRAYS, Element
-from bilinear.ir.input_kernel import MagnitudeKernel
+from bilinear.ir.kernel import MagnitudeKernel
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_levels
 from bilinear.runtime.magnitudes import _moves

@@ -17,10 +17,10 @@ from bilinear.backends import target_here
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, LaunchError, compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
+from bilinear.ir.digit_kernel import WarpDigitProductKernel
 from bilinear.ir.digits import largest_moduli
-from bilinear.ir.residue_tile import LONGEST_SUM, RESIDUE_TILES
-from bilinear.ir.tile import DIGIT_TILES
-from bilinear.ir.warp_product import WarpDigitProductKernel, WarpResidueProductKernel
+from bilinear.ir.residue_kernel import WarpResidueProductKernel
+from bilinear.ir.tile import DIGIT_TILES, LONGEST_SUM, RESIDUE_TILES
 from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.runtime import integers

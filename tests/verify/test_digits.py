@@ -17,7 +17,7 @@ from bilinear.ir.digits import DigitScheme, Representation, largest_moduli, leas
 from bilinear.ir.element import FLOAT64
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.residue_tile import LONGEST_SUM
+from bilinear.ir.tile import LONGEST_SUM
 from bilinear.source import Source
 from bilinear.verify.digits import prove_digits
 

@@ -8,8 +8,7 @@ from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
 from bilinear.ir.element import MULTIPLIED
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import LOADING_TILES
+from bilinear.ir.tile import LOADING_TILES, RESIDUE_TILES
 from bilinear.methods.digits.blocks import BlockwiseMultiply
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import CutMultiply

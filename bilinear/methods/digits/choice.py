@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.ir.residue_tile import RESIDUE_TILES
-from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES
+from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES, RESIDUE_TILES
 from bilinear.methods.digits.geometry import geometry_of
 from bilinear.methods.digits.schemes import products_of, scheme_of
 from bilinear.methods.method import Bindable

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, prod
 
-from bilinear.ir.residue_tile import PANEL, RESIDUE_TILES, ModularTile, ResidueTile
-from bilinear.ir.tile import FLOAT_TILES, DigitTile
+from bilinear.ir.tile import FLOAT_TILES, PANEL, RESIDUE_TILES, DigitTile, ModularTile, ResidueTile
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
 

@@ -18,17 +18,17 @@ from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.backends.target_here import multiplies_by_warps
-from bilinear.codegen.lower_integers import IntegerKernels, IntegerTypes, lower_integers
+from bilinear.codegen.lower_residues import IntegerKernels, IntegerTypes, lower_integers
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.digits import MOST_MODULI, largest_moduli
-from bilinear.ir.integer_kernel import LargestIntegersKernel
-from bilinear.ir.integers import INTEGERS
+from bilinear.ir.element import INTEGERS
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.matrix import Array, Factor, Layout, layout_of
 from bilinear.ir.number import residue
+from bilinear.ir.residue_kernel import LargestIntegersKernel
 from bilinear.ir.scheme import Scheme
 from bilinear.methods.digits.residues import ModularMultiply
 from bilinear.methods.digits.schemes import MOST_HEADROOM, MOST_TARGETS

@@ -22,16 +22,13 @@ from bilinear.codegen.names import stem
 from bilinear.ir.complex_scheme import GaussianScheme, Products
 from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel, DigitProductKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.digits import Representation
-from bilinear.ir.element import Element
-from bilinear.ir.integer_kernel import IntegerRecomposeKernel
-from bilinear.ir.integers import IntegerElement
+from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.kernel import Argument, ProductKernel
 from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
-from bilinear.ir.residue_tile import ModularTile
+from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.scheme import Scheme
-from bilinear.ir.tile import LARGE, USUAL, DigitTile
+from bilinear.ir.tile import LARGE, USUAL, DigitTile, ModularTile
 from bilinear.lowering.prepare import plain, proved
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import WORD, DigitGeometry

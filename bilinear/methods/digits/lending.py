@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
 
-from bilinear.ir.residue_tile import PANEL
-from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
+from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES, PANEL
 from bilinear.lowering.place import place_schedule
 from bilinear.methods.digits.choice import digits_of
 from bilinear.methods.digits.geometry import CELL

@@ -12,7 +12,7 @@ from math import ceil
 
 from bilinear.errors import fail
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_tile import PANEL
+from bilinear.ir.tile import PANEL
 from bilinear.methods.digits.blocks import Make, corner_of, part_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import CELL

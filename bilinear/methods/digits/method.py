@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_tile import RESIDUE_TILES, RESIDUES
-from bilinear.ir.tile import FLOAT_TILES
+from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, RESIDUES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.lending import lent_candidates
 from bilinear.methods.digits.plans import (

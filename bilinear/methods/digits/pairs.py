@@ -11,10 +11,10 @@ from math import ceil
 
 from bilinear.backends.bound_launches import Values
 from bilinear.codegen.lower_digits import DigitKernels, LoadingKernels, lower_digits, lower_loading
-from bilinear.ir.digit_kernel import PANEL, SLICE, ClearKernel, ExpandKernel, LargestKernel
+from bilinear.ir.digit_kernel import ClearKernel, ExpandKernel, LargestKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
-from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
+from bilinear.ir.tile import DIGIT_SLICE, DIGIT_TILES, LOADING_TILES, PANEL
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import (
     CutMultiply,
@@ -71,7 +71,7 @@ class DigitMultiply(StoredMultiply):
 
     def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, digits: str) -> NamedLaunch:
         g = self._geometry
-        lines, terms = panels * PANEL, g.slices * SLICE
+        lines, terms = panels * PANEL, g.slices * DIGIT_SLICE
         fast, slow = (terms, lines) if kernel.along else (lines, terms)
         shape: Values = {"block_lines": operand["block"], "block_terms": g.block[1], "panels": panels, "slices": g.slices, "D": at(digits)}
         return launched(kernel, ceil(fast / (kernel.threads[0] * kernel.lanes)) * ceil(slow / kernel.threads[1]), operand | shape)

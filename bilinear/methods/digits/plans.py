@@ -9,8 +9,7 @@ from math import ceil, prod
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
-from bilinear.ir.residue_tile import RESIDUE_TILES, RESIDUES
-from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES
+from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
 from bilinear.methods.digits.schemes import (

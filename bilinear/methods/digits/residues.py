@@ -16,7 +16,7 @@ from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import representation_of
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import ResidueExpandKernel
-from bilinear.ir.residue_tile import RESIDUE_TILES
+from bilinear.ir.tile import RESIDUE_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import (
     CutMultiply,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, FLOAT32, MULTIPLIED, Element
-from bilinear.ir.residue_tile import MOST_BLOCKS, RESIDUE_TILES, ResidueTile
-from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, MOST_BLOCKS, RESIDUE_TILES, ResidueTile
 from bilinear.planner.portfolio import Levels, portfolio
 from bilinear.planner.problem import CLASSES, Problem
 from bilinear.planner.ways import algorithm_named, follows_from_names

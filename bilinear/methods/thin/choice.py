@@ -8,8 +8,7 @@ from math import ceil, hypot
 from typing import TYPE_CHECKING, ClassVar
 
 from bilinear.ir.element import COMPILED, ELEMENTS, FLOAT32
-from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.ir.thin_unit_tile import LEAST_TERMS, ThinTriplesTile
+from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, ThinTriplesTile
 from bilinear.methods.method import Bindable
 from bilinear.planner.device import Device
 from bilinear.planner.library import classical_error, probable_classical_of

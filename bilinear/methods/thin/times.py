@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.ir.element import Element
 from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
-from bilinear.ir.thin_tile import AnyThinTile
-from bilinear.ir.thin_tile_facts import ThinTileFacts
+from bilinear.ir.thin_tile import AnyThinTile, ThinTileFacts
 from bilinear.planner.device import Device
 from bilinear.planner.problem import SHORT, Problem
 from bilinear.planner.thin_rates import LONG_SUM, ThinRates, ThinTileRates

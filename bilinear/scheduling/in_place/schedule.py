@@ -10,13 +10,13 @@ from bilinear.analysis.block_maps import relabel
 from bilinear.errors import fail
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import exact, rational, residue
-from bilinear.ir.result import Result
 from bilinear.ir.schedule import (
     Block,
     BlockMap,
     LinearStage,
     Product,
     ProductStage,
+    Result,
     ScaledSchedule,
     ScaledTarget,
     Schedule,
