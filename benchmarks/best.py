@@ -12,10 +12,10 @@ import sys
 from common import need_gpu, parser_of, tell
 
 from bilinear.measure.bench import collect, described, effort, measure
-from bilinear.measure.bench_tasks import PLANNED, Case, Task, build_ahead
+from bilinear.measure.bench_tasks import PLANNED, BenchCase, BenchTask, build_ahead
 from bilinear.reporting.bench_page import bench_table
 
-PARETO = (*(Case(inputs, share) for inputs in ("preserve", "restore") for share in (0.25, 1.0, 4.0)), Case("restore"))
+PARETO = (*(BenchCase(inputs, share) for inputs in ("preserve", "restore") for share in (0.25, 1.0, 4.0)), BenchCase("restore"))
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     more = options.pareto.split(",")
     problems = [(int(n), dtype) for dtype in options.dtypes.split(",") for n in options.sizes.split(",")]
-    tasks = [Task((n, n, n), dtype, PLANNED + (PARETO if f"{n}:{dtype}" in more else ())) for n, dtype in problems]
+    tasks = [BenchTask((n, n, n), dtype, PLANNED + (PARETO if f"{n}:{dtype}" in more else ())) for n, dtype in problems]
     need_gpu()
     device = described(tasks)
     build_ahead(tasks, device)

@@ -9,7 +9,7 @@ from bilinear.backends.doctor import why_no_gpu
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement
 from bilinear.measure.bench import Effort, measure
-from bilinear.measure.bench_tasks import Case, Task, build_ahead
+from bilinear.measure.bench_tasks import BenchCase, BenchTask, build_ahead
 from bilinear.methods.planning import make_plan
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
@@ -37,7 +37,7 @@ def gain(device: Device) -> list[str]:
             f"On this GPU ({device.name}) the planner expects no gain at N = {SIZES[0]} to {SIZES[-1]}: `auto` is the library's multiply."
         ]
     p = plan.problem
-    task = Task((p.m, p.k, p.n), p.dtype, (Case(),))
+    task = BenchTask((p.m, p.k, p.n), p.dtype, (BenchCase(),))
     build_ahead([task], device)
     return [line for found in measure([task], device, EFFORT) for line in _told(found)]
 

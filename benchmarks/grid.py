@@ -19,7 +19,7 @@ from bilinear.cli.common import read_accuracy
 from bilinear.ir.measurement import Shape
 from bilinear.measure import bench_shapes
 from bilinear.measure.bench import GRID, collect, described, effort, measure
-from bilinear.measure.bench_tasks import AUTO, Task, build_ahead, choose
+from bilinear.measure.bench_tasks import AUTO, BenchTask, build_ahead, choose
 from bilinear.reporting.bench_page import grid_summary
 
 LARGE, ANY = (100, 512, 16384), (150, 1, 20000)
@@ -51,7 +51,7 @@ def main() -> None:
         if seed is not None:
             shapes = tuple((shape, dtype) for shape in drawn(seed, *how) for dtype in dtypes)
     case = replace(AUTO, accuracy=read_accuracy(options.accuracy or ""))
-    tasks = tuple(Task(shape, dtype, (case,)) for shape, dtype in shapes if dtype in dtypes)[part - 1 :: parts]
+    tasks = tuple(BenchTask(shape, dtype, (case,)) for shape, dtype in shapes if dtype in dtypes)[part - 1 :: parts]
     need_gpu()
     device = described(tasks)
     if options.library:

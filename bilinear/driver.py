@@ -9,7 +9,7 @@ from typing import TypedDict
 from bilinear import frontend
 from bilinear.algebra.composition import complex_algorithm
 from bilinear.artifact.compiled import Compiled, programs_of, require_options
-from bilinear.artifact.write import Options
+from bilinear.artifact.write import FolderOptions
 from bilinear.codegen.build import Progress, dtypes_of, no_progress
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.frontend import Loaded
@@ -105,7 +105,7 @@ def compile(
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load_for_arrays(algorithm)  # parse, resolve
     dtypes, targets = dtypes_of(dtypes), targets_of(architectures)
     inputs = inputs or ("preserve" if dtypes[0] in COMPLEX else natural_inputs(loaded.schedule))
-    options = Options(levels, inputs, floats, mode)
+    options = FolderOptions(levels, inputs, floats, mode)
     require_options(loaded, options, dtypes)
     if output is not None:
         require_folder(Path(output))

@@ -16,10 +16,10 @@ from bilinear.emulator import (
     AccessError,
     AlignmentError,
     BarrierError,
+    CompiledModule,
     CompileError,
     HangError,
     LaunchError,
-    Module,
     Order,
     TrapError,
     UndefinedError,
@@ -121,7 +121,7 @@ matmul(const double* __restrict__ a, const double* __restrict__ b, double* __res
 MATMUL_KERNELS = {"matmul": ["const double *", "const double *", "double *", "long long", "long long", "long long"]}
 
 
-def multiply(module: Module, order: Order, seed: int = 0, threads: int = 2) -> bool:
+def multiply(module: CompiledModule, order: Order, seed: int = 0, threads: int = 2) -> bool:
     """Whether the tiled product of integer matrices is exact."""
     m, k, n = 37, 50, 41
     random = np.random.default_rng(1)
@@ -131,7 +131,7 @@ def multiply(module: Module, order: Order, seed: int = 0, threads: int = 2) -> b
     return bool(np.array_equal(c, a @ b))
 
 
-def one(body: str, parameters: str = "double* a", before: str = "") -> Module:
+def one(body: str, parameters: str = "double* a", before: str = "") -> CompiledModule:
     """A module with one kernel, `k`, whose first source line is that of `body`."""
     source = f'{before} extern "C" __global__ void k({parameters}) {{ {body} }}\n'
     return compile_on_cpu(source, {"k": [part.rsplit(" ", 1)[0] for part in parameters.split(",") if part.strip()]})

@@ -15,9 +15,9 @@ from bilinear.emulator import (
     AccessError,
     AsyncError,
     BarrierError,
+    CompiledModule,
     HangError,
     LaunchError,
-    Module,
     Order,
     compile_on_cpu,
     guarded,
@@ -108,7 +108,7 @@ TYPES = {"ring": ["const unsigned char *", "const unsigned char *", "float *", "
 SHARED_BYTES = 3 * 4 * 8192
 
 
-def ring(blocks: int = 2, a: Major = "k", b: Major = "k", text: str = RING) -> Module:
+def ring(blocks: int = 2, a: Major = "k", b: Major = "k", text: str = RING) -> CompiledModule:
     constants = f"constexpr int BLOCKS = {blocks}, ALONG_A = {int(a == 'k')}, ALONG_B = {int(b == 'k')};\n"
     return compile_on_cpu(constants + text, TYPES)
 
@@ -127,7 +127,7 @@ def tiles(rows: Halves, major: Major) -> npt.NDArray[np.uint8]:
     return found.view(np.uint8).reshape(-1)
 
 
-def multiply(module: Module, a: Major = "k", b: Major = "k", order: Order = "ascending", seed: int = 0, threads: int = 2) -> bool:
+def multiply(module: CompiledModule, a: Major = "k", b: Major = "k", order: Order = "ascending", seed: int = 0, threads: int = 2) -> bool:
     """Whether the product of integer matrices is exact."""
     m, n, steps = 256, 256, 5
     random = np.random.default_rng(1)
@@ -210,7 +210,7 @@ MUTANTS = {  # by what is wrong: what stands in the text, what instead, and how 
 }  # fmt: skip
 
 
-def outcome(module: Module, order: Order) -> str:
+def outcome(module: CompiledModule, order: Order) -> str:
     try:
         return "exact" if multiply(module, order=order) else "wrong"
     except LaunchError as error:
@@ -258,7 +258,7 @@ extern "C" __global__ void CLUSTER({blocks}) k({parameters})
 """
 
 
-def one(body: str, parameters: str = "int* a", blocks: int = 1) -> Module:
+def one(body: str, parameters: str = "int* a", blocks: int = 1) -> CompiledModule:
     """A module with one kernel, `k`; its body begins in line 5."""
     types = [part.strip().rsplit(" ", 1)[0] for part in parameters.split(",")]
     return compile_on_cpu(ONE.format(blocks=blocks, parameters=parameters, body=body), {"k": types})

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bilinear.emulator import ORDERS, AsyncError, BarrierError, LaunchError, Module, compile_on_cpu, guarded, guarded_empty, skip_reason
+from bilinear.emulator import (
+    ORDERS,
+    AsyncError,
+    BarrierError,
+    CompiledModule,
+    LaunchError,
+    compile_on_cpu,
+    guarded,
+    guarded_empty,
+    skip_reason,
+)
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
@@ -99,7 +109,7 @@ extern "C" __global__ void load(const unsigned short* from, unsigned* to, int tu
 LOAD = {"load": ["const unsigned short *", "unsigned *", "int"]}
 
 
-def loaded(module: Module, turned: bool, **options: Any) -> Any:
+def loaded(module: CompiledModule, turned: bool, **options: Any) -> Any:
     """For warps, lanes and matrices the two elements of a lane; elements are numbered."""
     numbers, found = guarded(np.arange(WARPS * 256, dtype=np.uint16), read_only=True), guarded_empty((WARPS, 32, 4), np.uint32)
     module.launch("load", 1, 32 * WARPS, [numbers, found, int(turned)], shared_bytes=512 * WARPS, **options)

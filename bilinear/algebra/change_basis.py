@@ -181,7 +181,7 @@ def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple
     found = []
     for _ in range(RESTARTS):
         shuffled = sorted(generator.sample(columns, len(columns)), key=lambda column: (len(column.image), column.scalings))
-        space = _Space(ring)
+        space = _VectorSpan(ring)
         chosen = [column for column in shuffled if len(space.pivots) < size and space.extend(column.x)]
         change = inverse([[column.x[i] for column in chosen] for i in range(size)], ring)
         found.append((_weight(chosen, change, ring), chosen, change))
@@ -201,7 +201,7 @@ def _is_scaling(value: Coefficient) -> bool:
     return value not in (1, -1)
 
 
-class _Space:
+class _VectorSpan:
     """The span of some vectors, with a basis in which each vector alone has a 1 at its own index."""
 
     def __init__(self, ring: Ring, pivots: dict[int, Vector] | None = None) -> None:
@@ -226,7 +226,7 @@ class _Space:
 
 def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring: Ring) -> list[_Column]:
     """The candidate columns, each once up to a factor: the sparsest, up to the number of terms that a basis needs."""
-    space, found, most = _Space(ring), dict[Form, _Column](), math.inf
+    space, found, most = _VectorSpan(ring), dict[Form, _Column](), math.inf
     for x in vectors:
         column = _scaled(x, rows, ring)
         if len(column.image) > most:
@@ -241,7 +241,7 @@ def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector
     """Candidates for columns, those with the fewest nonzero rows first."""
     distinct = _distinct_directions(rows, size, scheme.ring)
     if comb(len(distinct), size - 1) <= MOST_KERNELS:
-        return iter(sorted(_kernels(distinct, size, _Space(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
+        return iter(sorted(_kernels(distinct, size, _VectorSpan(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
     if size <= MOST_BLOCKS and scheme.ring in (RATIONALS, INTEGERS):
         return _ternary(rows, size)
     message = f"{scheme.name} {scheme.format} is too large for the search for other bases"
@@ -249,7 +249,7 @@ def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector
     raise fail("E652", message, "search for a smaller scheme, and compose it", notes=(limit,))
 
 
-def _kernels(rows: Sequence[Vector], size: int, space: _Space) -> Iterator[Vector]:
+def _kernels(rows: Sequence[Vector], size: int, space: _VectorSpan) -> Iterator[Vector]:
     """The kernel of each set of rows whose rank is one less than full."""
     missing = size - 1 - len(space.pivots)
     if not missing:
@@ -257,7 +257,7 @@ def _kernels(rows: Sequence[Vector], size: int, space: _Space) -> Iterator[Vecto
         yield tuple(1 if i == free else _in(-space.pivots[i][free], space.ring) for i in range(size))
         return
     for number in range(len(rows) - missing + 1):
-        larger = _Space(space.ring, space.pivots)
+        larger = _VectorSpan(space.ring, space.pivots)
         if larger.extend(rows[number]):
             yield from _kernels(rows[number + 1 :], size, larger)
 

@@ -160,7 +160,7 @@ def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Rando
 
     The generator chooses the exchanges and breaks ties. None if coefficients over the basis are too large to be packed.
     """
-    chosen = _Basis(rows, inputs, budget)
+    chosen = _RowBasis(rows, inputs, budget)
     for left in reversed(range(EXCHANGES)):
         chosen.try_exchange(generator, LOOSEST * left // EXCHANGES)
         if budget.is_spent:
@@ -176,7 +176,7 @@ def program_over_basis(rows: Sequence[int], inputs: int, generator: random.Rando
     return {value: origin for value, origin in made.items() if value not in set(units)}, used | more
 
 
-class _Basis:
+class _RowBasis:
     """Rows and inputs as combinations of a basis of them; exchanges lower the number of terms."""
 
     def __init__(self, rows: Sequence[int], inputs: int, budget: SearchBudget) -> None:

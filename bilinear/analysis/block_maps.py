@@ -14,7 +14,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 
 
 @dataclass
-class _Program:
+class _StraightLine:
     """A straight-line program under construction, with the value that each block currently holds."""
 
     sources: tuple[Block, ...]
@@ -135,7 +135,7 @@ def then(first: BlockMap, second: BlockMap) -> BlockMap:
     It keeps the shared values of both programs. A block whose old value one map keeps must not be a source or a target of the other.
     """
     known = {*first.sources, *first.targets}
-    program = _Program(first.sources + tuple([block for block in second.sources if block not in known]))
+    program = _StraightLine(first.sources + tuple([block for block in second.sources if block not in known]))
     program.run(first)
     program.run(second)
     return program.finish()

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bilinear.artifact.write import Options, output_files
-from bilinear.codegen.build import Program, Progress, build_programs, no_progress, require_floats
+from bilinear.artifact.write import FolderOptions, output_files
+from bilinear.codegen.build import LaunchProgram, Progress, build_programs, no_progress, require_floats
 from bilinear.codegen.cuda.nvrtc import compiler_version
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.modes import require_mode
@@ -17,7 +17,16 @@ from bilinear.frontend import Loaded
 from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.prepare import Level, Prepared, plain, plain_complex, prepare, prepare_complex, require_elements, require_levels
+from bilinear.lowering.prepare import (
+    Level,
+    PreparedAlgorithm,
+    plain,
+    plain_complex,
+    prepare,
+    prepare_complex,
+    require_elements,
+    require_levels,
+)
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs
 from bilinear.reporting.examine import certificate_for
@@ -40,7 +49,7 @@ def require_kind(loaded: Loaded, dtype: str, inputs: str, mode: str) -> None:
         raise fail("E557", f"mode={mode!r} has no meaning for {dtype}: its stages run in one way", "leave it out")
 
 
-def require_options(loaded: Loaded, options: Options, dtypes: Sequence[str]) -> None:
+def require_options(loaded: Loaded, options: FolderOptions, dtypes: Sequence[str]) -> None:
     """Refuse options that have no meaning, or none for this algorithm and these types."""
     require_levels(options.levels)
     require_inputs(options.inputs)
@@ -50,8 +59,8 @@ def require_options(loaded: Loaded, options: Options, dtypes: Sequence[str]) -> 
 
 
 def programs_of(
-    loaded: Loaded, options: Options, dtypes: Sequence[str], targets: Sequence[CudaTarget], progress: Progress = no_progress
-) -> tuple[Prepared | None, tuple[Program, ...]]:
+    loaded: Loaded, options: FolderOptions, dtypes: Sequence[str], targets: Sequence[CudaTarget], progress: Progress = no_progress
+) -> tuple[PreparedAlgorithm | None, tuple[LaunchProgram, ...]]:
     """The proofs of an algorithm (none for complex types), and its programs with their images for the targets, if there are any."""
     prepared, schedule = _prepared(loaded, options, dtypes[0] in COMPLEX)  # verify, schedule, verify the result
     for dtype in dtypes:
@@ -59,13 +68,13 @@ def programs_of(
     return prepared, build_programs(schedule, dtypes, targets, options.floats, progress=progress, mode=options.mode)  # lower, render, build
 
 
-def remainders_of(programs: Sequence[Program], targets: Sequence[CudaTarget], floats: str) -> tuple[Program, ...]:
+def remainders_of(programs: Sequence[LaunchProgram], targets: Sequence[CudaTarget], floats: str) -> tuple[LaunchProgram, ...]:
     """The programs of the plain multiply for the strips that the grid of these programs leaves over."""
     rest = plain_complex() if programs[0].schedule.is_complex else plain().schedule
     return build_programs(rest, [own.dtype for own in programs], targets, floats, named=REMAINDER)
 
 
-def _prepared(loaded: Loaded, options: Options, is_complex: bool) -> tuple[Prepared | None, Schedule]:
+def _prepared(loaded: Loaded, options: FolderOptions, is_complex: bool) -> tuple[PreparedAlgorithm | None, Schedule]:
     """The proved schedule that is compiled, and for real matrices its proofs."""
     if is_complex:
         return None, prepare_complex((Level(loaded.scheme, loaded.schedule),) * options.levels, core=loaded.complex_core)
@@ -81,9 +90,9 @@ class Compiled:
     """
 
     loaded: Loaded
-    prepared: Prepared | None
-    options: Options
-    programs: tuple[Program, ...]
+    prepared: PreparedAlgorithm | None
+    options: FolderOptions
+    programs: tuple[LaunchProgram, ...]
     targets: tuple[CudaTarget, ...]
     report: Report | ComplexReport
 

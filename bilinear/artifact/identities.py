@@ -24,7 +24,7 @@ from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
 from bilinear.artifact.run import Shape, first_difference, multiply
 from bilinear.codegen.build import Progress
-from bilinear.emulator import ORDERS, CompileError, LaunchError, Module, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
+from bilinear.emulator import ORDERS, CompiledModule, CompileError, LaunchError, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
 from bilinear.emulator import field as prime
 from bilinear.emulator.field import PRIME
 from bilinear.errors import BilinearError, Diagnostic, fail
@@ -46,7 +46,7 @@ _C_TYPES = {"pointer": f"{prime.ELEMENT} *", "index": "long long", "scalar": pri
 
 
 @dataclass(frozen=True)
-class Case:
+class IdentityCase:
     """A shape, the layout of A, B and C (C rows, F columns, S strided with gaps), and whether beta is 0 and C undefined."""
 
     shape: Shape
@@ -58,20 +58,20 @@ class Case:
         return f"{'/'.join(words[x] for x in self.layouts)}, beta {'= 0' if self.beta_is_zero else 'random'}"
 
 
-def cases(folder: BuiltFolder) -> tuple[Case, ...]:
+def cases(folder: BuiltFolder) -> tuple[IdentityCase, ...]:
     """Blocks with several tiles and depth slices, also in the strips; deep, tall and wide ones, with and without strips; whole lanes."""
     grid = folder.grid
     tall, wide, edge = (136, 140, 129) if math.prod(grid) <= LARGE_GRID else (24, 20, 33)  # edge: one more than the tiles take
     lanes = _shape(grid, (16, 16, 32), strips=False)
     return (
-        Case(_shape(grid, (tall, 40, wide), strips=False), "CCC", False),
-        Case(_shape(grid, (edge, 17, edge), strips=True), "CFC", True),
-        Case(_shape(grid, (9, 150, 13), strips=True), "FFF", False),
-        Case(_shape(grid, (9, 37, 13), strips=True), "SFC", True),
-        Case(_shape(grid, (edge, 7, 5), strips=False), "CCF", True),
-        Case(_shape(grid, (6, 10, wide + 2), strips=False), "CCC", True),
-        Case(lanes, "FCF", True),
-        Case(lanes, "CSS", False),
+        IdentityCase(_shape(grid, (tall, 40, wide), strips=False), "CCC", False),
+        IdentityCase(_shape(grid, (edge, 17, edge), strips=True), "CFC", True),
+        IdentityCase(_shape(grid, (9, 150, 13), strips=True), "FFF", False),
+        IdentityCase(_shape(grid, (9, 37, 13), strips=True), "SFC", True),
+        IdentityCase(_shape(grid, (edge, 7, 5), strips=False), "CCF", True),
+        IdentityCase(_shape(grid, (6, 10, wide + 2), strips=False), "CCC", True),
+        IdentityCase(lanes, "FCF", True),
+        IdentityCase(lanes, "CSS", False),
     )
 
 
@@ -123,10 +123,10 @@ def check_sources(folder: BuiltFolder, program: BuiltProgram, seed: int, progres
     progress(f"{program.dtype} sources", len(todo), len(todo))
 
 
-def _compile(program: BuiltProgram) -> dict[str, Module]:
+def _compile(program: BuiltProgram) -> dict[str, CompiledModule]:
     """Every kernel of a program, compiled with the field as its element type."""
 
-    def compiled(kernel: BuiltKernel) -> Module:
+    def compiled(kernel: BuiltKernel) -> CompiledModule:
         types = {kernel.name: [_C_TYPES[argument.kind] for argument in kernel.arguments]}
         try:
             return compile_on_cpu(kernel.source, types, flags=("-O1", f"-DREAL={prime.ELEMENT}"), include=(prime.HEADER,))
@@ -141,7 +141,7 @@ def _compile(program: BuiltProgram) -> dict[str, Module]:
 
 
 def _check_case(
-    folder: BuiltFolder, program: BuiltProgram, modules: dict[str, Module], case: Case, seed: tuple[int, int]
+    folder: BuiltFolder, program: BuiltProgram, modules: dict[str, CompiledModule], case: IdentityCase, seed: tuple[int, int]
 ) -> Diagnostic | None:
     """The first fault of a case, over all orders of threads."""
     for trial, order in enumerate(ORDERS):
@@ -157,7 +157,7 @@ def _check_case(
     return None
 
 
-def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: Case) -> tuple[str, ...] | None:
+def _fault(folder: BuiltFolder, program: BuiltProgram, machine: Emulated, case: IdentityCase) -> tuple[str, ...] | None:
     """Run one trial; describes what is wrong."""
     m, k, n = case.shape
     generator = machine.generator
@@ -197,7 +197,7 @@ def _products(values: dict[str, prime.Words]) -> dict[str, prime.Words]:
     return {"C": prime.add(real, prime.multiply(minus, prime.PRIME - 1)), "Ci": prime.add(one, other)}
 
 
-def _wrong(folder: BuiltFolder, case: Case, name: str, found: Array, wanted: prime.Words) -> tuple[str, ...] | None:
+def _wrong(folder: BuiltFolder, case: IdentityCase, name: str, found: Array, wanted: prime.Words) -> tuple[str, ...] | None:
     """How C, or a part of it, differs from what is wanted."""
     undefined, high = prime.degrees(found) == 7, prime.degrees(found) > DEGREE
     wrong = (prime.values(found) != wanted) | high
@@ -234,7 +234,7 @@ class Emulated:
     """Emulated kernels over the field as a machine, with one order of threads; workspaces hold random or undefined elements."""
 
     dtype: str
-    modules: dict[str, Module]
+    modules: dict[str, CompiledModule]
     order: Order
     generator: np.random.Generator
     undefined: bool

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bilinear.analysis.integer_range import MOST, IntegerRange
-from bilinear.artifact.write import ACCUMULATED, ALGORITHM, OVERWRITTEN, Options
+from bilinear.artifact.write import ACCUMULATED, ALGORITHM, OVERWRITTEN, FolderOptions
 from bilinear.codegen.build import FLOATS
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail
@@ -157,7 +157,7 @@ class BuiltFolder:
     integers: IntegerRange | None
     programs: tuple[BuiltProgram, ...]
     algorithm: str
-    options: Options
+    options: FolderOptions
     compiler: str
     described: Mapping[str, object]
 
@@ -215,11 +215,11 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     )
 
 
-def _options(root: Node) -> Options:
+def _options(root: Node) -> FolderOptions:
     root["files"][ALGORITHM].text()
     node = root["options"]
     names = node["inputs"].choice(INPUTS), node["floats"].choice(tuple(FLOATS)), node["mode"].choice(MODES)
-    return Options(node["levels"].whole(1, MOST_LEVELS), *names)
+    return FolderOptions(node["levels"].whole(1, MOST_LEVELS), *names)
 
 
 def _manifest(folder: Path) -> Node:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.analysis.integer_range import integer_range
-from bilinear.codegen.build import Program
+from bilinear.codegen.build import LaunchProgram
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.frontend import Loaded
 from bilinear.frontend.write_scheme import loaded_text
@@ -25,7 +25,7 @@ ACCUMULATED, OVERWRITTEN = "alpha*A*B + beta*C", "alpha*A*B"
 
 
 @dataclass(frozen=True)
-class Options:
+class FolderOptions:
     """What a folder is compiled with: with the algorithm and the element types this determines every source."""
 
     levels: int
@@ -36,9 +36,9 @@ class Options:
 
 def output_files(
     loaded: Loaded,
-    options: Options,
-    programs: Sequence[Program],
-    remainders: Sequence[Program],
+    options: FolderOptions,
+    programs: Sequence[LaunchProgram],
+    remainders: Sequence[LaunchProgram],
     versions: Mapping[str, str],
     views: Mapping[str, bytes] = MappingProxyType({}),
 ) -> dict[str, bytes]:
@@ -88,7 +88,7 @@ def _identity(scheme: Scheme, schedule: Schedule, inputs: str) -> dict[str, obje
     }
 
 
-def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, object]:
+def _kernels(program: LaunchProgram, files: dict[str, bytes]) -> dict[str, object]:
     kernels: dict[str, object] = {}
     for own in program.kernels:
         kernel, path = own.kernel, f"src/{own.kernel.name}.cu"
@@ -103,7 +103,7 @@ def _kernels(program: Program, files: dict[str, bytes]) -> dict[str, object]:
     return kernels
 
 
-def _launches(program: Program) -> list[dict[str, object]]:
+def _launches(program: LaunchProgram) -> list[dict[str, object]]:
     return [
         {"kernel": launch.kernel.name, "first": launch.first, "grid": _grid(launch.grid)}
         | ({} if launch.stage is None else {"stage": launch.stage})

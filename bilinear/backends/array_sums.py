@@ -79,7 +79,7 @@ def multiply(left: Array, right: Array, out: Array) -> None:
     np.matmul(left, right, out=out)
 
 
-class Arithmetic:
+class ElementArithmetic:
     """How sums and products of elements are computed: in their own type, in which integers wrap around."""
 
     def factor(self, value: Coefficient, alpha: Factor, dtype: Dtype) -> Any:

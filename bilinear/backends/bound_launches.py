@@ -65,7 +65,7 @@ class Function(Protocol):
 
 Step = Callable[[], None]
 Values = dict[str, Array]
-"""The arguments of kernels by name: integers; numbers, or the names `alpha` and `beta`; addresses, or `Place`s."""
+"""The arguments of kernels by name: integers; numbers, or the names `alpha` and `beta`; addresses, or `MatrixPlace`s."""
 
 Call = tuple[Callable[..., None], list[tuple[str, Array]], Function]
 """A launch that still needs its stream and parameters; the kind and value of each argument; and the kernel function, kept alive."""
@@ -82,7 +82,7 @@ MOST_DEPTH = 2**34
 
 
 @dataclass(frozen=True)
-class Place:
+class MatrixPlace:
     """Where a matrix lies: `offset` bytes behind the base of number `base`, whose address a call knows. Strides are in bytes.
 
     The launches of a program name a buffer in its place, which lies at a base when they are bound.
@@ -127,7 +127,7 @@ def launch_arguments(launch: Launch | PlainLaunch, values: Values) -> tuple[Arra
     return tuple(own[argument.name] for argument in launch.kernel.arguments)
 
 
-class Stage(NamedTuple):
+class BoundStage(NamedTuple):
     """The launches `begin` to `end`, `end` excluded, which one step runs; `number` is that of the schedule's stage if its mode cuts it."""
 
     number: int | None
@@ -136,7 +136,7 @@ class Stage(NamedTuple):
     at_once: bool
 
 
-class Bound:
+class BoundLaunches:
     """Launches whose arguments lie in memory.
 
     Each distinct argument has a cell of 64 bits. The cells that a call changes, addresses and factors, come first, so that one write
@@ -157,17 +157,17 @@ class Bound:
         self._is_complex = is_complex
         factors = (*_FACTORS, *_TURNS) if is_complex else _FACTORS
         self._calls: list[Call] = []
-        self._stages: list[Stage] = []
+        self._stages: list[BoundStage] = []
         for launch, function, values in launches:
             again = launch.stage is not None and bool(self._stages) and self._stages[-1].number == launch.stage
             begin = self._stages.pop().begin if again else len(self._calls)
-            self._stages.append(Stage(launch.stage, begin, len(self._calls) + 1, launch.at_once))
+            self._stages.append(BoundStage(launch.stage, begin, len(self._calls) + 1, launch.at_once))
             kinds = (argument.kind for argument in launch.kernel.arguments)
             arguments = list(zip(kinds, launch_arguments(launch, values), strict=True))
             self._calls.append((partial(launch_kernel, function.ptr, *_shape(launch, values)), arguments, function))
         distinct = dict.fromkeys(argument for _, arguments, _ in self._calls for argument in arguments)
-        places = [argument for argument in distinct if isinstance(argument[1], Place)]
-        constants = [argument for argument in distinct if not isinstance(argument[1], Place | str)]
+        places = [argument for argument in distinct if isinstance(argument[1], MatrixPlace)]
+        constants = [argument for argument in distinct if not isinstance(argument[1], MatrixPlace | str)]
         scalar = f"{element.arithmetic.code}{CELL - element.arithmetic.bytes}x"
         self._pointers = [(place.base, place.offset) for _, place in places]
         self._changing = struct.Struct("<" + "Q" * len(places) + scalar * len(factors))
@@ -212,7 +212,7 @@ class _Arguments:
     def __init__(
         self,
         calls: Sequence[Call],
-        stages: Sequence[Stage],
+        stages: Sequence[BoundStage],
         cell_of: dict[tuple[str, Array], int],
         changing: int,
         fixed: bytes,
@@ -232,7 +232,7 @@ class _Arguments:
         self._steps = [self._step(stage, stream) for stage in self._stages]
         self.stream = stream
 
-    def _step(self, stage: Stage, stream: int) -> Step:
+    def _step(self, stage: BoundStage, stream: int) -> Step:
         """One call for a stage: its launch, or all of them, one after the other or at once."""
         own = [(self._calls[number][0], ctypes.addressof(self._parameters[number])) for number in range(stage.begin, stage.end)]
         if stage.at_once and len(own) > 1:

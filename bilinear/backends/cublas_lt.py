@@ -62,7 +62,7 @@ def launch_of(gemm: Gemm, dtype: Dtype, device: int, workspace: int = MOST_WORKS
         return None
     try:
         return _product(library, gemm, ELEMENTS[dtype.name], device, workspace).launch
-    except _RefusedError as refused:
+    except _RequestError as refused:
         log.debug("cublasLt has no kernel for %s: %s", gemm, refused)
         return None
 
@@ -76,7 +76,7 @@ def proposed(gemm: Gemm, dtype: Dtype, device: int) -> Kernels | None:
     for workspace in (MOST_WORKSPACE, LARGE_WORKSPACE):
         try:
             names.append(_product(library, gemm, ELEMENTS[dtype.name], device, workspace).kernel)
-        except _RefusedError:
+        except _RequestError:
             names.append(UNKNOWN_KERNEL)
     small, large = names
     return None if small == UNKNOWN_KERNEL else (small, large)
@@ -95,11 +95,11 @@ Made = tuple[Callable[[ctypes.c_void_p], int], ctypes.c_void_p]
 CNumber = ctypes.c_int | ctypes.c_int64 | ctypes.c_uint32 | ctypes.c_uint64
 
 
-class _RefusedError(Exception):
+class _RequestError(Exception):
     """The reason for which cublasLt refuses a request."""
 
 
-class _Product:
+class _LtProduct:
     """The descriptors of one product, destroyed with it, and the kernel that cublasLt proposes."""
 
     def __init__(self, library: ctypes.CDLL, gemm: Gemm, element: Element, handle: int, workspace: int) -> None:
@@ -124,7 +124,7 @@ class _Product:
         asked = (ctypes.c_void_p(handle), self._descriptor, first, second, result, result, preference, 1)
         _check(library.cublasLtMatmulAlgoGetHeuristic(*asked, self._algorithm, ctypes.byref(found)))
         if not found.value:
-            raise _RefusedError("none found")
+            raise _RequestError("none found")
         _check(int.from_bytes(self._algorithm.raw[STATE], sys.byteorder))
         self._needed = int.from_bytes(self._algorithm.raw[NEEDED], sys.byteorder)
 
@@ -159,11 +159,11 @@ class _Product:
 
 
 @lru_cache(maxsize=MOST_KEPT)
-def _product(library: ctypes.CDLL, gemm: Gemm, element: Element, device: int, workspace: int) -> _Product:
+def _product(library: ctypes.CDLL, gemm: Gemm, element: Element, device: int, workspace: int) -> _LtProduct:
     """The product, made once. A handle of cuBLAS is also one of cublasLt."""
     import cupy
 
-    return _Product(library, gemm, element, int(cupy.cuda.Device(device).cublas_handle), workspace)
+    return _LtProduct(library, gemm, element, int(cupy.cuda.Device(device).cublas_handle), workspace)
 
 
 def _memory(count: int) -> Array:
@@ -193,7 +193,7 @@ def _set(setter: Callable[..., int], descriptor: ctypes.c_void_p, attribute: int
 
 def _check(status: int) -> None:
     if status:
-        raise _RefusedError(f"status {status}")
+        raise _RequestError(f"status {status}")
 
 
 @cache

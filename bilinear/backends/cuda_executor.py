@@ -11,7 +11,7 @@ from threading import local
 
 import numpy as np
 
-from bilinear.backends.bound_launches import CELL, Bound, Function, Place, Values, launch_values
+from bilinear.backends.bound_launches import CELL, BoundLaunches, Function, MatrixPlace, Values, launch_values
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
@@ -53,7 +53,7 @@ class CudaExecutor:
         operands = (x.layout for x in call.operands.values())
         return self.bind(placement, *operands).ready(bases, call.alpha, call.beta, self.stream())
 
-    def bind(self, placement: Placement, *operands: Layout) -> Bound:
+    def bind(self, placement: Placement, *operands: Layout) -> BoundLaunches:
         """The launches of a placement for A, B and C of these layouts, and their imaginary parts.
 
         The bases are A, B, C, the workspace, what is given, and the imaginary parts of A, B and C.
@@ -78,9 +78,9 @@ class CudaExecutor:
         schedule = placement.schedule
         if stages is not schedule.stages:
             schedule = replace(schedule, stages=stages, name=f"{schedule.name}-undo")
-        places = {name: Place(number, 0, x.layout.strides, x.layout.itemsize) for number, (name, x) in enumerate(spaces.items())}
+        places = {name: MatrixPlace(number, 0, x.layout.strides, x.layout.itemsize) for number, (name, x) in enumerate(spaces.items())}
         element = ELEMENTS[next(iter(spaces.values())).layout.dtype.name]
-        bound = Bound(
+        bound = BoundLaunches(
             element,
             _launches(replace(placement, schedule=schedule), element, launch_values(placement, places, "alpha", "beta", _itself)),
             launch_kernel(),
@@ -160,13 +160,13 @@ _flag_memories: list[object] = []
 _idle_flags: list[_Flag] = []
 
 
-class _Thread(local):
+class _ThreadDevice(local):
     """The device whose context a thread has."""
 
     device: int | None = None
 
 
-_thread = _Thread()
+_thread = _ThreadDevice()
 
 
 def launch_kernel() -> Callable[..., None]:
@@ -177,10 +177,10 @@ def launch_kernel() -> Callable[..., None]:
     return launch
 
 
-_bounds: dict[tuple[object, ...], tuple[Placement, Bound]] = {}
+_bounds: dict[tuple[object, ...], tuple[Placement, BoundLaunches]] = {}
 
 
-def _bound(placement: Placement, strides: tuple[Strides, ...], dtype: Dtype) -> Bound:
+def _bound(placement: Placement, strides: tuple[Strides, ...], dtype: Dtype) -> BoundLaunches:
     """The launches of a placement for operands of these strides on the current device.
 
     The key holds the placement's identity: hashing it would cost more than the launches. The entry keeps the placement alive.
@@ -190,7 +190,7 @@ def _bound(placement: Placement, strides: tuple[Strides, ...], dtype: Dtype) -> 
     key = (id(placement), strides, dtype, cupy.cuda.runtime.getDevice())
     found = _bounds.get(key)
     if found is None:
-        found = placement, Bound(ELEMENTS[dtype.name], _all_launches(placement, strides, dtype), launch_kernel())
+        found = placement, BoundLaunches(ELEMENTS[dtype.name], _all_launches(placement, strides, dtype), launch_kernel())
         keep(_bounds, key, found, MOST_BOUND)
     return found[1]
 
@@ -199,7 +199,7 @@ def _all_launches(placement: Placement, strides: tuple[Strides, ...], dtype: Dty
     """The launches of the strips and of the core, in the order of `parts_of`. The bases are those of `CudaExecutor.bind`."""
     element = ELEMENTS[dtype.name]
     spaces = zip(placement.schedule.operands, OPERAND_BASES, strides, strict=False)
-    operands = {space.name: Place(base, 0, own, dtype.itemsize) for space, base, own in spaces}
+    operands = {space.name: MatrixPlace(base, 0, own, dtype.itemsize) for space, base, own in spaces}
 
     def thin_launches(strip: Strip, beta: Factor) -> Iterator[Loaded]:
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
@@ -223,39 +223,39 @@ def _launches(placement: Placement, element: Element, values: Values) -> Iterato
         yield launch, function, values
 
 
-def _run(step: Step, _: Bound) -> None:
+def _run(step: Step, _: BoundLaunches) -> None:
     """Run a step of launches that are bound for it alone: without them, the memory that it reads its arguments from would be freed."""
     step()
 
 
-def _moved(place: Place, row: int, column: int) -> Place:
+def _moved(place: MatrixPlace, row: int, column: int) -> MatrixPlace:
     """The place of the element in this row and column."""
     return replace(place, offset=place.offset + row * place.strides[0] + column * place.strides[1])
 
 
-def _workspaces(placement: Placement, itemsize: int) -> dict[str, Place]:
+def _workspaces(placement: Placement, itemsize: int) -> dict[str, MatrixPlace]:
     """Where the workspaces of a placement lie in its buffer, which is base 3, and in that of the given ones, base 4."""
     places = {}
     for base, slot in (*((3, slot) for slot in placement.slots), *((4, slot) for slot in placement.given)):
         along = slot.leading * itemsize, itemsize
         by_column = placement.schedule.space(slot.space).shape in placement.column_major
-        places[slot.space] = Place(base, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
+        places[slot.space] = MatrixPlace(base, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
     return places
 
 
-def _itself(place: Place) -> Place:
+def _itself(place: MatrixPlace) -> MatrixPlace:
     return place
 
 
 @lru_cache(maxsize=MOST_BOUND)
-def _look(kind: type[ScanKernel | DigestKernel], layout: Layout, device: int) -> Bound:
+def _look(kind: type[ScanKernel | DigestKernel], layout: Layout, device: int) -> BoundLaunches:
     """The launch of a kernel that reads a matrix of a layout, on the current device. The bases are X and what the kernel writes."""
     shape, strides, dtype = layout
     element = ELEMENTS[dtype.name]
     kernel = kind(f"{kind.__name__.removesuffix('Kernel').lower()}_{element.cuda}", element)
     function = built_function(kernel, device)
     launch = PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 1))
-    x, written = Place(0, 0, (strides[0], strides[1]), dtype.itemsize), Place(1, 0, (0, 0), CELL)
+    x, written = MatrixPlace(0, 0, (strides[0], strides[1]), dtype.itemsize), MatrixPlace(1, 0, (0, 0), CELL)
     values: Values = {"X": x, "X_rs": strides[0] // dtype.itemsize, "X_cs": strides[1] // dtype.itemsize}
     values |= {"found": written, "sums": written, "rows": shape[0], "columns": shape[1], "blocks": SCAN_BLOCKS}
-    return Bound(element, [(launch, function, values)], launch_kernel())
+    return BoundLaunches(element, [(launch, function, values)], launch_kernel())

@@ -22,7 +22,7 @@ TUNE, TUNE_CPU = "bilinear tune --keep", "bilinear tune --cpu --keep"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Ability:
     """One ability: whether it is usable here, what was found, and the command that would help."""
 
     what: str
@@ -65,10 +65,10 @@ def native_architecture() -> str:
     return f"sm_{cupy.cuda.Device().compute_capability}"
 
 
-def examine() -> list[Finding]:
+def examine() -> list[Ability]:
     """Everything that `bilinear doctor` reports, in the order in which a user needs it."""
     return [
-        Finding("run on the CPU", True, f"NumPy {np.__version__}, {os.cpu_count()} core(s), Python {platform.python_version()}"),
+        Ability("run on the CPU", True, f"NumPy {np.__version__}, {os.cpu_count()} core(s), Python {platform.python_version()}"),
         _build(),
         _gpu(),
         *_description(),
@@ -79,61 +79,61 @@ def examine() -> list[Finding]:
     ]
 
 
-def _package(what: str, name: str, extra: str) -> Finding:
+def _package(what: str, name: str, extra: str) -> Ability:
     """Whether an optional package is installed. It is not imported, because that takes longer than all the rest."""
     try:
-        return Finding(what, True, f"{name} {version(name)}")
+        return Ability(what, True, f"{name} {version(name)}")
     except PackageNotFoundError:
-        return Finding(what, False, f"{name} is not installed", install(extra))
+        return Ability(what, False, f"{name} is not installed", install(extra))
 
 
-def _build() -> Finding:
+def _build() -> Ability:
     reason = nvrtc.available()
     if reason is None:
-        return Finding("build kernels", True, nvrtc.compiler_version())
-    return Finding("build kernels", False, reason, install("nvrtc"))
+        return Ability("build kernels", True, nvrtc.compiler_version())
+    return Ability("build kernels", False, reason, install("nvrtc"))
 
 
-def _gpu() -> Finding:
+def _gpu() -> Ability:
     reason = why_no_gpu()
     if reason is not None:
-        return Finding("run on a GPU", False, reason, f"{install('cuda13,nvrtc')}, on a machine with an NVIDIA GPU and driver")
+        return Ability("run on a GPU", False, reason, f"{install('cuda13,nvrtc')}, on a machine with an NVIDIA GPU and driver")
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     name, memory = properties["name"].decode(), properties["totalGlobalMem"] / 2**30
-    return Finding("run on a GPU", True, f"{name}, {memory:.0f} GiB, sm_{cupy.cuda.Device().compute_capability}, CuPy {cupy.__version__}")
+    return Ability("run on a GPU", True, f"{name}, {memory:.0f} GiB, sm_{cupy.cuda.Device().compute_capability}, CuPy {cupy.__version__}")
 
 
-def _description() -> list[Finding]:
+def _description() -> list[Ability]:
     """The description by which plans are made for the GPU; nothing without a GPU."""
     if why_no_gpu() is not None:
         return []
     device, what = description(gpu_name(), driver_version()), "plan for the GPU"
     if device is None:
-        return [Finding(what, False, "no description: `auto` is the library's multiply", TUNE)]
+        return [Ability(what, False, "no description: `auto` is the library's multiply", TUNE)]
     told = f"an estimate ({device.estimate}); `{TUNE}` measures it" if device.estimate else f"a measured description of {device.name}"
-    return [Finding(what, True, told)]
+    return [Ability(what, True, told)]
 
 
-def _cpu_description() -> Finding:
+def _cpu_description() -> Ability:
     """The description by which `auto` plans for the processors; without one it is NumPy's multiply."""
     what = "plan for the processors"
     if kept_cpu(cpu_name(), library_name()) is None:
-        return Finding(what, False, "no description: `auto` is NumPy's multiply", TUNE_CPU)
-    return Finding(what, True, f"a measured description of {cpu_name()}, {library_name()}")
+        return Ability(what, False, "no description: `auto` is NumPy's multiply", TUNE_CPU)
+    return Ability(what, True, f"a measured description of {cpu_name()}, {library_name()}")
 
 
-def _emulator() -> Finding:
+def _emulator() -> Ability:
     what, reason = "execute CUDA C on the CPU (tests)", skip_reason()
     if reason is not None:
-        return Finding(what, False, reason, "install g++ 10 or newer, or `pip install ziglang`")
-    return Finding(what, True, compiler_name())
+        return Ability(what, False, reason, "install g++ 10 or newer, or `pip install ziglang`")
+    return Ability(what, True, compiler_name())
 
 
-def _cache() -> Finding:
+def _cache() -> Ability:
     cache = default_cache()
     where = cache.folder
     if where is None:
-        return Finding("keep built kernels", False, "in memory only", "set BILINEAR_CACHE_DIR to a folder that can be written")
-    return Finding("keep built kernels", True, f"{where}, {cache.size() / 2**20:.1f} MiB")
+        return Ability("keep built kernels", False, "in memory only", "set BILINEAR_CACHE_DIR to a folder that can be written")
+    return Ability("keep built kernels", True, f"{where}, {cache.size() / 2**20:.1f} MiB")

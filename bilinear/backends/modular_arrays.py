@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from bilinear.analysis.modular_bounds import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
-from bilinear.backends.array_sums import Arithmetic
+from bilinear.backends.array_sums import ElementArithmetic
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array, Dtype, Factor, matrix_of
 from bilinear.ir.number import Coefficient, residue
@@ -19,7 +19,7 @@ DEPTH = 512
 INT64 = np.dtype(np.int64)
 
 
-class ModularArithmetic(Arithmetic):
+class ModularArithmetic(ElementArithmetic):
     """Sums and products of elements modulo p, which lie in int64 as numbers from 0 to p - 1."""
 
     def __init__(self, modulus: int) -> None:
@@ -123,7 +123,7 @@ def multiply_modulo(left: Array, right: Array, out: Array, way: ModularWay, alph
     """
     if 0 in out.shape:
         return
-    product, p = _Product(way, left.shape[1] if alpha else 0), way.modulus
+    product, p = _TileProducts(way, left.shape[1] if alpha else 0), way.modulus
     for rows in parts(out.shape[0], TILE):
         for columns in parts(out.shape[1], TILE):
             found = product(left[rows], right[:, columns])
@@ -141,7 +141,7 @@ def parts(extent: int, step: int) -> Iterator[slice]:
     return (slice(start, min(start + step, extent)) for start in range(0, extent, step))
 
 
-class _Product:
+class _TileProducts:
     """Products of tiles of C, in one way."""
 
     def __init__(self, way: ModularWay, inner: int) -> None:

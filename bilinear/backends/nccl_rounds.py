@@ -54,7 +54,7 @@ def gpu_identity() -> bytes:
 
 
 @dataclass
-class _UnderWay:
+class _NcclRequests:
     done: Array
     held: list[Array]
 
@@ -77,16 +77,16 @@ class NcclRounds:
         self._last: Array = None
         self._comm = self._made(lambda: _communicator(ranks, unique, rank))
 
-    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _UnderWay:
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _NcclRequests:
         """Begin a round."""
         self.stream.wait_event(_event(cupy.cuda.get_current_stream()))
         if sends or receives:
             with _as_diagnostics():
                 self._group(sends, receives)
         self._last = _event(self.stream)
-        return _UnderWay(self._last, [x for _, _, x in (*sends, *receives)])
+        return _NcclRequests(self._last, [x for _, _, x in (*sends, *receives)])
 
-    def wait(self, round_: _UnderWay) -> None:
+    def wait(self, round_: _NcclRequests) -> None:
         """Let the current stream wait for a round."""
         cupy.cuda.get_current_stream().wait_event(round_.done)
         round_.held.clear()

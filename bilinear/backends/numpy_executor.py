@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.backends import workers
-from bilinear.backends.array_sums import Arithmetic
+from bilinear.backends.array_sums import ElementArithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, is_readable, shaped, tile_count, tiles_along, tiles_by_row
 from bilinear.backends.caches import Same
 from bilinear.backends.executor import ready_on_views
@@ -42,7 +42,7 @@ class NumpyExecutor:
     """
 
     name: str = "numpy"
-    arithmetic: Arithmetic = field(default_factory=Arithmetic)
+    arithmetic: ElementArithmetic = field(default_factory=ElementArithmetic)
     _buffers: dict[str, Array] = field(default_factory=dict)
 
     def allocate(self, elements: int, dtype: Dtype) -> Matrix:
@@ -191,7 +191,7 @@ Targets = list[tuple[Array, Any, Any]]
 
 
 def _scatter(
-    arithmetic: Arithmetic, value: Array, targets: Targets, by_column: bool, scratches: list[Array], tile: Tile, worker: int
+    arithmetic: ElementArithmetic, value: Array, targets: Targets, by_column: bool, scratches: list[Array], tile: Tile, worker: int
 ) -> None:
     """Add a tile of a product to every target, while it is in the cache."""
     spare = shaped(scratches[worker], value[tile].shape, by_column)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from bilinear.analysis.block_maps import components
-from bilinear.backends.array_sums import Arithmetic
+from bilinear.backends.array_sums import ElementArithmetic
 from bilinear.backends.array_tiles import Array, Tile, is_by_column, shaped
 from bilinear.backends.caches import Same
 from bilinear.ir.linear import Form
@@ -67,7 +67,7 @@ def _ordered_part(part: BlockMap) -> _OrderedPart:
 class LinearPart:
     """An independent part of a linear stage, ready to run: its blocks as views, and the order in which its outputs are written."""
 
-    def __init__(self, part: _OrderedPart, views: Views, beta: Factor, arithmetic: Arithmetic) -> None:
+    def __init__(self, part: _OrderedPart, views: Views, beta: Factor, arithmetic: ElementArithmetic) -> None:
         self._combine, self._add = arithmetic.combine, arithmetic.add
         self._sources = [views.block(block) for block in part.map.sources]
         self._targets = [views.block(block) for block in part.map.targets]

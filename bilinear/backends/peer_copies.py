@@ -22,7 +22,7 @@ class StoppedError(Exception):
 
 
 @dataclass
-class _Round:
+class _ThreadRound:
     """One thread's part of a round: what is not matched yet, when its arrays are ready, and when its copies are done."""
 
     sends: deque[Message]
@@ -42,10 +42,10 @@ class PeerCopies:
         self.gpus = tuple(gpus)
         self._changed = Condition()
         self._failed = False
-        self._rounds: list[list[_Round]] = [[] for _ in gpus]
+        self._rounds: list[list[_ThreadRound]] = [[] for _ in gpus]
         self._into = [self._stream(gpu) for gpu in gpus]
 
-    def run(self, work: Callable[[int, Carrier], Array]) -> list[Array]:
+    def run(self, work: Callable[[int, PeerCarrier], Array]) -> list[Array]:
         """The results of `work`, called with a number and a carrier on the thread of each GPU. Raises the first error."""
         with ThreadPoolExecutor(len(self.gpus), "bilinear-gpu") as threads:
             jobs = [threads.submit(self._on_gpu, number, work) for number in range(len(self.gpus))]
@@ -58,9 +58,9 @@ class PeerCopies:
             raise error
         return [job.result() for job in jobs]
 
-    def post(self, number: int, sends: Sequence[Message], receives: Sequence[Message]) -> _Round:
+    def post(self, number: int, sends: Sequence[Message], receives: Sequence[Message]) -> _ThreadRound:
         """Begin a thread's part of a round; copies are begun by the thread that comes last."""
-        own = _Round(deque(sends), deque(receives), cupy.cuda.get_current_stream().record(), [x for _, _, x in (*sends, *receives)])
+        own = _ThreadRound(deque(sends), deque(receives), cupy.cuda.get_current_stream().record(), [x for _, _, x in (*sends, *receives)])
         with self._changed:
             at = len(self._rounds[number])
             self._rounds[number].append(own)
@@ -71,7 +71,7 @@ class PeerCopies:
             self._changed.notify_all()
         return own
 
-    def wait(self, own: _Round) -> None:
+    def wait(self, own: _ThreadRound) -> None:
         """Let the current stream wait for a round."""
         with self._changed:
             self._changed.wait_for(lambda: self._failed or not (own.sends or own.receives))
@@ -81,7 +81,7 @@ class PeerCopies:
             cupy.cuda.get_current_stream().wait_event(done)
         own.held.clear()
 
-    def _match(self, source: int, sender: _Round, target: int, receiver: _Round) -> None:
+    def _match(self, source: int, sender: _ThreadRound, target: int, receiver: _ThreadRound) -> None:
         """Copy what one thread sends another in a round: the first with the first, and so on."""
         places: dict[int, deque[Array]] = defaultdict(deque)
         for other, _, place in receiver.receives:
@@ -102,10 +102,10 @@ class PeerCopies:
             runtime.memcpyPeerAsync(place.data.ptr, self.gpus[target], array.data.ptr, self.gpus[source], array.nbytes, stream.ptr)
             return stream.record()
 
-    def _on_gpu(self, number: int, work: Callable[[int, Carrier], Array]) -> Array:
+    def _on_gpu(self, number: int, work: Callable[[int, PeerCarrier], Array]) -> Array:
         try:
             with cupy.cuda.Device(self.gpus[number]), self._stream(self.gpus[number]) as stream:
-                result = work(number, Carrier(self, number))
+                result = work(number, PeerCarrier(self, number))
                 stream.synchronize()
                 return result
         except BaseException:
@@ -123,7 +123,7 @@ class PeerCopies:
             return cupy.cuda.Stream(non_blocking=True)
 
 
-class Carrier:
+class PeerCarrier:
     """Carries one thread's rounds."""
 
     name = "copies between GPUs"
@@ -131,11 +131,11 @@ class Carrier:
     def __init__(self, copies: PeerCopies, number: int) -> None:
         self._copies, self._number = copies, number
 
-    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _Round:
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _ThreadRound:
         """Begin a round."""
         return self._copies.post(self._number, sends, receives)
 
-    def wait(self, round_: _Round) -> None:
+    def wait(self, round_: _ThreadRound) -> None:
         """Let the current stream wait for a round."""
         self._copies.wait(round_)
 

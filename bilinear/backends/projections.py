@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilinear.backends.bound_launches import CELL, Bound, Place, Values
+from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, Values
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.ir.element import ELEMENTS, FLOAT64
@@ -69,10 +69,10 @@ class Projected(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ProjectionPlan:
     """The launches, the doubles of the memory between them, and where in it records begin: of B X, and of the rows, of a `width`."""
 
-    bound: Bound
+    bound: BoundLaunches
     doubles: int
     vectors: int
     found: int
@@ -106,7 +106,7 @@ def projected(a: Array, b: Array, c: Array, before: Array, x: Array, alpha: floa
     return _read(plan, scratch[plan.vectors :].get(), before is not None)
 
 
-def _read(plan: _Plan, host: Floats, has_before: bool) -> Projected:
+def _read(plan: _ProjectionPlan, host: Floats, has_before: bool) -> Projected:
     """What the last launches wrote."""
     at = plan.found - plan.vectors
     size, tail, y, rest = host[:at].reshape(VECTORS_RECORD, -1).sum(1).tolist()
@@ -135,7 +135,7 @@ def splits_for(rows: int, columns: int, processors: int) -> int:
 
 
 @lru_cache(64)
-def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, device: int) -> _Plan:
+def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, device: int) -> _ProjectionPlan:
     """The launches for matrices of these layouts, on the current device."""
     a, b, c, before = layouts
     assert a is not None and b is not None and c is not None
@@ -166,13 +166,13 @@ def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, de
         rs, cs = (stride // layout.itemsize for stride in layout.strides)
         rows, columns = layout.shape
         values: Values = {
-            "X": Place(x, 0, tuple(layout.strides), layout.itemsize),
+            "X": MatrixPlace(x, 0, tuple(layout.strides), layout.itemsize),
             "X_rs": rs,
             "X_cs": cs,
             "rows": rows,
             "columns": columns,
         }
-        values |= {"Z": _at(table) if from_y else Place(X, 0, (0, 0), CELL), "parts": _at(parts[x])}
+        values |= {"Z": _at(table) if from_y else MatrixPlace(X, 0, (0, 0), CELL), "parts": _at(parts[x])}
         return kernel, ceil(rows / (ROWS_OF_A_BLOCK)), splits[x], values | {"each": ceil(ceil(columns / CHUNK) / splits[x])}
 
     def launches() -> Iterator[tuple[CheckKernel, int, int, Values]]:
@@ -193,13 +193,13 @@ def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, de
         (PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), y)), built_function(kernel, device), values | {"blocks": blocks})
         for kernel, blocks, y, values in launches()
     ]
-    return _Plan(Bound(FLOAT64, bound, launch_kernel()), end, of_vectors, found, last.record, splits)
+    return _ProjectionPlan(BoundLaunches(FLOAT64, bound, launch_kernel()), end, of_vectors, found, last.record, splits)
 
 
 def _how(is_wide: bool) -> str:
     return "wide" if is_wide else "plain"
 
 
-def _at(doubles: int) -> Place:
+def _at(doubles: int) -> MatrixPlace:
     """A place in the memory between the launches."""
-    return Place(SCRATCH, doubles * CELL, (0, 0), CELL)
+    return MatrixPlace(SCRATCH, doubles * CELL, (0, 0), CELL)

@@ -47,7 +47,7 @@ class CupyDevice(StreamThreads):
         self._copiers = ThreadPoolExecutor(COPIERS, "bilinear-copy")
         with cupy.cuda.Device(number):
             self._streams = {stream: cupy.cuda.Stream(non_blocking=True) for stream in STREAMS}
-            self._staging = {stream: _Staging(dtype) for stream in (IN, OUT)}
+            self._staging = {stream: _PinnedBuffers(dtype) for stream in (IN, OUT)}
 
     def allocate(self, elements: int) -> Array:
         """Elements of the pool, when nothing that was begun before still uses them."""
@@ -131,7 +131,7 @@ class CupyDevice(StreamThreads):
                 raise error
 
 
-class _Staging:
+class _PinnedBuffers:
     """Two pinned buffers, used in turn. A buffer is free again when the event of the copy that used it has come."""
 
     def __init__(self, dtype: Dtype) -> None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from bilinear.backends.held_signals import HeldSignals
 from bilinear.ir.matrix import Array, Factor
-from bilinear.planner.streamed import IN, OUT, Step, StreamPlan
+from bilinear.planner.streamed import IN, OUT, StreamPlan, StreamStep
 
 Event = object
 """What a device gives for the moment when all work that a stream has so far is done."""
@@ -66,7 +66,11 @@ def run_streamed(
 
 
 def issue(
-    plan: StreamPlan, steps: Sequence[Step], device: StreamDevice, matrices: tuple[Array, Array, Array], factors: tuple[Factor, Factor]
+    plan: StreamPlan,
+    steps: Sequence[StreamStep],
+    device: StreamDevice,
+    matrices: tuple[Array, Array, Array],
+    factors: tuple[Factor, Factor],
 ) -> None:
     """Put the steps of one GPU on its streams."""
     host = dict(zip("ABC", matrices, strict=True))
@@ -89,7 +93,9 @@ def issue(
             events[number] = device.record(step.stream)
 
 
-def _multiply(plan: StreamPlan, step: Step, device: StreamDevice, slots: dict[str, list[Array]], factors: tuple[Factor, Factor]) -> None:
+def _multiply(
+    plan: StreamPlan, step: StreamStep, device: StreamDevice, slots: dict[str, list[Array]], factors: tuple[Factor, Factor]
+) -> None:
     task, (alpha, beta) = step.task, factors
     a, b, c = (slots[operand][slot] for operand, slot in zip("ABC", step.slots, strict=True))
     (m, k), n = plan.shape("A", task.block("A")), plan.shape("B", task.block("B"))[1]

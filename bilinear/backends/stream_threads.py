@@ -11,7 +11,7 @@ from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS
 
 
-class _StoppedError(Exception):
+class _StreamStoppedError(Exception):
     """Another stream failed, or the call was interrupted."""
 
 
@@ -70,11 +70,11 @@ class StreamThreads(ABC):
 
     def _guarded(self, work: Callable[[], Array]) -> Array:
         if self._stopped.is_set():
-            raise _StoppedError
+            raise _StreamStoppedError
         try:
             return work()
         except BaseException as error:
-            if not isinstance(error, _StoppedError):
+            if not isinstance(error, _StreamStoppedError):
                 self._errors.append(error)
             self._stopped.set()
             raise

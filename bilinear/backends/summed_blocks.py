@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from bilinear.backends.bound_launches import Bound, Place, launch_values
+from bilinear.backends.bound_launches import BoundLaunches, MatrixPlace, launch_values
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, Step, launch_kernel
 from bilinear.backends.executor import ready_on_views
@@ -58,10 +58,10 @@ class SummingExecutor(CudaExecutor):
         own, numbers = _only_sums(Same(placement.schedule), of_result)
         if not own.stages:
             return {}
-        places = {name: Place(number, 0, x.layout.strides, x.layout.itemsize) for number, (name, x) in enumerate(spaces.items())}
+        places = {name: MatrixPlace(number, 0, x.layout.strides, x.layout.itemsize) for number, (name, x) in enumerate(spaces.items())}
         values = launch_values(placement, places, 1, "beta", lambda place: place)
         launches = loaded_launches(own, element, placement.tile, placement.mode)
-        bound = Bound(element, ((launch, function, values) for launch, function in launches), launch_kernel())
+        bound = BoundLaunches(element, ((launch, function, values) for launch, function in launches), launch_kernel())
         with bound.ready([x.address for x in spaces.values()], 1, beta, self.stream()) as steps:
             return {number: partial(_run, step, bound) for number, step in zip(numbers, steps, strict=True)}
 
@@ -97,6 +97,6 @@ def _all(steps: Iterable[Step]) -> Step:
     return run
 
 
-def _run(step: Step, _: Bound) -> None:
+def _run(step: Step, _: BoundLaunches) -> None:
     """Run a step of launches that are bound for it alone, which keeps the memory of their arguments."""
     step()

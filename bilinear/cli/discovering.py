@@ -216,11 +216,11 @@ def discover(
     It is written in this folder, named by format, rank and seed, unless `-o` names another place.
     """
     from bilinear.discovery.flip_search import discover
-    from bilinear.discovery.tasks import Task
+    from bilinear.discovery.tasks import SearchTask
     from bilinear.frontend import load
 
     shape, seconds = read_shape(format), read_seconds(time)
-    task = Task(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
+    task = SearchTask(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
     require_files(output or Path("walk.bl"), state, file_of(json_file))
     with interrupted_by_sigterm(), progress_bar() as progress:
         found = discover(task, seconds, state=state, progress=progress)

@@ -44,7 +44,7 @@ class ProgramKernel:
 
 
 @dataclass(frozen=True)
-class Program:
+class LaunchProgram:
     """A schedule for one element type: its launches in order, and their distinct kernels.
 
     For complex matrices `dtype` is the type of their parts.
@@ -76,7 +76,7 @@ def build_program(
     named: str = "",
     progress: Progress = no_progress,
     mode: str = STAGE,
-) -> Program:
+) -> LaunchProgram:
     """The launches of a schedule for an element type, with its products in this tile, and an image of each kernel for each target.
 
     The names of kernels begin with `named`, by default with a stem made of the schedule's name and levels. Raises `BilinearError` (E601
@@ -89,7 +89,7 @@ def build_program(
     images = iter(build_all(requests, done=lambda done: progress(f"{element} kernels", done, len(requests))))
     progress(f"{element} kernels", len(requests), len(requests))
     kernels = (ProgramKernel(kernel, source, tuple(islice(images, len(targets)))) for kernel, source in zip(distinct, sources, strict=True))
-    return Program(schedule, element.name, launches, tuple(kernels))
+    return LaunchProgram(schedule, element.name, launches, tuple(kernels))
 
 
 def build_programs(
@@ -100,7 +100,7 @@ def build_programs(
     named: str = "",
     progress: Progress = no_progress,
     mode: str = STAGE,
-) -> tuple[Program, ...]:
+) -> tuple[LaunchProgram, ...]:
     """A schedule as a program for each element type, whose products of floats run on these units."""
     elements = [COMPILED[dtype] for dtype in dtypes]
     tiles = {element: FLOATS[floats] if element == FLOAT32 else USUAL for element in elements}

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Group(Generic[T]):
+class RowGroup(Generic[T]):
     """The rows of one launch; None pads the rows of a place. A block runs `turns` rows one after the other, or `beside` rows at once."""
 
     rows: tuple[T | None, ...]
@@ -53,36 +53,36 @@ def require_tasks(schedule: Schedule, mode: str) -> None:
             raise fail("E557", message, "use inputs='preserve' and a scheme without a schedule, or leave the mode out")
 
 
-def linear_groups(stage: LinearStage, mode: str, kind_of: Callable[[BlockMap], Hashable]) -> list[Group[BlockMap]]:
+def linear_groups(stage: LinearStage, mode: str, kind_of: Callable[[BlockMap], Hashable]) -> list[RowGroup[BlockMap]]:
     """The tasks of a linear stage by launches. Places of equal kind run the same map."""
     places = [piece for block_map in stage.maps for piece in components(block_map)]
     if mode == STAGE:
-        return [Group(tuple(places))]
+        return [RowGroup(tuple(places))]
     if mode == GROUPS:
-        return [Group(tuple(task for place in places for task in _tasks(place)))]
+        return [RowGroup(tuple(task for place in places for task in _tasks(place)))]
     kinds: dict[Hashable, list[BlockMap]] = {}
     for place in places:
         kinds.setdefault(kind_of(place), []).append(place)
     if mode == ALIKE:
-        return [Group(tuple(own)) for own in kinds.values()]
-    groups: list[Group[BlockMap]] = []
+        return [RowGroup(tuple(own)) for own in kinds.values()]
+    groups: list[RowGroup[BlockMap]] = []
     for own in kinds.values():
         split = [_tasks(place) for place in own]
         groups += _columns(split) if mode == KERNELS else [_side_by_side(split, MOST_FORMS_BESIDE)]
     return groups
 
 
-def product_groups(stage: ProductStage, following: Stage | None, mode: str) -> list[Group[Product]]:
+def product_groups(stage: ProductStage, following: Stage | None, mode: str) -> list[RowGroup[Product]]:
     """The products of a stage by launches; the `following` stage, if it is linear, tells their places."""
     if mode in (STAGE, GROUPS):
-        return [Group(stage.products)]
+        return [RowGroup(stage.products)]
     places = _places(stage, following)
     if mode == KERNELS:
         return _columns(places)
     if mode == ITEMS:
         return [_side_by_side(places, MOST_PRODUCTS_BESIDE)]
     turns = max(map(len, places))
-    return [Group(_padded(places, turns), turns=turns)]
+    return [RowGroup(_padded(places, turns), turns=turns)]
 
 
 def _tasks(place: BlockMap) -> tuple[BlockMap, ...]:
@@ -100,17 +100,17 @@ def _places(stage: ProductStage, following: Stage | None) -> list[list[Product]]
     return list(places.values())
 
 
-def _columns(places: Sequence[Sequence[T]]) -> list[Group[T]]:
+def _columns(places: Sequence[Sequence[T]]) -> list[RowGroup[T]]:
     """A group for each task, at all places."""
-    return [Group(tuple(task for task in column if task is not None)) for column in zip_longest(*places)]
+    return [RowGroup(tuple(task for task in column if task is not None)) for column in zip_longest(*places)]
 
 
-def _side_by_side(places: Sequence[Sequence[T]], most: int) -> Group[T]:
+def _side_by_side(places: Sequence[Sequence[T]], most: int) -> RowGroup[T]:
     """All places, each in blocks of equally many warps, at most so many."""
     tasks = max(map(len, places))
     blocks = -(-tasks // most)
     beside = -(-tasks // blocks)
-    return Group(_padded(places, beside * blocks), beside=beside)
+    return RowGroup(_padded(places, beside * blocks), beside=beside)
 
 
 def _padded(places: Sequence[Sequence[T]], length: int) -> tuple[T | None, ...]:

@@ -20,8 +20,8 @@ import numpy as np
 
 from bilinear.discovery.compiled_walk import Walk, compiled_walk
 from bilinear.discovery.lift import lift
-from bilinear.discovery.states import AnyWalker, Best, WalkState, read_state, write_state
-from bilinear.discovery.tasks import Task
+from bilinear.discovery.states import AnyWalker, LowestRank, WalkState, read_state, write_state
+from bilinear.discovery.tasks import SearchTask
 from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, binary_walker, ternary_walker, to_scheme
 from bilinear.errors import BilinearError
 from bilinear.ir.scheme import Scheme
@@ -45,7 +45,7 @@ class Found:
     `reached` nor `interrupted` (by Ctrl-C) is true, the time ran out.
     """
 
-    task: Task
+    task: SearchTask
     scheme: Scheme | None
     rank: int
     walker: int
@@ -60,7 +60,7 @@ class Found:
         return self.rank <= self.task.rank and not (self.task.lifted and (self.scheme is None or self.scheme.ring.name == "Z/2"))
 
 
-def discover(task: Task, seconds: float, *, state: Path | None = None, progress: Progress = lambda *_: None) -> Found:
+def discover(task: SearchTask, seconds: float, *, state: Path | None = None, progress: Progress = lambda *_: None) -> Found:
     """Walk until a scheme of the task's rank is found or the time is over; Ctrl-C also ends the walk and keeps its result.
 
     Compilation does not count as time. If the file `state` exists, the walk continues from there; it is
@@ -73,19 +73,19 @@ def discover(task: Task, seconds: float, *, state: Path | None = None, progress:
     walkers: list[AnyWalker] = [begin(task.masks, task.seed, number) for number in range(task.walkers)]
     best = read_state(state, task, walkers) if state is not None and state.exists() else None
     progress("compiling the walk", 0, 1)
-    search = _Search(task, walkers, compiled_walk(task.ring), progress, best)
+    search = _WalkerSearch(task, walkers, compiled_walk(task.ring), progress, best)
     keep = None if state is None else lambda: write_state(state, task, search.kept)
     return search.run(seconds, keep or (lambda: None))
 
 
-class _Search:
+class _WalkerSearch:
     """Walkers and their shared state."""
 
-    def __init__(self, task: Task, walkers: list[AnyWalker], walk: Walk, progress: Progress, best: Best | None = None) -> None:
+    def __init__(self, task: SearchTask, walkers: list[AnyWalker], walk: Walk, progress: Progress, best: LowestRank | None = None) -> None:
         self.task, self.walkers, self.walk, self.progress = task, walkers, walk, progress
         self.halt = np.array([task.walkers], np.int64)  # walkers with higher numbers halt: the winner's number, or -1 for all
         self.lock = Lock()
-        self.best = best or Best(task.begin, 0, 0, walkers[0].best.copy())
+        self.best = best or LowestRank(task.begin, 0, 0, walkers[0].best.copy())
         self.kept = WalkState.of(walkers, self.best)
         self.scheme: Scheme | None = None  # the one that was lifted
 
@@ -132,7 +132,7 @@ class _Search:
             return False
         number, walker = min(enumerate(self.walkers), key=lambda at: max(int(at[1].tally[BEST]), self.task.rank))
         if walker.tally[BEST] < self.best.rank:
-            self.best = Best(int(walker.tally[BEST]), number, int(walker.tally[BEST_AT]), walker.best.copy())
+            self.best = LowestRank(int(walker.tally[BEST]), number, int(walker.tally[BEST_AT]), walker.best.copy())
         if self.task.lifted:
             self._lift()
         return True
@@ -141,7 +141,7 @@ class _Search:
         """Lift the scheme where a walker stands, if it has the rank; the lowest number of which that is lifted decides."""
         for number, walker in enumerate(self.walkers):
             if (rank := int(walker.tally[RANK])) <= self.task.rank:
-                here = Best(rank, number, int(walker.tally[STEPS]), walker.factors.copy())
+                here = LowestRank(rank, number, int(walker.tally[STEPS]), walker.factors.copy())
                 try:
                     self.scheme = lift(_proved(self.task, here)).scheme
                 except BilinearError:
@@ -162,7 +162,7 @@ class _Search:
         return f"<{m},{k},{n}>: rank {self.best.rank}, looking for {self.task.rank}"
 
 
-def _proved(task: Task, best: Best) -> Scheme:
+def _proved(task: SearchTask, best: LowestRank) -> Scheme:
     """The scheme, proved, with the command that finds it again as its source."""
     m, k, n = task.format
     command = f"bilinear discover {m},{k},{n} --rank {best.rank}{task.options}"

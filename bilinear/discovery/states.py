@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.discovery.tasks import Task
+from bilinear.discovery.tasks import SearchTask
 from bilinear.discovery.walker import BEST, BEST_AT, LOW, LOW_AT, RANK, STEPS, BinaryWalker, Walker, to_scheme
 from bilinear.errors import BilinearError, fail
 from bilinear.reading import read_bounded
@@ -24,7 +24,7 @@ MOST_BYTES = 256 * 2**20
 AnyWalker = Walker | BinaryWalker
 
 
-class Best(NamedTuple):
+class LowestRank(NamedTuple):
     """The lowest rank of a completed round, the first walker to reach it, its number of steps, and its factors."""
 
     rank: int
@@ -37,15 +37,15 @@ class WalkState(NamedTuple):
     """A copy of what a round begins with: factors, best factors, random numbers and tally of each walker, and the best of all."""
 
     walkers: tuple[tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64]], ...]
-    best: Best
+    best: LowestRank
 
     @classmethod
-    def of(cls, walkers: Sequence[AnyWalker], best: Best) -> WalkState:
+    def of(cls, walkers: Sequence[AnyWalker], best: LowestRank) -> WalkState:
         """Copy it."""
         return cls(tuple((w.factors.copy(), w.best.copy(), w.random.copy(), w.tally.copy()) for w in walkers), best)
 
 
-def write_state(path: Path, task: Task, state: WalkState) -> None:
+def write_state(path: Path, task: SearchTask, state: WalkState) -> None:
     """Write a state, whole or not at all (E612)."""
     walkers = [
         {
@@ -61,7 +61,7 @@ def write_state(path: Path, task: Task, state: WalkState) -> None:
     write_file(path, json.dumps({"version": VERSION, "search": _search(task), "best": found, "walkers": walkers}) + "\n")
 
 
-def read_state(path: Path, task: Task, walkers: Sequence[AnyWalker]) -> Best:
+def read_state(path: Path, task: SearchTask, walkers: Sequence[AnyWalker]) -> LowestRank:
     """Set walkers to a kept state, and return the best so far. Every scheme in it is checked.
 
     Raises `BilinearError` (E742) if the file cannot be read, is not a state, or is one of another search.
@@ -107,7 +107,7 @@ class _StateError(ValueError):
     """Why a file is refused."""
 
 
-def _search(task: Task) -> dict[str, object]:
+def _search(task: SearchTask) -> dict[str, object]:
     """What a walk depends on; the rank that ends it is not among that."""
     return {
         "format": list(task.format),
@@ -131,7 +131,7 @@ def _masks(factors: NDArray[np.uint64], rank: int) -> list[list[int]]:
     return [[int(mask) for mask in row[:rank]] for row in factors.reshape(-1, factors.shape[-1])]
 
 
-def _set(task: Task, walker: AnyWalker, entry: dict[str, object]) -> None:
+def _set(task: SearchTask, walker: AnyWalker, entry: dict[str, object]) -> None:
     tally = entry["tally"]
     if not isinstance(tally, list) or len(tally) != len(walker.tally) or not all(map(_is_count, tally)):
         raise _StateError("the tally of a walker is wrong")
@@ -148,13 +148,13 @@ def _set(task: Task, walker: AnyWalker, entry: dict[str, object]) -> None:
     _fill(task, walker.best, tally[BEST], entry["best"])
 
 
-def _best(task: Task, entry: dict[str, object], like: NDArray[np.uint64]) -> Best:
+def _best(task: SearchTask, entry: dict[str, object], like: NDArray[np.uint64]) -> LowestRank:
     rank, walker, steps = (_whole(entry[name]) for name in ("rank", "walker", "steps"))
     if not (1 <= rank <= like.shape[-1] and 0 <= walker < task.walkers and steps >= 0):
         raise _StateError("its best scheme is wrong")
     factors = np.zeros_like(like)
     _fill(task, factors, rank, entry["factors"])
-    return Best(rank, walker, steps, factors)
+    return LowestRank(rank, walker, steps, factors)
 
 
 def _is_count(number: object) -> bool:
@@ -165,7 +165,7 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else -1
 
 
-def _fill(task: Task, factors: NDArray[np.uint64], rank: int, masks: object) -> None:
+def _fill(task: SearchTask, factors: NDArray[np.uint64], rank: int, masks: object) -> None:
     """Set factors to kept ones, which must multiply."""
     factors[...] = 0
     factors.reshape(-1, factors.shape[-1])[:, :rank] = np.array(list(_rows(masks, rank)), np.uint64)

@@ -58,14 +58,14 @@ def scheme_of(like: Scheme, tables: Sequence[Sequence[Sequence[Coefficient]]], r
 
 
 @dataclass(frozen=True)
-class Bound:
+class LowerBound:
     """A number of products below which no walk finds a scheme, and the `source` that proves it."""
 
     rank: int
     source: str
 
 
-def fewest_products(m: int, k: int, n: int) -> Bound:
+def fewest_products(m: int, k: int, n: int) -> LowerBound:
     """The best known bound from below on the rank of <m,k,n> over Z/2; it is the same for all orders of m, k and n.
 
     Walks look for schemes over Z/2, or over Z with coefficients -1, 0 and 1, which are schemes over Z/2 when their signs are dropped. So no
@@ -83,15 +83,15 @@ def fewest_products(m: int, k: int, n: int) -> Bound:
     6
     """
     small, middle, large = sorted((m, k, n))
-    found = [Bound(middle * large, "a matrix has as many blocks")]
+    found = [LowerBound(middle * large, "a matrix has as many blocks")]
     if small >= 2:
-        found += [Bound(_substituted(*order), "Bläser, 1999") for order in permutations((m, k, n)) if order[2] >= order[0]]
+        found += [LowerBound(_substituted(*order), "Bläser, 1999") for order in permutations((m, k, n)) if order[2] >= order[0]]
     if (small, middle) == (2, 2):
-        found.append(Bound(-(-7 * large // 2), "Hopcroft and Kerr, 1971"))
+        found.append(LowerBound(-(-7 * large // 2), "Hopcroft and Kerr, 1971"))
     if (small, middle, large) == (2, 3, 3):
-        found.append(Bound(15, "Hopcroft and Kerr, 1971"))
+        found.append(LowerBound(15, "Hopcroft and Kerr, 1971"))
     if (small, middle, large) == (3, 3, 3):
-        found.append(Bound(19, "Bläser, 2003"))
+        found.append(LowerBound(19, "Bläser, 2003"))
     return max(reversed(found), key=lambda bound: bound.rank)
 
 
@@ -110,7 +110,7 @@ Format = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Task:
+class SearchTask:
     """The search task: a scheme of the format <m,k,n> with at most `rank` products, the number of walkers, and the seed.
 
     Over Z all coefficients are -1, 0 or 1; over Z/2 a walk is faster and never held up by signs. Walkers begin at the scheme `start`, which
@@ -142,7 +142,7 @@ class Task:
         """The options of the command that walks so, without the rank."""
         ring = f" --over {self.ring}" if self.ring != "Z" else ""
         start = f" --from {quote(self.named)}" if self.named else ""
-        walkers = f" --walkers {self.walkers}" if self.walkers != Task.walkers else ""
+        walkers = f" --walkers {self.walkers}" if self.walkers != SearchTask.walkers else ""
         lifted = " --lift" if self.lifted else ""
         return f"{ring}{lifted}{start} --seed {self.seed}{walkers}"
 

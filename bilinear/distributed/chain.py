@@ -120,14 +120,14 @@ def plan_chain(
     """
     shapes = [*pairwise(extents), (extents[0], extents[-1])]
     lie = tuple(each.spread(*shape, ranks) for each, shape in zip(given, shapes, strict=True))
-    times = _Times(extents, machine, scheme)
+    times = _PartTimes(extents, machine, scheme)
     last = len(extents) - 2
     root = _Tree(times, lie, ranks).part((0, last), (0, ranks))
     return RankChainPlan(extents, lie[:-1], lie[-1], root, times.best(0, last, ranks, False).seconds)
 
 
 @dataclass(frozen=True)
-class _Best:
+class _LeastSeconds:
     """The least seconds of a part on a group: its last product splits behind matrix `split`; `left` ranks compute the left operand.
 
     If `left` is 0, all ranks of the group compute both operands, one after the other.
@@ -138,7 +138,7 @@ class _Best:
     left: int = 0
 
 
-class _Times:
+class _PartTimes:
     """The least seconds of all parts for all sizes of a group."""
 
     def __init__(self, extents: tuple[int, ...], machine: Machine, scheme: Scheme | None) -> None:
@@ -146,20 +146,20 @@ class _Times:
         self.best = cache(self._best)
         self.product = cache(self._product)
 
-    def _best(self, first: int, last: int, ranks: int, apart: bool) -> _Best:
+    def _best(self, first: int, last: int, ranks: int, apart: bool) -> _LeastSeconds:
         """The best way for the matrices first to last; operands are computed at once only if they may be `apart`."""
         if first == last:
-            return _Best(0.0)
+            return _LeastSeconds(0.0)
         return min(self._ways(first, last, ranks, apart), key=lambda way: way.seconds)
 
-    def _ways(self, first: int, last: int, ranks: int, apart: bool) -> Iterator[_Best]:
+    def _ways(self, first: int, last: int, ranks: int, apart: bool) -> Iterator[_LeastSeconds]:
         for split in range(first, last):
             seconds, _ = self.product(self.extents[first], self.extents[split + 1], self.extents[last + 1], ranks)
             operands = (first, split), (split + 1, last)
-            yield _Best(seconds + sum(self.best(*each, ranks, apart).seconds for each in operands), split)
+            yield _LeastSeconds(seconds + sum(self.best(*each, ranks, apart).seconds for each in operands), split)
             for left in range(1, ranks) if apart and first < split < last - 1 else ():
                 both = (self._on_its_own(*each, size, ranks) for each, size in zip(operands, (left, ranks - left), strict=True))
-                yield _Best(seconds + max(both), split, left)
+                yield _LeastSeconds(seconds + max(both), split, left)
 
     def _on_its_own(self, first: int, last: int, ranks: int, around: int) -> float:
         """Seconds of a part on some of the ranks around: its matrices come from all of these, and its result goes to all."""
@@ -181,7 +181,7 @@ class _Times:
 class _Tree:
     """Parts with their groups, made from the best ways. `lie` says how the matrices and the result lie."""
 
-    times: _Times
+    times: _PartTimes
     lie: tuple[Spread, ...]
     ranks: int
 

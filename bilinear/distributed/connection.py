@@ -102,7 +102,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3
 
 
 @dataclass
-class _UnderWay:
+class _MpiRequests:
     requests: list[MPI.Request] = field(default_factory=list)
     staging: Staging = field(default_factory=Staging)
     held: list[Bytes] = field(default_factory=list)
@@ -116,11 +116,11 @@ class ByMpi:
     def __init__(self, comm: MPI.Intracomm, watch: RankWatch) -> None:
         self.comm, self.watch = comm, watch
 
-    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _UnderWay:
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _MpiRequests:
         """Begin a round."""
         from mpi4py import MPI
 
-        round_ = _UnderWay()
+        round_ = _MpiRequests()
         for source, tag, x in receives:
             round_.requests.append(self.comm.Irecv([round_.staging.arriving(x), MPI.BYTE], source, tag))
         for target, tag, x in sends:
@@ -129,7 +129,7 @@ class ByMpi:
             round_.held.append(buffer)
         return round_
 
-    def wait(self, round_: _UnderWay) -> None:
+    def wait(self, round_: _MpiRequests) -> None:
         """Wait for a round."""
         finish(round_.requests, self.watch)
         round_.staging.land()

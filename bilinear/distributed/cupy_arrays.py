@@ -39,9 +39,9 @@ def multiply_cupy_arrays(module: ModuleType, a: Array, b: Array, asked: Request)
     for number, pieces in enumerate(zip(left, right, strict=True)):
         for name, piece, spread in zip("AB", pieces, plan.given[:2], strict=True):
             check_piece(name, piece, spread[number].shape)
-    from bilinear.backends.peer_copies import Carrier, PeerCopies
+    from bilinear.backends.peer_copies import PeerCarrier, PeerCopies
 
-    def work(number: int, carrier: Carrier) -> Array:
+    def work(number: int, carrier: PeerCarrier) -> Array:
         multiply = local_multiply(asked, plan, number, True, left[number].dtype.itemsize)
         return run_steps(steps_of(plan, number, left[number], right[number], multiply), carrier)
 

@@ -268,7 +268,7 @@ def dtensors_of(*matrices: Array) -> ModuleType | None:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _MeshWork:
     """What a rank multiplies: its pieces as arrays, and the plan; and how C lies."""
 
     plan: MeshPlan
@@ -292,7 +292,7 @@ def multiply_dtensors(
     torch, rank = sys.modules["torch"], connection.comm.rank
     with ExitStack() as stack:
 
-        def planned() -> tuple[_Taken, str]:
+        def planned() -> tuple[_MeshWork, str]:
             mesh, extents = _mesh_of(module, operands, connection), _extents(operands)
             placements = _all_placements(module, operands, wanted)
             _require_no_gradient(torch, operands)
@@ -302,7 +302,7 @@ def multiply_dtensors(
             require_carrier(not isinstance(a, np.ndarray), connection.comm.size)
             plan, digest = _plan(mesh, extents, placements, asked, str(a.dtype))
             check_pieces((plan.a.whole, plan.b.whole), rank, a, b)
-            return _Taken(plan, extents, a, b), digest
+            return _MeshWork(plan, extents, a, b), digest
 
         taken = agreed(connection, _facts(operands, wanted, asked), planned, timeout)
         on_gpu = not isinstance(taken.a, np.ndarray)

@@ -51,7 +51,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class _Taken:
+class _RankWork:
     """What a rank multiplies: its pieces as arrays of a kind, and the plan."""
 
     plan: RankPlan
@@ -63,12 +63,12 @@ class _Taken:
 def run(connection: Connection, a: Array, b: Array, asked: Request, timeout: float) -> Array:
     """This rank's piece of the product, on a connection."""
 
-    def planned() -> tuple[_Taken, str]:
+    def planned() -> tuple[_RankWork, str]:
         plan, digest = plan_for(asked, str(a.dtype), connection.comm.size)
         check_pieces(plan.given, connection.comm.rank, a, b)
         kind, pieces = adopted(a, b)
         require_carrier(kind.on_gpu, connection.comm.size)
-        return _Taken(plan, kind, *pieces), digest
+        return _RankWork(plan, kind, *pieces), digest
 
     facts = said(a, {"shape": asked.shape, "distributions": asked.distributions, **options_of(asked)}, carrier(is_on_gpu(a)))
     taken = agreed(connection, facts, planned, timeout)

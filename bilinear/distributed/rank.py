@@ -129,7 +129,7 @@ def moved(x: Array, source: Spread, target: Spread, rank: int, tag: int) -> Step
     if source == target:
         return x
     held, wanted = source[rank], target[rank]
-    out, post, arrivals = np.zeros_like(x, shape=wanted.shape, order="C"), Post(), _Round()
+    out, post, arrivals = np.zeros_like(x, shape=wanted.shape, order="C"), Post(), _MessageRound()
     for other in range(len(source)):
         leaves, comes = held.meet(target[other]), wanted.meet(source[other])
         if other == rank:
@@ -196,8 +196,8 @@ class _Rank:
         """
         breadth, tasks = self.plan.breadth, self.plan.tasks[self.rank]
         factors = _expanded(a, breadth, 0), _expanded(b, breadth, 1)
-        products = _Products(self.plan.form[2][self.rank], a, self.plan.products)
-        following, returning = (yield from self._fetch(0, factors)), list[_Round]()
+        products = _ProductStrips(self.plan.form[2][self.rank], a, self.plan.products)
+        following, returning = (yield from self._fetch(0, factors)), list[_MessageRound]()
         for at in range(max(map(len, self.plan.tasks))):
             fetched, following = following, (yield from self._fetch(at + 1, factors))
             yield from fetched.end()
@@ -214,9 +214,9 @@ class _Rank:
         yield from returning.pop().end()
         return _collapsed([products.strip(at) for at in range(self.plan.products)], breadth)
 
-    def _fetch(self, at: int, factors: tuple[list[Array], list[Array]]) -> Generator[Post | Wait, Ticket, _Round]:
+    def _fetch(self, at: int, factors: tuple[list[Array], list[Array]]) -> Generator[Post | Wait, Ticket, _MessageRound]:
         """Begin to receive the operands of the rank's task number `at`, and to send others theirs."""
-        post, found = Post(), _Round()
+        post, found = Post(), _MessageRound()
         packed: dict[tuple[int, int, Rect], Array] = {}
         for target, tasks in enumerate(self.plan.tasks):
             for side in (0, 1) if at < len(tasks) else ():
@@ -233,7 +233,7 @@ class _Rank:
         found.ticket = yield post
         return found
 
-    def _operand(self, post: Post, found: _Round, side: int, factor: Array, wanted: Rect) -> Array:
+    def _operand(self, post: Post, found: _MessageRound, side: int, factor: Array, wanted: Rect) -> Array:
         """The rank's own operand, of which some parts are still to arrive."""
         form = self.plan.form[side]
         mine = form[self.rank].meet(wanted)
@@ -246,9 +246,9 @@ class _Rank:
                 found.expect(post, source, LEFT + side, operand, wanted, held.meet(wanted))
         return operand
 
-    def _return(self, at: int, products: _Products) -> Generator[Post | Wait, Ticket, _Round]:
+    def _return(self, at: int, products: _ProductStrips) -> Generator[Post | Wait, Ticket, _MessageRound]:
         """Begin to send the result of the rank's task number `at` to where it is summed, and to receive those of others."""
-        post, found, form = Post(), _Round(), self.plan.form[2]
+        post, found, form = Post(), _MessageRound(), self.plan.form[2]
         for source, tasks in enumerate(self.plan.tasks):
             if not ends_result(tasks, at):
                 continue
@@ -264,7 +264,7 @@ class _Rank:
         found.ticket = yield post
         return found
 
-    def _hand_out(self, post: Post, task: RankTask, products: _Products) -> None:
+    def _hand_out(self, post: Post, task: RankTask, products: _ProductStrips) -> None:
         """Keep the rank's own part of a result, and send the others theirs."""
         for target, wanted in enumerate(self.plan.form[2]):
             part = wanted.meet(task.result)
@@ -274,7 +274,7 @@ class _Rank:
                 post.sends.append((target, PRODUCT, dense(take(products.total, task.result, part))))
 
 
-class _Products:
+class _ProductStrips:
     """The rank's strips of all products, allocated when they are first needed.
 
     `total` is the result of the task under way, if other ranks are to hold parts of it.
@@ -299,7 +299,7 @@ class _Products:
         return self.total
 
 
-class _Round:
+class _MessageRound:
     """Messages that are under way, some of which arrive beside the place to which they belong, because that has gaps."""
 
     def __init__(self) -> None:

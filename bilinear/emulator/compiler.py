@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from bilinear.emulator.launch import Module
+from bilinear.emulator.launch import CompiledModule
 
 HEADER = Path(__file__).with_name("cuda_on_cpu.h")
 HOPPER = tuple(HEADER.with_name(name) for name in ("hopper_on_cpu.h", "units_on_cpu.h", "warpgroup_on_cpu.h"))
@@ -176,7 +176,7 @@ def _headers_for(source: str) -> tuple[Path, ...]:
     return HOPPER if USES_HOPPER.search(source) else ()
 
 
-_modules: dict[str, Module] = {}
+_modules: dict[str, CompiledModule] = {}
 
 
 def compile_on_cpu(
@@ -185,7 +185,7 @@ def compile_on_cpu(
     cache: Path | None = None,
     flags: Sequence[str] = (),
     include: Sequence[Path] = (),
-) -> Module:
+) -> CompiledModule:
     """Compile emitted CUDA C; `kernels` gives the C types of the parameters of each kernel to be launched.
 
     `include` are further headers before the text; the headers for instructions of Hopper and of warps are included if the text uses them.
@@ -210,7 +210,7 @@ def compile_on_cpu(
         else:
             prepared = _prepared(command, checks, headers, folder / f"{common}.headers")
             _build([*command, checks], text, library, prepared, include)
-        _modules[key] = Module(library, source, kernels, _shared_alignment(source))
+        _modules[key] = CompiledModule(library, source, kernels, _shared_alignment(source))
     return _modules[key]
 
 

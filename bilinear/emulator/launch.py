@@ -180,7 +180,7 @@ def _extent(name: str, value: Extent, most: tuple[int, int, int]) -> tuple[int, 
     return x, y, z
 
 
-class _Launch(ctypes.Structure):
+class _CpuLaunch(ctypes.Structure):
     """Mirrors `cuda_on_cpu::Launch`."""
 
     _fields_ = (
@@ -211,7 +211,7 @@ _lock = threading.Lock()  # a launch owns the process's signal handlers and the 
 _arenas: dict[int, list[int]] = {}  # by size; one for each block that runs, reused by every launch
 
 
-class Module:
+class CompiledModule:
     """Compiled kernels, ready to launch."""
 
     def __init__(self, library: Path, source: str, kernels: Mapping[str, Sequence[str]], shared_alignment: int = 16) -> None:
@@ -252,7 +252,7 @@ class Module:
         arguments = (ctypes.c_void_p * max(1, len(values)))(*(ctypes.addressof(value) for value in values))
         with _lock:
             arenas = (ctypes.c_void_p * (workers * cluster))(*self._take_arenas(workers * cluster))
-            launch = _Launch(
+            launch = _CpuLaunch(
                 grid=grids,
                 block=blocks,
                 order=ORDERS.index(order),
@@ -305,7 +305,7 @@ class Module:
         except AttributeError:
             return default
 
-    def _error(self, kernel: str, launch: _Launch, args: Sequence[Value]) -> LaunchError:
+    def _error(self, kernel: str, launch: _CpuLaunch, args: Sequence[Value]) -> LaunchError:
         """What happened, where, and the source line or argument concerned."""
         kind = FAILURES[launch.failure]
         block, thread = _triple(launch.failed_block), _triple(launch.failed_thread)

@@ -147,7 +147,7 @@ MOST_NAMED = 12
 
 
 @dataclass(frozen=True)
-class Group:
+class EquationGroup:
     """Failing equations that point at one place: an output, or a factor of a product."""
 
     points_at: str
@@ -184,7 +184,7 @@ class Explanation:
     """
 
     subject: str
-    groups: tuple[Group, ...] = ()
+    groups: tuple[EquationGroup, ...] = ()
     facts: tuple[str, ...] = ()
     confusions: tuple[Confusion, ...] = ()
     repairs: tuple[Repair, ...] = ()
@@ -322,16 +322,16 @@ def _searched_steps(search: ScheduleSearch) -> str:
     return f"{most}, nor one among {first}" if most else f"no repair was found among {first}"
 
 
-def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[Group, ...]:
+def _groups(scheme: Scheme, proof: SchemeProof, solutions: dict[str, Solution]) -> tuple[EquationGroup, ...]:
     """The failing equations, grouped by the one factor of a product that repairs them all, else by their output."""
     for table, side in (("u", "left"), ("v", "right")):
         solution = solutions.get(table)
         if solution is not None and solution.mends and len(solution.rows) == 1:
-            return (Group(f"the {side} factor of {scheme.products[solution.rows[0][0]]}", proof.failures),)
+            return (EquationGroup(f"the {side} factor of {scheme.products[solution.rows[0][0]]}", proof.failures),)
     outputs: dict[str, list[Equation]] = {}
     for equation in proof.failures:
         outputs.setdefault(equation.output, []).append(equation)
-    groups = [Group(output, tuple(equations)) for output, equations in outputs.items()]
+    groups = [EquationGroup(output, tuple(equations)) for output, equations in outputs.items()]
     return tuple(groups[: 2 * MOST_SHOWN])
 
 

@@ -13,14 +13,14 @@ from bilinear.frontend.algorithms import (
     load_shipped,
     parse_source,
 )
-from bilinear.frontend.resolve import Module
+from bilinear.frontend.resolve import ResolvedFile
 
 __all__ = [
     "Loaded",
     "LoadedComplex",
     "LoadedDigits",
     "LoadedGram",
-    "Module",
+    "ResolvedFile",
     "load",
     "load_any",
     "load_for_arrays",

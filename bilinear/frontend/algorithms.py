@@ -13,7 +13,7 @@ from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
-from bilinear.frontend.resolve import Module, resolve
+from bilinear.frontend.resolve import ResolvedFile, resolve
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
@@ -85,7 +85,7 @@ class LoadedComplex:
 AnyLoaded = Loaded | LoadedDigits | LoadedGram | LoadedComplex
 
 
-def parse_source(source: Source) -> Module:
+def parse_source(source: Source) -> ResolvedFile:
     """The schemes and schedules of a source. If its name is a path, other schemes are looked up in that folder.
 
     Raises `BilinearError` with every syntax error and every semantic error, in the order of their places.
@@ -230,7 +230,7 @@ def _exists(text: str, looks: Looks) -> bool:
         return False
 
 
-def _module(source: Source, path: Path, looks: Looks) -> tuple[Module, dict[str, Scheme]]:
+def _module(source: Source, path: Path, looks: Looks) -> tuple[ResolvedFile, dict[str, Scheme]]:
     """A file's module, and every scheme that it holds or refers to by name."""
     reporter, references = Reporter(), References(path, looks)
     module = resolve(parse_statements(source, reporter), references.find, reporter)
@@ -263,7 +263,7 @@ def _find(asked: str, looks: Looks) -> Path:
     raise fail("E121", f"{shown(asked, 200)} is neither a file nor a shipped algorithm", hint)
 
 
-def _pick(module: Module, picked: str, path: Path) -> Thing:
+def _pick(module: ResolvedFile, picked: str, path: Path) -> Thing:
     """The scheme (else the schedule) of that name, or the file's main one. Raises `BilinearError` (E231, E232)."""
     things: tuple[Thing, ...] = (*module.schemes, *module.schedules, *module.digits, *module.grams, *module.complexes)
     names = [thing.name for thing in things]

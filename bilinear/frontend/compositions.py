@@ -14,7 +14,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend.headers import read_numbers, read_ring
 from bilinear.frontend.reporter import Reporter, shown
 from bilinear.frontend.schemes import read_citation
-from bilinear.frontend.syntax import Broken, Call, Citation, Composition, Expression, Statement, Word
+from bilinear.frontend.syntax import Broken, Citation, CompositionStatement, Expression, Statement, SymmetryCall, Word
 from bilinear.frontend.tree import MOST_NESTED, NESTED
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
@@ -36,7 +36,7 @@ class Composer:
     def __init__(
         self,
         written: MutableMapping[str, AnyScheme | None],
-        compositions: Mapping[str, tuple[Composition, Sequence[Statement]]],
+        compositions: Mapping[str, tuple[CompositionStatement, Sequence[Statement]]],
         find: FindScheme,
         reporter: Reporter,
     ) -> None:
@@ -65,7 +65,7 @@ class Composer:
         self._open.pop()
         return self._known[name]
 
-    def _composed(self, header: Composition, body: Sequence[Statement]) -> AnyScheme | None:
+    def _composed(self, header: CompositionStatement, body: Sequence[Statement]) -> AnyScheme | None:
         before = len(self._reporter.found) + self._reporter.unreported
         citation = read_citation(body, self._reporter)
         stranger = next((s for s in body if not isinstance(s, Citation | Broken)), None)
@@ -100,7 +100,7 @@ class Composer:
         """The scheme of an expression; None if an error was reported."""
         if isinstance(value, Word):
             return self._operand(value)
-        if isinstance(value, Call):
+        if isinstance(value, SymmetryCall):
             inner = self._of_blocks(self._value(value.argument), value.function)
             turn = {"rotate": rotate, "transpose": transpose}[value.function.text]
             return self._made(lambda: turn(inner), value.function.span) if inner is not None else None

@@ -7,10 +7,10 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from bilinear.frontend.headers import Format, read_numbers
+from bilinear.frontend.headers import FormatAndRing, read_numbers
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.schemes import read_citation, read_scheme_of
-from bilinear.frontend.syntax import Broken, Citation, DigitsHeader, Factor, Plain, SchemeHeader, Statement, Term, Update, Word
+from bilinear.frontend.syntax import Broken, Citation, DigitsHeader, Plain, SchemeHeader, Statement, Term, TermFactor, Update, Word
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.digits import (
     LARGEST_MODULUS,
@@ -37,7 +37,7 @@ _LAMBDA = re.compile(r"lambda ?= ?2\^-([1-9][0-9]{0,2})")
 
 
 @dataclass
-class _Claims:
+class _DigitClaims:
     """What a declaration says of its digits."""
 
     digits: tuple[str, int] | None = None
@@ -74,8 +74,8 @@ def read_digits(header: DigitsHeader, body: Sequence[Statement], reporter: Repor
     return Representation(*own, gaussian=is_complex)
 
 
-def _read_claims(header: DigitsHeader, reporter: Reporter) -> _Claims:
-    claims, before, word = _Claims(), _reported(reporter), header.claims
+def _read_claims(header: DigitsHeader, reporter: Reporter) -> _DigitClaims:
+    claims, before, word = _DigitClaims(), _reported(reporter), header.claims
     for match in re.finditer(r"[^,:]+", word.text if word is not None else ""):
         text = " ".join(match[0].split())
         if text and word is not None:
@@ -92,7 +92,7 @@ def _read_claims(header: DigitsHeader, reporter: Reporter) -> _Claims:
     return claims
 
 
-def _read_claim(text: str, span: Span, claims: _Claims, reporter: Reporter) -> None:
+def _read_claim(text: str, span: Span, claims: _DigitClaims, reporter: Reporter) -> None:
     digits, moduli, step = _DIGITS.fullmatch(text), _MODULI.fullmatch(text), _LAMBDA.fullmatch(text)
     is_second = (digits or moduli) and (claims.digits or claims.moduli)
     if is_second or (step and claims.bits) or text in claims.words:
@@ -115,7 +115,7 @@ def _reported(reporter: Reporter) -> int:
     return len(reporter.found) + reporter.unreported
 
 
-def _problem(claims: _Claims, of: str) -> tuple[str, str, str] | None:
+def _problem(claims: _DigitClaims, of: str) -> tuple[str, str, str] | None:
     """Why these digits cannot stand for numbers: the claim that is wrong, what is wrong with it, and what to do."""
     if claims.digits is None:
         return _problem_of_moduli(claims, of in COMPLEX)
@@ -145,7 +145,7 @@ def _problem(claims: _Claims, of: str) -> tuple[str, str, str] | None:
     return None
 
 
-def _problem_of_moduli(claims: _Claims, is_complex: bool) -> tuple[str, str, str] | None:
+def _problem_of_moduli(claims: _DigitClaims, is_complex: bool) -> tuple[str, str, str] | None:
     if len(claims.moduli) > MOST_MODULI:
         return "digits", f"{len(claims.moduli)} moduli are too many", f"a number has at most {MOST_MODULI}"
     least, largest, shared = min(claims.moduli), max(claims.moduli), common_factors(claims.moduli)
@@ -189,20 +189,20 @@ def read_digit_scheme(
         hint = f"write <1,1,1;{numbers[3]}>, and compose: winograd (x) {header.name.text}"
         reporter.report("E237", "a scheme over digits multiplies two numbers", header.format.span, "expected <1,1,1;r>", hint=hint)
         return None
-    names = _Digits(representation, reporter)
+    names = _DigitBlocks(representation, reporter)
     before = _reported(reporter)
     statements = [names.renamed(s) if isinstance(s, Update) else s for s in body]
     if _reported(reporter) > before:
         return None
     ring = Ring("Q[lambda]")
-    scheme = read_scheme_of(Format(1, representation.count, 1, numbers[3], ring), header, statements, reporter)
+    scheme = read_scheme_of(FormatAndRing(1, representation.count, 1, numbers[3], ring), header, statements, reporter)
     if scheme is None:
         return None
     core = BilinearAlgorithm(scheme.name, digit_product(representation), scheme.u, scheme.v, scheme.w, ring)
     return DigitScheme(scheme.name, representation, core, citation=scheme.citation, places=scheme.places, products=scheme.products)
 
 
-class _Digits:
+class _DigitBlocks:
     """The digits of a representation as the blocks of a row and of a column: A.l is A12, B.l is B21, C is C11."""
 
     def __init__(self, representation: Representation, reporter: Reporter) -> None:
@@ -217,7 +217,7 @@ class _Digits:
     def _term(self, term: Term) -> Term:
         return replace(term, factors=tuple(map(self._factor, term.factors)))
 
-    def _factor(self, factor: Factor) -> Factor:
+    def _factor(self, factor: TermFactor) -> TermFactor:
         return replace(factor, terms=tuple(map(self._plain, factor.terms)))
 
     def _plain(self, plain: Plain) -> Plain:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bilinear.frontend.atoms import add_up, is_block, number_of, read_block, read_number
 from bilinear.frontend.names import KINDS, Names, Value
-from bilinear.frontend.syntax import Factor, Plain, Term, Update, Word
+from bilinear.frontend.syntax import Plain, Term, TermFactor, Update, Word
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import WrittenSum, WrittenTerm
@@ -17,7 +17,7 @@ TABLES = {"A": "u", "B": "v", "M": "w"}
 
 
 @dataclass(frozen=True)
-class Piece:
+class TermPiece:
     """A term as written: what it adds to its form, its place without the sign, and the place of its name."""
 
     index: int
@@ -34,7 +34,7 @@ class TypedForm:
 
     kind: str
     form: Form
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TermPiece, ...]
 
 
 class EquationReader:
@@ -117,7 +117,7 @@ class EquationReader:
         """The right-hand side as one form; None if it has none, which is reported."""
         kind = ""
         terms: list[tuple[int, Coefficient]] = []
-        pieces: list[Piece] = []
+        pieces: list[TermPiece] = []
         sound = True
         for term in equation.terms:
             typed = self._term(term)
@@ -143,7 +143,7 @@ class EquationReader:
         if factors is None or scale is None:
             return None
         value = self._add_product("", term, factors, term.span)
-        return TypedForm("M", ((value.index, scale),), (Piece(value.index, scale, term.span, term.span, product=True),))
+        return TypedForm("M", ((value.index, scale),), (TermPiece(value.index, scale, term.span, term.span, product=True),))
 
     def _factors(self, term: Term, scale: Coefficient | None) -> tuple[TypedForm, TypedForm] | None:
         """The two factors of a product, the left one scaled; None if they are not forms over A and B, which is reported (E212)."""
@@ -162,7 +162,7 @@ class EquationReader:
         self.reporter.report("E212", message, term.factors[wrong].span, f"this is {KINDS[(left, right)[wrong].kind]}")
         return None
 
-    def _factor(self, factor: Factor, scale: Coefficient | None, number: Word | None = None, signed: bool = True) -> TypedForm | None:
+    def _factor(self, factor: TermFactor, scale: Coefficient | None, number: Word | None = None, signed: bool = True) -> TypedForm | None:
         """A factor as a form; None if it has none, which is reported. `number` precedes it; a sign may precede a `signed` one."""
         found: list[tuple[Plain, Value, Coefficient]] = []
         for plain in factor.terms:
@@ -180,7 +180,7 @@ class EquationReader:
         total = add_up([(value.index, coefficient) for _, value, coefficient in found], factor.span, self.reporter)
         bare = factor.span == factor.terms[-1].name.span
         pieces = tuple(
-            Piece(value.index, coefficient, _unsigned(plain, number if bare else plain.number), plain.name.span, signed or not bare)
+            TermPiece(value.index, coefficient, _unsigned(plain, number if bare else plain.number), plain.name.span, signed or not bare)
             for plain, value, coefficient in found
         )
         return TypedForm(kind, total, pieces) if total is not None else None

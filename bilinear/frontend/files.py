@@ -25,7 +25,7 @@ MOST_BYTES = 4 * 2**20
 """The largest file that is read, in bytes."""
 
 
-class Place(Enum):
+class ReferredFile(Enum):
     """What a path refers to, without its content."""
 
     NOTHING = "nothing"
@@ -40,7 +40,7 @@ class Looks:
     """
 
     def __init__(self) -> None:
-        self._found: dict[str, Place | bytes] = {}
+        self._found: dict[str, ReferredFile | bytes] = {}
         self._missing: list[str] = []
         self._shipped = (algorithms_folder(), *(algorithms_folder() / name for name in (DIGITS, TRANSPOSED, COMPLEX)))
         self.can_be_kept = True
@@ -51,11 +51,11 @@ class Looks:
 
     def is_file(self, path: Path) -> bool:
         """True if a path is a file."""
-        return self._look(path) is Place.FILE
+        return self._look(path) is ReferredFile.FILE
 
     def exists(self, path: Path) -> bool:
         """True if anything is at a path."""
-        return self._look(path) is not Place.NOTHING
+        return self._look(path) is not ReferredFile.NOTHING
 
     def read(self, path: Path) -> Source:
         """The text of a file. Raises `BilinearError` (E121 to E124) if it cannot be read."""
@@ -73,37 +73,37 @@ class Looks:
         return len(self._missing) == len(self._found) or self._are_still()
 
     def _are_still(self) -> bool:
-        return all(found is Place.NOTHING or _is_still(path, found) for path, found in self._found.items())
+        return all(found is ReferredFile.NOTHING or _is_still(path, found) for path, found in self._found.items())
 
-    def _look(self, path: Path) -> Place:
+    def _look(self, path: Path) -> ReferredFile:
         try:
-            found = Place.FILE if path.is_file() else Place.OTHER if path.exists() else Place.NOTHING
+            found = ReferredFile.FILE if path.is_file() else ReferredFile.OTHER if path.exists() else ReferredFile.NOTHING
         except OSError:
             self.can_be_kept = False
             raise
         self._note(path, found)
         return found
 
-    def _note(self, path: Path, found: Place | bytes) -> None:
+    def _note(self, path: Path, found: ReferredFile | bytes) -> None:
         if path.parent in self._shipped:
             return
         before = self._found.get(str(path), found)
-        if isinstance(before, bytes) and found is Place.FILE:
+        if isinstance(before, bytes) and found is ReferredFile.FILE:
             return
-        if before != found and not (before is Place.FILE and isinstance(found, bytes)):
+        if before != found and not (before is ReferredFile.FILE and isinstance(found, bytes)):
             self.can_be_kept = False
-        if found is Place.NOTHING and str(path) not in self._found:
+        if found is ReferredFile.NOTHING and str(path) not in self._found:
             self._missing.append(str(path))
         self._found[str(path)] = found
 
 
-def _is_still(path: str, found: Place | bytes) -> bool:
+def _is_still(path: str, found: ReferredFile | bytes) -> bool:
     if isinstance(found, bytes):
         try:
             return os.path.isfile(path) and _read_bytes(Path(path)) == found
         except BilinearError:
             return False
-    return os.path.exists(path) and os.path.isfile(path) == (found is Place.FILE)
+    return os.path.exists(path) and os.path.isfile(path) == (found is ReferredFile.FILE)
 
 
 def read_source(path: Path) -> Source:

@@ -20,7 +20,7 @@ _FORMAT = re.compile(r"<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*;\s*([0-9]+)
 
 
 @dataclass(frozen=True)
-class Format:
+class FormatAndRing:
     """A format <m,k,n;r> and the ring of its coefficients."""
 
     m: int
@@ -30,7 +30,7 @@ class Format:
     ring: Ring
 
 
-def read_format(header: SchemeHeader, reporter: Reporter, digits: Iterable[str] = ()) -> Format | None:
+def read_format(header: SchemeHeader, reporter: Reporter, digits: Iterable[str] = ()) -> FormatAndRing | None:
     """The format of a scheme; None if it is malformed, out of bounds, or over an unsupported ring, which is reported.
 
     `digits` are the names of representations, one of which may have been meant.
@@ -39,7 +39,7 @@ def read_format(header: SchemeHeader, reporter: Reporter, digits: Iterable[str] 
     if numbers is None:
         return None
     ring = read_ring(header.ring, reporter, digits)
-    return Format(*numbers, ring) if ring is not None else None
+    return FormatAndRing(*numbers, ring) if ring is not None else None
 
 
 def read_numbers(word: Word, reporter: Reporter) -> tuple[int, int, int, int] | None:
@@ -82,7 +82,7 @@ _TEMPORARIES = re.compile(r"temporar(?:y|ies)((?: [A-Za-z_][A-Za-z0-9_]*)+?)(?: 
 
 
 @dataclass
-class Claims:
+class ScheduleClaims:
     """The promises of a schedule, the result that it states if its scaling is explicit, and its blocks other than A, B and C."""
 
     in_place: bool = False
@@ -93,9 +93,9 @@ class Claims:
     """The place where the first temporaries are named."""
 
 
-def read_claims(word: Word | None, reporter: Reporter) -> Claims:
+def read_claims(word: Word | None, reporter: Reporter) -> ScheduleClaims:
     """The claims of a header; unknown and contradictory ones are reported (E223)."""
-    claims = Claims()
+    claims = ScheduleClaims()
     if word is None:
         return claims
     if word.text.strip(" \t,:") == "":
@@ -111,7 +111,7 @@ def read_claims(word: Word | None, reporter: Reporter) -> Claims:
     return claims
 
 
-def _read_claim(claim: str, span: Span, claims: Claims, reporter: Reporter) -> None:
+def _read_claim(claim: str, span: Span, claims: ScheduleClaims, reporter: Reporter) -> None:
     result = _RESULT.fullmatch(claim.replace(" ", ""))
     operands = re.fullmatch(r"restores((?: [AB])+)", claim)
     temporaries = _TEMPORARIES.fullmatch(claim)
@@ -134,7 +134,7 @@ def _read_claim(claim: str, span: Span, claims: Claims, reporter: Reporter) -> N
             claims.result = claims.result or Result()
 
 
-def _add_temporaries(names: list[str], shape: str, span: Span, claims: Claims, reporter: Reporter) -> None:
+def _add_temporaries(names: list[str], shape: str, span: Span, claims: ScheduleClaims, reporter: Reporter) -> None:
     for name in names:
         if name in ("A", "B", "C", "like") or is_block(name) or name in claims.temporaries:
             what = "is named twice" if name in claims.temporaries else "is not a name for a temporary"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bilinear.frontend.atoms import Grid, grid, is_block, number_of, read_block
-from bilinear.frontend.headers import Format
+from bilinear.frontend.headers import FormatAndRing
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.syntax import Plain, Word
 from bilinear.ir.linear import Form
@@ -38,7 +38,7 @@ class Factors:
 class Names:
     """The definitions so far. A name without a value was defined by a statement with an error, so its uses are not reported."""
 
-    header: Format
+    header: FormatAndRing
     reporter: Reporter
     later: dict[str, Span] = field(default_factory=dict)
     values: dict[str, Value | None] = field(default_factory=dict)

@@ -28,7 +28,7 @@ def parse_number(text: str) -> Coefficient:
     inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     if len(inner) > MOST_LETTERS:
         raise NumberError(f"a coefficient has at most {MOST_LETTERS} characters")
-    value = _Reader(_tokens(inner)).sum()
+    value = _NumberReader(_tokens(inner)).sum()
     if longest(value) > MOST_BITS:
         raise NumberError(f"numerator and denominator have at most {MOST_BITS} binary digits")
     return value
@@ -53,7 +53,7 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-class _Reader:
+class _NumberReader:
     """Reads sum = [sign] term {sign term}, term = factor {(* | /) factor}, factor = integer | generator [^ [-] integer]."""
 
     def __init__(self, tokens: list[str]) -> None:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from bilinear.frontend.atoms import is_block
-from bilinear.frontend.headers import Format, read_format
+from bilinear.frontend.headers import FormatAndRing, read_format
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.schemes import read_scheme_of
-from bilinear.frontend.syntax import Broken, Plain, Row, SchemeHeader, Statement, Term, Update, Word
+from bilinear.frontend.syntax import Broken, Plain, SchemeHeader, Statement, TableRow, Term, Update, Word
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.gram import GramScheme
@@ -39,16 +39,16 @@ def read_complex(header: SchemeHeader, body: Sequence[Statement], reporter: Repo
     before = len(reporter.found) + reporter.unreported
     defined = {target.name.text for s in body if isinstance(s, Update) for target in s.targets}
     missing = [part for part in ("C.re", "C.im") if part not in defined]
-    if missing and not any(isinstance(s, Broken | Row) for s in body):
+    if missing and not any(isinstance(s, Broken | TableRow) for s in body):
         hint = f"add an equation: {missing[0]} = ..."
         reporter.report("E215", f"{listed(missing)} never defined", header.name.span, "an incomplete scheme", hint=hint)
-    rows = next((s for s in body if isinstance(s, Row)), None)
+    rows = next((s for s in body if isinstance(s, TableRow)), None)
     if rows is not None:
         reporter.report("E237", "a scheme of complex numbers has no table", rows.span, "a row", hint="write equations: M1 = A.re * B.re")
     statements = [_renamed(s, reporter) if isinstance(s, Update) else s for s in body]
     if len(reporter.found) + reporter.unreported > before:
         return None
-    scheme = read_scheme_of(Format(2, 2, 2, format_.rank, format_.ring), header, statements, reporter, lambda given, n: (0, 1))
+    scheme = read_scheme_of(FormatAndRing(2, 2, 2, format_.rank, format_.ring), header, statements, reporter, lambda given, n: (0, 1))
     if scheme is None:
         return None
     u, v = (_of_parts(linear, _INPUTS[letter]) for letter, linear in (("A", scheme.u), ("B", scheme.v)))
@@ -112,15 +112,15 @@ def read_gram(header: SchemeHeader, claims: Word, body: Sequence[Statement], rep
     return GramScheme(scheme, any(_is_above(i, format_) for i in given))
 
 
-def _triangle(given: Iterable[int], format_: Format) -> list[int]:
+def _triangle(given: Iterable[int], format_: FormatAndRing) -> list[int]:
     """The blocks that have to be defined: the upper triangle if a block above the diagonal is given, else the lower one."""
     other = _is_below if any(_is_above(i, format_) for i in given) else _is_above
     return [i for i in range(format_.m * format_.n) if not other(i, format_)]
 
 
-def _is_above(block: int, format_: Format) -> bool:
+def _is_above(block: int, format_: FormatAndRing) -> bool:
     return block // format_.n < block % format_.n
 
 
-def _is_below(block: int, format_: Format) -> bool:
+def _is_below(block: int, format_: FormatAndRing) -> bool:
     return block // format_.n > block % format_.n

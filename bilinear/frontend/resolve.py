@@ -16,17 +16,17 @@ from bilinear.frontend.scaled_stages import ScaledStageReader
 from bilinear.frontend.schemes import read_citation, read_scheme
 from bilinear.frontend.stages import StageReader
 from bilinear.frontend.syntax import (
-    Basis,
+    BasisStatement,
     Broken,
     Citation,
-    Composition,
+    CompositionStatement,
     DigitsHeader,
     Header,
-    Row,
     ScheduleHeader,
     SchemeHeader,
-    Stage,
+    StageStatement,
     Statement,
+    TableRow,
     Update,
     Word,
 )
@@ -38,7 +38,7 @@ from bilinear.ir.scheme import Scheme
 
 
 @dataclass(frozen=True)
-class Module:
+class ResolvedFile:
     """The schemes and the schedules of one file, in order.
 
     `digits` are the schemes that multiply digits, `grams` those for A*A^T, `complexes` those of complex numbers.
@@ -59,17 +59,17 @@ class _Item:
     body: tuple[Statement, ...]
 
 
-def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> Module:
+def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> ResolvedFile:
     """The meaning of a file's statements: first digits and schemes written out, then compositions, then schedules."""
     items = _items(statements, reporter)
     _find_duplicates(items, reporter)
     schedules: list[AnySchedule] = []
     unsure = any(isinstance(s, Broken) and s.header for s in statements)
     schemes = _written_out(items, unsure, reporter)
-    compositions = {i.header.name.text: (i.header, i.body) for i in reversed(items) if isinstance(i.header, Composition)}
+    compositions = {i.header.name.text: (i.header, i.body) for i in reversed(items) if isinstance(i.header, CompositionStatement)}
     composer = Composer(schemes, compositions, lambda word, to: find_scheme(word, Reporter() if unsure else to), reporter)
     for item in items:
-        if isinstance(item.header, Composition) and not reporter.full:
+        if isinstance(item.header, CompositionStatement) and not reporter.full:
             composer.named(item.header.name)
     for item in items:
         if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full or _is_claimed(item.header, items, reporter):
@@ -82,7 +82,7 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     own = tuple(scheme for scheme in found if isinstance(scheme, Scheme))
     digits = tuple(scheme for scheme in found if isinstance(scheme, DigitScheme))
     complexes = tuple(scheme for scheme in found if isinstance(scheme, ComplexAlgorithm))
-    return Module(own, tuple(schedules), digits, _grams(items, reporter), complexes)
+    return ResolvedFile(own, tuple(schedules), digits, _grams(items, reporter), complexes)
 
 
 def _is_claimed(header: ScheduleHeader, items: Sequence[_Item], reporter: Reporter) -> bool:
@@ -188,7 +188,7 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
     blocks = grid(scheme.m, scheme.k, scheme.n)
     scaled = claims.result is not None or claims.temporaries
     reader = ScaledStageReader(blocks, reporter, scheme.ring, claims.temporaries) if scaled else StageReader(blocks, reporter, scheme.ring)
-    stages = [reader.read(s) for s in body if isinstance(s, Stage) and not reporter.full]
+    stages = [reader.read(s) for s in body if isinstance(s, StageStatement) and not reporter.full]
     if not stages and not any(isinstance(s, Broken) for s in body):
         hint = "write its stages: stage { A21 += A22 }"
         reporter.report("E220", f"schedule {shown(header.name.text)} has no stages", header.name.span, "empty", hint=hint)
@@ -212,9 +212,9 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
 def _find_strangers(body: Sequence[Statement], reporter: Reporter) -> None:
     """Report the first row or equation in a schedule (E218)."""
     for statement in body:
-        if isinstance(statement, Row | Update | Basis):
-            what = {Row: "a row of a table", Update: "an equation", Basis: "a basis"}[type(statement)]
+        if isinstance(statement, TableRow | Update | BasisStatement):
+            what = {TableRow: "a row of a table", Update: "an equation", BasisStatement: "a basis"}[type(statement)]
             hint = "the steps of a schedule stand in stages: stage { A21 += A22 }"
             reporter.report("E218", f"{what} in a schedule", statement.span, "belongs to a scheme", hint=hint)
             return
-        assert isinstance(statement, Stage | Citation | Broken)
+        assert isinstance(statement, StageStatement | Citation | Broken)

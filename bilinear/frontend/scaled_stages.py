@@ -8,7 +8,7 @@ from bilinear.frontend.atoms import Grid, add_up, is_block, read_block
 from bilinear.frontend.numbers import NumberError, parse_number
 from bilinear.frontend.reporter import Reporter, did_you_mean, shown
 from bilinear.frontend.stages import StageReader
-from bilinear.frontend.syntax import Factor, Plain, Stage, Term, Update, Word
+from bilinear.frontend.syntax import Plain, StageStatement, Term, TermFactor, Update, Word
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.ring import Ring
@@ -24,7 +24,7 @@ class ScaledStageReader(StageReader):
         super().__init__(blocks, reporter, ring)
         self.temporaries = temporaries
 
-    def _linear(self, stage: Stage) -> LinearStage | None:
+    def _linear(self, stage: StageStatement) -> LinearStage | None:
         read = [self._row(step) for step in stage.steps]
         steps = [step for step in read if step is not None]
         if len(steps) < len(read):
@@ -96,7 +96,7 @@ class ScaledStageReader(StageReader):
         form = add_up(((blocks.index(block), c) for block, c in terms), step.span, self.reporter)
         return ScaledTarget.of(block, coefficient * scale, tuple((blocks[i], c) for i, c in form)) if form is not None else None
 
-    def _operand(self, factor: Factor, space: str) -> Block | None:
+    def _operand(self, factor: TermFactor, space: str) -> Block | None:
         plain = factor.terms[0]
         if len(factor.terms) > 1 or plain.number is not None or plain.sign < 0:
             return super()._operand(factor, space)

@@ -11,10 +11,21 @@ from itertools import count
 from bilinear.algebra.combined import INTEGERS
 from bilinear.frontend.atoms import add_up, is_block, number_of, read_block, read_number
 from bilinear.frontend.equations import EquationReader
-from bilinear.frontend.headers import Format, read_format
+from bilinear.frontend.headers import FormatAndRing, read_format
 from bilinear.frontend.names import Names
 from bilinear.frontend.reporter import Reporter, listed, shown
-from bilinear.frontend.syntax import Basis, Broken, Citation, Plain, Row, SchemeHeader, Stage, Statement, Update, Word
+from bilinear.frontend.syntax import (
+    BasisStatement,
+    Broken,
+    Citation,
+    Plain,
+    SchemeHeader,
+    StageStatement,
+    Statement,
+    TableRow,
+    Update,
+    Word,
+)
 from bilinear.ir.linear import Form, LinearMap, identity
 from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.ring import Ring
@@ -24,9 +35,9 @@ from bilinear.source import Span
 
 def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
     """The changes of basis of a scheme; None if there are none or an error was reported."""
-    written = [s for s in body if isinstance(s, Basis)]
+    written = [s for s in body if isinstance(s, BasisStatement)]
     maps = {space: identity(rows * columns) for space, (rows, columns) in names.blocks.items()}
-    first: dict[str, Basis] = {}
+    first: dict[str, BasisStatement] = {}
     for basis in written:
         operand = basis.operand
         if operand.text not in maps:
@@ -35,20 +46,20 @@ def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
         if first.setdefault(operand.text, basis) is not basis:
             names.reporter.report("E228", f"a second basis of {operand.text}", operand.span, "given again", hint="put both into one")
             continue
-        maps[operand.text] = _Reader(operand.text, names).map(basis)
+        maps[operand.text] = _BasisReader(operand.text, names).map(basis)
     return Bases(maps["A"], maps["B"], maps["C"]) if written else None
 
 
-class _Reader:
+class _BasisReader:
     """Reads the steps of one basis; every fault is reported."""
 
     def __init__(self, space: str, names: Names) -> None:
         self.space = space
         self.blocks = names.blocks
-        self.header: Format = names.header
+        self.header: FormatAndRing = names.header
         self.reporter: Reporter = names.reporter
 
-    def map(self, basis: Basis) -> LinearMap:
+    def map(self, basis: BasisStatement) -> LinearMap:
         rows, columns = self.blocks[self.space]
         outputs: dict[int, Form] = {}
         for step in basis.steps:
@@ -110,7 +121,7 @@ Cells = list[Form]
 """The three parts of a row as sparse forms, over the blocks of A, of B and of C."""
 
 
-def read_row(row: Row, header: Format, reporter: Reporter) -> Cells | None:
+def read_row(row: TableRow, header: FormatAndRing, reporter: Reporter) -> Cells | None:
     """The coefficients of a row; None if their number or one of them is wrong, which is reported (E206, E205)."""
     count = row.cells.text.count("|") + 1 if row.cells is not None else 0
     if count != 3:
@@ -138,7 +149,7 @@ def _parts(cells: Word | None) -> list[Word]:
     return parts
 
 
-def _read_part(row: Row, part: Word, matrix: str, rows: int, columns: int, ring: Ring, reporter: Reporter) -> Form | None:
+def _read_part(row: TableRow, part: Word, matrix: str, rows: int, columns: int, ring: Ring, reporter: Reporter) -> Form | None:
     wanted = rows * columns
     entries = part.text.split(None, wanted)
     if len(entries) != wanted:
@@ -202,7 +213,7 @@ def read_scheme(header: SchemeHeader, body: Sequence[Statement], reporter: Repor
 
 
 def read_scheme_of(
-    format_: Format, header: SchemeHeader, body: Sequence[Statement], reporter: Reporter, needed: Needed = lambda given, n: range(n)
+    format_: FormatAndRing, header: SchemeHeader, body: Sequence[Statement], reporter: Reporter, needed: Needed = lambda given, n: range(n)
 ) -> Scheme | None:
     """The scheme of a format, whose header may read otherwise; None if an error was reported.
 
@@ -215,7 +226,7 @@ def read_scheme_of(
     _read_body(names, body)
     if len(reporter.found) + reporter.unreported > before or any(isinstance(s, Broken) for s in body):
         return None
-    if any(isinstance(s, Row) for s in body):
+    if any(isinstance(s, TableRow) for s in body):
         blocks = range(format_.m * format_.n)
         names.outputs = {i: (tuple(names.columns.get(i, ())), header.format.span) for i in blocks}
     given = [i for i, (form, _) in names.outputs.items() if form]
@@ -246,26 +257,26 @@ def _definitions(body: Sequence[Statement]) -> dict[str, Span]:
 def _read_body(names: Names, body: Sequence[Statement]) -> None:
     """Read the rows or the equations, whichever come first."""
     equations = EquationReader(names)
-    kinds = [type(s) for s in body if isinstance(s, Row | Update)]
+    kinds = [type(s) for s in body if isinstance(s, TableRow | Update)]
     for statement in body:
         if names.reporter.full:
             return
         if isinstance(statement, Broken):
             names.values.setdefault(statement.name, None)
-        elif isinstance(statement, Stage):
+        elif isinstance(statement, StageStatement):
             hint = "begin a schedule with: schedule NAME of SCHEME"
             names.reporter.report("E218", "a stage in a scheme", statement.span, "stages belong to schedules", hint=hint)
-        elif isinstance(statement, Row | Update) and type(statement) is not kinds[0]:
+        elif isinstance(statement, TableRow | Update) and type(statement) is not kinds[0]:
             hint = "write the scheme as a table or as equations"
             names.reporter.report("E216", "rows of a table and equations in one scheme", statement.span, "of the other kind", hint=hint)
             return
-        elif isinstance(statement, Row):
+        elif isinstance(statement, TableRow):
             _add_row(names, statement)
         elif isinstance(statement, Update):
             equations.read(statement)
 
 
-def _add_row(names: Names, row: Row) -> None:
+def _add_row(names: Names, row: TableRow) -> None:
     if is_block(row.name.text):
         hint = "name the products M1, M2, ..."
         names.reporter.report("E213", f"a row names a product, {row.name.text} is a block", row.name.span, "a block", hint=hint)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from bilinear.frontend.atoms import Grid, add_up, is_block, read_block, read_number
 from bilinear.frontend.reporter import Reporter, shown
-from bilinear.frontend.syntax import Factor, Plain, Stage, Update, Word
+from bilinear.frontend.syntax import Plain, StageStatement, TermFactor, Update, Word
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient
 from bilinear.ir.ring import RATIONALS, Ring
@@ -32,7 +32,7 @@ class StageReader:
         self.reporter = reporter
         self.ring = ring
 
-    def read(self, stage: Stage) -> StageIR | None:
+    def read(self, stage: StageStatement) -> StageIR | None:
         """The stage; None if an error was reported."""
         if not stage.steps:
             self.reporter.report(
@@ -58,7 +58,7 @@ class StageReader:
         kept = tuple(p for p in products if p is not None)
         return ProductStage(kept) if len(kept) == len(products) else None
 
-    def _linear(self, stage: Stage) -> LinearStage | None:
+    def _linear(self, stage: StageStatement) -> LinearStage | None:
         updates: dict[str, _Updates] = {}
         sound = [self._step(step, updates) for step in stage.steps]
         if not all(sound):
@@ -147,7 +147,7 @@ class StageReader:
             return None
         return Target(block, coefficient * scale)
 
-    def _operand(self, factor: Factor, space: str) -> Block | None:
+    def _operand(self, factor: TermFactor, space: str) -> Block | None:
         plain = factor.terms[0]
         if len(factor.terms) > 1 or plain.number is not None or plain.sign < 0:
             hint = "form the sum in a stage before, by a step such as A21 += A22"

@@ -26,7 +26,7 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Factor:
+class TermFactor:
     """A name, or a sum in parentheses."""
 
     terms: tuple[Plain, ...]
@@ -39,7 +39,7 @@ class Term:
 
     sign: int
     number: Word | None
-    factors: tuple[Factor, ...]
+    factors: tuple[TermFactor, ...]
     span: Span
 
 
@@ -54,7 +54,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row of a coefficient table: the name of the product, and the text of its cells, which is split later."""
 
     name: Word
@@ -82,7 +82,7 @@ class SchemeHeader:
 
 
 @dataclass(frozen=True)
-class Call:
+class SymmetryCall:
     """`rotate(...)` or `transpose(...)`."""
 
     function: Word
@@ -91,7 +91,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Chain:
+class OperatorChain:
     """Schemes joined by operators, applied from the left: `(x)`, or `(+m)`, `(+k)` and `(+n)`."""
 
     first: Expression
@@ -100,7 +100,7 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Composition:
+class CompositionStatement:
     """`scheme NAME <m,k,n;r> over RING = EXPRESSION`; format and ring are optional."""
 
     name: Word
@@ -131,7 +131,7 @@ class DigitsHeader:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StageStatement:
     """`stage { ... }` or `restore stage { ... }`; the span covers the keywords."""
 
     restores: bool
@@ -140,7 +140,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Basis:
+class BasisStatement:
     """`basis A { ... }`: a change of basis before (A, B) or after (C) the scheme; the span covers the keywords."""
 
     operand: Word
@@ -157,7 +157,7 @@ class Broken:
     span: Span
 
 
-Expression = Word | Call | Chain
+Expression = Word | SymmetryCall | OperatorChain
 """The expression of a scheme; a word is a name, a file in quotes, or a format, which stands for the classical scheme."""
-Header = SchemeHeader | Composition | ScheduleHeader | DigitsHeader
-Statement = Header | Citation | Basis | Row | Update | Stage | Broken
+Header = SchemeHeader | CompositionStatement | ScheduleHeader | DigitsHeader
+Statement = Header | Citation | BasisStatement | TableRow | Update | StageStatement | Broken

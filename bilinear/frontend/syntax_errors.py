@@ -13,7 +13,7 @@ from bilinear.source import Source, Span
 
 
 @dataclass(frozen=True)
-class Finding:
+class SyntaxFinding:
     """A syntax error: its diagnostic, where recovery starts, and whether that is a `{` without a `}`."""
 
     diagnostic: Diagnostic
@@ -21,41 +21,41 @@ class Finding:
     opening: bool = False
 
 
-def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str]) -> Finding:
+def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str]) -> SyntaxFinding:
     """The diagnostic for the text at an offset where only the accepted terminals are allowed."""
     marked = skeleton(text)
     opened = unclosed_brace(marked, offset)
     line = line_start(marked, offset)
     keyword = first_word(marked[line : line + 200]) in KEYWORDS
     if opened is not None and (not marked[offset:].strip() or (keyword and opened < line)):
-        return Finding(_diagnostic(_pick(accepted, "unclosed brace", ""), source, opened, opened + 1), opened, True)
+        return SyntaxFinding(_diagnostic(_pick(accepted, "unclosed brace", ""), source, opened, opened + 1), opened, True)
     starts = "SCHEME" in accepted or {"RBRACE", "NAME"} <= accepted
     before = marked[:offset].rstrip()
     dangling = marked[:line].rstrip()
     if not starts and dangling[-1:] in tuple("+-*=,") and _begins_statement(marked, line):
         place = len(dangling) - 1
-        return Finding(_diagnostic(_pick(accepted, "operator before a statement", ""), source, place, place + 1), place)
+        return SyntaxFinding(_diagnostic(_pick(accepted, "operator before a statement", ""), source, place, place + 1), place)
     at_end = (not starts and "\n" in marked[len(before) : offset]) or not marked[offset:].strip()
     if at_end:
         offset = len(before)
     return _finding(source, marked, offset, accepted | {"START"} if starts else accepted, at_end)
 
 
-def _finding(source: Source, text: str, offset: int, accepted: frozenset[str], at_end: bool) -> Finding:
+def _finding(source: Source, text: str, offset: int, accepted: frozenset[str], at_end: bool) -> SyntaxFinding:
     group = text.rfind("(", 0, offset)
     head = first_word(text[statement_start(text, offset) :][:200])
     grouped = text.find(")", max(group, 0), offset) < 0 <= group >= statement_start(text, offset)
     message = _pick(accepted, "end" if at_end else _kind(text, offset), "group" if grouped else head)
     if message.code == "E109":
-        return Finding(_diagnostic(message, source, group, group + 1), group)
+        return SyntaxFinding(_diagnostic(message, source, group, group + 1), group)
     if message.code == "E111" and (meant := keyword_of(text[statement_start(text, offset) :][:200])) != head:
         start = text.index(head, statement_start(text, offset))
         place = Span(source, start, start + len(head))
         what = f"no statement begins with {shown(head)}"
-        return Finding(Diagnostic("E111", what, place, "no keyword", hints=(f"did you mean {meant}?",)), start)
+        return SyntaxFinding(Diagnostic("E111", what, place, "no keyword", hints=(f"did you mean {meant}?",)), start)
     word = re.compile(r'[A-Za-z0-9_]+|"[^"\n]*"?|.', re.DOTALL).match(text, offset)
     end = offset if at_end or word is None else word.end()
-    return Finding(_diagnostic(message, source, offset, end), min(offset, max(0, len(text) - 1)))
+    return SyntaxFinding(_diagnostic(message, source, offset, end), min(offset, max(0, len(text) - 1)))
 
 
 def _pick(accepted: frozenset[str], found: str, head: str) -> Message:

@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from bilinear.frontend.syntax import (
-    Basis,
-    Call,
-    Chain,
+    BasisStatement,
     Citation,
-    Composition,
+    CompositionStatement,
     DigitsHeader,
     Expression,
-    Factor,
+    OperatorChain,
     Plain,
-    Row,
     ScheduleHeader,
     SchemeHeader,
-    Stage,
+    StageStatement,
     Statement,
+    SymmetryCall,
+    TableRow,
     Term,
+    TermFactor,
     Update,
     Word,
 )
@@ -69,10 +69,10 @@ class TreeReader:
         header = DigitsHeader if tree.data == "digits" else ScheduleHeader
         return header(_sure(words[1]), _sure(words[3]), words[4], span)
 
-    def _composition(self, children: Sequence[Child]) -> Composition:
+    def _composition(self, children: Sequence[Child]) -> CompositionStatement:
         word, name, format_, ring = (self._word(child) if child is not None else None for child in children[:4])
         value = self._expression(children[5], MOST_NESTED)
-        return Composition(_sure(name), format_, ring, value, Span(self.source, _sure(word).span.start, value.span.end))
+        return CompositionStatement(_sure(name), format_, ring, value, Span(self.source, _sure(word).span.start, value.span.end))
 
     def _expression(self, child: Child, depth: int) -> Expression:
         """An expression; text nested deeper than `depth` becomes one word, which names nothing."""
@@ -87,12 +87,12 @@ class TreeReader:
             if depth == 0:
                 return Word(NESTED, span)
             value = self._expression(children[-2], depth - 1)
-            return Call(function, value, span) if kind == "call" else value
+            return SymmetryCall(function, value, span) if kind == "call" else value
         if len(children) == 1:
             return self._expression(children[0], depth)
         parts = [self._expression(part, depth) for part in children[::2]]
         rest = tuple(zip(map(self._word, children[1::2]), parts[1:], strict=True))
-        return Chain(parts[0], rest, Span(self.source, parts[0].span.start, parts[-1].span.end))
+        return OperatorChain(parts[0], rest, Span(self.source, parts[0].span.start, parts[-1].span.end))
 
     def _word(self, child: Child) -> Word:
         token = cast("Token", child)
@@ -107,23 +107,23 @@ class TreeReader:
         word, string = self._word(children[0]), self._word(children[1])
         return Citation(_unescaped(string.text[1:-1]), self._span(word, string))
 
-    def _row(self, children: Sequence[Child]) -> Row:
+    def _row(self, children: Sequence[Child]) -> TableRow:
         label = self._word(children[0])
         name = label.text[:-1].rstrip()
         place = Word(name, Span(self.source, label.span.start, label.span.start + len(name)))
         cells = self._word(children[1]) if children[1] is not None else None
-        return Row(place, cells, self._span(label, cells or label))
+        return TableRow(place, cells, self._span(label, cells or label))
 
-    def _stage(self, children: Sequence[Child]) -> Stage:
+    def _stage(self, children: Sequence[Child]) -> StageStatement:
         restore = self._word(children[0]) if children[0] is not None else None
         word = self._word(children[1])
         steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
-        return Stage(restore is not None, steps, self._span(restore or word, word))
+        return StageStatement(restore is not None, steps, self._span(restore or word, word))
 
-    def _basis(self, children: Sequence[Child]) -> Basis:
+    def _basis(self, children: Sequence[Child]) -> BasisStatement:
         word, operand = self._word(children[0]), self._word(children[1])
         steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
-        return Basis(operand, steps, self._span(word, operand))
+        return BasisStatement(operand, steps, self._span(word, operand))
 
     def _update(self, children: Sequence[Child]) -> Update:
         targets = tuple(self._plain(cast("Tree[Token]", child).children) for child in cast("Tree[Token]", children[0]).children)
@@ -140,15 +140,15 @@ class TreeReader:
         start = number.span.start if number is not None else factors[0].span.start
         return Term(_sign(sign), number, factors, Span(self.source, start, factors[-1].span.end))
 
-    def _factor(self, child: Child) -> Factor:
+    def _factor(self, child: Child) -> TermFactor:
         group = cast("Tree[Token]", child)
         if getattr(group, "data", None) != "group":
             plain = self._plain((None, None, child))
-            return Factor((plain,), plain.span)
+            return TermFactor((plain,), plain.span)
         children = cast("list[Child]", group.children)
         pairs = zip(children[1:-1:2], children[2:-1:2], strict=True)
         terms = tuple(self._plain((sign, *cast("Tree[Token]", tree).children)) for sign, tree in pairs)
-        return Factor(terms, self._span(self._word(children[0]), self._word(children[-1])))
+        return TermFactor(terms, self._span(self._word(children[0]), self._word(children[-1])))
 
     def _plain(self, children: Sequence[Child]) -> Plain:
         sign, number, name = children

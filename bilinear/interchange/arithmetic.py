@@ -36,7 +36,7 @@ def as_it_is(form: Linear) -> Linear:
     return form
 
 
-class Arithmetic:
+class ArithmeticReader:
     """A reader of one expression between two offsets of a source.
 
     `lookup` returns what a name stands for, or None if it is unknown. `shared` returns the replacement for a sum of several terms that is

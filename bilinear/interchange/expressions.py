@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.frontend.parse import as_in_papers, without_comments
-from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
+from bilinear.interchange.arithmetic import MOST_BYTES, ArithmeticReader, Linear, Value
 from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
@@ -179,7 +179,7 @@ def _products(source: Source) -> Iterator[Factors]:
 
 
 def _product(source: Source, start: int, end: int) -> Factors:
-    number, sums = Arithmetic(source, start, end, _block, imaginary=True).whole_product()
+    number, sums = ArithmeticReader(source, start, end, _block, imaginary=True).whole_product()
     totals = [{block: c for block, c in total.items() if isinstance(block, tuple)} for total in sums]
     letters = [{block[0] for block in total} for total in totals]
     missing = ", ".join(sorted(set("abc").difference(*letters)))
@@ -256,7 +256,7 @@ def read_formulas(path: Path) -> Formulas:
     read. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a formula of a bilinear map, E253 if it is too
     large, E254 if it computes no block of C or is incomplete.
     """
-    reader = _Reader(_read_plain(path))
+    reader = _FormulaReader(_read_plain(path))
     reader.read()
     return reader.finish(path)
 
@@ -279,7 +279,7 @@ def other_formulas(path: Path, ring: Ring | None) -> Identified | None:
     return _commuting(formulas.maps, formulas.dims, ring)
 
 
-class _Reader:
+class _FormulaReader:
     """Formulas being read. A form is over blocks (letter, block), named sums (letter, number), and products ("m", (number,))."""
 
     def __init__(self, source: Source) -> None:
@@ -309,7 +309,7 @@ class _Reader:
             written = body.rstrip(" \t\n;,.")
             self.here = (head.start(1), head.end() + len(written))
             source = Source(self.source.name, self.text)
-            value = Arithmetic(source, head.end(), self.here[1], self._lookup, multiply=self._multiplied, imaginary=True).whole_sum()
+            value = ArithmeticReader(source, head.end(), self.here[1], self._lookup, multiply=self._multiplied, imaginary=True).whole_sum()
             self._assign(head[1], value, head[1] in used)
 
     def finish(self, where: Path) -> Formulas:

@@ -143,7 +143,7 @@ _NO_TABLES = ("license", "readme", "copying", "authors", "changelog")
 
 
 @dataclass(frozen=True)
-class Row:
+class FolderRow:
     """The result for a file, or for one scheme or schedule in it.
 
     `verdict` is `proved`, `lacks` (`what` names the missing datum), `refused` (`what` is the error), or `passed over`, if the file holds no
@@ -162,11 +162,11 @@ class Row:
 @dataclass
 class _Survey:
     folder: Path
-    known: dict[str, Row] = field(default_factory=dict)
+    known: dict[str, FolderRow] = field(default_factory=dict)
     """The row of each set of three files, by the start of their names."""
 
 
-def survey(folder: Path, progress: Callable[[str, int, int], None] = lambda what, done, of: None) -> Iterator[Row]:
+def survey(folder: Path, progress: Callable[[str, int, int], None] = lambda what, done, of: None) -> Iterator[FolderRow]:
     """Read and prove every file below a folder, in the order of their names; licenses and descriptions are left out."""
     paths = [path for path in files_below(folder) if not path.name.lower().startswith(_NO_TABLES)]
     session = _Survey(folder)
@@ -175,7 +175,7 @@ def survey(folder: Path, progress: Callable[[str, int, int], None] = lambda what
         yield from _rows(session, path)
 
 
-def _rows(session: _Survey, path: Path) -> Iterator[Row]:
+def _rows(session: _Survey, path: Path) -> Iterator[FolderRow]:
     name = str(path.relative_to(session.folder))
     try:
         form, _ = format_of(path)
@@ -189,23 +189,23 @@ def _rows(session: _Survey, path: Path) -> Iterator[Row]:
     except BilinearError as error:
         yield _not_read(name, "", error)
     except Exception as error:
-        yield Row(name, "", REFUSED, f"a fault of the reader, please report it: {type(error).__name__}: {error}")
+        yield FolderRow(name, "", REFUSED, f"a fault of the reader, please report it: {type(error).__name__}: {error}")
 
 
-def _not_read(name: str, form: str, error: BilinearError) -> Row:
+def _not_read(name: str, form: str, error: BilinearError) -> FolderRow:
     """The row of a file with an error: it is refused, if it could be a scheme."""
     passed_over = error.diagnostics[0].code in _NO_SCHEME
-    return Row(name, "" if passed_over else form, PASSED_OVER if passed_over else REFUSED, _told(error))
+    return FolderRow(name, "" if passed_over else form, PASSED_OVER if passed_over else REFUSED, _told(error))
 
 
-def _of_a_set(session: _Survey, path: Path, form: str) -> Row:
+def _of_a_set(session: _Survey, path: Path, form: str) -> FolderRow:
     """The row of a set of files, proved once."""
     files = files_of(path)
     if files is None or files.missing:
         lacking = (
             "the other two of three files" if files is None else f"the file{'s' if files.missing[1:] else ''} {', '.join(files.missing)}"
         )
-        return Row(path.name, form, LACKS, lacking)
+        return FolderRow(path.name, form, LACKS, lacking)
     first = str(files.scheme[0])
     seconds = 0.0 if first in session.known else None
     if first not in session.known:
@@ -215,20 +215,20 @@ def _of_a_set(session: _Survey, path: Path, form: str) -> Row:
     return replace(row, what=f"{row.what}{changes}", seconds=row.seconds if seconds is None else seconds)
 
 
-def _imported(path: Path, name: str, form: str, entry: str = "") -> Row:
+def _imported(path: Path, name: str, form: str, entry: str = "") -> FolderRow:
     try:
         result = import_file(path, format=form, entry=entry, explain=False)
     except BilinearError as error:
         return _not_read(name, form, error)
     if isinstance(result, Identified):
-        return Row(name, form, LACKS if result.missing else PROVED, result.missing or f"{result.title}, over {result.ring}")
+        return FolderRow(name, form, LACKS if result.missing else PROVED, result.missing or f"{result.title}, over {result.ring}")
     scheme = result.scheme
     order = f" up to O(lambda^{result.proof.order})" if result.proof.order else ""
     bases = ", in other bases" if scheme.bases is not None else ""
-    return Row(name, form, PROVED, f"{scheme.format} over {scheme.ring}{order}{bases}", result.found)
+    return FolderRow(name, form, PROVED, f"{scheme.format} over {scheme.ring}{order}{bases}", result.found)
 
 
-def _schedules(path: Path, name: str) -> Iterator[Row]:
+def _schedules(path: Path, name: str) -> Iterator[FolderRow]:
     """One row for each schedule: its decision, or the step that its source leaves out."""
     scheme = load_shipped("winograd").scheme
     for foreign in read_fflas(read_text(path)):
@@ -237,16 +237,16 @@ def _schedules(path: Path, name: str) -> Iterator[Row]:
             if foreign.gaps:
                 first = foreign.gaps[0].message.removeprefix(f"{foreign.schedule.name}: ")
                 more = f", and {len(foreign.gaps) - 1} more" if foreign.gaps[1:] else ""
-                yield Row(title, "fflas", LACKS, f"steps: {first}{more}", seconds=time.perf_counter() - begin)
+                yield FolderRow(title, "fflas", LACKS, f"steps: {first}{more}", seconds=time.perf_counter() - begin)
                 continue
             prove_schedule(foreign.schedule, scheme).require()
         except BilinearError as error:
-            yield Row(title, "fflas", REFUSED, _told(error), seconds=time.perf_counter() - begin)
+            yield FolderRow(title, "fflas", REFUSED, _told(error), seconds=time.perf_counter() - begin)
             continue
-        yield Row(title, "fflas", PROVED, f"a schedule of winograd, {foreign.schedule.result}", seconds=time.perf_counter() - begin)
+        yield FolderRow(title, "fflas", PROVED, f"a schedule of winograd, {foreign.schedule.result}", seconds=time.perf_counter() - begin)
 
 
-def _timed(make: Callable[[], Row]) -> Row:
+def _timed(make: Callable[[], FolderRow]) -> FolderRow:
     begin = time.perf_counter()
     return replace(make(), seconds=time.perf_counter() - begin)
 
@@ -260,25 +260,25 @@ Sums = tuple[int, int, int, int, float]
 """Of some rows: how many, proved, lacking, refused, and the seconds."""
 
 
-def by_format(rows: list[Row]) -> list[tuple[str, *Sums]]:
+def by_format(rows: list[FolderRow]) -> list[tuple[str, *Sums]]:
     """The sums of the table by format, and of all. Files that are passed over do not count."""
     kept = [row for row in rows if row.verdict != PASSED_OVER]
     names = [name for name in [*FORMATS, ""] if any(row.format == name for row in kept)]
     return [(name or "unknown", *_sums([row for row in kept if row.format == name])) for name in names] + [("all", *_sums(kept))]
 
 
-def by_folder(rows: list[Row]) -> list[tuple[str, str, *Sums]]:
+def by_folder(rows: list[FolderRow]) -> list[tuple[str, str, *Sums]]:
     """The same by the first folder of each file's path and its format, and of all."""
     folders = sorted({_folder_of(row) for row in rows})
     inside = {folder: by_format([row for row in rows if _folder_of(row) == folder])[:-1] for folder in folders}
     return [(folder, *line) for folder in folders for line in inside[folder]] + [("all", "", *by_format(rows)[-1][1:])]
 
 
-def _folder_of(row: Row) -> str:
+def _folder_of(row: FolderRow) -> str:
     parts = Path(row.file).parts
     return parts[0] if len(parts) > 1 else "."
 
 
-def _sums(rows: list[Row]) -> Sums:
+def _sums(rows: list[FolderRow]) -> Sums:
     proved, lacks, refused = (sum(row.verdict == verdict for row in rows) for verdict in (PROVED, LACKS, REFUSED))
     return len(rows), proved, lacks, refused, round(sum(row.seconds for row in rows), 2)

@@ -20,7 +20,7 @@ HEAD = 2**16
 
 
 @dataclass(frozen=True)
-class Format:
+class FileFormat:
     """A format by its name for `--from` and `--to`, and its reader.
 
     `begins` says whether the start of a file is of it, `read` reads a scheme, `other` identifies what a file computes if that is not a
@@ -51,28 +51,30 @@ def _read_fflas(path: Path, asked: Asked) -> Reading:
 FORMATS = {
     f.name: f
     for f in (
-        Format("npz", "AlphaTensor archive, or arrays U, V and W", ".npz", npz.begins_npz, npz.read_npz, True, entries=npz.npz_entries),
-        Format("npy", "flip-cpd array", ".npy", npz.begins_npy, targets.read_npy, other=targets.other_npy),
-        Format("notebook", "Jupyter notebook", ".ipynb", arrays.begins_notebook, arrays.read_python, True, entries=arrays.python_entries),
-        Format("python", "Python's arrays", ".py", arrays.begins_python, arrays.read_python, True, entries=arrays.python_entries),
-        Format("json", "FastMatrixMultiplication JSON", ".json", fmm_json.begins_json, fmm_json.read_json, True),
-        Format("maple", "Maple triads", ".mpl", triads.begins_maple, triads.read_maple, True),
-        Format("matlab", "MATLAB matrices", ".m", arrays.begins_matlab, _plain(arrays.read_matlab)),
-        Format("m", "Mathematica lists", ".m", triads.begins_mathematica, triads.read_mathematica, True),
-        Format("sms", "plinopt matrices", ".sms", plinopt.begins_sms, plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True),
-        Format("formulas", "products under names", "", begins_formulas, read_named, other=other_formulas),
-        Format("slp", "plinopt programs", ".slp", plinopt.begins_slp, plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True),
-        Format("exp", "products of sums", ".exp", begins_exp, read_exp, True, other=commuting_exp),
-        Format("fflas", "fflas-ffpack schedules", ".inl", fflas.begins_fflas, _read_fflas),
-        Format("bini", "Bini's form", "", tables.begins_bini, _plain(tables.read_bini)),
-        Format("ternary", "ternary_flip_graph tables", "", tables.begins_ternary, _plain(tables.read_ternary, True), True),
-        Format("fast-matmul", "fast-matmul table", "", tables.begins_fast_matmul, _plain(tables.read_fast_matmul)),
+        FileFormat("npz", "AlphaTensor archive, or arrays U, V and W", ".npz", npz.begins_npz, npz.read_npz, True, entries=npz.npz_entries),
+        FileFormat("npy", "flip-cpd array", ".npy", npz.begins_npy, targets.read_npy, other=targets.other_npy),
+        FileFormat(
+            "notebook", "Jupyter notebook", ".ipynb", arrays.begins_notebook, arrays.read_python, True, entries=arrays.python_entries
+        ),
+        FileFormat("python", "Python's arrays", ".py", arrays.begins_python, arrays.read_python, True, entries=arrays.python_entries),
+        FileFormat("json", "FastMatrixMultiplication JSON", ".json", fmm_json.begins_json, fmm_json.read_json, True),
+        FileFormat("maple", "Maple triads", ".mpl", triads.begins_maple, triads.read_maple, True),
+        FileFormat("matlab", "MATLAB matrices", ".m", arrays.begins_matlab, _plain(arrays.read_matlab)),
+        FileFormat("m", "Mathematica lists", ".m", triads.begins_mathematica, triads.read_mathematica, True),
+        FileFormat("sms", "plinopt matrices", ".sms", plinopt.begins_sms, plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True),
+        FileFormat("formulas", "products under names", "", begins_formulas, read_named, other=other_formulas),
+        FileFormat("slp", "plinopt programs", ".slp", plinopt.begins_slp, plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True),
+        FileFormat("exp", "products of sums", ".exp", begins_exp, read_exp, True, other=commuting_exp),
+        FileFormat("fflas", "fflas-ffpack schedules", ".inl", fflas.begins_fflas, _read_fflas),
+        FileFormat("bini", "Bini's form", "", tables.begins_bini, _plain(tables.read_bini)),
+        FileFormat("ternary", "ternary_flip_graph tables", "", tables.begins_ternary, _plain(tables.read_ternary, True), True),
+        FileFormat("fast-matmul", "fast-matmul table", "", tables.begins_fast_matmul, _plain(tables.read_fast_matmul)),
     )
 }
 """The readers in the order in which they are asked whether a file is theirs."""
 
 
-def format_of(path: Path, named: str = "") -> tuple[Format, str]:
+def format_of(path: Path, named: str = "") -> tuple[FileFormat, str]:
     """The format of a file, and how it was decided: by `named`, by the file's name, or by how it begins.
 
     Readers of the file's suffix are asked first, and alone. If none recognizes the file, the one of its suffix says what is wrong with it.
@@ -101,6 +103,6 @@ def format_of(path: Path, named: str = "") -> tuple[Format, str]:
     raise fail("E351", f"{path} is of no known format", hint)
 
 
-def entries_of(path: Path, form: Format) -> tuple[str, ...]:
+def entries_of(path: Path, form: FileFormat) -> tuple[str, ...]:
     """The names of the schemes in a file; one empty name where it holds one scheme. Raises `BilinearError` (E251, E255, E353, E653)."""
     return form.entries(path) if form.entries is not None else ("",)

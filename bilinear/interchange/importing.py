@@ -9,7 +9,7 @@ from pathlib import Path
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.explain.why_wrong import explain_scheme
 from bilinear.interchange.arrays import scheme_from_arrays
-from bilinear.interchange.formats import FORMATS, Format, format_of
+from bilinear.interchange.formats import FORMATS, FileFormat, format_of
 from bilinear.interchange.reader_parts import Asked, Reading
 from bilinear.interchange.targets import Identified
 from bilinear.ir.linear import LinearMap
@@ -18,7 +18,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.verify.rings import factors
 from bilinear.verify.scheme import SchemeProof, prove_scheme
 
-ARRAYS = Format("arrays", "arrays in memory", "", lambda beginning: False, FORMATS["npz"].read)
+ARRAYS = FileFormat("arrays", "arrays in memory", "", lambda beginning: False, FORMATS["npz"].read)
 """That of arrays in memory: no file is of it."""
 
 
@@ -28,7 +28,7 @@ class Imported:
 
     scheme: Scheme
     proof: SchemeProof
-    format: Format
+    format: FileFormat
     how: str
     transposed: bool
     found: tuple[str, ...] = ()
@@ -93,7 +93,9 @@ def known_ring(text: str | None) -> Ring | None:
     return ring
 
 
-def prove_reading(reading: Reading, form: Format, how: str, ring: Ring | None, transposed: bool | None, explain: bool = True) -> Imported:
+def prove_reading(
+    reading: Reading, form: FileFormat, how: str, ring: Ring | None, transposed: bool | None, explain: bool = True
+) -> Imported:
     """The first reading that multiplies, among those compatible with what was given (E356); the error says where, if it is to explain."""
     tried: list[tuple[Scheme, SchemeProof]] = []
     for scheme, orientation, found in _readings(reading, ring, transposed):

@@ -76,7 +76,7 @@ def pickled_array(data: bytes, name: str) -> PickledArray:
 
     Raises `BilinearError`: E353 if it holds anything but arrays and numbers, breaks off, or is too large.
     """
-    machine = _Machine(name, len(data))
+    machine = _PickleMachine(name, len(data))
     try:
         for count, (opcode, argument) in enumerate(_opcodes(BytesIO(data), machine)):
             if count > MOST_OPCODES:
@@ -89,7 +89,7 @@ def pickled_array(data: bytes, name: str) -> PickledArray:
     return machine.stack[0]
 
 
-def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, object]]:
+def _opcodes(file: BytesIO, machine: _PickleMachine) -> Iterator[tuple[str, object]]:
     """The opcodes and arguments up to STOP; an opcode that arrays do not need is refused before its argument is read."""
     opcode = ""
     while opcode != "STOP":
@@ -106,7 +106,7 @@ def _opcodes(file: BytesIO, machine: _Machine) -> Iterator[tuple[str, object]]:
             yield opcode, known.arg.reader(file) if known.arg is not None else None
 
 
-class _Machine:
+class _PickleMachine:
     """The pickle machine over plain data."""
 
     def __init__(self, name: str, size: int) -> None:

@@ -19,7 +19,7 @@ from typing import cast
 from bilinear.algebra.maps import table_of
 from bilinear.analysis.brent import common_denominator, products_of_coefficients, residual
 from bilinear.errors import fail
-from bilinear.interchange.arithmetic import MOST_BYTES, Arithmetic, Linear, Value
+from bilinear.interchange.arithmetic import MOST_BYTES, ArithmeticReader, Linear, Value
 from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
     MOST_NONZEROS,
@@ -77,7 +77,7 @@ MarkedForm = tuple[tuple[int, Marked], ...]
 
 
 @dataclass(frozen=True)
-class Part:
+class WrittenMap:
     """One linear map of a scheme as its file writes it: a `LinearMap` with marked values."""
 
     source: Source
@@ -105,7 +105,7 @@ class Part:
         )
         return LinearMap(self.inputs, outputs, steps, self.names)
 
-    def widened(self, inputs: int) -> Part:
+    def widened(self, inputs: int) -> WrittenMap:
         """The same map with more, unread inputs; unchanged if its file states their number."""
         if inputs <= self.inputs or not self.at_least:
             return self
@@ -116,7 +116,7 @@ class Part:
         return replace(self, inputs=inputs, outputs=outputs, steps=steps)
 
 
-def named_ring(parts: tuple[Part, ...]) -> Ring | None:
+def named_ring(parts: tuple[WrittenMap, ...]) -> Ring | None:
     """The ring of the number that a comment names for the placeholder."""
     for part in parts:
         for line in (" ".join(text.split()) for text in part.source.text.splitlines()):
@@ -130,7 +130,7 @@ def named_ring(parts: tuple[Part, ...]) -> Ring | None:
 Entries = dict[tuple[int, int], Marked]
 
 
-def read_matrix(path: Path) -> Part:
+def read_matrix(path: Path) -> WrittenMap:
     """The linear map of a matrix; each row is an output.
 
     Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a matrix, E254 if the end is missing.
@@ -152,11 +152,11 @@ def read_matrix(path: Path) -> Part:
     raise malformed(source, len(source.text), len(source.text), "the matrix does not end", "0 0 0 is missing", code="E254")
 
 
-def _part(source: Source, shape: tuple[int, int], entries: Entries) -> Part:
+def _part(source: Source, shape: tuple[int, int], entries: Entries) -> WrittenMap:
     rows: list[list[tuple[int, Marked]]] = [[] for _ in range(shape[0])]
     for (i, j), value in sorted(entries.items()):
         rows[i].append((j, value))
-    return Part(source, shape[1], tuple(map(tuple, rows)))
+    return WrittenMap(source, shape[1], tuple(map(tuple, rows)))
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
@@ -208,17 +208,17 @@ _HEAD = re.compile(r"\b([A-Za-z]+[0-9]*)[ \t]*:=", re.ASCII)
 _NUMBERED = re.compile(r"([io])([0-9]{1,6})")
 
 
-def read_program(path: Path) -> Part:
+def read_program(path: Path) -> WrittenMap:
     """The linear map that a program computes; its number of inputs is that of those it reads.
 
     Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a program of a linear map, E254 if an output is missing.
     """
-    program = _Program(read_text(path, MOST_BYTES))
+    program = _ProgramReader(read_text(path, MOST_BYTES))
     program.read()
     return program.finish()
 
 
-class _Program:
+class _ProgramReader:
     """A program being read: inputs are numbered -1, -2 and so on, steps from 0."""
 
     def __init__(self, source: Source) -> None:
@@ -243,7 +243,7 @@ class _Program:
                 at = head.end() + len(sums)
                 what = "the program breaks off" if last else "an assignment does not end"
                 raise malformed(self.source, at, at + 1, what, "';' is missing", code="E254" if last else "E252")
-            value = Arithmetic(source, head.end(), head.end() + len(sums.removesuffix(";")), self._lookup, self._shared).whole_sum()
+            value = ArithmeticReader(source, head.end(), head.end() + len(sums.removesuffix(";")), self._lookup, self._shared).whole_sum()
             self.values[head[1]] = self._kept(value, head[1])
 
     def _require_blank(self, text: str, start: int, end: int) -> None:
@@ -251,7 +251,7 @@ class _Program:
         if rest:
             raise malformed(self.source, end - len(rest), end, "this is not an assignment", "NAME := SUM;")
 
-    def finish(self) -> Part:
+    def finish(self) -> WrittenMap:
         """The map; a step that only one output uses, once, becomes that output."""
         outputs = self._outputs()
         uses = Counter(i for form in (*self.steps, *outputs) for i in form)
@@ -264,7 +264,7 @@ class _Program:
 
         rows = tuple(renamed(self.steps[cast(int, next(iter(form)))] if inlined & form.keys() else form) for form in outputs)
         names = tuple(self.names[i] for i in kept)
-        return Part(self.source, self.inputs, rows, tuple(renamed(self.steps[i]) for i in kept), names, at_least=True)
+        return WrittenMap(self.source, self.inputs, rows, tuple(renamed(self.steps[i]) for i in kept), names, at_least=True)
 
     def _outputs(self) -> list[Linear]:
         found: dict[int, Linear] = {}
@@ -433,7 +433,7 @@ def _name(left: str | Path) -> str:
     return re.sub(r"_L(_[ABC])?$", "", Path(left).stem)
 
 
-def _parts(three: Triples, bases: Triples | None) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+def _parts(three: Triples, bases: Triples | None) -> tuple[tuple[WrittenMap, ...], tuple[WrittenMap, ...]]:
     """The maps and their changes of basis, each as wide as what it reads."""
     left, right, post = map(_read, three)
     changes = tuple(map(_read, bases or ()))
@@ -447,7 +447,7 @@ def _parts(three: Triples, bases: Triples | None) -> tuple[tuple[Part, ...], tup
     return parts, changes
 
 
-def _read(path: str | Path) -> Part:
+def _read(path: str | Path) -> WrittenMap:
     return read_program(Path(path)) if str(path).endswith(".slp") else read_matrix(Path(path))
 
 
@@ -462,7 +462,7 @@ def _sizes(path: str | Path) -> tuple[int, int]:
     return int(match[4]) + 1, int(match[5]) + 1
 
 
-def _placed(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], certain: bool) -> Scheme:
+def _placed(name: str, parts: tuple[WrittenMap, ...], changes: tuple[WrittenMap, ...], certain: bool) -> Scheme:
     """The scheme with the first number for its placeholder that makes it multiply."""
     for candidate in [Ring()] * (not certain) + [Ring(f"Q[{root}]") for root in TRIED]:
         scheme = assemble(_maps(name, parts, changes, candidate), None)
@@ -475,13 +475,13 @@ def _placed(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], certa
     raise fail("E256", message, SAY_IT, notes=(f"tried were {tried}; with none of them the scheme multiplies",))
 
 
-def _maps(name: str, parts: tuple[Part, ...], changes: tuple[Part, ...], ring: Ring) -> Maps:
+def _maps(name: str, parts: tuple[WrittenMap, ...], changes: tuple[WrittenMap, ...], ring: Ring) -> Maps:
     u, v, w = (part.linear(ring) for part in parts)
     bases = Bases(*(table_of(part.linear(ring)) for part in changes)) if changes else None
     return Maps(parts[0].source, name, u, v, w, ring, bases)
 
 
-def _require_shapes(parts: tuple[Part, ...], changes: tuple[Part, ...]) -> None:
+def _require_shapes(parts: tuple[WrittenMap, ...], changes: tuple[WrittenMap, ...]) -> None:
     """Refuse maps whose sizes do not fit together (E253)."""
     (r, a), (s, b), (c, t) = (part.shape for part in parts)
     name = parts[0].source.name

@@ -72,7 +72,7 @@ def read_fast_matmul(path: str | Path, dims: Dims | None = None) -> Scheme:
 
 
 @dataclass
-class _Block:
+class _RowsRead:
     """A table being read: its rows without zeros, where each begins, and how many numbers each has."""
 
     title: str
@@ -82,13 +82,13 @@ class _Block:
     nonzeros: int = 0
 
 
-def _blocks(source: Source) -> list[_Block]:
+def _blocks(source: Source) -> list[_RowsRead]:
     """The six blocks: U, V, W, and their temporaries, which may be empty."""
-    blocks, substituting = [_Block(_TABLES[0])], False
+    blocks, substituting = [_RowsRead(_TABLES[0])], False
     for start, line in _lines(source):
         if _MARK in line.lower() and line.startswith("#"):
             _require_three(source, blocks)
-            blocks.append(_Block(_TABLES[3]))
+            blocks.append(_RowsRead(_TABLES[3]))
             substituting = True
         elif line.startswith("#"):
             if substituting or blocks[-1].rows:
@@ -99,7 +99,7 @@ def _blocks(source: Source) -> list[_Block]:
         blocks.pop()
     if not substituting:
         _require_three(source, blocks)
-    return blocks + [_Block(title) for title in _TABLES[len(blocks) :]]
+    return blocks + [_RowsRead(title) for title in _TABLES[len(blocks) :]]
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:
@@ -109,14 +109,14 @@ def _lines(source: Source) -> Iterator[tuple[int, str]]:
         yield match.start() + match[0].find(text), text
 
 
-def _open(source: Source, blocks: list[_Block], start: int, line: str, substituting: bool) -> None:
+def _open(source: Source, blocks: list[_RowsRead], start: int, line: str, substituting: bool) -> None:
     if len(blocks) == (6 if substituting else 3) and line == "#":
         raise malformed(source, start, start + 1, "there are more than three tables", "a fourth begins here", code="E254")
     if len(blocks) < (6 if substituting else 3):
-        blocks.append(_Block(_TABLES[len(blocks)]))
+        blocks.append(_RowsRead(_TABLES[len(blocks)]))
 
 
-def _add(source: Source, block: _Block, start: int, line: str) -> None:
+def _add(source: Source, block: _RowsRead, start: int, line: str) -> None:
     """Read a row into a block."""
     terms, count = [], 0
     for match in re.finditer(r"\S+", line):
@@ -158,7 +158,7 @@ def _number(token: str) -> Coefficient | None:
     return exact(total)
 
 
-def _by_columns(source: Source, table: _Block, temporaries: _Block) -> LinearMap:
+def _by_columns(source: Source, table: _RowsRead, temporaries: _RowsRead) -> LinearMap:
     """The map whose outputs are the columns of a table over blocks, then temporaries."""
     inputs = len(table.rows) - len(temporaries.rows)
     _require_columns(source, temporaries, inputs)
@@ -170,18 +170,18 @@ def _by_columns(source: Source, table: _Block, temporaries: _Block) -> LinearMap
     return LinearMap(inputs, tuple(map(tuple, outputs)), tuple(temporaries.rows), _names(prefix, temporaries))
 
 
-def _names(prefix: str, temporaries: _Block) -> tuple[str, ...]:
+def _names(prefix: str, temporaries: _RowsRead) -> tuple[str, ...]:
     return tuple(f"{prefix}{i + 1}" for i in range(len(temporaries.rows)))
 
 
-def _require_columns(source: Source, temporaries: _Block, inputs: int) -> None:
+def _require_columns(source: Source, temporaries: _RowsRead, inputs: int) -> None:
     if temporaries.rows and temporaries.columns != inputs:
         label = f"{temporaries.columns} numbers, but there are {inputs} values to be added up"
         at = temporaries.starts[0]
         raise malformed(source, at, at + 1, f"{temporaries.title} do not fit their table", label, code="E253")
 
 
-def _require_three(source: Source, blocks: list[_Block]) -> None:
+def _require_three(source: Source, blocks: list[_RowsRead]) -> None:
     filled = sum(bool(block.rows) for block in blocks)
     if len(blocks) != 3 or filled != 3:
         raise _missing(source, filled)

@@ -152,7 +152,7 @@ def ready(scheme: Scheme, dtype: np.dtype[np.generic]) -> Scheme:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedAlgorithm:
     """A proved algorithm at some number of levels: the author's schedule, the lowered one, and the proofs of scheme and schedule.
 
     `written` is the schedule as its author wrote it, None if there is none, and `authored` the one that runs, with implied scaling. Both
@@ -236,7 +236,9 @@ def _with_a_schedule(scheme: Scheme) -> str:
     return "use inputs='preserve', or a schedule: `bilinear schedule --in-place` looks for one"
 
 
-def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0) -> Prepared:
+def prepare(
+    scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0
+) -> PreparedAlgorithm:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
     `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Linear stages of
@@ -247,13 +249,13 @@ def prepare(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: s
 
 
 @lru_cache(maxsize=64)
-def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, thread: Thread, modulus: int) -> Prepared:
+def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, thread: Thread, modulus: int) -> PreparedAlgorithm:
     require_levels(levels)
     check_promise(scheme, schedule, inputs)
     one = _prove_level(Level(scheme, schedule), inputs, modulus)
     require_products(f"{levels} levels of {scheme.name if schedule is None else schedule.name}", products_of([one] * levels))
     lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
-    return Prepared(scheme, schedule, one.authored, lowered, one.scheme_proof, schedule_proof)
+    return PreparedAlgorithm(scheme, schedule, one.authored, lowered, one.scheme_proof, schedule_proof)
 
 
 @lru_cache(maxsize=64)
@@ -406,7 +408,7 @@ def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUD
 
 
 @lru_cache(maxsize=1)
-def plain() -> Prepared:
+def plain() -> PreparedAlgorithm:
     """The plain multiply as a schedule of one product, for the strips of peeling."""
     one = LinearMap(1, (((0, 1),),))
     product = Product(Block("A", 0, 0), Block("B", 0, 0), (Target(Block("C", 0, 0)),))

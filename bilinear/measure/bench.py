@@ -19,7 +19,7 @@ from bilinear.measure.bench_check import fill_normal, trust_of, wrong_libraries
 from bilinear.measure.bench_details import KeptCall, launch_times, operands
 from bilinear.measure.bench_library import library_calls
 from bilinear.measure.bench_machine import Watch, machine
-from bilinear.measure.bench_tasks import Case, Task, choose
+from bilinear.measure.bench_tasks import BenchCase, BenchTask, choose
 from bilinear.measure.describe_device import tune
 from bilinear.measure.timing import (
     IN_A_ROW,
@@ -77,7 +77,7 @@ def require_gpu() -> None:
         raise fail("E680", f"no GPU can be timed here: {reason}", "run `bilinear doctor`")
 
 
-def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device:
+def described(tasks: Sequence[BenchTask], progress: Progress = no_progress) -> Device:
     """The description of the current GPU, measured now if none is known; E687 if a plain `matmul` call would not use it.
 
     With BILINEAR_USE_LIBRARY every plan would just be the library's multiply (E687).
@@ -91,7 +91,9 @@ def described(tasks: Sequence[Task], progress: Progress = no_progress) -> Device
     return known or tune(progress)
 
 
-def measure(tasks: Sequence[Task], device: Device, effort: Effort, progress: Progress = no_progress) -> Iterator[Measurement | LeftOut]:
+def measure(
+    tasks: Sequence[BenchTask], device: Device, effort: Effort, progress: Progress = no_progress
+) -> Iterator[Measurement | LeftOut]:
     """The rows of all tasks as they are found, and what could not be measured; calls `progress` with (what, done, of)."""
     began, watch = perf_counter(), Watch(effort.watch)
     for number, task in enumerate(tasks):
@@ -100,7 +102,7 @@ def measure(tasks: Sequence[Task], device: Device, effort: Effort, progress: Pro
             yield LeftOut(str(task), "the time was over")
             continue
         try:
-            yield from _Bench(task, device, effort, watch).rows()
+            yield from _TaskBench(task, device, effort, watch).rows()
         except BilinearError as error:
             yield LeftOut(str(task), error.diagnostics[0].message)
         except Exception as error:  # CuPy and the driver raise many kinds, and the other problems are still worth measuring
@@ -148,10 +150,10 @@ def save(result: Benchmark, file: Path | None) -> None:
 
 
 @dataclass(frozen=True)
-class _Bench:
+class _TaskBench:
     """One task on the GPU."""
 
-    task: Task
+    task: BenchTask
     device: Device
     effort: Effort
     watch: Watch
@@ -159,7 +161,7 @@ class _Bench:
     def rows(self) -> Iterator[Measurement | LeftOut]:
         task = self.task
         arrays = operands(task.shape, task.dtype)
-        plans: dict[Case, Plan] = {}
+        plans: dict[BenchCase, Plan] = {}
         for case in task.cases:
             try:
                 plans[case] = choose(task, case, self.device)
@@ -198,7 +200,7 @@ class _Bench:
             if what in runs:
                 yield _row(task, case, plan, times, what, trusts[what], loads[what], launches[what])
 
-    def call(self, case: Case, plan: Plan, a: Array, b: Array, c: Array) -> Call:
+    def call(self, case: BenchCase, plan: Plan, a: Array, b: Array, c: Array) -> Call:
         """The call of a case."""
         if case.kept:
             return KeptCall(plan, case.kept, a, b, c)
@@ -206,15 +208,15 @@ class _Bench:
             return partial(matmul, a, b, c, plan=plan)
         return partial(matmul, a, b, c) if case.accuracy is None else partial(matmul, a, b, c, accuracy=case.accuracy)  # type: ignore[arg-type]  # a class, or a bound
 
-    def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _Times:
+    def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _CallTimes:
         """Times of all calls, interleaved."""
         calls = dict[What, Call](libraries.items()) | dict(runs)
         once = {what: milliseconds(call) for what, call in calls.items()}  # every call has run once already, in its check
         rounds = max(self.effort.least_rounds, min(self.effort.rounds, int(self.effort.problem_ms / sum(once.values()))))
         on_device = queued(calls, rounds, IN_A_ROW) if max(once.values()) < QUEUED_MS else {}
         if on_device and min(median(on_device[name]) for name in libraries) < SHORT_MS:
-            return _Times(tuple(libraries), "device", on_device, on_device)
-        return _Times(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
+            return _CallTimes(tuple(libraries), "device", on_device, on_device)
+        return _CallTimes(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
 
     def launches(self, plan: Plan, a: Array, b: Array, c: Array) -> tuple[LaunchTime, ...]:
         """The launches of a plan, if requested; empty if memory runs out, because the times are already known."""
@@ -224,7 +226,7 @@ class _Bench:
 
 
 @dataclass(frozen=True)
-class _Times:
+class _CallTimes:
     """The kind of timing, the milliseconds of every call by round, and those on the device (empty for long calls)."""
 
     libraries: tuple[str, ...]
@@ -245,7 +247,7 @@ class _Times:
 
 
 def _row(
-    task: Task, case: Case, plan: Plan, times: _Times, what: What, trust: Trust, load: Load, launches: tuple[LaunchTime, ...]
+    task: BenchTask, case: BenchCase, plan: Plan, times: _CallTimes, what: What, trust: Trust, load: Load, launches: tuple[LaunchTime, ...]
 ) -> Measurement:
     chosen, own, theirs = plan.chosen, times.of[what], times.of[times.library]
     return Measurement(
@@ -275,7 +277,7 @@ def _row(
     )
 
 
-def _what(case: Case, plan: Plan) -> What:
+def _what(case: BenchCase, plan: Plan) -> What:
     """The work of a case: equal for cases that run the same thing."""
     own = plan.chosen
     return own.choice, case.by_auto, case.kept

@@ -16,7 +16,7 @@ from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, 
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.measure.bench_check import check
-from bilinear.measure.bench_tasks import Case, Task, bound_of, choose, pinned
+from bilinear.measure.bench_tasks import BenchCase, BenchTask, bound_of, choose, pinned
 from bilinear.measure.timing import Call, each_milliseconds
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
@@ -130,8 +130,8 @@ def errors_by_level(dtypes: Iterable[str], device: Device, progress: Progress = 
         a, b, c = operands((size, size, size), dtype)
         for name in ERROR_WAYS[:1] if dtype in COMPLEX else ERROR_WAYS:  # complex operands are only read
             for levels in range(MOST_ERROR_LEVELS + 1):
-                case = pinned(f"{name}:{levels}") if levels else Case()
-                plan = choose(Task((size,) * 3, dtype), case, device) if levels else None
+                case = pinned(f"{name}:{levels}") if levels else BenchCase()
+                plan = choose(BenchTask((size,) * 3, dtype), case, device) if levels else None
                 call = partial(matmul, a, b, c, plan=plan) if plan else partial(matmul, a, b, c, levels=0)
                 bound = bound_of(plan, size, dtype)
                 trust = check(call, a, b, c, case.inputs, bound, True)

@@ -41,7 +41,7 @@ WORTH_A_POOL = 4
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """What to measure on a problem: the planner's choice within limits, pinned levels, or a plain `matmul` call.
 
     `asked` names it: `plan`, `auto`, or the levels, with the `products` below them, if these are digits or rounded numbers. `budget` limits
@@ -63,18 +63,18 @@ class Case:
         return self.asked == "auto"
 
 
-PLANNED = (Case(), Case("restore", 0.0), Case("preserve", 0.0))
+PLANNED = (BenchCase(), BenchCase("restore", 0.0), BenchCase("preserve", 0.0))
 """The columns of docs/results.md: unlimited memory; in place, inputs restored; in place, inputs untouched."""
-AUTO = Case(asked="auto")
+AUTO = BenchCase(asked="auto")
 
 
 @dataclass(frozen=True)
-class Task:
+class BenchTask:
     """One problem and the cases to measure on it."""
 
     shape: Shape
     dtype: str
-    cases: tuple[Case, ...] = PLANNED
+    cases: tuple[BenchCase, ...] = PLANNED
 
     def __str__(self) -> str:
         return f"{'x'.join(map(str, self.shape))} {self.dtype}"
@@ -88,7 +88,7 @@ def tasks_for(
     algorithms: Sequence[str],
     accuracy: float | str | None = None,
     kept: Sequence[str] = (),
-) -> tuple[Task, ...]:
+) -> tuple[BenchTask, ...]:
     """The tasks for the grid, a file or sizes; `algorithms` is read by `asked_cases` (E681, E682). E543 for what is not an accuracy.
 
     Cases with all memory whose inputs are only read are repeated with each of the `kept` operands prepared.
@@ -98,22 +98,22 @@ def tasks_for(
     keeping = [case for case in plain if case.inputs == "preserve" and case.budget is None and not case.by_auto]
     cases = (*plain, *(replace(case, kept=side, asked=f"{case.asked}, {side} kept") for case in keeping for side in kept))
     if is_grid:
-        return tuple(Task(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
+        return tuple(BenchTask(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
     shapes = read_sizes(sizes) if file is None else read_shapes_file(file)
-    return tuple(Task(shape, dtype, tuple(_suited(cases, dtype))) for dtype in dtypes for shape in shapes)
+    return tuple(BenchTask(shape, dtype, tuple(_suited(cases, dtype))) for dtype in dtypes for shape in shapes)
 
 
-def _suited(cases: Sequence[Case], dtype: str) -> Iterator[Case]:
+def _suited(cases: Sequence[BenchCase], dtype: str) -> Iterator[BenchCase]:
     """The cases of a type. Complex operands are only read, and no schedule multiplies them without a workspace."""
     return (case for case in cases if dtype not in COMPLEX or case not in PLANNED[1:])
 
 
-def asked_cases(word: str) -> tuple[Case, ...]:
+def asked_cases(word: str) -> tuple[BenchCase, ...]:
     """`plan` is the planner's choice under three limits, `auto` a plain call, anything else pinned levels."""
     return PLANNED if word == "plan" else (AUTO,) if word == "auto" else (pinned(word),)
 
 
-def pinned(word: str) -> Case:
+def pinned(word: str) -> BenchCase:
     """`msmes:2`, or mixed levels `winograd_depth_first+winograd`, the outermost first, as a case (E682).
 
     The last name may be one of products, as in `winograd+pairs`. The inputs are those that the algorithms are made for. Plans that leave
@@ -128,10 +128,10 @@ def pinned(word: str) -> Case:
     promises = {natural_inputs(algorithm_named(name).schedule) for name in found}
     if "consume" in promises:
         raise fail("E682", f"{word!r} leaves its inputs undefined, but a benchmark runs on them again", "choose one that restores them")
-    return Case("restore" if "restore" in promises else "preserve", None, found, word, products=products)
+    return BenchCase("restore" if "restore" in promises else "preserve", None, found, word, products=products)
 
 
-def choose(task: Task, case: Case, device: Device) -> Plan:
+def choose(task: BenchTask, case: BenchCase, device: Device) -> Plan:
     """The plan of a case; raises `BilinearError` (E543, E408) if there is none. A plain call also uses kept plans of the current GPU."""
     m, k, n = task.shape
     budget = None if case.budget is None else int(case.budget * m * n * np.dtype(task.dtype).itemsize)
@@ -156,7 +156,7 @@ Built = tuple[tuple[str, ...], str, str, str] | AnyKernel
 """Kernels to build: those of some levels, by promise of the inputs, element type and tile; or one that has no schedule."""
 
 
-def build_ahead(tasks: Sequence[Task], device: Device, progress: Progress = no_progress) -> None:
+def build_ahead(tasks: Sequence[BenchTask], device: Device, progress: Progress = no_progress) -> None:
     """Fill the cache of kernels with one process a core, so that the GPU does not wait for proofs and compilation."""
     needed = set()
     for task in tasks:

@@ -33,7 +33,7 @@ LEAST = 1e-9
 """Seconds; no difference of two times is less."""
 
 
-class Bench(Protocol):
+class CpuTimes(Protocol):
     """A source of times, all in seconds."""
 
     def facts(self) -> tuple[str, str, int]:
@@ -52,7 +52,7 @@ class Bench(Protocol):
         """To allocate and write `count` bytes, and to write them again."""
 
 
-def tune_cpu(progress: Progress = no_progress, bench: Bench | None = None) -> Cpu:
+def tune_cpu(progress: Progress = no_progress, bench: CpuTimes | None = None) -> Cpu:
     """The description of the processors here, measured now; nothing else should run on them. `progress` is called with (what, done, of)."""
     bench, of = CpuBench() if bench is None else bench, len(IN_ARRAYS) + 1
     progress("memory", 0, of)
@@ -72,7 +72,7 @@ def _is_sum(work: object) -> bool:
     return isinstance(work, LinearWork)
 
 
-def _rates(bench: Bench, cpu: Cpu, dtype: str) -> CpuRates:
+def _rates(bench: CpuTimes, cpu: Cpu, dtype: str) -> CpuRates:
     measured = [2e-9 * n**3 / bench.library(n, dtype) for n in SIZES]
     fastest = accumulate(measured, max)  # a falling rate means that the measurement was disturbed; schedules would seem to gain
     rates = CpuRates(tuple(zip(map(float, SIZES), fastest, strict=True)), _streaming(bench, cpu, dtype), ((1.0, 1.0),))
@@ -85,7 +85,7 @@ def _rates(bench: Bench, cpu: Cpu, dtype: str) -> CpuRates:
     return CpuRates(rates.library, rates.streaming, tuple((block, max(1.0, *found[block])) for block in sorted(found)))
 
 
-def _streaming(bench: Bench, cpu: Cpu, dtype: str) -> Table:
+def _streaming(bench: CpuTimes, cpu: Cpu, dtype: str) -> Table:
     """GB/s of linear stages by the number of blocks of a place; the median of those with equally many."""
     found: dict[float, list[float]] = {}
     for way in STREAMED:

@@ -16,7 +16,7 @@ from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM
 from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import ROUNDS, with_digits
-from bilinear.measure.device_bench import Bench, gpu_bench
+from bilinear.measure.device_bench import DeviceTimes, gpu_bench
 from bilinear.measure.fit_thin import fit
 from bilinear.measure.mode_pilots import pilot_plans, pilots, rates_of
 from bilinear.planner.device import Device, ElementRates, ModeRates, TileRates, at
@@ -24,7 +24,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.kept_plans import folder_of_plans
 from bilinear.planner.library_points import library_points
-from bilinear.planner.model import LinearWork, Part, ProductWork, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.model import LinearWork, ProductWork, StageMaps, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.policy import Extents
 from bilinear.planner.thin_rates import ThinRates
 from bilinear.planner.ways import Way, lowered
@@ -49,7 +49,7 @@ PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
 
-def tune(progress: Progress = no_progress, bench: Bench | None = None, modes: bool = False) -> Device:
+def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None, modes: bool = False) -> Device:
     """The description of the current GPU, measured now, with rates of execution modes if requested; nothing else should run on it.
 
     `progress` is called with (what, done, of). Raises `BilinearError`: E512 without CuPy, E685 if a plan in an execution mode is not exact
@@ -103,7 +103,7 @@ def _unhidden(rates: ElementRates) -> str:
     return LARGE if LARGE in (tile.name for tile in rates.tiles) else USUAL
 
 
-def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: tuple[int, int]) -> ThinRates:
+def _thin(bench: DeviceTimes, device: Device, dtype: str, progress: Progress, place: tuple[int, int]) -> ThinRates:
     """The rates of thin products: rates of our kernel are fitted, starting from those of an H200; the library's calls are timed."""
     known = load_device("h200")
     start = known.thin_rates(dtype)
@@ -124,7 +124,7 @@ def _thin(bench: Bench, device: Device, dtype: str, progress: Progress, place: t
     return replace(rates, library=library_points(measured, least))
 
 
-def _modes(bench: Bench, device: Device, progress: Progress, place: tuple[int, int]) -> ModeRates:
+def _modes(bench: DeviceTimes, device: Device, progress: Progress, place: tuple[int, int]) -> ModeRates:
     """The rates of execution modes, from pilots and the other rates of the device."""
     done, of = place
     progress("the pilot kernel of execution modes", done, of)
@@ -149,7 +149,7 @@ def _start_of(dtype: str, shared: int) -> ElementRates:
     return ElementRates(tiles=tiles, **none, **more)  # type: ignore[arg-type]  # the fields of these names
 
 
-def _tile_rates(bench: Bench, device: Device, dtype: str) -> tuple[TileRates, ...]:
+def _tile_rates(bench: DeviceTimes, device: Device, dtype: str) -> tuple[TileRates, ...]:
     """Start-up cost of a tile, and its speed alone and on a full device, from results with one tile a place, shallow and deep.
 
     On a full multiprocessor, one block's epilogue is assumed to be exposed.
@@ -173,7 +173,7 @@ def _one_wave(own: TileRates, tiles: int, depth: int) -> Extents:
     return down * own.rows, depth, tiles // down * own.columns
 
 
-def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
+def _rates(bench: DeviceTimes, device: Device, dtype: str) -> ElementRates:
     """The rates of one element type: first the costs of the tiles, then the remaining time of large multiplies."""
     rates = replace(device.rates(dtype), tiles=_tile_rates(bench, device, dtype))
     device = device.with_rates(dtype, rates)
@@ -205,7 +205,7 @@ def _rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     return _memory_rates(bench, device.with_rates(dtype, rates), dtype)
 
 
-def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
+def _memory_rates(bench: DeviceTimes, device: Device, dtype: str) -> ElementRates:
     """The rates of linear kernels and of the epilogue, with and without aligned blocks, from the stages of a few schedules."""
     rates = device.rates(dtype)
     found: dict[float, list[float]] = {}
@@ -223,7 +223,7 @@ def _memory_rates(bench: Bench, device: Device, dtype: str) -> ElementRates:
     return replace(rates, streaming=streaming, scattered=scattered, epilogue=epilogue, scattered_epilogue=share, tiles=tiles)
 
 
-def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
+def _shares(bench: DeviceTimes, device: Device, dtype: str, way: Way, size: int) -> list[tuple[float, float]]:
     """(streams, share of the bandwidth) of the linear stages of a schedule."""
     schedule, profile = lowered(way)
     block = (size // schedule.m,) * 3
@@ -235,7 +235,7 @@ def _shares(bench: Bench, device: Device, dtype: str, way: Way, size: int) -> li
     return found
 
 
-def _epilogue(bench: Bench, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
+def _epilogue(bench: DeviceTimes, device: Device, dtype: str, aligned_rate: float | None = None) -> float:
     """GB/s at which target blocks of products are read and written: the median over stages clearly slower than their arithmetic.
 
     Measured in the large tile, which hides nothing, if it fits. One aligned block a product is part of a tile's start-up cost. The rate of
@@ -265,5 +265,5 @@ def _product_rate(device: Device, dtype: str, n: int, seconds: float) -> float:
     return UNKNOWN * unit / (seconds - device.launch * 1e-6)
 
 
-def _streams(part: Part) -> int:
+def _streams(part: StageMaps) -> int:
     return part.sources + part.targets

@@ -18,7 +18,7 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import DigitBench
 from bilinear.measure.digit_stand import DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
-from bilinear.measure.fit_thin import Point
+from bilinear.measure.fit_thin import ThinPoint
 from bilinear.measure.mode_pilots import Pilot, PilotPlan
 from bilinear.measure.mode_stand import build_launches, time_pilots, time_plan
 from bilinear.measure.thin_stand import time_library, time_tiles
@@ -43,7 +43,7 @@ class Facts:
     """The compute capability, times ten."""
 
 
-class Bench(DigitBench, Protocol):
+class DeviceTimes(DigitBench, Protocol):
     """A source of times, all in seconds on the device."""
 
     def facts(self) -> Facts:
@@ -70,7 +70,7 @@ class Bench(DigitBench, Protocol):
     def call(self) -> float:
         """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
 
-    def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
+    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
         """Times in microseconds of tiles of the kernel for thin products that the description predicts to be fast."""
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
@@ -83,7 +83,7 @@ class Bench(DigitBench, Protocol):
         """Microseconds of each stage of a plan in an execution mode; of a small plan those of the whole as a graph."""
 
 
-def gpu_bench() -> Bench:
+def gpu_bench() -> DeviceTimes:
     """The times of the current GPU; E512 without CuPy."""
     try:
         import cupy  # noqa: F401  # imported here, so that a missing CuPy is reported at once
@@ -138,7 +138,7 @@ class GpuBench:
         a, b, c = _operands((64, 64, 64), "float32")
         return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1))
 
-    def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
+    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
         """Tiles of the kernel for thin products."""
         return time_tiles(dtype, device)
 

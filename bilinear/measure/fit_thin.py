@@ -28,7 +28,7 @@ further predicted other products worse than those that they began with."""
 R = TypeVar("R", ThinRates, ThinTileRates)
 
 
-class Point(NamedTuple):
+class ThinPoint(NamedTuple):
     """A measurement: a tile and parts of sums on a product, and microseconds."""
 
     tile: str
@@ -37,7 +37,7 @@ class Point(NamedTuple):
     us: float
 
 
-def off(device: Device, rates: ThinRates, known: list[Point], dtype: str) -> list[float]:
+def off(device: Device, rates: ThinRates, known: list[ThinPoint], dtype: str) -> list[float]:
     """|log(predicted / measured)| of each point."""
     own, element = {tile.name: tile for tile in rates.tiles}, ELEMENTS[dtype]
     tiles = THIN_TILES[dtype]
@@ -45,7 +45,7 @@ def off(device: Device, rates: ThinRates, known: list[Point], dtype: str) -> lis
     return [min(1.0, abs(log(predicted * 1e6 / p.us))) for predicted, p in zip(seconds, known, strict=True)]
 
 
-def fit(device: Device, rates: ThinRates, known: list[Point], dtype: str, shared: Sequence[str] = SHARED) -> ThinRates:
+def fit(device: Device, rates: ThinRates, known: list[ThinPoint], dtype: str, shared: Sequence[str] = SHARED) -> ThinRates:
     """The rates that predict the points best, none of them much larger or smaller than before.
 
     Of the rates that all tiles share, those named are fitted. Only tiles with points change.
@@ -81,5 +81,5 @@ def _moved(rates: R, start: R, name: str, factor: float, moved: float, most: flo
     return replace(rates, **{name: value}) if near else None  # type: ignore[arg-type]  # a field of this name
 
 
-def _is_better(changed: ThinRates, than: ThinRates, some: list[Point], device: Device, dtype: str) -> bool:
+def _is_better(changed: ThinRates, than: ThinRates, some: list[ThinPoint], device: Device, dtype: str) -> bool:
     return fmean(off(device, changed, some, dtype)) < fmean(off(device, than, some, dtype)) - 1e-6

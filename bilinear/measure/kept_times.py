@@ -11,9 +11,9 @@ from typing import TypeVar, cast
 from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
-from bilinear.measure.device_bench import Bench, Facts
+from bilinear.measure.device_bench import DeviceTimes, Facts
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
-from bilinear.measure.fit_thin import Point
+from bilinear.measure.fit_thin import ThinPoint
 from bilinear.measure.mode_pilots import Pilot, PilotPlan
 from bilinear.methods.thin.times import View
 from bilinear.planner.device import Device
@@ -31,7 +31,7 @@ class KeptTimes:
     Times of another implementation are forgotten. Lines that make no sense, such as one that was cut off, count as not there.
     """
 
-    def __init__(self, bench: Bench, path: Path) -> None:
+    def __init__(self, bench: DeviceTimes, path: Path) -> None:
         self._bench, self._path, self._of = bench, path, implementation_sha256()
         self._known: dict[str, object] = {}
         for line in read_bounded(path, 2**28).decode(errors="replace").splitlines() if path.exists() else ():
@@ -93,13 +93,13 @@ class KeptTimes:
         found = self._once(("rounded", name, size), lambda: self._bench.rounded(name, size))
         return None if found is None else float(found)
 
-    def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
+    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
         """Tiles of the kernel for thin products."""
         found = self._once(
             ("thin tiles", dtype),
             lambda: [(own.tile, asdict(own.view), own.parts, own.us) for own in self._bench.thin_tiles(dtype, device)],
         )
-        return [Point(tile, View(**view), parts, us) for tile, view, parts, us in found]
+        return [ThinPoint(tile, View(**view), parts, us) for tile, view, parts, us in found]
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
         """The library's calls on thin products."""

@@ -24,7 +24,7 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Dtype, Layout
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.measure.fit_thin import Point
+from bilinear.measure.fit_thin import ThinPoint
 from bilinear.measure.timing import Call, queued
 from bilinear.methods.thin.choice import Thin, thin_of
 from bilinear.methods.thin.launches import kernel_for, thin_multiply_of
@@ -49,14 +49,14 @@ TIMED_TILES, TIMED_SHAPES = 3, 48
 """The drawn shapes on which our own tiles are timed, and how many tiles of each, those predicted to be fastest."""
 
 
-class Case(NamedTuple):
+class ThinCase(NamedTuple):
     """A product with a result by columns."""
 
     shape: Shape
     order: str
 
 
-def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRIEF) -> Iterator[Case]:
+def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRIEF) -> Iterator[ThinCase]:
     """Draw products with sides of random lengths, which are spread evenly on a logarithmic scale; a side is short up to `SHORT`.
 
     Half of them have one short side and four in ten have two. Of the others any side may be short. In one of ten all sides are powers of
@@ -84,16 +84,16 @@ def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRI
         m, n, k = sides
         is_brief = m * k + k * n + m * n < BRIEF and m * n * k < BRIEF_WORK
         if max(m * k, k * n, m * n) <= most_elements and (not is_brief or draw.random() < brief):
-            yield Case((m, n, k), draw.choice(ORDERS))
+            yield ThinCase((m, n, k), draw.choice(ORDERS))
 
 
-def turned(case: Case) -> Case:
+def turned(case: ThinCase) -> ThinCase:
     """C^T = B^T A^T, by columns: what CuPy computes, aside, for a C by columns, and then copies."""
     (m, n, k), (first, second) = case.shape, ("NT"[letter == "N"] for letter in case.order)
-    return Case((n, m, k), second + first)
+    return ThinCase((n, m, k), second + first)
 
 
-def layouts(case: Case, dtype: Dtype) -> tuple[Layout, Layout, Layout]:
+def layouts(case: ThinCase, dtype: Dtype) -> tuple[Layout, Layout, Layout]:
     """A, B and C without gaps."""
     (m, n, k), order = case
     return _layout((m, k), order[0] == "T", dtype), _layout((k, n), order[1] == "T", dtype), _layout((m, n), False, dtype)
@@ -104,14 +104,14 @@ def _layout(shape: tuple[int, int], by_rows: bool, dtype: Dtype) -> Layout:
     return Layout(shape, (shape[1] * size, size) if by_rows else (size, shape[0] * size), dtype)
 
 
-def problem_of(case: Case, dtype: str) -> Problem:
+def problem_of(case: ThinCase, dtype: str) -> Problem:
     """The planner's problem."""
     (m, n, k), order = case
     by_column = tuple(name for name, way in zip("AB", order, strict=True) if way == "N")
     return Problem(m, k, n, dtype, column_major=(*by_column, "C"))
 
 
-class Stand:
+class ThinStand:
     """Memory for the operands of thin products of one type, filled with random numbers, and a clock."""
 
     def __init__(self, dtype: str) -> None:
@@ -123,7 +123,7 @@ class Stand:
         self._memory = [cupy.random.standard_normal(self.most_elements, dtype=self.dtype) for _ in range(3)]
         self._operands = tuple(int(x.data.ptr) for x in self._memory)
 
-    def library(self, case: Case) -> Measured | None:
+    def library(self, case: ThinCase) -> Measured | None:
         """Microseconds of cuBLAS and of cublasLt; None if one of them cannot run."""
         own, (a, b, c) = layouts(case, self.dtype), self._operands
         gemm, calls = gemm_of(*own), dict[str, Call]()
@@ -137,13 +137,13 @@ class Stand:
         us = self._microseconds(calls)
         return Measured(case.shape, case.order, kernels, us[CUBLAS], us[CUBLASLT])
 
-    def thin(self, case: Case, found: Candidate) -> float | None:
+    def thin(self, case: ThinCase, found: Candidate) -> float | None:
         """Microseconds of a thin product; None if it cannot run."""
         (a, b, c), name = self._operands, Thin.strategy
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin_of(found))
         return None if multiply is None else self._microseconds({name: partial(multiply, a, b, c, 1, 0)})[name]
 
-    def turning(self, case: Case) -> float:
+    def turning(self, case: ThinCase) -> float:
         """Microseconds of CuPy's copy of C^T, by columns, into C."""
         import cupy
 
@@ -151,7 +151,7 @@ class Stand:
         source, target = self._memory[0][: m * n].reshape(m, n), self._memory[2][: m * n].reshape(n, m).T
         return self._microseconds({TURN: partial(cupy.copyto, target, source)})[TURN]
 
-    def wrong(self, case: Case, found: Iterable[Candidate]) -> list[str]:
+    def wrong(self, case: ThinCase, found: Iterable[Candidate]) -> list[str]:
         """The tiles whose thin products differ from the library's on small integers; a tile that cannot run counts as right."""
         import cupy
 
@@ -187,7 +187,7 @@ def time_library(
     dtype: str, seconds: float, tell: Callable[[float], None] = lambda share: None, seed: int = 1, brief: float = MOST_BRIEF
 ) -> list[Measured]:
     """Times of the library's calls on as many random products as time allows; `tell` is called with the share that has passed."""
-    stand, begun, found = Stand(dtype), perf_counter(), list[Measured]()
+    stand, begun, found = ThinStand(dtype), perf_counter(), list[Measured]()
     for case in drawn(seed, stand.most_elements, brief):
         over = perf_counter() - begun
         if over > seconds:
@@ -198,33 +198,33 @@ def time_library(
     return found
 
 
-def time_tiles(dtype: str, device: Device) -> list[Point]:
+def time_tiles(dtype: str, device: Device) -> list[ThinPoint]:
     """Tiles of our own kernel on drawn products. One thread a core builds the kernels."""
-    stand = Stand(dtype)
+    stand = ThinStand(dtype)
     found = [(case, one) for case in timed_cases(stand.most_elements) for one in fastest_tiles(case, dtype, device)]
     target = target_here()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))
     times = ((case, one, stand.thin(case, one)) for case, one in found)
     return [
-        Point(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), thin_of(one).parts, us)
+        ThinPoint(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), thin_of(one).parts, us)
         for case, one, us in times
         if us is not None
     ]
 
 
-def timed_cases(most_elements: int = MOST_ELEMENTS) -> list[Case]:
+def timed_cases(most_elements: int = MOST_ELEMENTS) -> list[ThinCase]:
     """The products on which our own tiles are timed."""
     return list(islice(drawn(2, most_elements, 0.0), TIMED_SHAPES))
 
 
-def fastest_tiles(case: Case, dtype: str, device: Device) -> list[Candidate]:
+def fastest_tiles(case: ThinCase, dtype: str, device: Device) -> list[Candidate]:
     """The tiles that are predicted to be fastest."""
     found = thin_candidates(problem_of(case, dtype), device)
     return sorted(found, key=lambda one: one.ms or 0.0)[:TIMED_TILES]
 
 
-def kernel_of(case: Case, dtype: str, tile: str) -> ThinKernel:
+def kernel_of(case: ThinCase, dtype: str, tile: str) -> ThinKernel:
     """The kernel of a tile."""
     a, b, c = layouts(case, np.dtype(dtype))
     if is_turned(problem_of(case, dtype), THIN_TILES[dtype][tile]):

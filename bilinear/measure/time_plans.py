@@ -48,7 +48,7 @@ WRONG = "E685"
 log = logging.getLogger("bilinear")
 
 
-class Stand(Protocol):
+class PlanStand(Protocol):
     """Where one problem is timed."""
 
     multiprocessor: Multiprocessor
@@ -130,7 +130,7 @@ def require_use(dtypes: Sequence[str]) -> None:
         raise fail("E687", "BILINEAR_DEVICE is set, so the plans that are found would not be used", "unset it")
 
 
-def fastest(problem: Problem, device: Device, stand: Stand, ends: float) -> Plan:
+def fastest(problem: Problem, device: Device, stand: PlanStand, ends: float) -> Plan:
     """The fastest way to run a problem among those timed before the deadline; the library's multiply is always timed."""
     found, libraries = contenders(problem, device), [Candidate(Library(name), None, 0) for name in LIBRARIES]
     library, *timed = _timed(libraries, stand.times(libraries, FEW))

@@ -73,7 +73,7 @@ def launch(kernel: BitProductKernel, blocks: tuple[int, int, int], values: list[
     function(blocks, (*kernel.threads, 1), tuple(own(value) for own, value in zip(types, values, strict=True)))
 
 
-class Tables:
+class BitTables:
     """A scheme over Z/2: its format, and what each product and each block of C adds up, by odd coefficients."""
 
     def __init__(self, loaded: Loaded) -> None:
@@ -86,9 +86,9 @@ class Tables:
 
 
 @lru_cache(maxsize=16)
-def tables_of(loaded: Same[Loaded]) -> Tables:
+def tables_of(loaded: Same[Loaded]) -> BitTables:
     """The tables of an algorithm. Raises `BilinearError` (E506, E594) for a scheme that does not hold over Z/2."""
-    return Tables(loaded.what)
+    return BitTables(loaded.what)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class BitProducts:
             multiply_on_gpu(a, b, result)
         return result
 
-    def by_scheme(self, tables: Tables, a: Array, b: Array, levels: int) -> Array:
+    def by_scheme(self, tables: BitTables, a: Array, b: Array, levels: int) -> Array:
         """The product by levels of a scheme on operands that are filled up with zeros to a multiple of its blocks, bytes of bits."""
         m, k, n = (size**levels for size in tables.sizes)
         (rows, _), (inner, width) = a.shape, b.shape
@@ -117,7 +117,7 @@ class BitProducts:
         right = self._padded(b, whole * BITS, ceil(width / n) * n)
         return self.xp.ascontiguousarray(self._level(tables, left, right, levels)[:rows, :width])
 
-    def _level(self, tables: Tables, a: Array, b: Array, levels: int) -> Array:
+    def _level(self, tables: BitTables, a: Array, b: Array, levels: int) -> Array:
         """One product after another, each added to the blocks of C that need it; sums of blocks are exclusive ors."""
         if levels == 0:
             return self.product(a, b)

@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil
 from typing import TypeVar, cast
 
-from bilinear.backends.bound_launches import Bound, Place, Values, run_launches
+from bilinear.backends.bound_launches import BoundLaunches, MatrixPlace, Values, run_launches
 from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
@@ -55,7 +55,7 @@ class Program(ABC):
     ) -> None:
         self._layouts, self.swaps, self._element, self._is_complex = layouts, swaps, element, is_complex
         self._dtype: Dtype = layouts[2].dtype
-        self._bound: dict[bool, Bound] = {}
+        self._bound: dict[bool, BoundLaunches] = {}
         self._executor = CudaExecutor()
         self._usual_factors: tuple[Factor, Factor] = factor("alpha", 1, self._dtype), factor("beta", 0, self._dtype)
         self.workspace = 0
@@ -101,7 +101,7 @@ class Program(ABC):
             return self._usual_factors
         return factor("alpha", alpha, self._dtype), factor("beta", beta, self._dtype)
 
-    def bound(self, is_aligned: bool) -> Bound:
+    def bound(self, is_aligned: bool) -> BoundLaunches:
         """The launches for operands at multiples of 16 bytes, or at any address."""
         found = self._bound.get(is_aligned)
         if found is None:
@@ -111,41 +111,41 @@ class Program(ABC):
             found = self._bound[is_aligned] = self.laid_out(self.launches(is_aligned, count), self.buffers())
         return found
 
-    def laid_out(self, launches: list[NamedLaunch], buffers: Buffers) -> Bound:
+    def laid_out(self, launches: list[NamedLaunch], buffers: Buffers) -> BoundLaunches:
         """Launches with their buffers at these places."""
         import cupy
 
         device = cupy.cuda.Device().id
         loaded = [(launch, built_function(launch.kernel, device), lay(values, buffers)) for launch, values in launches]
-        return Bound(self._element, loaded, launch_kernel(), self._is_complex)
+        return BoundLaunches(self._element, loaded, launch_kernel(), self._is_complex)
 
 
 def lay(values: Values, buffers: Buffers) -> Values:
     """The arguments of a launch with their buffers at these places; what lies at a base already stays there."""
 
-    def laid(place: Place) -> Place:
+    def laid(place: MatrixPlace) -> MatrixPlace:
         if not isinstance(place.base, str):
             return place
         base, offset = buffers[place.base]
         return replace(place, base=base, offset=offset + place.offset)
 
-    return {name: laid(value) if isinstance(value, Place) else value for name, value in values.items()}
+    return {name: laid(value) if isinstance(value, MatrixPlace) else value for name, value in values.items()}
 
 
 def shift(values: Values, offsets: Mapping[str, int]) -> Values:
     """The arguments of a launch that begins so many bytes later in these buffers."""
 
-    def shifted(place: Place) -> Place:
+    def shifted(place: MatrixPlace) -> MatrixPlace:
         more = offsets.get(place.base, 0) if isinstance(place.base, str) else 0
         return replace(place, offset=place.offset + more) if more else place
 
-    return {name: shifted(value) if isinstance(value, Place) else value for name, value in values.items()}
+    return {name: shifted(value) if isinstance(value, MatrixPlace) else value for name, value in values.items()}
 
 
 def matrix(name: str, x: Layout) -> Values:
     """The arguments that say where a matrix lies."""
     rows, columns = (stride // x.itemsize for stride in x.strides)
-    return {name: Place(name, 0, x.strides, x.itemsize), f"{name}_rs": rows, f"{name}_cs": columns}
+    return {name: MatrixPlace(name, 0, x.strides, x.itemsize), f"{name}_rs": rows, f"{name}_cs": columns}
 
 
 def once(make: Callable[..., T], *key: Hashable) -> T:

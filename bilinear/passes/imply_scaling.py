@@ -42,7 +42,7 @@ def imply_scaling(schedule: AnySchedule) -> Schedule:
         if isinstance(schedule, Schedule):
             _check_sizes(schedule)
             return schedule
-        return _Writer(schedule).write()
+        return _ScalingWriter(schedule).write()
     except _UnfitError as why:
         raise ValueError(str(why)) from None
 
@@ -88,7 +88,7 @@ def _holds_no_product(block: Block) -> _UnfitError:
 
 
 @dataclass
-class _Writer:
+class _ScalingWriter:
     """Rewrites one schedule; `holds` gives the current block size of every block of a temporary."""
 
     schedule: ScaledSchedule

@@ -28,7 +28,7 @@ STEP = 128
 MOST_PARTS = 3
 
 
-class _Part(NamedTuple):
+class _BorrowedRows(NamedTuple):
     """A number of rows, and what computes them."""
 
     extent: int
@@ -36,11 +36,11 @@ class _Part(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Chain:
+class _PartSequence:
     """Parts of a multiply that run one after the other."""
 
     seconds: float
-    parts: tuple[_Part, ...]
+    parts: tuple[_BorrowedRows, ...]
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Borrowing:
         (_, first), *rest = chain.parts
         return Candidate(replace(first, strategy="borrow", rest=tuple(Panel(*part) for part in rest)), chain.seconds * 1e3, 0)
 
-    def _chains(self, extent: int, parts: int) -> list[_Chain]:
+    def _chains(self, extent: int, parts: int) -> list[_PartSequence]:
         """For each first way, the fastest chain of at most `parts` parts that computes the last `extent` rows."""
         found = [self._timed(way, extent) for way in self._last]
         for way in self._heads if parts > 1 and found else ():
             own = self._lent(way, extent)
             if own:
                 head, tail = self._timed(way, own), min(self._chains(extent - own, parts - 1), key=lambda chain: chain.seconds)
-                found.append(_Chain(head.seconds + tail.seconds, head.parts + tail.parts))
+                found.append(_PartSequence(head.seconds + tail.seconds, head.parts + tail.parts))
         return found
 
     @cached_property
@@ -96,9 +96,9 @@ class Borrowing:
         m, n = (p.m, extent) if self.problem.by_columns else (extent, p.n)
         return place_schedule(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
 
-    def _timed(self, way: Way, extent: int) -> _Chain:
+    def _timed(self, way: Way, extent: int) -> _PartSequence:
         seconds, tile = fastest_tile(outline(way).profile, self._placement(way, extent), self.problem.dtype, self.device)
-        return _Chain(seconds, (_Part(extent, Scheduled(way.levels, way.inputs, tile=tile)),))
+        return _PartSequence(seconds, (_BorrowedRows(extent, Scheduled(way.levels, way.inputs, tile=tile)),))
 
 
 def _largest(holds: Callable[[int], bool], most: int) -> int:

@@ -23,7 +23,7 @@ SECONDS, MULTIPLICATIONS = "seconds", "multiplications"
 """What an order minimises."""
 
 
-class Way(NamedTuple):
+class ProductWay(NamedTuple):
     """A way to run a product: its cost, in seconds or multiplications, its bytes of workspace, and the name of its plan."""
 
     cost: float
@@ -31,13 +31,13 @@ class Way(NamedTuple):
     plan: str = "-"
 
 
-_NOTHING = Way(0)
-Ways = Callable[[int, int, int], Iterator[Way]]
+_NOTHING = ProductWay(0)
+Ways = Callable[[int, int, int], Iterator[ProductWay]]
 """From m, k and n to the ways of a product, the cheapest first."""
 
 
 @dataclass(frozen=True)
-class Step:
+class ChainStep:
     """A product of two parts of a chain, `m` x `k` by `k` x `n`, with the name of its plan and its bytes of workspace.
 
     `held` are the bytes of all intermediates while it runs: operands, what waits for a later product, and the result, unless it is the
@@ -66,7 +66,7 @@ class ChainOrder:
     seconds: float | None
     multiplications: int
     peak: int
-    steps: tuple[Step, ...]
+    steps: tuple[ChainStep, ...]
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class ChainPlan:
 
 
 @dataclass(frozen=True)
-class Part:
+class PartOrder:
     """An order of a part of a chain; without `operands` it is a single matrix of the caller's.
 
     `size` is the bytes of its result as an intermediate, `peak` the most bytes held at once, its result included.
@@ -125,11 +125,11 @@ class Part:
     size: int = 0
     peak: int = 0
     cost: float = 0
-    way: Way = _NOTHING
-    operands: tuple[Part, ...] = ()
+    way: ProductWay = _NOTHING
+    operands: tuple[PartOrder, ...] = ()
     right_first: bool = False
 
-    def steps(self, extents: Sequence[int], is_timed: bool, beside: int = 0) -> Iterator[Step]:
+    def steps(self, extents: Sequence[int], is_timed: bool, beside: int = 0) -> Iterator[ChainStep]:
         """The products in the order in which they run, while `beside` bytes wait for a later one."""
         if not self.operands:
             return
@@ -140,7 +140,7 @@ class Part:
         m, k, n = extents[self.span[0]], extents[right.span[0]], extents[self.span[1] + 1]
         cost, workspace, plan = self.way
         held = beside + left.size + right.size + self.size
-        yield Step(left.span, right.span, m, k, n, plan, cost if is_timed else None, workspace, held)
+        yield ChainStep(left.span, right.span, m, k, n, plan, cost if is_timed else None, workspace, held)
 
     def __str__(self) -> str:
         if not self.operands:
@@ -148,44 +148,44 @@ class Part:
         return " ".join(f"({part})" if part.operands else str(part) for part in self.operands)
 
 
-def _joined(left: Part, right: Part, way: Way, size: int) -> Part:
+def _joined(left: PartOrder, right: PartOrder, way: ProductWay, size: int) -> PartOrder:
     """The product of two parts. That operand is computed first after which the peak is lower; the left one if that makes no difference."""
     both = left.size + right.size + size + way.workspace
     peaks = max(left.peak, left.size + right.peak, both), max(right.peak, right.size + left.peak, both)
     cost = left.cost + right.cost + way.cost
-    return Part((left.span[0], right.span[1]), size, min(peaks), cost, way, (left, right), peaks[1] < peaks[0])
+    return PartOrder((left.span[0], right.span[1]), size, min(peaks), cost, way, (left, right), peaks[1] < peaks[0])
 
 
-def _cheapest(found: Iterable[Part]) -> list[Part]:
+def _cheapest(found: Iterable[PartOrder]) -> list[PartOrder]:
     return [min(found, key=_by_cost)]
 
 
-def _front(found: Iterable[Part]) -> list[Part]:
+def _front(found: Iterable[PartOrder]) -> list[PartOrder]:
     """The orders that no other beats in both cost and peak, the cheapest first."""
-    front: list[Part] = []
+    front: list[PartOrder] = []
     for part in sorted(found, key=_by_cost):
         if not front or part.peak < front[-1].peak:
             front.append(part)
     return front
 
 
-def _by_cost(part: Part) -> tuple[float, int]:
+def _by_cost(part: PartOrder) -> tuple[float, int]:
     return part.cost, part.peak
 
 
 @dataclass(frozen=True)
-class Chain:
+class MatrixChain:
     """Matrices extents[i] x extents[i + 1], with elements of `itemsize` bytes, and the `ways` to run their products."""
 
     extents: tuple[int, ...]
     itemsize: int
     ways: Ways
 
-    def cheapest(self, splits: Splits = range) -> Part:
+    def cheapest(self, splits: Splits = range) -> PartOrder:
         """The cheapest order among the parenthesisations of these splits: costs add up, so each part of it is the cheapest one."""
         return self._orders(splits, _cheapest, 1)[0]
 
-    def within(self, most: int | None, splits: Splits = range) -> Part | None:
+    def within(self, most: int | None, splits: Splits = range) -> PartOrder | None:
         """The cheapest of these orders with a peak of at most `most` bytes (None: no limit); None if there is none.
 
         It is the exact minimum over the parenthesisations, over which operand of each product is computed first, and over the ways of each
@@ -197,14 +197,14 @@ class Chain:
             return free
         return next((part for part in self._orders(splits, _front, None) if part.peak <= most), None)
 
-    def _orders(self, splits: Splits, kept: Callable[[Iterable[Part]], list[Part]], most_ways: int | None) -> list[Part]:
+    def _orders(self, splits: Splits, kept: Callable[[Iterable[PartOrder]], list[PartOrder]], most_ways: int | None) -> list[PartOrder]:
         """The kept orders of the whole chain, of the kept orders of its parts."""
         whole = (0, len(self.extents) - 2)
 
         @cache
-        def orders(first: int, last: int) -> list[Part]:
+        def orders(first: int, last: int) -> list[PartOrder]:
             if first == last:
-                return [Part((first, last))]
+                return [PartOrder((first, last))]
             size = 0 if (first, last) == whole else self.extents[first] * self.extents[last + 1] * self.itemsize
             return kept(
                 _joined(left, right, way, size)
@@ -216,7 +216,7 @@ class Chain:
 
         return orders(*whole)
 
-    def order(self, part: Part, is_timed: bool) -> ChainOrder:
+    def order(self, part: PartOrder, is_timed: bool) -> ChainOrder:
         """An order of the whole chain with its figures."""
         steps = tuple(part.steps(self.extents, is_timed))
         return ChainOrder(str(part), part.cost if is_timed else None, sum(x.m * x.k * x.n for x in steps), part.peak, steps)
@@ -227,13 +227,13 @@ def plan_chain(extents: tuple[int, ...], dtype: str, itemsize: int, device: str,
 
     Raises `BilinearError` (E535) if no order keeps the limit.
     """
-    chain = Chain(extents, itemsize, ways or _multiplications)
+    chain = MatrixChain(extents, itemsize, ways or _multiplications)
     found = chain.within(most)
     if found is None:
-        least = Chain(extents, itemsize, _free).cheapest().peak
+        least = MatrixChain(extents, itemsize, _free).cheapest().peak
         message = f"the intermediates of the chain need {least} bytes of workspace, {most} are available"
         raise fail("E535", message, "allow that many bytes, or multiply the chain in parts")
-    splits = {part.span: part.operands[0].span[1] for part in _parts(Chain(extents, itemsize, _multiplications).cheapest())}
+    splits = {part.span: part.operands[0].span[1] for part in _parts(MatrixChain(extents, itemsize, _multiplications).cheapest())}
     usual: tuple[Splits, ...] = lambda first, last: (last - 1,), lambda first, last: (splits[first, last],)
     orders = (chain.within(most, own) or chain.cheapest(own) for own in usual)
     chosen, left_to_right, fewest = (chain.order(part, ways is not None) for part in (found, *orders))
@@ -241,7 +241,7 @@ def plan_chain(extents: tuple[int, ...], dtype: str, itemsize: int, device: str,
     return ChainPlan(extents, dtype, device, by, most, chosen, left_to_right, fewest)
 
 
-def _parts(part: Part) -> Iterator[Part]:
+def _parts(part: PartOrder) -> Iterator[PartOrder]:
     """A part and those that it is made of, without single matrices."""
     if part.operands:
         yield part
@@ -249,11 +249,11 @@ def _parts(part: Part) -> Iterator[Part]:
             yield from _parts(operand)
 
 
-def _multiplications(m: int, k: int, n: int) -> Iterator[Way]:
-    yield Way(m * k * n)
+def _multiplications(m: int, k: int, n: int) -> Iterator[ProductWay]:
+    yield ProductWay(m * k * n)
 
 
-def _free(m: int, k: int, n: int) -> Iterator[Way]:
+def _free(m: int, k: int, n: int) -> Iterator[ProductWay]:
     """Without costs the cheapest order is the one with the lowest peak."""
     yield _NOTHING
 

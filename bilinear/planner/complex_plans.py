@@ -35,7 +35,7 @@ PLAIN = Candidate(Scheduled(("classical",)))
 
 
 @dataclass(frozen=True)
-class _Weighing:
+class _ComplexWeighing:
     """Candidates of one problem on one device."""
 
     methods: Methods
@@ -125,7 +125,7 @@ class _Weighing:
 
 def library_of_complex(methods: Methods, problem: Problem, device: Device) -> Candidate:
     """The library's multiply of complex matrices, with its errors."""
-    return next(_Weighing(methods, problem, device, True).candidates())
+    return next(_ComplexWeighing(methods, problem, device, True).candidates())
 
 
 def pinned_complex_plan(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
@@ -140,7 +140,7 @@ def pinned_complex_plan(methods: Methods, problem: Problem, device: Device, leve
         what = f"inputs={problem.inputs!r} lets a schedule write A and B, and complex operands are only read"
         raise fail("E785", what, "use inputs='preserve'")
     prepare_complex(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)))
-    weighing = _Weighing(methods, problem, device, True)
+    weighing = _ComplexWeighing(methods, problem, device, True)
     real = weighing.real_problem
     way = Weighing(real, device, explain=False, named=True).figures(Way(levels))
     found, library = weighing.weighed(replace(way, why="")), library_of_complex(methods, problem, device)
@@ -152,7 +152,7 @@ def pinned_complex_plan(methods: Methods, problem: Problem, device: Device, leve
 
 def complex_plan(methods: Methods, problem: Problem, device: Device, explain: bool = False) -> Plan:
     """The plan for complex matrices. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply."""
-    library, *ways = _Weighing(methods, problem, device, explain).candidates()
+    library, *ways = _ComplexWeighing(methods, problem, device, explain).candidates()
     able = sorted((c for c in ways if not c.why), key=lambda c: c.ms or 0.0)
 
     def gains(found: Candidate) -> bool:

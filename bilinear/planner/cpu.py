@@ -115,7 +115,7 @@ def cpu_plan(problem: Problem, cpu: Cpu, is_warm: bool = False, explain: bool = 
     if rates is None:
         known = ", ".join(name for name, _ in cpu.elements)
         raise fail("E543", f"the description of {cpu.name} has no rates of {problem.dtype}", f"choose one of {known}")
-    weighed = _Weighing(problem, cpu, rates, is_warm, explain)
+    weighed = _CpuWeighing(problem, cpu, rates, is_warm, explain)
     library = weighed.library()
     found = [weighed.weigh(way) for way in cpu_ways(problem)]
     able = sorted((c for c in found if not c.why), key=lambda c: (c.ms or 0.0, c.name))
@@ -138,7 +138,7 @@ def _lost(candidate: Candidate, chosen: Candidate) -> Candidate:
 
 
 @dataclass(frozen=True)
-class _Weighing:
+class _CpuWeighing:
     """Candidates of one problem on processors."""
 
     problem: Problem

@@ -18,7 +18,7 @@ MOST_SOURCE, MOST_POINTS = 400, 100_000
 
 
 @dataclass(frozen=True)
-class Reader:
+class FieldReader:
     """Reads fields, and says which one is missing or wrong."""
 
     document: str
@@ -32,7 +32,7 @@ class Reader:
         """The diagnostic (E542) that says what makes no sense."""
         return fail("E542", f"{self.document} is not a device description: {message}", "write one with `bilinear tune`")
 
-    def field(self, value: object, name: str, read: Callable[[Reader, object, str], T]) -> T:
+    def field(self, value: object, name: str, read: Callable[[FieldReader, object, str], T]) -> T:
         """A field of an object."""
         if not isinstance(value, dict):
             raise self.wrong("an object is missing")
@@ -49,54 +49,54 @@ class Reader:
         return kind(**found, **given)
 
 
-Fields = Mapping[str, Callable[[Reader, object, str], object]]
+Fields = Mapping[str, Callable[[FieldReader, object, str], object]]
 """How some fields of a record are read."""
 
 
-def read_text(reader: Reader, value: object, name: str) -> str:
+def read_text(reader: FieldReader, value: object, name: str) -> str:
     """A short text."""
     reader.check(isinstance(value, str) and 0 < len(value) <= 200, f"{name} is not a short text")
     return str(value)
 
 
-def read_source(reader: Reader, value: object, name: str) -> str:
+def read_source(reader: FieldReader, value: object, name: str) -> str:
     """A longer text, which may be empty."""
     reader.check(isinstance(value, str) and len(value) <= MOST_SOURCE, f"{name} is not text of at most {MOST_SOURCE} characters")
     return str(value)
 
 
-def read_number(reader: Reader, value: object, name: str) -> int | float:
+def read_number(reader: FieldReader, value: object, name: str) -> int | float:
     """A positive number."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not LEAST < value < MOST:
         raise reader.wrong(f"{name} is not a number between {LEAST:g} and {MOST:g}")
     return value
 
 
-def read_positive(reader: Reader, value: object, name: str) -> float:
+def read_positive(reader: FieldReader, value: object, name: str) -> float:
     """The same as a float."""
     return float(read_number(reader, value, name))
 
 
-def read_share(reader: Reader, value: object, name: str) -> float:
+def read_share(reader: FieldReader, value: object, name: str) -> float:
     """A positive number of at most 1."""
     share = read_positive(reader, value, name)
     reader.check(share <= 1, f"{name} is above 1")
     return share
 
 
-def read_not_negative(reader: Reader, value: object, name: str) -> float:
+def read_not_negative(reader: FieldReader, value: object, name: str) -> float:
     """A number, which may be 0."""
     return 0.0 if value == 0 and not isinstance(value, bool) else read_positive(reader, value, name)
 
 
-def read_whole(reader: Reader, value: object, name: str) -> int:
+def read_whole(reader: FieldReader, value: object, name: str) -> int:
     """A positive whole number."""
     number = read_number(reader, value, name)
     reader.check(float(number) == int(number), f"{name} is not a whole number")
     return int(number)
 
 
-def read_table(reader: Reader, value: object, name: str) -> Table:
+def read_table(reader: FieldReader, value: object, name: str) -> Table:
     """Pairs with rising keys."""
     if not isinstance(value, list) or not 0 < len(value) <= 1000 or any(not isinstance(pair, list) or len(pair) != 2 for pair in value):
         raise reader.wrong(f"{name} is not a list of pairs")
@@ -105,12 +105,12 @@ def read_table(reader: Reader, value: object, name: str) -> Table:
     return table
 
 
-def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, object, str], tuple[T, ...]]:
+def column_of(kind: Callable[[float], T], above: int) -> Callable[[FieldReader, object, str], tuple[T, ...]]:
     """How a list of thousands of numbers above this one is read."""
 
     least = above or LEAST
 
-    def column(reader: Reader, value: object, name: str) -> tuple[T, ...]:
+    def column(reader: FieldReader, value: object, name: str) -> tuple[T, ...]:
         if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
             raise reader.wrong(f"{name} is not a list of 1 to {MOST_POINTS} values")
         if not ({*map(type, value)} <= {int, float} and all(map(isfinite, value)) and least < min(value) and max(value) < MOST):
@@ -122,10 +122,12 @@ def column_of(kind: Callable[[float], T], above: int) -> Callable[[Reader, objec
     return column
 
 
-def by_name(names: Collection[str], read: Callable[[Reader, object, str], T]) -> Callable[[Reader, object, str], tuple[tuple[str, T], ...]]:
+def by_name(
+    names: Collection[str], read: Callable[[FieldReader, object, str], T]
+) -> Callable[[FieldReader, object, str], tuple[tuple[str, T], ...]]:
     """How an object is read whose fields have some of these names: as pairs of the name and the value, each read the same way."""
 
-    def pairs(reader: Reader, value: object, name: str) -> tuple[tuple[str, T], ...]:
+    def pairs(reader: FieldReader, value: object, name: str) -> tuple[tuple[str, T], ...]:
         if not isinstance(value, dict) or not value.keys() <= set(names):
             raise reader.wrong(f"{name} has others than {', '.join(names)}")
         return tuple((key, reader.field(value, key, read)) for key in value)
@@ -133,7 +135,7 @@ def by_name(names: Collection[str], read: Callable[[Reader, object, str], T]) ->
     return pairs
 
 
-def read_texts(reader: Reader, value: object, name: str) -> tuple[str, ...]:
+def read_texts(reader: FieldReader, value: object, name: str) -> tuple[str, ...]:
     """A list of short texts."""
     if not isinstance(value, list) or not 0 < len(value) <= MOST_POINTS:
         raise reader.wrong(f"{name} is not a list of 1 to {MOST_POINTS} values")

@@ -18,8 +18,8 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
 from bilinear.planner.description_fields import (
+    FieldReader,
     Fields,
-    Reader,
     by_name,
     column_of,
     read_not_negative,
@@ -191,23 +191,23 @@ def parse_cpu(content: bytes, document: str) -> Cpu:
     return reader.record(Cpu, value, _CPU)
 
 
-def _require_format(reader: Reader, value: dict[str, object], form: str) -> None:
+def _require_format(reader: FieldReader, value: dict[str, object], form: str) -> None:
     reader.check(value.get("format") == form, f"its format is not {form!r}")
 
 
-def _parsed(content: bytes, document: str) -> tuple[dict[str, object], Reader]:
+def _parsed(content: bytes, document: str) -> tuple[dict[str, object], FieldReader]:
     try:
         value = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise fail("E542", f"{document} is not a device description: {error}") from None
-    return value if isinstance(value, dict) else {}, Reader(document)
+    return value if isinstance(value, dict) else {}, FieldReader(document)
 
 
-def _read(kind: type[T], own: Fields | None, reader: Reader, value: object, name: str) -> T:
+def _read(kind: type[T], own: Fields | None, reader: FieldReader, value: object, name: str) -> T:
     return reader.record(kind, value, own)
 
 
-def _policy(reader: Reader, value: object, name: str) -> Policy:
+def _policy(reader: FieldReader, value: object, name: str) -> Policy:
     """A policy; thresholds that are not named have their usual values."""
     usual = _policy_json(USUAL_POLICY)
     if not isinstance(value, dict) or not value.keys() <= usual.keys():
@@ -219,25 +219,25 @@ def _policy_json(policy: Policy) -> dict[str, object]:
     return asdict(policy) | {"least_plain_block": {dtype: list(block) for dtype, block in policy.least_plain_block}}
 
 
-def _list(reader: Reader, value: object, name: str) -> list[Any]:
+def _list(reader: FieldReader, value: object, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise reader.wrong(f"{name} is not a list")
     return value
 
 
-def _tiles(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[TileRates, ...]:
+def _tiles(names: Collection[str], reader: FieldReader, value: object, name: str) -> tuple[TileRates, ...]:
     if not isinstance(value, dict) or not {USUAL, SMALL} <= value.keys() <= set(names):
         raise reader.wrong(f"{name} does not describe {USUAL}, {SMALL} and others of the tiles {', '.join(names)}")
     return tuple(reader.record(TileRates, value[tile], _TILE, name=tile) for tile in names if tile in value)
 
 
-def _elements(reader: Reader, value: object, name: str) -> tuple[tuple[str, ElementRates], ...]:
+def _elements(reader: FieldReader, value: object, name: str) -> tuple[tuple[str, ElementRates], ...]:
     """The rates of every type that arrays hold, which `bilinear tune` measures, and of such others as are described."""
     others = [dtype for dtype in ELEMENTS if dtype not in IN_ARRAYS and isinstance(value, dict) and dtype in value]
     return tuple((dtype, reader.field(value, dtype, _rates)) for dtype in (*IN_ARRAYS, *others))
 
 
-def _rates(reader: Reader, value: object, name: str) -> ElementRates:
+def _rates(reader: FieldReader, value: object, name: str) -> ElementRates:
     return reader.record(ElementRates, value, {"tiles": partial(_tiles, TILES[name]), **_RATES})
 
 
@@ -245,23 +245,23 @@ DIGITS_TIMED = (*FLOAT_TILES, *dict.fromkeys(f"residues of {tile.of}" for tile i
 """The digits whose rates a description may have."""
 
 
-def _thin_rates(reader: Reader, value: object, name: str) -> ThinRates:
+def _thin_rates(reader: FieldReader, value: object, name: str) -> ThinRates:
     return reader.record(ThinRates, value, {**_THIN, "tiles": partial(_thin_tiles, name)})
 
 
-def _each(names: Collection[str], reader: Reader, value: object, name: str) -> tuple[tuple[str, float], ...]:
+def _each(names: Collection[str], reader: FieldReader, value: object, name: str) -> tuple[tuple[str, float], ...]:
     if not isinstance(value, dict) or value.keys() != set(names):
         raise reader.wrong(f"{name} is not by {', '.join(names)}")
     return tuple((key, reader.field(value, key, read_positive)) for key in names)
 
 
-def _thin_tiles(dtype: str, reader: Reader, value: object, name: str) -> tuple[ThinTileRates, ...]:
+def _thin_tiles(dtype: str, reader: FieldReader, value: object, name: str) -> tuple[ThinTileRates, ...]:
     if not isinstance(value, dict) or not value.keys() <= THIN_TILES[dtype].keys():
         raise reader.wrong(f"{name} has other tiles than those for thin products of {dtype}")
     return tuple(reader.record(ThinTileRates, value[tile], name=tile) for tile in value)
 
 
-def _library(reader: Reader, value: object, name: str) -> LibraryPoints:
+def _library(reader: FieldReader, value: object, name: str) -> LibraryPoints:
     points = reader.record(LibraryPoints, value, _POINTS)
     counts = {len(getattr(points, field.name)) for field in fields(points) if field.name != "kernels"}
     reader.check(len(counts) == 1, f"the columns of {name} are not equally long")
@@ -270,13 +270,13 @@ def _library(reader: Reader, value: object, name: str) -> LibraryPoints:
     return points
 
 
-def _slack(reader: Reader, value: object, name: str) -> Table:
+def _slack(reader: FieldReader, value: object, name: str) -> Table:
     table = read_table(reader, value, name)
     reader.check(all(slack >= 1 for _, slack in table), f"{name} is below 1")
     return table
 
 
-def _extents(reader: Reader, value: object, name: str) -> Extents:
+def _extents(reader: FieldReader, value: object, name: str) -> Extents:
     if not isinstance(value, list) or len(value) != 3:
         raise reader.wrong(f"{name} is not a list of three extents")
     m, k, n = (read_whole(reader, extent, name) for extent in value)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from bilinear.planner.chains import Way
+from bilinear.planner.chains import ProductWay
 from bilinear.planner.plan import bytes_text, table_html
 
 Range = tuple[int, int]
@@ -121,21 +121,21 @@ def _place(step: GramStep) -> Range:
     return start, start + step.columns[1] - step.columns[0]
 
 
-class Times(NamedTuple):
+class BlockTimes(NamedTuple):
     """What the blocks of a problem take on a device: `product` of so many rows and columns, `diagonal` of so many rows.
 
     `mirroring` are the seconds of writing the other triangle, `plain` those of `GramPlan`. A plan of several blocks is chosen only if it
     saves the part `least_gain` of that.
     """
 
-    product: Callable[[int, int], Way]
-    diagonal: Callable[[int], Way]
+    product: Callable[[int, int], ProductWay]
+    diagonal: Callable[[int], ProductWay]
     mirroring: float
     plain: float
     least_gain: float = 0.0
 
 
-def plan_by_times(n: int, k: int, dtype: str, device: str, workspace: int | None, times: Times) -> GramPlan:
+def plan_by_times(n: int, k: int, dtype: str, device: str, workspace: int | None, times: BlockTimes) -> GramPlan:
     """The plan with the least sum of times among those that halve rows, or cut them at a power of two, again and again."""
 
     @cache
@@ -200,7 +200,7 @@ def _blocks(tree: _Tree, start: int) -> Iterator[tuple[Range, Range]]:
     yield from _blocks(second, middle)
 
 
-def _step(rows: Range, columns: Range, times: Times) -> GramStep:
+def _step(rows: Range, columns: Range, times: BlockTimes) -> GramStep:
     height, width = rows[1] - rows[0], columns[1] - columns[0]
     cost, workspace, plan = times.diagonal(height) if rows == columns else times.product(height, width)
     return GramStep(rows, columns, plan, cost, workspace)

@@ -90,7 +90,7 @@ def stages_of(launches: Sequence[Launch]) -> Iterator[tuple[Launch, ...]]:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class StageTraffic:
     """Bytes of a linear stage: what its launches read for the first time and write, by their part, and what they read again."""
 
     by_part: tuple[tuple[Part, int], ...]
@@ -102,7 +102,7 @@ class Traffic:
         return sum(moved for _, moved in self.by_part)
 
 
-def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> Traffic:
+def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> StageTraffic:
     """What the launches of a linear stage move with beta = 0; what shares a row of a table reads a block once."""
     extents = dict(zip(("bm", "bk", "bn"), placement.block, strict=True))
     seen: set[tuple[str, int, int]] = set()
@@ -115,7 +115,7 @@ def traffic_of(stage: Sequence[Launch], placement: Placement, dtype: str) -> Tra
             seen.update(new)
             by_part.append((part, (len(new) + len(part.targets)) * size))
             again += (len(blocks) - len(new) + part.kept.count("1")) * size
-    return Traffic(tuple(by_part), again)
+    return StageTraffic(tuple(by_part), again)
 
 
 def _rows_of(launch: Launch) -> Iterator[tuple[Part, list[tuple[str, int, int]]]]:

@@ -17,7 +17,7 @@ from bilinear.planner.policy import Extents
 
 
 @dataclass(frozen=True)
-class Part:
+class StageMaps:
     """Equal maps of a linear stage; `shape` names the operand whose blocks have the same size, and the counts are blocks per place."""
 
     shape: str
@@ -30,7 +30,7 @@ class Part:
 class LinearWork:
     """A linear stage: one launch of its parts."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[StageMaps, ...]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _linear(stage: LinearStage, shape_of: dict[str, str]) -> LinearWork:
 
     pieces = [piece for block_map in stage.maps for piece in components(block_map)]
     counts = Counter((shape_of[p.targets[0].space], len(p.sources), len(p.targets)) for p in pieces)
-    return LinearWork(tuple(Part(*key, places) for key, places in counts.items()))
+    return LinearWork(tuple(StageMaps(*key, places) for key, places in counts.items()))
 
 
 def _products(stage: ProductStage) -> ProductWork:

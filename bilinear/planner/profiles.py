@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from bilinear.ir.schedule import Schedule, Space
 from bilinear.places import unsealed
-from bilinear.planner.model import LinearWork, Part, ProductWork, Profile, Work
+from bilinear.planner.model import LinearWork, ProductWork, Profile, StageMaps, Work
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names, hashes, lowered, strategies
 from bilinear.reading import read_bounded
 from bilinear.resources import algorithms_folder, implementation_sha256, own_folder
@@ -227,7 +227,7 @@ def _work_entry(work: Work) -> WorkEntry:
 
 def _outline(entry: OutlineEntry) -> Outline:
     m, k, n = entry["grid"]
-    works = tuple(ProductWork(**w) if isinstance(w, dict) else LinearWork(tuple(Part(*part) for part in w)) for w in entry["works"])
+    works = tuple(ProductWork(**w) if isinstance(w, dict) else LinearWork(tuple(StageMaps(*part) for part in w)) for w in entry["works"])
     spaces = entry["workspaces"]
     return Outline(
         tuple(entry["strategies"]),

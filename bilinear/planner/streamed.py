@@ -18,7 +18,7 @@ STREAMS = IN, COMPUTE, OUT = "in", "compute", "out"
 
 
 @dataclass(frozen=True)
-class Task:
+class StreamTask:
     """One product of blocks: C(i, j) gets A(i, p) B(p, j). It is the `first` or the `last` of its block of C, or between."""
 
     i: int
@@ -33,21 +33,21 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Step:
+class StreamStep:
     """A copy in (`stream` in) or out (out) of the block in a slot of `operand`, or the product of a task, in `slots` of A, B and C.
 
     It begins when the steps of the numbers `waits`, of other streams, have ended, and the step before it on its own stream.
     """
 
     stream: str
-    task: Task
+    task: StreamTask
     operand: str = ""
     slots: tuple[int, ...] = ()
     waits: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
-class Traffic:
+class CopyTraffic:
     """Elements that are copied to a GPU and from it."""
 
     loaded: int
@@ -119,7 +119,7 @@ class StreamPlan:
         height, width = self.shape(operand, block)
         return height * width
 
-    def tasks(self, gpu: int) -> Iterator[Task]:
+    def tasks(self, gpu: int) -> Iterator[StreamTask]:
         """The tasks of a GPU, in a snake through i, j and p, so that neighbours share blocks.
 
         Blocks of C are divided where their areas, in this order, pass equal parts of the whole.
@@ -132,23 +132,23 @@ class StreamPlan:
                 if (2 * before + area) * self.gpus // (2 * whole) == gpu:
                     order = range(inner) if forward else range(inner - 1, -1, -1)
                     for number, p in enumerate(order):
-                        yield Task(i, j, p, number == 0, number == inner - 1)
+                        yield StreamTask(i, j, p, number == 0, number == inner - 1)
                     forward = not forward
                 before += area
 
-    def steps(self, gpu: int) -> tuple[Step, ...]:
+    def steps(self, gpu: int) -> tuple[StreamStep, ...]:
         """What a GPU does, in an order in which every step stands after those that it waits for."""
         return _Sequence(self).of(gpu)
 
-    def traffic(self, gpu: int) -> Traffic:
+    def traffic(self, gpu: int) -> CopyTraffic:
         """The elements that the steps of a GPU copy, counted from its tasks alone."""
         tasks = list(self.tasks(gpu))
         loaded = sum(self.elements("C", t.block("C")) for t in tasks if t.first and self.reads)
         for operand in "AB":
             loaded += sum(self.elements(operand, block) for block in self._loads(operand, tasks))
-        return Traffic(loaded, sum(self.elements("C", t.block("C")) for t in tasks if t.last))
+        return CopyTraffic(loaded, sum(self.elements("C", t.block("C")) for t in tasks if t.last))
 
-    def _loads(self, operand: str, tasks: list[Task]) -> Iterator[Block]:
+    def _loads(self, operand: str, tasks: list[StreamTask]) -> Iterator[Block]:
         held: list[Block] = []
         for task in tasks:
             block = task.block(operand)
@@ -159,10 +159,10 @@ class StreamPlan:
                 held = [*(x for x in held if x != block), block]
 
     @cached_property
-    def total(self) -> Traffic:
+    def total(self) -> CopyTraffic:
         """The traffic of all GPUs together."""
         each = [self.traffic(gpu) for gpu in range(self.gpus)]
-        return Traffic(sum(t.loaded for t in each), sum(t.stored for t in each))
+        return CopyTraffic(sum(t.loaded for t in each), sum(t.stored for t in each))
 
     def json(self) -> str:
         """The plan and its traffic as JSON."""
@@ -184,8 +184,8 @@ class _Sequence:
 
     plan: StreamPlan
 
-    def of(self, gpu: int) -> tuple[Step, ...]:
-        self.steps: list[Step] = []
+    def of(self, gpu: int) -> tuple[StreamStep, ...]:
+        self.steps: list[StreamStep] = []
         self.known: list[dict[str, int]] = []  # of each step: the last step of each stream that has ended when it ends
         self.latest: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
         self.held: dict[str, list[Block | None]] = {x: [None] * self.plan.slots(x) for x in "ABC"}
@@ -195,7 +195,7 @@ class _Sequence:
             self._task(task)
         return tuple(self.steps)
 
-    def _task(self, task: Task) -> None:
+    def _task(self, task: StreamTask) -> None:
         loaded, slots = [], {}
         for operand in "AB":
             block = task.block(operand)
@@ -214,10 +214,10 @@ class _Sequence:
                 loaded.append(stored)
         else:
             slots["C"] = self.held["C"].index(task.block("C"))
-        product = self._add(Step(COMPUTE, task, "", (slots["A"], slots["B"], slots["C"])), loaded)
+        product = self._add(StreamStep(COMPUTE, task, "", (slots["A"], slots["B"], slots["C"])), loaded)
         self.users.update({("A", slots["A"]): product, ("B", slots["B"]): product})
         if task.last:
-            self.users["C", slots["C"]] = self._add(Step(OUT, task, "C", (slots["C"],)), [product])
+            self.users["C", slots["C"]] = self._add(StreamStep(OUT, task, "C", (slots["C"],)), [product])
 
     def _next(self, operand: str, block: Block) -> int:
         slot = self.turn[operand]
@@ -225,17 +225,17 @@ class _Sequence:
         self.turn[operand] = (slot + 1) % self.plan.slots(operand)
         return slot
 
-    def _load(self, task: Task, operand: str, slot: int) -> int:
+    def _load(self, task: StreamTask, operand: str, slot: int) -> int:
         user = self.users.get((operand, slot))
-        return self._add(Step(IN, task, operand, (slot,)), [] if user is None else [user])
+        return self._add(StreamStep(IN, task, operand, (slot,)), [] if user is None else [user])
 
-    def _add(self, step: Step, needed: list[int]) -> int:
+    def _add(self, step: StreamStep, needed: list[int]) -> int:
         known = dict(self.latest[step.stream])
         for number in sorted(needed, reverse=True):
             stream = self.steps[number].stream
             others = (self.known[x] for x in needed if x != number)
             if max(known.get(stream, -1), *(x.get(stream, -1) for x in others), -1) < number:
-                step = Step(step.stream, step.task, step.operand, step.slots, (*step.waits, number))
+                step = StreamStep(step.stream, step.task, step.operand, step.slots, (*step.waits, number))
         for number in step.waits:
             for stream, last in self.known[number].items():
                 known[stream] = max(known.get(stream, -1), last)

@@ -192,7 +192,7 @@ def rocq_text(scheme: Scheme, schedules: Iterable[AnySchedule] = ()) -> str:
     if scheme.ring.is_approximate:
         raise fail("E595", f"{scheme.name} is approximate, and the theorem for Rocq says that C is exactly A*B", OTHERWISE)
     distinct = list({schedule_hash(schedule): schedule for schedule in schedules}.values())
-    writer = _Writer(scheme, distinct)
+    writer = _RocqWriter(scheme, distinct)
     return (
         environment()
         .get_template("certificate.v.j2")
@@ -205,7 +205,7 @@ def rocq_text(scheme: Scheme, schedules: Iterable[AnySchedule] = ()) -> str:
     )
 
 
-class _Writer:
+class _RocqWriter:
     """The views that the template prints, with coefficients as Rocq reads them.
 
     The ring is the smallest that holds all coefficients: what holds over Z holds over every ring.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bilinear.analysis.accuracy import LevelAccuracy
 from bilinear.ir.linear import transposed_rows
 from bilinear.reporting.coefficients import readable, shade, shortened
-from bilinear.reporting.facts import Entries, Tables
+from bilinear.reporting.facts import Entries, ExpandedTables
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class Flow:
     products: tuple[ProductFlow, ...]
 
 
-def flow_note(tables: Tables) -> str:
+def flow_note(tables: ExpandedTables) -> str:
     """Why the chart is left out; empty if it is drawn."""
     edges = sum(len(row) for table in (tables.u, tables.v, tables.w) for row in table)
     if len(tables.products) > MOST_PRODUCTS or edges > MOST_EDGES:
@@ -176,7 +176,7 @@ def flow_note(tables: Tables) -> str:
     return ""
 
 
-def flow(tables: Tables, equations: Sequence[str]) -> tuple[Flow, ...]:
+def flow(tables: ExpandedTables, equations: Sequence[str]) -> tuple[Flow, ...]:
     """The chart, or nothing if it would be too dense."""
     if flow_note(tables):
         return ()

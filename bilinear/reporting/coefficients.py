@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from bilinear.ir.linear import transposed_rows
-from bilinear.reporting.facts import Entries, Tables
+from bilinear.reporting.facts import Entries, ExpandedTables
 from bilinear.visible import visible
 
 
@@ -77,7 +77,7 @@ def shortened(name: str, most: int = 8) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def coefficient_grid(tables: Tables, w: tuple[Entries, ...], equations: Sequence[str]) -> CoefficientGrid:
+def coefficient_grid(tables: ExpandedTables, w: tuple[Entries, ...], equations: Sequence[str]) -> CoefficientGrid:
     """The tables, of which `w` has a row for each product; `equations` are the products as text."""
     parts = (tables.a, tables.b, tables.c)
     rows = []
@@ -165,7 +165,7 @@ class Coefficients:
     note: str
 
 
-def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
+def coefficients(tables: ExpandedTables, equations: Sequence[str]) -> Coefficients:
     """The tables as a grid while readable, as a picture while it can be drawn; `equations` are the products as text."""
     columns = len(tables.a) + len(tables.b) + len(tables.c)
     w = transposed_rows(tables.w, len(tables.products))
@@ -180,7 +180,7 @@ def coefficients(tables: Tables, equations: Sequence[str]) -> Coefficients:
     return Coefficients((), (), f"{entries} coefficients that are not zero are too many to be drawn; the JSON report holds them.")
 
 
-def _picture(tables: Tables, w: tuple[Entries, ...]) -> Picture:
+def _picture(tables: ExpandedTables, w: tuple[Entries, ...]) -> Picture:
     names = (tables.a, tables.b, tables.c)
     rows, columns = order_by_likeness((tables.u, tables.v, w), tuple(map(len, names)))
     marks: dict[str, list[tuple[int, int]]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from bilinear.analysis.accuracy import LevelsKept, accuracy_facts, levels_kept
-from bilinear.codegen.build import Program
+from bilinear.codegen.build import LaunchProgram
 from bilinear.errors import BilinearError
 from bilinear.explain.why_wrong import RefusedError
 from bilinear.frontend import Loaded, LoadedComplex, LoadedDigits, LoadedGram
@@ -14,7 +14,7 @@ from bilinear.frontend.algorithms import AnyLoaded
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import Schedule
-from bilinear.lowering.prepare import Prepared, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
+from bilinear.lowering.prepare import PreparedAlgorithm, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.certificate import certificate_text, map_certificate_text, rocq_text
 from bilinear.reporting.map_report import ComplexReport, DigitReport, GramReport, complex_report, digit_report, gram_report
@@ -62,7 +62,9 @@ def _proved_as_written(loaded: Loaded, inputs: str) -> tuple[SchemeProof, Schedu
     return proof, proved_schedule(mark_first_writes(loaded.schedule), loaded.scheme)
 
 
-def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequence[Program] = (), accuracy: float | None = None) -> Report:
+def report_of(
+    loaded: Loaded, prepared: PreparedAlgorithm, inputs: str, programs: Sequence[LaunchProgram] = (), accuracy: float | None = None
+) -> Report:
     """The report of a prepared algorithm, with its errors by level, and its kernels if there are any."""
     own = _in_place(loaded, prepared, inputs, MANY_PRODUCTS if accuracy is None else MORE_PRODUCTS)
     levels = prepared.schedule.levels
@@ -75,7 +77,7 @@ def report_of(loaded: Loaded, prepared: Prepared, inputs: str, programs: Sequenc
     return make_report(loaded, prepared, inputs, programs, facts, kept)
 
 
-def _in_place(loaded: Loaded, prepared: Prepared, inputs: str, most_products: int) -> list[Schedule]:
+def _in_place(loaded: Loaded, prepared: PreparedAlgorithm, inputs: str, most_products: int) -> list[Schedule]:
     """The in-place schedule at the prepared number of levels and at others that are quickly proved; empty if it is not in place."""
     if inputs == "preserve" or not prepared.schedule.runs_in_place:
         return []
@@ -141,7 +143,7 @@ def certificate_of(loaded: AnyLoaded, levels: int, inputs: str) -> str:
     return certificate_text(loaded.scheme, [loaded.schedule] if loaded.schedule is not None else [], proof.order)
 
 
-def certificate_for(prepared: Prepared) -> str:
+def certificate_for(prepared: PreparedAlgorithm) -> str:
     """The certificate of a prepared algorithm: its scheme, the schedule as written, and as it runs."""
     return certificate_text(prepared.scheme, [mark_first_writes(prepared.authored), prepared.schedule], prepared.scheme_proof.order)
 

@@ -37,7 +37,7 @@ Entries = tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True)
-class Tables:
+class ExpandedTables:
     """The coefficient tables with changes of basis and sub-expressions expanded.
 
     `u` has a row for each product over the blocks `a`, `v` one over the blocks `b`; `w` has a row for each of the blocks `c` over the
@@ -101,7 +101,7 @@ class SchemeFacts:
     bases: tuple[str, ...]
     subexpressions: tuple[str, ...]
     products: tuple[ProductLine, ...]
-    tables: Tables
+    tables: ExpandedTables
     sha256: str
 
 
@@ -155,13 +155,13 @@ def _growth(scheme: Scheme) -> str:
     return f"{growth:.6g}" if isinstance(growth, float) else str(growth)
 
 
-def _tables(scheme: Scheme) -> Tables:
+def _tables(scheme: Scheme) -> ExpandedTables:
     u, v, w = (tuple(tuple((i, str(c)) for i, c in row) for row in table) for table in scheme.tables)
     a, b, c = block_names("A", scheme.m, scheme.k), block_names("B", scheme.k, scheme.n), block_names("C", scheme.m, scheme.n)
-    return Tables(a, b, c, scheme.products, u, v, w)
+    return ExpandedTables(a, b, c, scheme.products, u, v, w)
 
 
-def _product_lines(scheme: Scheme, tables: Tables) -> tuple[ProductLine, ...]:
+def _product_lines(scheme: Scheme, tables: ExpandedTables) -> tuple[ProductLine, ...]:
     u, v, w = scheme.tables
     targets: list[list[tuple[str, str]]] = [[] for _ in scheme.products]
     for block, row in zip(tables.c, w, strict=True):
@@ -175,7 +175,7 @@ def _form(row: Form, names: Sequence[str]) -> str:
     return written_sum((coefficient, names[index]) for index, coefficient in row)
 
 
-def _subexpressions(scheme: Scheme, tables: Tables) -> Iterable[str]:
+def _subexpressions(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
     """The named sub-expressions as equations, in the order of A, B, C."""
     for linear, letter, inputs in ((scheme.u, "S", tables.a), (scheme.v, "T", tables.b), (scheme.w, "U", tables.products)):
         names = [*inputs]
@@ -185,7 +185,7 @@ def _subexpressions(scheme: Scheme, tables: Tables) -> Iterable[str]:
             names.append(name)
 
 
-def _basis_lines(scheme: Scheme, tables: Tables) -> Iterable[str]:
+def _basis_lines(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
     if scheme.bases is None:
         return
     changes = ((scheme.bases.a, tables.a, tables.a), (scheme.bases.b, tables.b, tables.b), (scheme.bases.c, tables.c, tables.c))

@@ -34,7 +34,7 @@ from bilinear.analysis.digit_bounds import (
     probable_residues,
     residue_block_bound,
 )
-from bilinear.codegen.build import Program
+from bilinear.codegen.build import LaunchProgram
 from bilinear.errors import BilinearError
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
@@ -61,7 +61,7 @@ INNERS = (1024, 4096, 16384, 65536)
 """Errors are reported for sums of this many terms."""
 
 
-class _Told(Protocol):
+class _ReportText(Protocol):
     """What the views of a report are made of."""
 
     @property
@@ -90,27 +90,27 @@ class MapViews:
     failures: tuple[str, ...] = ()
 
     @property
-    def proved(self: _Told) -> bool:
+    def proved(self: _ReportText) -> bool:
         """True if nothing was refused."""
         return self.verdict == PROVED
 
-    def __str__(self: _Told) -> str:
+    def __str__(self: _ReportText) -> str:
         return visible_lines(_lines(self))
 
-    def json(self: _Told) -> str:
+    def json(self: _ReportText) -> str:
         """The report as JSON text."""
         return json.dumps(self.to_json(), indent=1) + "\n"
 
-    def markdown(self: _Told) -> str:
+    def markdown(self: _ReportText) -> str:
         """The report as Markdown."""
         return _page(self, html=False)
 
-    def html(self: _Told, date: str = "") -> str:
+    def html(self: _ReportText, date: str = "") -> str:
         """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
         return _page(self, html=True, date=date)
 
 
-def _lines(report: _Told) -> Iterator[str]:
+def _lines(report: _ReportText) -> Iterator[str]:
     yield from (f"{report.algorithm}: {report.verdict}", "")
     yield from aligned([("", label, value) for label, value in report.facts], header=None)
     for title, lines in (("products", report.products), ("what does not hold", report.failures)):
@@ -123,7 +123,7 @@ def _lines(report: _Told) -> Iterator[str]:
         yield from ("", "kernels:", *aligned(table[1:], table[0]))
 
 
-def _page(report: _Told, html: bool, date: str = "") -> str:
+def _page(report: _ReportText, html: bool, date: str = "") -> str:
     from bilinear.reporting.pages import environment  # pages are imported on demand
 
     template = environment(html).get_template("report_map.html.j2" if html else "report_map.md.j2")
@@ -410,7 +410,7 @@ class ComplexReport(MapViews):
 
 
 def complex_report(
-    found: ComplexAlgorithm, levels: int = 1, schedule: AnySchedule | None = None, programs: Sequence[Program] = ()
+    found: ComplexAlgorithm, levels: int = 1, schedule: AnySchedule | None = None, programs: Sequence[LaunchProgram] = ()
 ) -> ComplexReport:
     """The report of an algorithm for complex numbers, or with a block scheme, at so many levels of it, for complex matrices.
 

@@ -113,7 +113,7 @@ class Timeline:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _RowPlan:
     """Which row shows which block."""
 
     rows: tuple[BoardRow, ...]
@@ -142,13 +142,13 @@ def timeline(facts: ScheduleFacts) -> Timeline:
     return Timeline(width, tuple(bands), kinds, BOX, ROW, LABEL, _note(facts, plan))
 
 
-def _note(facts: ScheduleFacts, plan: _Plan) -> str:
+def _note(facts: ScheduleFacts, plan: _RowPlan) -> str:
     if not plan.collapsed:
         return ""
     return f"{sum(len(space.blocks) for space in facts.spaces)} blocks are too many for a wire each: a wire stands for a whole matrix."
 
 
-def _plan(facts: ScheduleFacts) -> _Plan:
+def _plan(facts: ScheduleFacts) -> _RowPlan:
     collapsed = sum(len(space.blocks) for space in facts.spaces) > MOST_ROWS
     rows: list[BoardRow] = []
     row_of: dict[str, BoardRow] = {}
@@ -160,7 +160,7 @@ def _plan(facts: ScheduleFacts) -> _Plan:
             row_of |= dict.fromkeys(names, row)
             y += ROW
         y += GAP
-    return _Plan(tuple(rows), row_of, collapsed)
+    return _RowPlan(tuple(rows), row_of, collapsed)
 
 
 def _begin(facts: ScheduleFacts) -> dict[str, BlockState]:
@@ -174,13 +174,13 @@ def _begin(facts: ScheduleFacts) -> dict[str, BlockState]:
     }
 
 
-def _lanes_width(stage: StageLine, plan: _Plan) -> float:
+def _lanes_width(stage: StageLine, plan: _RowPlan) -> float:
     if not stage.products:
         return 10.0
     return LANE * (1 if plan.collapsed or len(stage.products) > MOST_LANES else len(stage.products)) + 14
 
 
-def _fit(stages: Sequence[StageLine], start: int, plan: _Plan) -> int:
+def _fit(stages: Sequence[StageLine], start: int, plan: _RowPlan) -> int:
     """The end of a band: it has at least one stage."""
     width, stop = LABEL + _lanes_width(stages[start], plan) + BOX, start + 1
     while stop < len(stages) and width + _lanes_width(stages[stop], plan) + BOX <= MOST_WIDTH:
@@ -189,7 +189,7 @@ def _fit(stages: Sequence[StageLine], start: int, plan: _Plan) -> int:
     return stop
 
 
-def _band(plan: _Plan, stages: Sequence[StageLine], states: Sequence[dict[str, BlockState]]) -> Band:
+def _band(plan: _RowPlan, stages: Sequence[StageLine], states: Sequence[dict[str, BlockState]]) -> Band:
     columns: list[StageColumn] = []
     wires: list[Wire] = []
     boxes: list[BoardBox] = []
@@ -211,12 +211,12 @@ def _band(plan: _Plan, stages: Sequence[StageLine], states: Sequence[dict[str, B
     return Band(left + TAIL, plan.bottom + FOOT, plan.rows, tuple(columns), tuple(wires), tuple(boxes), tuple(lanes))
 
 
-def _at(plan: _Plan, states: dict[str, BlockState], row: BoardRow) -> list[BlockState]:
+def _at(plan: _RowPlan, states: dict[str, BlockState], row: BoardRow) -> list[BlockState]:
     return [state for block, state in states.items() if plan.row_of.get(block) is row]
 
 
 def _rows_after(
-    plan: _Plan, before: dict[str, BlockState], after: dict[str, BlockState]
+    plan: _RowPlan, before: dict[str, BlockState], after: dict[str, BlockState]
 ) -> Iterator[tuple[BoardRow, list[BlockState], list[BlockState]]]:
     for row in plan.rows:
         found = _at(plan, after, row)
@@ -254,7 +254,7 @@ def _short(state: BlockState, products: str) -> str:
     return f"{terms} terms"
 
 
-def _lanes(stage: StageLine, plan: _Plan, left: float) -> list[Lane]:
+def _lanes(stage: StageLine, plan: _RowPlan, left: float) -> list[Lane]:
     if not stage.products:
         return []
     if plan.collapsed or len(stage.products) > MOST_LANES:
@@ -275,7 +275,7 @@ def _lanes(stage: StageLine, plan: _Plan, left: float) -> list[Lane]:
     return lanes
 
 
-def _marks(product: StageProduct, plan: _Plan) -> tuple[Mark, ...]:
+def _marks(product: StageProduct, plan: _RowPlan) -> tuple[Mark, ...]:
     operands = [Mark(plan.row_of[block].y, "") for block in product.operands]
     return (*operands, *(Mark(plan.row_of[block].y, "−" if c.startswith("-") else "+") for block, c in product.targets))
 

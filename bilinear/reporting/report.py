@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from html import escape
 
 from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
-from bilinear.codegen.build import Program
+from bilinear.codegen.build import LaunchProgram
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
-from bilinear.lowering.prepare import Prepared
+from bilinear.lowering.prepare import PreparedAlgorithm
 from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, Refusal, ReportFacts, lowered_facts, schedule_facts, scheme_facts
 from bilinear.reporting.rows import (
     acceptance_rows,
@@ -70,9 +70,9 @@ def name_of(loaded: Loaded, inputs: str) -> str:
 
 def make_report(
     loaded: Loaded,
-    prepared: Prepared,
+    prepared: PreparedAlgorithm,
     inputs: str,
-    programs: Sequence[Program] = (),
+    programs: Sequence[LaunchProgram] = (),
     accuracy: Iterable[LevelAccuracy] = (),
     levels_for: Iterable[LevelsKept] = (),
 ) -> Report:
@@ -123,7 +123,7 @@ def _finding(diagnostic: Diagnostic) -> Refusal:
     return Refusal(diagnostic.code, diagnostic.message, place, excerpt, diagnostic.notes, diagnostic.hints)
 
 
-def kernel_lines(program: Program) -> list[KernelLine]:
+def kernel_lines(program: LaunchProgram) -> list[KernelLine]:
     """The images of a program."""
     lines = []
     for own_kernel in program.kernels:

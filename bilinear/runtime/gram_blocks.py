@@ -14,7 +14,7 @@ from bilinear.runtime.arrays import Kind, multiplies_itself
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.gram_plans import GramCall, described_plan, plan_for_call
-from bilinear.runtime.gram_products import Products
+from bilinear.runtime.gram_products import GramMultiplies
 from bilinear.runtime.half import FLOAT
 from bilinear.runtime.options import Options
 
@@ -32,7 +32,7 @@ def gram_arrays(
     if any(step.plan == LIBRARY for step in plan.steps):
         check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None else out
-    products = Products(asked, kind, element)
+    products = GramMultiplies(asked, kind, element)
     products.blocks(plan, x, lower_of(result, triangle), (asked.alpha, asked.beta), triangle is not None)
     if triangle is None:
         products.mirror_blocks(plan, result)

@@ -14,10 +14,10 @@ from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.methods.digits.plans import triangle_candidate
 from bilinear.planner.accuracy import why_inaccurate, with_errors
-from bilinear.planner.chains import Way
+from bilinear.planner.chains import ProductWay
 from bilinear.planner.cpu import Cpu, cpu_plan, library_seconds
 from bilinear.planner.device import Device
-from bilinear.planner.gram import ONE_TRIANGLE, TRIANGLE_TILE, GramPlan, Times, plan_by_size, plan_by_times
+from bilinear.planner.gram import ONE_TRIANGLE, TRIANGLE_TILE, BlockTimes, GramPlan, plan_by_size, plan_by_times
 from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem, require_accuracy
 from bilinear.planner.ways import follows_from_names
@@ -145,26 +145,26 @@ def _on_gpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | st
     """The plan on a GPU. Timed plans come first, unless the device is `named`."""
     given = device if named else None
 
-    def product(rows: int, columns: int) -> Way:
+    def product(rows: int, columns: int) -> ProductWay:
         found = plan(rows, k, columns, dtype, device=given, workspace=budget, accuracy=accuracy).chosen
-        return Way((found.ms or 0.0) * 1e-3, found.workspace or 0, found.name)
+        return ProductWay((found.ms or 0.0) * 1e-3, found.workspace or 0, found.name)
 
-    def diagonal(rows: int) -> Way:
+    def diagonal(rows: int) -> ProductWay:
         usual = product(rows, rows)
         own = _by_triangle(Problem(rows, k, rows, dtype, "preserve", budget, accuracy), device)
         return usual if own is None or own.cost >= usual.cost else own
 
     mirroring = n * n * ELEMENTS[dtype].bytes / (device.bandwidth * 1e9)  # half of them read, as many written
-    return plan_by_times(n, k, dtype, device.title, budget, Times(product, diagonal, mirroring, product(n, n).cost))
+    return plan_by_times(n, k, dtype, device.title, budget, BlockTimes(product, diagonal, mirroring, product(n, n).cost))
 
 
-def _by_triangle(problem: Problem, device: Device) -> Way | None:
+def _by_triangle(problem: Problem, device: Device) -> ProductWay | None:
     """The product that computes one triangle by pairs of digits, if an accuracy is asked for that it keeps, within the limit."""
     found = None if problem.accuracy is None else triangle_candidate(problem, device, TRIANGLE_TILE)
     if found is None or found.ms is None or why_inaccurate(with_errors(found, problem, explain=False), problem.accuracy):
         return None
     needed = found.workspace or 0
-    return None if problem.workspace is not None and needed > problem.workspace else Way(found.ms * 1e-3, needed, ONE_TRIANGLE)
+    return None if problem.workspace is not None and needed > problem.workspace else ProductWay(found.ms * 1e-3, needed, ONE_TRIANGLE)
 
 
 @lru_cache(maxsize=256)
@@ -175,14 +175,14 @@ def _on_cpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | st
         cpu_plan(Problem(n, k, n, dtype), cpu)
         raise AssertionError("a type without rates was planned")
 
-    def product(rows: int, columns: int) -> Way:
+    def product(rows: int, columns: int) -> ProductWay:
         found = cpu_plan(Problem(rows, k, columns, dtype, "preserve", budget, accuracy), cpu, is_warm).chosen
-        return Way((found.ms or 0.0) * 1e-3, found.workspace or 0, found.name)
+        return ProductWay((found.ms or 0.0) * 1e-3, found.workspace or 0, found.name)
 
-    def diagonal(rows: int) -> Way:
-        return Way(library_seconds((rows, k, rows), rates) / 2, 0, LIBRARY)
+    def diagonal(rows: int) -> ProductWay:
+        return ProductWay(library_seconds((rows, k, rows), rates) / 2, 0, LIBRARY)
 
-    return plan_by_times(n, k, dtype, cpu.name, budget, Times(product, diagonal, 0.0, diagonal(n).cost, cpu.least_gain))
+    return plan_by_times(n, k, dtype, cpu.name, budget, BlockTimes(product, diagonal, 0.0, diagonal(n).cost, cpu.least_gain))
 
 
 for cached in (_on_gpu, _on_cpu):

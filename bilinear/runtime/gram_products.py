@@ -18,7 +18,7 @@ from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import repeated
 
 
-class Products(NamedTuple):
+class GramMultiplies(NamedTuple):
     """The multiplies of a call, with its options; of arrays that hold the bits of an `element` of 16 bits if one is named."""
 
     asked: Options

@@ -20,7 +20,7 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.environment import uses_library
 from bilinear.runtime.gram_blocks import checked_operand, gram_arrays, lower_of
-from bilinear.runtime.gram_products import Products
+from bilinear.runtime.gram_products import GramMultiplies
 from bilinear.runtime.operands import given_workspace
 from bilinear.runtime.options import Options
 from bilinear.runtime.unused import warn_unused
@@ -88,7 +88,7 @@ def by_scheme(gram: GramScheme, asked: Options, kind: Kind, x: Array, out: Array
     aside = out is not None and out.dtype != x.dtype  # integers that wrap around must do so as a whole, not in the type of `out`
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None or aside else out
     buffer, rest = _workspace(gram, asked._replace(kind=kind), x, levels, result, result.nbytes if aside else 0)
-    runner = Runner(gram, Products(asked._replace(levels="auto", workspace=rest), kind))
+    runner = Runner(gram, GramMultiplies(asked._replace(levels="auto", workspace=rest), kind))
     lower = lower_of(result, triangle)
     for index in indices(x.shape[:-2]):
         runner.run(x[index], lower[index], alpha, x.dtype.type(0) if aside else beta, levels, buffer)
@@ -132,7 +132,7 @@ class Runner(NamedTuple):
     """A scheme and what multiplies its products."""
 
     gram: GramScheme
-    products: Products
+    products: GramMultiplies
 
     def run(self, x: Array, lower: Array, alpha: Factor, beta: Factor, levels: int, buffer: Array) -> None:
         """The lower triangle of alpha * x @ x^T + beta * lower. Nothing above the diagonal is read or written."""

@@ -56,7 +56,7 @@ def check_tolerance(
     for space, operand, (rows, columns), count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
         grid = placement.schedule.space(space)
         numbers = np.finfo(str(operand.layout.dtype))
-        own = _Operand.of(drift, space, numbers, count, limit)
+        own = _OperandDrift.of(drift, space, numbers, count, limit)
         core = operand.part((0, rows), (0, columns))
         for index in indices(operand.layout.shape[:-2]):
             sizes = executor.magnitudes(core.at(index), grid.rows, grid.columns)
@@ -69,7 +69,7 @@ def check_tolerance(
 
 
 @dataclass(frozen=True)
-class _Operand:
+class _OperandDrift:
     """How far the blocks of A, or of B, may move.
 
     The bound is `moves` @ magnitudes, for rounding, plus `losses` @ (magnitudes > 0), for underflow.
@@ -82,7 +82,7 @@ class _Operand:
     limit: float
 
     @classmethod
-    def of(cls, drift: DriftBound, space: str, numbers: np.finfo[np.floating], calls: int, limit: float) -> _Operand:
+    def of(cls, drift: DriftBound, space: str, numbers: np.finfo[np.floating], calls: int, limit: float) -> _OperandDrift:
         """The bounds after this many calls in an element type."""
         moves = _moves(drift, space, float(numbers.eps) / 2, calls)
         own = [block for block in drift.blocks if block.block.space == space]

@@ -17,7 +17,7 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import Array, Dtype, layout_of
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner import chains
-from bilinear.planner.chains import ChainPlan, Way, chain_extents
+from bilinear.planner.chains import ChainPlan, ProductWay, chain_extents
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.problem import require_inputs
@@ -219,12 +219,12 @@ def _planned(
     return found
 
 
-def _ways(dtype: str, device: Device | Cpu | None, inputs: str, budget: int | None, m: int, k: int, n: int) -> Iterator[Way]:
+def _ways(dtype: str, device: Device | Cpu | None, inputs: str, budget: int | None, m: int, k: int, n: int) -> Iterator[ProductWay]:
     """The planner's choices for a product, as the workspace that is allowed falls by a quarter at least: parts of C fit into any of it."""
     while True:
         chosen = plan(m, k, n, dtype, device=device, inputs=inputs, workspace=budget).chosen
         workspace = chosen.workspace or 0
-        yield Way((chosen.ms or 0.0) * 1e-3, workspace, chosen.name)
+        yield ProductWay((chosen.ms or 0.0) * 1e-3, workspace, chosen.name)
         if not workspace:
             return
         budget = workspace * 3 // 4

@@ -61,11 +61,11 @@ def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float
     """
     alpha, beta = (abs(factor) for factor in factors)
     (m, k), n, wide = problem.a.shape, problem.b.shape[1], problem.is_wide
-    of_x = _Vectors(size_x, 0.0, 0.0)
-    b = _bounds(*found.b[:2], _Chain(k, n, found.b[2]), of_x, wide)
+    of_x = _VectorNorms(size_x, 0.0, 0.0)
+    b = _bounds(*found.b[:2], _SumOrder(k, n, found.b[2]), of_x, wide)
     size_y = _from_above(found.y, k * COLUMNS)
     rest = _from_above(found.rest, k * COLUMNS) if wide else 0.0
-    of_y = _Vectors(size_y, rest, b.error + UNIT * (rest if wide else size_y))
+    of_y = _VectorNorms(size_y, rest, b.error + UNIT * (rest if wide else size_y))
     parts = [(1.0, found.c, n, of_x), (alpha, found.a, k, of_y)]
     if found.before is not None:
         parts.append((beta, found.before, n, of_x))
@@ -75,7 +75,7 @@ def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float
         norm = sqrt(take(found.residual) + 2 * COLUMNS * rows * TINY)
         error = 4 * UNIT * norm + 16 * COLUMNS * rows * TINY
         for factor, own, terms, vectors in parts:
-            part = _bounds(take(own.rows), take(own.tails), _Chain(rows, terms, own.splits), vectors, wide)
+            part = _bounds(take(own.rows), take(own.tails), _SumOrder(rows, terms, own.splits), vectors, wide)
             error += factor * (part.error + 8 * UNIT * part.low + 16 * UNIT * UNIT * vectors.norm * part.size)
         return norm, error
 
@@ -87,7 +87,7 @@ def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float
     return Residuals(m, norm, error, most + error_of_one, found.worst, scale, longest_x)
 
 
-class _Vectors(NamedTuple):
+class _VectorNorms(NamedTuple):
     """Vectors: their Frobenius norm, that of their rest, and a bound of their error."""
 
     norm: float
@@ -95,7 +95,7 @@ class _Vectors(NamedTuple):
     error: float
 
 
-class _Chain(NamedTuple):
+class _SumOrder(NamedTuple):
     """How a projection is added up: its rows, the terms of each, and the parts in which they are added."""
 
     rows: int
@@ -103,7 +103,7 @@ class _Chain(NamedTuple):
     splits: int
 
 
-class _Bounds(NamedTuple):
+class _RowBounds(NamedTuple):
     """For all rows of a projection: the norm of the matrix, and bounds of the error and of the norm of the sums' low parts."""
 
     size: float
@@ -111,7 +111,7 @@ class _Bounds(NamedTuple):
     low: float
 
 
-def _bounds(squares: float, tails: float, chain: _Chain, vectors: _Vectors, is_wide: bool) -> _Bounds:
+def _bounds(squares: float, tails: float, chain: _SumOrder, vectors: _VectorNorms, is_wide: bool) -> _RowBounds:
     """Bound a projection by the squared norms of its rows and of their lower parts.
 
     Each row is bounded by the inequality of Cauchy and Schwarz, several together by the triangle inequality. Three things are rounded: the
@@ -124,9 +124,9 @@ def _bounds(squares: float, tails: float, chain: _Chain, vectors: _Vectors, is_w
     tiny = elements * COLUMNS * TINY
     if not is_wide:
         low = UNIT * chain.splits * vectors.norm * size
-        return _Bounds(size, (gamma(terms + added + 8) * vectors.norm + vectors.error) * size + tiny, low)
+        return _RowBounds(size, (gamma(terms + added + 8) * vectors.norm + vectors.error) * size + tiny, low)
     low = (vectors.norm + vectors.rest) * _from_above(tails, elements) + (vectors.rest + added * UNIT * vectors.norm) * size
-    return _Bounds(size, gamma(2 * terms + 2 * added + 8) * low + vectors.error * size + tiny, 2 * low)
+    return _RowBounds(size, gamma(2 * terms + 2 * added + 8) * low + vectors.error * size + tiny, 2 * low)
 
 
 def _from_above(squares: float, terms: int) -> float:

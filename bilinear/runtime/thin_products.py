@@ -35,7 +35,7 @@ class Vectors:
 
 
 @dataclass(frozen=True)
-class Product:
+class PanelProduct:
     """A panel times vectors: `high` + `low` (..., rows, s), where the norm of row i differs from the exact one by at most `error`[..., i].
 
     `norm` (..., rows) are the norms of the panel's rows.
@@ -53,7 +53,7 @@ def whole_numbers(xp: ModuleType, x: Array, dtype: Dtype) -> Vectors:
     return Vectors(z, None, z, BITS, norms(xp, norms(xp, z)), 0.0)
 
 
-def cut(xp: ModuleType, product: Product) -> Vectors:
+def cut(xp: ModuleType, product: PanelProduct) -> Vectors:
     """The result of a product, cut into pieces, so that the high part of another product with it is exact."""
     remains, pieces = product.high, []
     for _ in range(PIECES):
@@ -65,14 +65,14 @@ def cut(xp: ModuleType, product: Product) -> Vectors:
     return Vectors(xp.concatenate(pieces, axis=-1), rest, product.high + product.low, PIECE_BITS, norm, error)
 
 
-def joined(xp: ModuleType, products: list[Product]) -> Product:
+def joined(xp: ModuleType, products: list[PanelProduct]) -> PanelProduct:
     """Panels of one product below each other."""
     parts = zip(*((p.high, p.low, p.error, p.norm) for p in products), strict=True)
     high, low, error, norm = (xp.concatenate(list(part), axis=axis) for part, axis in zip(parts, (-2, -2, -1, -1), strict=True))
-    return Product(high, low, error, norm)
+    return PanelProduct(high, low, error, norm)
 
 
-def times(xp: ModuleType, panel: Array, z: Vectors, is_wide: bool) -> Product:
+def times(xp: ModuleType, panel: Array, z: Vectors, is_wide: bool) -> PanelProduct:
     """A panel (..., rows, k) of floats or complex numbers times vectors.
 
     If `is_wide`, the panel is cut in two, so that all products of its high part with the pieces are exact; otherwise its elements have so
@@ -84,7 +84,7 @@ def times(xp: ModuleType, panel: Array, z: Vectors, is_wide: bool) -> Product:
     if not is_wide:
         high = xp.matmul(panel, z.whole)
         error = gamma(terms + 4) * size * z.norm[..., None] + size * _column(z.error) + terms * count * TINY
-        return Product(high, high * 0, error, size)
+        return PanelProduct(high, high * 0, error, size)
     bits = max(4, 52 - z.bits - max(0, (terms - 1).bit_length()))
     upper, lower = _split(xp, panel, bits, -1)
     columns = z.pieces if z.rest is None else xp.concatenate([z.pieces, z.rest], axis=-1)
@@ -99,10 +99,10 @@ def times(xp: ModuleType, panel: Array, z: Vectors, is_wide: bool) -> Product:
     if z.rest is not None:
         cut_off = cut_off + (size + norms(xp, lower)) * norms(xp, norms(xp, z.rest))[..., None]
     error = gamma(terms + 8) * cut_off + 16 * UNIT**2 * size * z.norm[..., None] + size * _column(z.error) + terms * count * TINY
-    return Product(high, low, error, size)
+    return PanelProduct(high, low, error, size)
 
 
-def subtract(xp: ModuleType, minuend: Product, factor: Array, product: Product) -> Product:
+def subtract(xp: ModuleType, minuend: PanelProduct, factor: Array, product: PanelProduct) -> PanelProduct:
     """minuend - factor * product."""
     scaled = product.high if factor == 1 else factor * product.high
     size, high, low = abs(factor), minuend.high - scaled, minuend.low - factor * product.low

@@ -15,7 +15,7 @@ Gram = Callable[[Array], Array]
 """A*A^T, or A^T*A, or a triangle of it."""
 
 
-class Context(Protocol):
+class GramContext(Protocol):
     """What PyTorch keeps between a product and its gradient."""
 
     transposed: bool
@@ -35,13 +35,13 @@ class _Gram(torch.autograd.Function):  # type: ignore[misc]
         return gram(a.detach())
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Array, Gram, bool, str | None, How], output: Array) -> None:
+    def setup_context(ctx: GramContext, inputs: tuple[Array, Gram, bool, str | None, How], output: Array) -> None:
         """Keep A, which the gradient reads."""
         a, _, ctx.transposed, ctx.triangle, ctx.how = inputs
         ctx.save_for_backward(a)
 
     @staticmethod
-    def backward(ctx: Context, gradient: Array) -> tuple[Array, None, None, None, None]:
+    def backward(ctx: GramContext, gradient: Array) -> tuple[Array, None, None, None, None]:
         """A product of two matrices, of which gradients can be taken again."""
         (a,) = ctx.saved_tensors
         own = {"lower": torch.tril, "upper": torch.triu}[ctx.triangle](gradient) if ctx.triangle else gradient

@@ -26,7 +26,7 @@ Dims = tuple[int | None, ...]
 _SCHEMA = "(Tensor a, Tensor b, str algorithm='auto', int? levels=None) -> Tensor"
 
 
-class Context(Protocol):
+class ProductContext(Protocol):
     """What PyTorch keeps between a product and its gradients."""
 
     how: How
@@ -47,10 +47,10 @@ def multiply(a: Array, b: Array, how: How) -> Array:
     """a @ b of two matrices, or of two batches of as many, by the operators; gradients, of any order, are products by the same `how`."""
     if is_autocast(a.device.type):
         return _cast(a.device.type, a, b, *how)  # before anything is kept for a gradient
-    return (_Eager if _is_eager(a, b) else _Product).apply(a, b, *how)
+    return (_Eager if _is_eager(a, b) else _ProductOperator).apply(a, b, *how)
 
 
-class _Product(torch.autograd.Function):  # type: ignore[misc]
+class _ProductOperator(torch.autograd.Function):  # type: ignore[misc]
     """An operator with its gradients, also for `torch.func`."""
 
     @staticmethod
@@ -58,14 +58,14 @@ class _Product(torch.autograd.Function):  # type: ignore[misc]
         return _OPERATORS[a.ndim](a, b, algorithm, levels)
 
     @staticmethod
-    def setup_context(ctx: Context, inputs: tuple[Array, Array, str, int | None], output: Array) -> None:
+    def setup_context(ctx: ProductContext, inputs: tuple[Array, Array, str, int | None], output: Array) -> None:
         """Keep what the gradients read: each operand for the gradient of the other."""
         (a, b), ctx.how = inputs[:2], inputs[2:]
         of_a, of_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if of_b else None, b if of_a else None)
 
     @staticmethod
-    def backward(ctx: Context, gradient: Array) -> tuple[Array, Array, None, None]:
+    def backward(ctx: ProductContext, gradient: Array) -> tuple[Array, Array, None, None]:
         """For C = A B and the gradient G of C: G B^H and A^H G."""
         a, b = ctx.saved_tensors
         of_a = None if b is None else multiply(gradient, b.mH, ctx.how)
@@ -81,12 +81,12 @@ class _Eager(torch.autograd.Function):  # type: ignore[misc]
     """The same without an operator, and with a context that PyTorch fills in a tenth of the time; not for `torch.func`."""
 
     @staticmethod
-    def forward(ctx: Context, a: Array, b: Array, algorithm: str, levels: int | None) -> Array:
-        _Product.setup_context(ctx, (a, b, algorithm, levels), None)
+    def forward(ctx: ProductContext, a: Array, b: Array, algorithm: str, levels: int | None) -> Array:
+        _ProductOperator.setup_context(ctx, (a, b, algorithm, levels), None)
         with torch._C.DisableTorchFunction():  # what it calls is not for a context such as `using`
             return _product(_CLASSICAL[a.ndim], a.ndim, a, b, algorithm, levels)
 
-    backward = _Product.backward
+    backward = _ProductOperator.backward
 
 
 def _of_batches(
@@ -158,7 +158,7 @@ def _operator(name: str, classical: Callable[[Array, Array], Array], dims: int) 
     run, tags = partial(_product, classical, dims), () if tag is None else (tag,)
     operator = torch.library.custom_op(f"bilinear::{name}", run, mutates_args=(), schema=_SCHEMA, tags=tags)
     operator.register_fake(lambda a, b, algorithm="auto", levels=None: classical(a, b))
-    operator.register_autograd(_Product.backward, setup_context=_Product.setup_context)
+    operator.register_autograd(_ProductOperator.backward, setup_context=_ProductOperator.setup_context)
     operator.register_vmap(partial(_of_batches, lambda a, b, how: _OPERATORS[a.ndim](a, b, *how)))
     for device in ("cpu", "cuda"):
         torch.library.impl(f"bilinear::{name}", f"Autocast{device.upper()}", partial(_cast, device))

@@ -427,8 +427,8 @@ class _Known:
 
     packing: Packing
     grid: tuple[int, int, int]
-    left: _Side
-    right: _Side
+    left: _FactorSide
+    right: _FactorSide
     outputs: Sequence[Packed]
     is_complex: bool = False
 
@@ -469,9 +469,9 @@ def _places(rows: Sequence[int], columns: Sequence[int], is_complex: bool) -> li
     return [first + behind, *rest]
 
 
-def _combined_side(packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> _Side:
+def _combined_side(packing: Packing, levels: Sequence[Sequence[Form]], places: Sequence[Places]) -> _FactorSide:
     scale = prod(lcm(*(packing.split(c)[2] for form in forms for _, c in form)) for forms in levels)
-    return _Side(packing, combined_forms(packing, levels, places), scale)
+    return _FactorSide(packing, combined_forms(packing, levels, places), scale)
 
 
 def _of_scheme(packing: Packing, scheme: Scheme) -> _Known:
@@ -480,14 +480,14 @@ def _of_scheme(packing: Packing, scheme: Scheme) -> _Known:
     if not all(map(all, rows)):  # a product of nothing has no monic factors
         raise UndecidedError
     u, v = ([packing.monic(row) for row in side] for side in rows)
-    left, right = (_Side(packing, [form for form, _ in side], lcm(*(form.denominator for form, _ in side))) for side in (u, v))
+    left, right = (_FactorSide(packing, [form for form, _ in side], lcm(*(form.denominator for form, _ in side))) for side in (u, v))
     found = _Known(packing, (scheme.m, scheme.k, scheme.n), left, right, [])
     units = [packing.unit(found.numbers[factors]) for factors in zip(left.known, right.known, strict=True)]
     values = [packing.sum([(unit, a * b)]) for unit, (_, a), (_, b) in zip(units, u, v, strict=True)]
     return replace(found, outputs=[packing.sum([(values[p], c) for p, c in row]) for row in scheme.tables[2]])
 
 
-class _Side:
+class _FactorSide:
     """The left factors of the products, or the right ones, as integers that are equal only for equal forms."""
 
     def __init__(self, packing: Packing, forms: Sequence[Packed], scale: int) -> None:

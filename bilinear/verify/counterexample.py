@@ -15,7 +15,7 @@ from itertools import islice
 
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, ProductStage, ScaledSchedule
-from bilinear.verify.elimination import Row, kernel, reduced
+from bilinear.verify.elimination import CombinedRow, kernel, reduced
 from bilinear.verify.rings import Number
 from bilinear.verify.small import Small, constant
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word, is_product
@@ -36,10 +36,10 @@ def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, content
     inputs = list(symbols.original)
     own = [block for block in inputs if block.space == side]
     found: list[SmallChange] = []
-    parts: list[Row[Block]] = []
+    parts: list[CombinedRow[Block]] = []
     for blocks in (own, inputs):
         for change in kernel(_rows(contents, symbols, set(blocks)), blocks, symbols.domain.one):
-            part = Row({block: c for block, c in change.items() if block.space == side})
+            part = CombinedRow({block: c for block, c in change.items() if block.space == side})
             if len(reduced([*parts, part], own.index)) > len(parts):
                 parts.append(part)
                 found.append(_readable(change, symbols))
@@ -62,7 +62,7 @@ def _readable(change: SmallChange, symbols: Symbols) -> SmallChange:
     return {block: -value if flip else value for block, value in whole.items()}
 
 
-def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[Row[Block]]:
+def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[CombinedRow[Block]]:
     """The effect of a change of some blocks on the contents: one row for each word with one block removed."""
     block_of = {next(iter(value)): block for block, value in symbols.original.items()}
     for value in contents.values():
@@ -72,7 +72,7 @@ def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collectio
                 block = block_of[tuple(word[place] if i == place else 0 for i in range(len(word)))]
                 if block in changing:
                     rows.setdefault((*word[:place], 0, *word[place + 1 :]), {})[block] = coefficient
-        yield from map(Row, rows.values())
+        yield from map(CombinedRow, rows.values())
 
 
 def _leave_no_trace(changes: list[SmallChange], schedule: AnySchedule, symbols: Symbols, contents: Collection[Block]) -> bool:
@@ -284,7 +284,7 @@ class CounterexampleSearch:
         second = {block: point.get(block, self.zero) + change.get(block, self.zero).scaled(back) for block in self.inputs}
         return self._confirmed(side, first, second, alpha, beta)
 
-    def _rows(self, point: SmallState, changing: set[Block], alpha: Number, beta: Number) -> Iterator[Row[Entry]]:
+    def _rows(self, point: SmallState, changing: set[Block], alpha: Number, beta: Number) -> Iterator[CombinedRow[Entry]]:
         """How each number of the contents changes with the numbers of the changing blocks."""
         for value in self.contents.values():
             scaled = [(word, c * alpha ** word[0] * beta ** word[1]) for word, c in value.items()]
@@ -294,7 +294,7 @@ class CounterexampleSearch:
                     for entry, factor in self._changes(word, point, i, j):
                         if entry[0] in changing:
                             entries[entry] = entries.get(entry, self.number.zero) + coefficient * factor
-                yield Row({entry: c for entry, c in entries.items() if c})
+                yield CombinedRow({entry: c for entry, c in entries.items() if c})
 
     def _changes(self, word: Word, point: SmallState, i: int, j: int) -> Iterator[tuple[Entry, Number]]:
         """The derivative of the number (i, j) of a word with respect to its blocks, at a point."""

@@ -24,13 +24,13 @@ Key = TypeVar("Key")
 
 
 @dataclass
-class Row(Generic[Column]):
+class CombinedRow(Generic[Column]):
     """A vector as column to coefficient, and the combination of the given rows (`made_of`) that produced it."""
 
     entries: dict[Column, Number]
     made_of: dict[str, Number] = field(default_factory=dict)
 
-    def minus(self, factor: Number, other: Row[Column]) -> None:
+    def minus(self, factor: Number, other: CombinedRow[Column]) -> None:
         """Subtract a multiple of another row."""
         _subtract(self.entries, factor, other.entries)
         _subtract(self.made_of, factor, other.made_of)
@@ -45,18 +45,18 @@ def _subtract(mine: dict[Key, Number], factor: Number, theirs: dict[Key, Number]
             mine.pop(key, None)
 
 
-def reduced(rows: Iterable[Row[Column]], order: Callable[[Column], SupportsRichComparison]) -> dict[Column, Row[Column]]:
+def reduced(rows: Iterable[CombinedRow[Column]], order: Callable[[Column], SupportsRichComparison]) -> dict[Column, CombinedRow[Column]]:
     """The reduced echelon form, by pivot; a row's pivot is its first column in this order."""
-    pivots: dict[Column, Row[Column]] = {}
+    pivots: dict[Column, CombinedRow[Column]] = {}
     for given in rows:
-        row = Row(dict(given.entries), dict(given.made_of))
+        row = CombinedRow(dict(given.entries), dict(given.made_of))
         for column in [column for column in row.entries if column in pivots]:
             row.minus(row.entries[column], pivots[column])
         if not row.entries:
             continue
         pivot = min(row.entries, key=order)
         scale = row.entries[pivot]
-        row = Row({c: v / scale for c, v in row.entries.items()}, {t: v / scale for t, v in row.made_of.items()})
+        row = CombinedRow({c: v / scale for c, v in row.entries.items()}, {t: v / scale for t, v in row.made_of.items()})
         for other in pivots.values():
             if pivot in other.entries:
                 other.minus(other.entries[pivot], row)
@@ -64,7 +64,7 @@ def reduced(rows: Iterable[Row[Column]], order: Callable[[Column], SupportsRichC
     return pivots
 
 
-def kernel(rows: Iterable[Row[Column]], columns: Sequence[Column], one: Number) -> list[dict[Column, Number]]:
+def kernel(rows: Iterable[CombinedRow[Column]], columns: Sequence[Column], one: Number) -> list[dict[Column, Number]]:
     """A basis of the kernel of these rows, one vector for each free column, in order."""
     place = {column: i for i, column in enumerate(columns)}
     pivots = reduced(rows, lambda column: place[column])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block
 from bilinear.verify.counterexample import CounterexampleSearch, as_updates, untraced_changes
-from bilinear.verify.elimination import Row, reduced
+from bilinear.verify.elimination import CombinedRow, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
 from bilinear.verify.rings import Number
 from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
@@ -24,7 +24,7 @@ from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
 if TYPE_CHECKING:
     from bilinear.verify.engine import PolyElement
 
-Forms = Mapping[str, Mapping[Word, Row[Word]]]
+Forms = Mapping[str, Mapping[Word, CombinedRow[Word]]]
 """The known forms over A and over B, as reduced rows by pivot."""
 MOST_WORDS = 4000
 """With more products of blocks than this, none is recomputed: only rank and two inputs decide."""
@@ -35,7 +35,7 @@ def operand_fates(schedule: AnySchedule, symbols: Symbols, state: Mapping[Block,
     return _Recovery(schedule, symbols, state).fates()
 
 
-class _Step(NamedTuple):
+class _RecoveryStep(NamedTuple):
     """A step that brings blocks back, as text, the blocks whose contents it reads, and its coefficients."""
 
     targets: frozenset[str]
@@ -66,7 +66,7 @@ class _Recovery:
         a, b = (self._lost(side) if v == LOST else self._told(side, v, own.get(side, [])) for side, v in verdicts.items())
         return a, b
 
-    def _told(self, side: str, verdict: str, steps: Sequence[_Step]) -> OperandFate:
+    def _told(self, side: str, verdict: str, steps: Sequence[_RecoveryStep]) -> OperandFate:
         divisor = needed_divisor(self.schedule.ring, [number for step in steps for number in step.numbers])
         if steps and not any("*" in step.text for step in steps):
             verdict = LINEAR  # what was recomputed tells nothing that multiples by alpha and beta do not
@@ -97,7 +97,7 @@ class _Recovery:
         confused = tuple(as_updates(change, self.symbols) for change in changes)
         return OperandFate(side, LOST, (), "", len(changes), confused, found.told())
 
-    def _known_by_round(self, side: str) -> Iterable[Mapping[Word, Row[Word]]]:
+    def _known_by_round(self, side: str) -> Iterable[Mapping[Word, CombinedRow[Word]]]:
         if not self.rounds:
             self.rounds.append(self.contents.forms(self.contents.rows()))
         yield self.rounds[0][side]
@@ -135,11 +135,11 @@ class _Contents:
         self.inside: dict[str, tuple[frozenset[str], tuple[Number, ...]]] = {}
         """For each product, by its text: the blocks whose contents its factors read, and the coefficients in them."""
 
-    def rows(self) -> list[Row[Word]]:
+    def rows(self) -> list[CombinedRow[Word]]:
         """The contents, each under the name of its block."""
-        return [Row(dict(self.state[block]), {name: self.symbols.domain.one}) for name, block in self.names.items()]
+        return [CombinedRow(dict(self.state[block]), {name: self.symbols.domain.one}) for name, block in self.names.items()]
 
-    def forms(self, rows: Sequence[Row[Word]]) -> Forms:
+    def forms(self, rows: Sequence[CombinedRow[Word]]) -> Forms:
         """The forms over A, and those over B, in the span of the rows."""
         known = {}
         for side in self.sides:
@@ -147,7 +147,7 @@ class _Contents:
             known[side] = {word: row for word, row in pivots.items() if _is_plain(word, side)}
         return known
 
-    def derived(self, known: Forms) -> Iterator[Row[Word]]:
+    def derived(self, known: Forms) -> Iterator[CombinedRow[Word]]:
         """Products of known forms, and multiples of known forms by alpha and beta, each under its text.
 
         Only products that can reduce the contents are formed. The pivot of a reduced form occurs in no other form, so the product of two
@@ -165,26 +165,26 @@ class _Contents:
             name = "*".join(self._factor(row) for row in rows)
             name = f"[{letters}] {name}" if letters else name
             self.inside[name] = frozenset().union(*map(self.reads, rows)), tuple(number for row in rows for number in self.numbers(row))
-            yield Row(dict(value), {name: self.symbols.domain.one})
+            yield CombinedRow(dict(value), {name: self.symbols.domain.one})
 
-    def reads(self, row: Row[Word]) -> frozenset[str]:
+    def reads(self, row: CombinedRow[Word]) -> frozenset[str]:
         """The blocks whose contents the combination reads that forms a row."""
         return frozenset().union(*(self.inside[name][0] if name in self.inside else {name} for name in row.made_of))
 
-    def numbers(self, row: Row[Word]) -> Iterator[Number]:
+    def numbers(self, row: CombinedRow[Word]) -> Iterator[Number]:
         """The coefficients of this combination."""
         for name, number in row.made_of.items():
             yield number
             yield from self.inside.get(name, (frozenset(), ()))[1]
 
-    def _whole(self, row: Row[Word]) -> Row[Word]:
+    def _whole(self, row: CombinedRow[Word]) -> CombinedRow[Word]:
         """A multiple whose combination has no fractions, over Q."""
         made_of = self.symbols.whole(row.made_of)
         name = next(iter(made_of))
         scale = made_of[name] / row.made_of[name]
-        return Row({word: c * scale for word, c in row.entries.items()}, made_of)
+        return CombinedRow({word: c * scale for word, c in row.entries.items()}, made_of)
 
-    def _factor(self, row: Row[Word]) -> str:
+    def _factor(self, row: CombinedRow[Word]) -> str:
         text = self.sum_text(row.made_of)
         return text if text in self.names else f"({text})"
 
@@ -206,10 +206,10 @@ class _WayBack(_Contents):
     places, several blocks are restored at once.
     """
 
-    def steps(self, wanted: Sequence[str]) -> list[_Step]:
+    def steps(self, wanted: Sequence[str]) -> list[_RecoveryStep]:
         """The steps for these operands; empty if they were not found."""
         targets = {name for name in self.names if name[0] in wanted}
-        found: list[_Step] = []
+        found: list[_RecoveryStep] = []
         while not all(map(self._is_original, targets)):
             step = self._next()
             if step is None:
@@ -225,7 +225,7 @@ class _WayBack(_Contents):
     def _is_original(self, name: str) -> bool:
         return bool(self.state[self.names[name]] == self.symbols.original[self.names[name]])
 
-    def _next(self) -> _Step | None:
+    def _next(self) -> _RecoveryStep | None:
         """Take one step; None if there is none."""
         rows = self.rows()
         linear = self.forms(rows)
@@ -242,7 +242,7 @@ class _WayBack(_Contents):
             return self._taken({name: single[name]})
         return self._taken(single) if single else None
 
-    def _singles(self, known: Forms) -> dict[str, Row[Word]]:
+    def _singles(self, known: Forms) -> dict[str, CombinedRow[Word]]:
         """The blocks that do not hold their originals, which are known."""
         rows = {
             name: known[name[0]].get(next(iter(self.symbols.original[block])))
@@ -251,15 +251,15 @@ class _WayBack(_Contents):
         }
         return {name: row for name, row in rows.items() if row is not None and len(row.entries) == 1}
 
-    def _adds(self, name: str, row: Row[Word]) -> bool:
+    def _adds(self, name: str, row: CombinedRow[Word]) -> bool:
         """True if a block's content is a term of this combination, and is read nowhere else in it."""
         return name in row.made_of and not any(name in self.inside[term][0] for term in row.made_of if term in self.inside)
 
-    def _cleared(self, linear: Forms, more: Forms) -> tuple[str, Row[Word]] | None:
+    def _cleared(self, linear: Forms, more: Forms) -> tuple[str, CombinedRow[Word]] | None:
         """A block, and a form that it holds once products are subtracted, which no combination of contents gives."""
         for side, forms in more.items():
             for row in forms.values():
-                rest = Row(dict(row.entries))
+                rest = CombinedRow(dict(row.entries))
                 for word, other in linear[side].items():
                     if word in rest.entries:
                         rest.minus(rest.entries[word], other)
@@ -267,18 +267,18 @@ class _WayBack(_Contents):
                 if rest.entries and names:
                     scale = row.made_of[names[0]]
                     entries, made_of = {w: c / scale for w, c in row.entries.items()}, {name: c / scale for name, c in row.made_of.items()}
-                    return names[0], Row(entries, made_of)
+                    return names[0], CombinedRow(entries, made_of)
         return None
 
-    def _taken(self, rows: Mapping[str, Row[Word]]) -> _Step:
+    def _taken(self, rows: Mapping[str, CombinedRow[Word]]) -> _RecoveryStep:
         """The step that gives blocks the values of these rows at once; it changes the contents."""
         text = " ; ".join(self._step_text(name, row) for name, row in rows.items())
         reads = frozenset().union(*map(self.reads, rows.values()))
         for name, row in rows.items():
             self.state[self.names[name]] = self.symbols.ring.from_dict(row.entries)
-        return _Step(frozenset(rows), reads, text, tuple(number for row in rows.values() for number in self.numbers(row)))
+        return _RecoveryStep(frozenset(rows), reads, text, tuple(number for row in rows.values() for number in self.numbers(row)))
 
-    def _step_text(self, name: str, row: Row[Word]) -> str:
+    def _step_text(self, name: str, row: CombinedRow[Word]) -> str:
         """`A12 = A22 - A12`, or `+=` if the block's content is added to."""
         made_of = dict(row.made_of)
         if made_of.get(name) != self.symbols.domain.one:

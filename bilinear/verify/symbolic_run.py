@@ -18,7 +18,7 @@ from bilinear.source import Span
 from bilinear.verify.facts import BlockState, StageFact
 from bilinear.verify.hazards import contended, find_hazards, name_of, steps_of
 from bilinear.verify.rings import Number
-from bilinear.verify.symbols import LETTERS, Bounds, Symbols, Value, is_product
+from bilinear.verify.symbols import LETTERS, Symbols, Value, WorkLimit, is_product
 
 
 class SymbolicRun(ScheduleRun[Value]):
@@ -43,7 +43,7 @@ class SymbolicRun(ScheduleRun[Value]):
         """For each block, the stage and place of its last write, until it is read."""
         self.wasted: list[tuple[int, Block, Span | None]] = []
         """Writes that nothing reads."""
-        self.bounds = Bounds(schedule, self.symbols, scheme) if schedule.levels == 1 else None
+        self.bounds = WorkLimit(schedule, self.symbols, scheme) if schedule.levels == 1 else None
 
     def run(self, schedule: AnySchedule) -> None:
         """Run all stages; values that nothing reads are known afterwards."""

@@ -196,7 +196,7 @@ MOST_BITS = 1600
 """The most bits of a coefficient, over all its numbers."""
 
 
-class Bounds:
+class WorkLimit:
     """The work of one run so far; too much is refused (E412)."""
 
     def __init__(self, schedule: AnySchedule, symbols: Symbols, scheme: Scheme | None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from bilinear import frontend
 from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.compiled import programs_of, remainders_of
-from bilinear.artifact.write import Options, output_files
+from bilinear.artifact.write import FolderOptions, output_files
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.element import IN_ARRAYS
@@ -39,7 +39,7 @@ def written(
 ) -> Path:
     """An output folder without images, which needs no CUDA compiler."""
     loaded = frontend.load(algorithm)
-    options = Options(levels, inputs or natural_inputs(loaded.schedule), floats, mode)
+    options = FolderOptions(levels, inputs or natural_inputs(loaded.schedule), floats, mode)
     _, programs = programs_of(loaded, options, dtypes, ())
     write_folder(folder, output_files(loaded, options, programs, remainders_of(programs, (), floats), VERSIONS, views))
     return folder

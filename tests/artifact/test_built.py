@@ -19,7 +19,7 @@ from bilinear.artifact import identities as built_identity
 from bilinear.artifact import images as built_images
 from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
-from bilinear.artifact.identities import Case, chance
+from bilinear.artifact.identities import IdentityCase, chance
 from bilinear.artifact.images import integer_size, trials_for
 from bilinear.artifact.read import BuiltLaunch, BuiltProgram, read_folder
 from bilinear.artifact.run import multiply
@@ -319,5 +319,5 @@ def test_a_wrong_image_of_a_right_source_is_found_on_a_gpu(tmp_path: Path) -> No
 
 
 def test_the_words_of_a_case() -> None:
-    assert str(Case((1, 2, 3), "SFC", True)) == "gaps/columns/rows, beta = 0"
-    assert str(Case((1, 2, 3), "CCC", False)) == "rows/rows/rows, beta random"
+    assert str(IdentityCase((1, 2, 3), "SFC", True)) == "gaps/columns/rows, beta = 0"
+    assert str(IdentityCase((1, 2, 3), "CCC", False)) == "rows/rows/rows, beta random"

@@ -19,7 +19,7 @@ from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.compiled import programs_of, remainders_of
 from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import read_folder
-from bilinear.artifact.write import Options, output_files
+from bilinear.artifact.write import FolderOptions, output_files
 from bilinear.codegen import build as builds
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
@@ -144,7 +144,7 @@ def test_text_that_nobody_generated_runs_with_trust_alone(name: str, tmp_path: P
 
 def test_an_image_that_a_rebuild_does_not_give_is_not_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither one that differs, nor one of another compiler."""
-    loaded, options, target = load("classical"), Options(1, "restore"), CudaTarget("sm_90")
+    loaded, options, target = load("classical"), FolderOptions(1, "restore"), CudaTarget("sm_90")
 
     def built(requests: Any, done: Any = None) -> tuple[Built, ...]:
         return tuple(Built(target, f"image of {name}".encode(), (), "", False) for _, name, target in requests)

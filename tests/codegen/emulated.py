@@ -16,7 +16,7 @@ from bilinear.backends.executor import ready_on_views
 from bilinear.codegen.build import distinct_kernels
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
-from bilinear.emulator import Module, Order, compile_on_cpu
+from bilinear.emulator import CompiledModule, Order, compile_on_cpu
 from bilinear.ir.element import ELEMENTS, Element, IntegerElement
 from bilinear.ir.kernel import Argument
 from bilinear.ir.launch import Kernel, Launch
@@ -37,7 +37,7 @@ def c_type(argument: Argument, element: Element | IntegerElement) -> str:
 
 
 @cache
-def emulated_launches(schedule: Schedule, element: Element, tile: str, mode: str) -> tuple[tuple[Launch, Module], ...]:
+def emulated_launches(schedule: Schedule, element: Element, tile: str, mode: str) -> tuple[tuple[Launch, CompiledModule], ...]:
     launches = schedule_to_launches(schedule, element, tile, mode=mode)
     modules = {k.name: compile_on_cpu(render(k), {k.name: c_types(k)}) for k in distinct_kernels(launches)}
     return tuple((launch, modules[launch.kernel.name]) for launch in launches)
@@ -78,7 +78,7 @@ class EmulatedExecutor:
             return [step for _, step in steps]
         return [partial(_all, [step for _, step in own]) for _, own in groupby(steps, key=lambda pair: pair[0])]
 
-    def _launcher(self, launch: Launch, module: Module, values: dict[str, Any]) -> Step:
+    def _launcher(self, launch: Launch, module: CompiledModule, values: dict[str, Any]) -> Step:
         arguments = launch_arguments(launch, values)
         grid, block = (*grid_blocks(launch.grid, values), 1), (*launch.kernel.threads, 1)
         shared = launch.kernel.shared_bytes

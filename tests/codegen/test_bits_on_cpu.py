@@ -15,7 +15,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
-from bilinear.emulator import ORDERS, Module, Order, compile_on_cpu, guarded, skip_reason
+from bilinear.emulator import ORDERS, CompiledModule, Order, compile_on_cpu, guarded, skip_reason
 from bilinear.ir.kernel import BitProductKernel
 from bilinear.methods import bits
 from bilinear.runtime.arrays import Kind
@@ -24,7 +24,7 @@ needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_r
 
 
 @cache
-def emulated(kernel: BitProductKernel) -> Module:
+def emulated(kernel: BitProductKernel) -> CompiledModule:
     return compile_on_cpu(render(kernel), {kernel.name: c_types(kernel)})  # type: ignore[arg-type]  # a kernel without a schedule
 
 

@@ -9,7 +9,7 @@ import pytest
 from artifact.built_folders import VERSIONS, written
 
 from bilinear.artifact.read import read_folder
-from bilinear.artifact.write import Options, output_files
+from bilinear.artifact.write import FolderOptions, output_files
 from bilinear.codegen.build import build_program
 from bilinear.codegen.names import REMAINDER, file_name, stem
 from bilinear.frontend import load
@@ -53,4 +53,4 @@ def test_no_path_is_written_twice() -> None:
     for named in (stem(schedule.name, 1), stem(schedule.name.upper(), 1)):
         rest = build_program(plain().schedule, element, (), named=named)
         with pytest.raises(AssertionError):
-            output_files(loaded, Options(1, "restore"), [build_program(schedule, element, ())], [rest], VERSIONS)
+            output_files(loaded, FolderOptions(1, "restore"), [build_program(schedule, element, ())], [rest], VERSIONS)

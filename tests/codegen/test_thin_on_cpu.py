@@ -9,7 +9,7 @@ import pytest
 from codegen.emulated import c_type
 
 from bilinear.codegen.render import render
-from bilinear.emulator import Module, compile_on_cpu, compiler_name, guarded, skip_reason
+from bilinear.emulator import CompiledModule, compile_on_cpu, compiler_name, guarded, skip_reason
 from bilinear.ir.element import ELEMENTS, FLOAT64, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.thin_tile import AnyThinTile, ThinBulkTile, ThinMmaTile, ThinTile
@@ -38,7 +38,7 @@ UNEVEN = (1, 1, 1, 1, 1), (70, 33, 9, 2, 1), (72, 33, 9, 1, 0)
 """m, k, n, parts of sums, and elements between lines."""
 
 
-def emulated(kernel: ThinKernel | PartsKernel, part: str = "", instead: str = "") -> Module:
+def emulated(kernel: ThinKernel | PartsKernel, part: str = "", instead: str = "") -> CompiledModule:
     """A kernel, also with a part of its text replaced.
 
     Tests have many texts that run on few numbers, and g++ takes three times as long where it optimises. Zig always optimises here: it adds

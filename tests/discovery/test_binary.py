@@ -16,7 +16,7 @@ from bilinear.algebra.composition import classical
 from bilinear.discovery import compiled_walk, flip_search
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.lift import lift
-from bilinear.discovery.tasks import Task
+from bilinear.discovery.tasks import SearchTask
 from bilinear.discovery.walker import BEST, FIELD, PAIRS, RANK, BinaryWalker, binary_walker, classical_masks
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import load_shipped
@@ -183,14 +183,14 @@ def test_three_products_with_dependent_factors_become_two(kernels: Any) -> None:
     assert set(products(walker)) == {(1, 2, 4 ^ 32), (1, 8, 16 ^ 32)}
 
 
-def discover(task: Task, seconds: float = 600, **options: Any) -> Found:
+def discover(task: SearchTask, seconds: float = 600, **options: Any) -> Found:
     return flip_search.discover(task, seconds, **options)
 
 
 @pytest.mark.parametrize(("blocks", "rank"), [((2, 2, 2), 7), ((2, 2, 3), 11), ((2, 3, 3), 15), ((3, 3, 3), 23)])
 def test_known_ranks_are_found_and_lifted(blocks: tuple[int, int, int], rank: int) -> None:
     """A search ends by itself here; that the time would end it is no more than a way out."""
-    found = discover(Task(blocks, rank, seed=1, ring="Z/2"))
+    found = discover(SearchTask(blocks, rank, seed=1, ring="Z/2"))
     assert found.reached and found.scheme is not None and found.scheme.ring.name == "Z/2"
     assert prove_scheme(found.scheme).holds and found.scheme.rank == found.rank == rank
     lifted = lift(found.scheme).scheme
@@ -198,10 +198,10 @@ def test_known_ranks_are_found_and_lifted(blocks: tuple[int, int, int], rank: in
 
 
 def test_the_command_that_finds_it_again_is_its_source() -> None:
-    found = discover(Task((2, 2, 2), 7, seed=5, walkers=2, ring="Z/2"))
+    found = discover(SearchTask((2, 2, 2), 7, seed=5, walkers=2, ring="Z/2"))
     assert found.scheme is not None
     assert f"`bilinear discover 2,2,2 --rank {found.rank} --over Z/2 --seed 5 --walkers 2`" in found.scheme.citation
-    again = discover(Task((2, 2, 2), 7, seed=5, walkers=2, ring="Z/2"))
+    again = discover(SearchTask((2, 2, 2), 7, seed=5, walkers=2, ring="Z/2"))
     assert again.scheme == found.scheme and (again.walker, again.steps) == (found.walker, found.steps)
 
 
@@ -224,7 +224,7 @@ def padded(scheme: Scheme) -> Scheme:
 def test_a_walk_from_a_padded_scheme_drops_what_is_too_much(ring: str) -> None:
     start = padded(load_shipped("strassen").scheme)
     assert prove_scheme(start).holds and start.rank == 10
-    found = discover(Task((2, 2, 2), 7, ring=ring, start=start, named="padded.bl"))
+    found = discover(SearchTask((2, 2, 2), 7, ring=ring, start=start, named="padded.bl"))
     assert found.reached and found.scheme is not None and found.scheme.ring.name == ("Z/2" if ring == "Z/2" else "Q")
     assert "--from padded.bl" in found.scheme.citation and prove_scheme(found.scheme).holds
 
@@ -232,21 +232,21 @@ def test_a_walk_from_a_padded_scheme_drops_what_is_too_much(ring: str) -> None:
 @pytest.mark.parametrize("ring", ["Z", "Z/2"])
 def test_a_walk_from_the_classical_scheme_by_name_is_the_walk_from_it(ring: str) -> None:
     """The order of the products differs, but no other thing."""
-    found = discover(Task((2, 2, 2), 7, ring=ring, start=classical(2, 2, 2), named="classical"))
+    found = discover(SearchTask((2, 2, 2), 7, ring=ring, start=classical(2, 2, 2), named="classical"))
     assert found.reached and found.rank == 7
 
 
 @pytest.mark.parametrize(
     ("task", "code", "message"),
     [
-        (Task((2, 2, 2), 7, ring="Z/3"), "E740", "no walk goes over 'Z/3'"),
-        (Task((2, 2, 3), 7, start=load_shipped("strassen").scheme), "E741", "it is <2,2,2;7>, and <2,2,3> is looked for"),
-        (Task((4, 4, 4), 47, start=load_shipped("dps_444").scheme), "E741", "its coefficients must be -1, 0 and 1"),
-        (Task((4, 4, 4), 47, ring="Z/2", start=load_shipped("dps_444").scheme), "E741", "no residues modulo 2"),
-        (Task((2, 2, 2), 7, ring="Z/2", start=load_shipped("strassen").scheme), "E660", "strassen has rank 7"),
+        (SearchTask((2, 2, 2), 7, ring="Z/3"), "E740", "no walk goes over 'Z/3'"),
+        (SearchTask((2, 2, 3), 7, start=load_shipped("strassen").scheme), "E741", "it is <2,2,2;7>, and <2,2,3> is looked for"),
+        (SearchTask((4, 4, 4), 47, start=load_shipped("dps_444").scheme), "E741", "its coefficients must be -1, 0 and 1"),
+        (SearchTask((4, 4, 4), 47, ring="Z/2", start=load_shipped("dps_444").scheme), "E741", "no residues modulo 2"),
+        (SearchTask((2, 2, 2), 7, ring="Z/2", start=load_shipped("strassen").scheme), "E660", "strassen has rank 7"),
     ],
 )
-def test_where_no_walk_can_begin(task: Task, code: str, message: str) -> None:
+def test_where_no_walk_can_begin(task: SearchTask, code: str, message: str) -> None:
     with pytest.raises(BilinearError) as refused:
         discover(task)
     (diagnostic,) = refused.value.diagnostics
@@ -257,17 +257,17 @@ def test_a_start_that_does_not_multiply_is_refused() -> None:
     good = load_shipped("strassen").scheme
     wrong = replace(good, u=replace(good.u, outputs=(good.u.outputs[1], *good.u.outputs[1:])), places=None)
     with pytest.raises(BilinearError, match="E301"):
-        discover(Task((2, 2, 2), 6, ring="Z/2", start=wrong))
+        discover(SearchTask((2, 2, 2), 6, ring="Z/2", start=wrong))
 
 
 def test_a_walk_that_goes_on_is_the_walk_that_was_not_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ended after every round, and begun again from the file, until it finds what the walk finds that is never ended."""
     monkeypatch.setattr(flip_search, "ROUND", 2**12)
     for ring in ("Z/2", "Z"):
-        task = Task((2, 3, 3), 15, seed=2, walkers=3, ring=ring)
+        task = SearchTask((2, 3, 3), 15, seed=2, walkers=3, ring=ring)
         whole = discover(task)
         path = tmp_path / f"{ring[-1]}.json"
-        monkeypatch.setattr(flip_search._Search, "_round", one_round(flip_search._Search._round))
+        monkeypatch.setattr(flip_search._WalkerSearch, "_round", one_round(flip_search._WalkerSearch._round))
         count = 0
         for _ in range(10_000):
             found = discover(task, state=path)
@@ -294,7 +294,7 @@ def one_round(original: Any) -> Any:
 
 def test_a_lower_rank_goes_on_from_the_same_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "walk.json"
-    task = Task((2, 2, 4), 15, seed=3, walkers=2, ring="Z/2")
+    task = SearchTask((2, 2, 4), 15, seed=3, walkers=2, ring="Z/2")
     found = discover(task, state=path)
     assert found.reached and path.exists()
     lower = discover(replace(task, rank=14), state=path)
@@ -321,9 +321,9 @@ def test_a_walk_goes_on_until_a_scheme_is_lifted(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(flip_search, "ROUND", 2**12)
     monkeypatch.setattr(flip_search, "lift", unwilling)
-    found = discover(Task((2, 2, 2), 7, seed=1, ring="Z/2", lifted=True))
+    found = discover(SearchTask((2, 2, 2), 7, seed=1, ring="Z/2", lifted=True))
     assert len(tried) == 3 and all(scheme.rank == 7 and scheme.ring.name == "Z/2" for scheme in tried)
     assert found.reached and found.scheme is not None and found.scheme.ring.name == "Z" and prove_scheme(found.scheme).holds
     assert "--over Z/2 --lift --seed 1" in found.scheme.citation
     with pytest.raises(BilinearError, match="E740"):
-        discover(Task((2, 2, 2), 7, lifted=True))
+        discover(SearchTask((2, 2, 2), 7, lifted=True))

@@ -17,8 +17,8 @@ from discovery.flips import multiplication
 
 from bilinear.discovery import compiled_walk, flip_search
 from bilinear.discovery.flip_search import Found
-from bilinear.discovery.states import AnyWalker, Best
-from bilinear.discovery.tasks import Task, fewest_products
+from bilinear.discovery.states import AnyWalker, LowestRank
+from bilinear.discovery.tasks import SearchTask, fewest_products
 from bilinear.discovery.walker import BEST, classical_walker
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
@@ -30,7 +30,7 @@ from bilinear.source import Source
 from bilinear.verify.scheme import prove_scheme
 
 
-def discover(task: Task, seconds: float = 60, **options: Any) -> Found:
+def discover(task: SearchTask, seconds: float = 60, **options: Any) -> Found:
     return flip_search.discover(task, seconds, **options)
 
 
@@ -58,7 +58,7 @@ def multiplies(scheme: Scheme) -> bool:
 
 @pytest.mark.parametrize(("blocks", "rank"), [((2, 2, 2), 7), ((2, 2, 3), 11), ((3, 2, 2), 11), ((2, 3, 3), 15)])
 def test_a_find_multiplies(blocks: tuple[int, int, int], rank: int) -> None:
-    found = discover(Task(blocks, rank, seed=1))
+    found = discover(SearchTask(blocks, rank, seed=1))
     scheme = scheme_of(found)
     assert found.reached and found.rank == scheme.rank == rank
     assert multiplies(scheme)
@@ -70,70 +70,70 @@ def test_a_find_multiplies(blocks: tuple[int, int, int], rank: int) -> None:
 def test_what_does_not_multiply_is_refused() -> None:
     walker = classical_walker(2, 2, 2, 0, 0)
     with pytest.raises(BilinearError, match="E301"):
-        flip_search._proved(Task((2, 2, 2), 7), Best(7, 0, 0, walker.best))
+        flip_search._proved(SearchTask((2, 2, 2), 7), LowestRank(7, 0, 0, walker.best))
 
 
 def test_the_source_is_the_command_that_finds_it_again() -> None:
-    found = discover(Task((2, 2, 2), 7, seed=5, walkers=2))
+    found = discover(SearchTask((2, 2, 2), 7, seed=5, walkers=2))
     command = "bilinear discover 2,2,2 --rank 7 --seed 5 --walkers 2"
     assert scheme_of(found).citation == f"Found by `{command}`, a walk in the flip graph: walker {found.walker}, {found.steps} steps."
 
 
 def test_the_same_seed_finds_the_same_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**14)  # several rounds, and several winners in the last
-    task = Task((2, 3, 3), 15, seed=3)
+    task = SearchTask((2, 3, 3), 15, seed=3)
     finds = []
     for threads in (1, 3, 8):
         monkeypatch.setattr(flip_search, "_cores", lambda threads=threads: threads)
         finds.append(what(discover(task)))
     assert len(set(finds)) == 1
     assert finds[0][3] > 2**14
-    assert what(discover(Task((2, 3, 3), 15, seed=4))) not in finds
+    assert what(discover(SearchTask((2, 3, 3), 15, seed=4))) not in finds
 
 
 @pytest.mark.parametrize("seconds", [60, 0.2])
 def test_the_lowest_number_wins_its_round(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Walker 0 is slow here, so that others reach the rank before it does, and before the time is over; its turn is waited for."""
-    plain = discover(Task((2, 2, 2), 7))
-    walk = flip_search._Search._walk
+    plain = discover(SearchTask((2, 2, 2), 7))
+    walk = flip_search._WalkerSearch._walk
 
     def slow(self: Any, number: int) -> None:
         time.sleep(0.6 if number == 0 else 0)
         walk(self, number)
 
     monkeypatch.setattr(flip_search, "_cores", lambda: 8)
-    monkeypatch.setattr(flip_search._Search, "_walk", slow)
-    assert what(discover(Task((2, 2, 2), 7), seconds)) == what(plain)
+    monkeypatch.setattr(flip_search._WalkerSearch, "_walk", slow)
+    assert what(discover(SearchTask((2, 2, 2), 7), seconds)) == what(plain)
     assert plain.walker == 0
 
 
 def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walker of a higher number may have been halted on its way there, or not."""
-    task = Task((2, 2, 2), 7, walkers=3)
+    task = SearchTask((2, 2, 2), 7, walkers=3)
     walkers: list[AnyWalker] = [classical_walker(2, 2, 2, 0, number) for number in range(3)]
 
     def walk(walker: Any, steps: int, target: int, number: int, halt: Any) -> None:
         walker.tally[BEST] = (8, 7, 6)[number]
 
     monkeypatch.setattr(flip_search, "_proved", lambda task, best: None)
-    found = flip_search._Search(task, walkers, walk, lambda *_: None).run(60)
+    found = flip_search._WalkerSearch(task, walkers, walk, lambda *_: None).run(60)
     assert (found.walker, found.rank) == (1, 7)
 
 
 def test_what_is_reached_in_time_is_what_its_own_rank_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**13)
     begin = time.monotonic()
-    found = discover(Task((3, 3, 3), 19, seed=2), 0.5)
+    found = discover(SearchTask((3, 3, 3), 19, seed=2), 0.5)
     assert time.monotonic() - begin < 20
     assert not found.reached and not found.interrupted and 19 < found.rank < 27
-    again = discover(Task((3, 3, 3), found.rank, seed=2))
+    again = discover(SearchTask((3, 3, 3), found.rank, seed=2))
     assert what(again) == what(found) and multiplies(scheme_of(again))
 
 
 def test_time_that_is_over_cuts_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**40)
     begin = time.monotonic()
-    found = discover(Task((3, 3, 3), 19), 0.3)
+    found = discover(SearchTask((3, 3, 3), 19), 0.3)
     assert time.monotonic() - begin < 20
     assert found.scheme is None and found.rank == 27 and found.total > 0  # an incomplete round brings nothing
 
@@ -147,7 +147,7 @@ def test_an_interrupt_ends_with_what_was_reached(monkeypatch: pytest.MonkeyPatch
         if "rank 2" in text and "rank 27" not in text:
             raise KeyboardInterrupt
 
-    found = discover(Task((3, 3, 3), 19), progress=progress)
+    found = discover(SearchTask((3, 3, 3), 19), progress=progress)
     assert found.interrupted and not found.reached
     assert multiplies(scheme_of(found)) and found.rank < 27 and found.seconds < 30
     assert told[0] == "compiling the walk" and told[-1] == f"<3,3,3>: rank {found.rank}, looking for 19"
@@ -166,34 +166,34 @@ def test_a_lower_rank_is_written_before_the_next_round(tmp_path: Path, monkeypat
             told.append(int(found[1]))
             kept.append(json.loads(path.read_text())["best"]["rank"])
 
-    assert discover(Task((3, 3, 3), 24, seed=1), state=path, progress=progress).reached
+    assert discover(SearchTask((3, 3, 3), 24, seed=1), state=path, progress=progress).reached
     assert kept == told and len(told) > 2
 
 
 @pytest.mark.parametrize(
     ("task", "code", "message"),
     [
-        (Task((2, 2, 2), 8), "E660", "there is no point in searching for rank 8 in <2,2,2>: the classical scheme has rank 8"),
+        (SearchTask((2, 2, 2), 8), "E660", "there is no point in searching for rank 8 in <2,2,2>: the classical scheme has rank 8"),
         (
-            Task((2, 2, 2), 6),
+            SearchTask((2, 2, 2), 6),
             "E660",
             "there is no point in searching for rank 6 in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
         ),
         (
-            Task((2, 2, 2), 0),
+            SearchTask((2, 2, 2), 0),
             "E660",
             "there is no point in searching for rank 0 in <2,2,2>: no scheme has fewer than 7 products (Hopcroft and Kerr, 1971)",
         ),
         (
-            Task((1, 2, 3), 5),
+            SearchTask((1, 2, 3), 5),
             "E660",
             "there is no point in searching for rank 5 in <1,2,3>: no scheme has fewer than 6 products (a matrix has as many blocks)",
         ),
-        (Task((1, 1, 1), 1), "E660", "there is no point in searching for rank 1 in <1,1,1>: the classical scheme has rank 1"),
-        (Task((9, 2, 9), 100), "E661", "<9,2,9> has 81 blocks in a matrix, and the walk has masks of 64 bits"),
+        (SearchTask((1, 1, 1), 1), "E660", "there is no point in searching for rank 1 in <1,1,1>: the classical scheme has rank 1"),
+        (SearchTask((9, 2, 9), 100), "E661", "<9,2,9> has 81 blocks in a matrix, and the walk has masks of 64 bits"),
     ],
 )
-def test_what_cannot_be_looked_for_is_refused(task: Task, code: str, message: str) -> None:
+def test_what_cannot_be_looked_for_is_refused(task: SearchTask, code: str, message: str) -> None:
     with pytest.raises(BilinearError) as refused:
         discover(task)
     (diagnostic,) = refused.value.diagnostics
@@ -203,14 +203,14 @@ def test_what_cannot_be_looked_for_is_refused(task: Task, code: str, message: st
 @pytest.mark.parametrize(
     ("task", "hint"),
     [
-        (Task((2, 2, 2), 6), "give 7"),
-        (Task((2, 2, 2), 100_000), "give 7"),
-        (Task((3, 3, 3), 100_000), "give one from 19 to 26"),
-        (Task((1, 2, 3), 5), "give a larger format: nothing has fewer products than the classical scheme"),
-        (Task((2, 2, 2), 6, start=load_shipped("strassen").scheme), "give a larger format: nothing has fewer products than strassen"),
+        (SearchTask((2, 2, 2), 6), "give 7"),
+        (SearchTask((2, 2, 2), 100_000), "give 7"),
+        (SearchTask((3, 3, 3), 100_000), "give one from 19 to 26"),
+        (SearchTask((1, 2, 3), 5), "give a larger format: nothing has fewer products than the classical scheme"),
+        (SearchTask((2, 2, 2), 6, start=load_shipped("strassen").scheme), "give a larger format: nothing has fewer products than strassen"),
     ],
 )
-def test_the_ranks_that_can_be_looked_for_are_told(task: Task, hint: str) -> None:
+def test_the_ranks_that_can_be_looked_for_are_told(task: SearchTask, hint: str) -> None:
     with pytest.raises(BilinearError) as refused:
         discover(task)
     assert refused.value.diagnostics[0].hints == (hint,)
@@ -231,7 +231,7 @@ def test_no_shipped_scheme_is_below_a_bound() -> None:
 
 
 def test_the_widest_masks_have_their_64_blocks() -> None:
-    found = discover(Task((8, 8, 2), 100, walkers=1), 0.2)
+    found = discover(SearchTask((8, 8, 2), 100, walkers=1), 0.2)
     assert not found.reached and (found.scheme is None or multiplies(found.scheme))
     last = classical_walker(8, 1, 8, 0, 0)
     assert last.factors[2, 0, 63] == np.uint64(1) << np.uint64(63)

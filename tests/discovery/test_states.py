@@ -9,30 +9,30 @@ from typing import Any
 
 import pytest
 
-from bilinear.discovery.states import Best, WalkState, read_state, write_state
-from bilinear.discovery.tasks import Task
+from bilinear.discovery.states import LowestRank, WalkState, read_state, write_state
+from bilinear.discovery.tasks import SearchTask
 from bilinear.discovery.walker import binary_walker, ternary_walker
 from bilinear.errors import BilinearError
 
-TASK = Task((2, 2, 2), 7, seed=4, walkers=2, ring="Z/2")
+TASK = SearchTask((2, 2, 2), 7, seed=4, walkers=2, ring="Z/2")
 
 
-def walkers_of(task: Task) -> list[Any]:
+def walkers_of(task: SearchTask) -> list[Any]:
     begin = binary_walker if task.ring == "Z/2" else ternary_walker
     return [begin(task.masks, task.seed, number) for number in range(task.walkers)]
 
 
-def kept(path: Path, task: Task = TASK) -> None:
+def kept(path: Path, task: SearchTask = TASK) -> None:
     walkers = walkers_of(task)
-    write_state(path, task, WalkState.of(walkers, Best(8, 0, 0, walkers[0].best.copy())))
+    write_state(path, task, WalkState.of(walkers, LowestRank(8, 0, 0, walkers[0].best.copy())))
 
 
 @pytest.mark.parametrize("ring", ["Z", "Z/2"])
 def test_what_is_written_is_read(tmp_path: Path, ring: str) -> None:
-    path, task = tmp_path / "walk.json", Task((2, 1, 2), 3, seed=2**32 - 1, walkers=2, ring=ring)
+    path, task = tmp_path / "walk.json", SearchTask((2, 1, 2), 3, seed=2**32 - 1, walkers=2, ring=ring)
     walkers = walkers_of(task)
     walkers[1].random[0], walkers[1].tally[3], walkers[1].tally[4] = 2**64 - 1, 77, -1
-    write_state(path, task, WalkState.of(walkers, Best(4, 1, 5, walkers[0].best.copy())))
+    write_state(path, task, WalkState.of(walkers, LowestRank(4, 1, 5, walkers[0].best.copy())))
     read = walkers_of(task)
     best = read_state(path, task, read)
     assert best[:3] == (4, 1, 5) and (best.factors == walkers[0].best).all()
@@ -97,7 +97,7 @@ def test_a_folder_is_no_state(tmp_path: Path) -> None:
 
 
 def test_both_masks_of_signs_may_not_meet(tmp_path: Path) -> None:
-    path, task = tmp_path / "walk.json", Task((2, 2, 2), 7, walkers=1)
+    path, task = tmp_path / "walk.json", SearchTask((2, 2, 2), 7, walkers=1)
     kept(path, task)
     content = json.loads(path.read_text())
     content["walkers"][0]["factors"][1][0] = content["walkers"][0]["factors"][0][0]

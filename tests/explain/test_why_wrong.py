@@ -21,7 +21,7 @@ from bilinear.explain.repair.edits import patched
 from bilinear.explain.repair.join import PRIME, Array, Join, Side
 from bilinear.explain.repair.schedule import search_schedule_repairs
 from bilinear.explain.repair.scheme import solve_tables
-from bilinear.explain.repair.values import Point, Pool
+from bilinear.explain.repair.values import Pool, RandomPoint
 from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
@@ -455,7 +455,7 @@ def test_what_a_search_without_a_repair_computes_is_bounded(monkeypatch: pytest.
     """Counted are the values of blocks and products, and the combinations multiplied out: seconds depend on the machine."""
     computed = 0
 
-    def values_of(table: str, pool: Pool, point: Point, sets: Array) -> Array:
+    def values_of(table: str, pool: Pool, point: RandomPoint, sets: Array) -> Array:
         nonlocal computed
         computed += len(sets) * (pool.linear.inputs + len(pool.linear.steps) + len(pool.linear.outputs))
         return values.values_of(table, pool, point, sets)

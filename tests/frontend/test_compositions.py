@@ -10,7 +10,7 @@ from hostile import MOST_SECONDS
 
 from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, transpose
 from bilinear.errors import BilinearError
-from bilinear.frontend import Module, compositions, load, parse_source
+from bilinear.frontend import ResolvedFile, compositions, load, parse_source
 from bilinear.frontend.algorithms import compose
 from bilinear.frontend.printer import print_scheme
 from bilinear.ir.ring import Ring
@@ -22,7 +22,7 @@ S, W, L, H = (load(name).scheme for name in ("strassen", "winograd", "laderman",
 ONE = "scheme {name} <1,1,1;1>\n  M1: 1 | 1 | 1\n"
 
 
-def parsed(text: str) -> Module:
+def parsed(text: str) -> ResolvedFile:
     return parse_source(Source("x.bl", text))
 
 

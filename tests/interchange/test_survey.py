@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from bilinear.cli.app import app
 from bilinear.errors import BilinearError
 from bilinear.interchange import folders
-from bilinear.interchange.folders import LACKS, PASSED_OVER, PROVED, REFUSED, Row, by_folder, by_format, survey
+from bilinear.interchange.folders import LACKS, PASSED_OVER, PROVED, REFUSED, FolderRow, by_folder, by_format, survey
 from bilinear.interchange.importing import Imported
 
 COUNTS = {
@@ -75,7 +75,7 @@ def test_every_published_file_is_proved_or_lacks_a_datum() -> None:
     _check_the_rest(table)
 
 
-def _check_the_rest(table: dict[str, Row]) -> None:
+def _check_the_rest(table: dict[str, FolderRow]) -> None:
     """Some rows that other tests do not know: the format in the name is the one that was read, halves are proved, rings are found."""
     archives = {name: row for name, row in table.items() if row.format == "npz"}
     for name, row in archives.items():

@@ -30,7 +30,7 @@ from bilinear.measure.bench import Effort, collect, measure
 from bilinear.measure.bench_check import check, fill_integers, wrong_libraries
 from bilinear.measure.bench_details import launch_times
 from bilinear.measure.bench_shapes import FAMILIES, LARGEST_SIDE, MOST_FLOPS, grid, read_shapes_file, read_sizes
-from bilinear.measure.bench_tasks import AUTO, PLANNED, Case, Task, build_ahead, choose, pinned, tasks_for
+from bilinear.measure.bench_tasks import AUTO, PLANNED, BenchCase, BenchTask, build_ahead, choose, pinned, tasks_for
 from bilinear.measure.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import devices_here
@@ -45,14 +45,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return pretend(monkeypatch)
 
 
-def rows_of(*tasks: Task, effort: Effort | None = None) -> list[Measurement]:
+def rows_of(*tasks: BenchTask, effort: Effort | None = None) -> list[Measurement]:
     found = list(measure(tasks, SLOW_LIBRARY, effort or Effort()))
     assert all(isinstance(one, Measurement) for one in found), found
     return [one for one in found if isinstance(one, Measurement)]
 
 
 def test_the_three_plans_are_checked_and_timed_by_the_clock(gpu: Gpu) -> None:
-    rows = rows_of(Task(SMALL, "float64"))
+    rows = rows_of(BenchTask(SMALL, "float64"))
     assert [(row.asked, row.inputs, row.budget, row.levels) for row in rows] == [
         ("plan", "preserve", None, ("winograd",)),
         ("plan", "restore", 0.0, ("msmes",)),
@@ -73,7 +73,7 @@ def test_the_three_plans_are_checked_and_timed_by_the_clock(gpu: Gpu) -> None:
 
 
 def test_a_call_that_is_left_to_auto_and_pinned_levels(gpu: Gpu) -> None:
-    auto_row, two, mixed = rows_of(Task((64, 64, 64), "float32", (AUTO, pinned("msmes:2"), pinned("msmes+winograd"))))
+    auto_row, two, mixed = rows_of(BenchTask((64, 64, 64), "float32", (AUTO, pinned("msmes:2"), pinned("msmes+winograd"))))
     assert (auto_row.asked, auto_row.levels) == ("auto", ("winograd",)) and auto_row.ms == 3
     assert (two.asked, two.inputs, two.levels) == ("msmes:2", "restore", ("msmes", "msmes"))
     assert (mixed.asked, mixed.levels) == ("msmes+winograd", ("msmes", "winograd")) and mixed.trust.holds
@@ -92,8 +92,8 @@ def test_prepared_operands_are_timed_beside_plain_calls(gpu: Gpu) -> None:
 
 
 def test_a_plan_that_keeps_nothing_is_left_out_alone(gpu: Gpu) -> None:
-    kept = Case("restore", levels=("msmes",), asked="msmes, right kept", kept="right")
-    found = list(measure([Task((64, 64, 64), "float64", (pinned("winograd"), kept))], SLOW_LIBRARY, Effort()))
+    kept = BenchCase("restore", levels=("msmes",), asked="msmes, right kept", kept="right")
+    found = list(measure([BenchTask((64, 64, 64), "float64", (pinned("winograd"), kept))], SLOW_LIBRARY, Effort()))
     (left_out,) = (one for one in found if isinstance(one, LeftOut))
     assert len(found) == 2 and left_out.what == "msmes, right kept at 64x64x64 float64" and "writes its operands" in left_out.why
 
@@ -112,7 +112,7 @@ def test_damage_is_found(gpu: Gpu, damage: Callable[[Any, Any, Any], None], what
     """The damage is done to the core of every run; a result that is wrong in one place of 4,096 fails."""
     gpu.damage = damage
     effort = Effort(1, 1, launches=False)
-    (row,) = rows_of(Task((64, 64, 64), "float64", (Case("restore", 0.0),)), effort=effort)
+    (row,) = rows_of(BenchTask((64, 64, 64), "float64", (BenchCase("restore", 0.0),)), effort=effort)
     assert row.levels == ("msmes",) and not row.trust.holds
     assert getattr(row.trust, what) is False and row.to_json()["holds"] is False
 
@@ -149,7 +149,7 @@ def test_figures_are_medians_of_the_rounds_and_the_ratio_is_taken_round_by_round
     own, theirs = [3.0, 1.0, 2.0, 10.0, 2.0, 4.0, 2.5], [5.0, 4.0, 6.0, 9.0, 7.0, 8.0, 90.0]
     lists = {True: theirs, False: own}
     monkeypatch.setattr(bench, "interleaved", lambda calls, rounds, *rest: {what: lists[what == "cupy"][:rounds] for what in calls})
-    (row,) = rows_of(Task((64, 64, 64), "float64", (Case(),)), effort=Effort(7, 7, launches=False))
+    (row,) = rows_of(BenchTask((64, 64, 64), "float64", (BenchCase(),)), effort=Effort(7, 7, launches=False))
     assert (row.ms, row.library_ms, row.times) == (2.5, 7.0, tuple(own)) and row.ratio == 2.8
     assert (row.interval.low, row.interval.high) == (0.9, 36.0) and row.interval.confidence == 1 - 2 / 2**7
 
@@ -157,7 +157,7 @@ def test_figures_are_medians_of_the_rounds_and_the_ratio_is_taken_round_by_round
 def test_short_calls_are_timed_on_the_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "IN_A_ROW", 3)
     gpu.library_ms, gpu.launch_ms = 0.04, 0.02
-    task, effort = Task((64, 64, 64), "float64", (Case(),)), Effort(2, 2, launches=False)
+    task, effort = BenchTask((64, 64, 64), "float64", (BenchCase(),)), Effort(2, 2, launches=False)
     (row,) = rows_of(task, effort=effort)
     assert row.timing == "device" and gpu.held
     assert row.ms == pytest.approx(0.06) and row.library_ms == pytest.approx(0.04) and row.device_ratio == pytest.approx(2 / 3)
@@ -261,9 +261,9 @@ def test_the_interval_of_a_median_is_the_narrowest_of_its_confidence(n: int) -> 
 
 def test_long_calls_get_fewer_rounds(gpu: Gpu) -> None:
     gpu.library_ms = 900.0
-    (row,) = rows_of(Task((64, 64, 64), "float64", (Case(),)), effort=Effort(7, 3, 4600.0, launches=False))
+    (row,) = rows_of(BenchTask((64, 64, 64), "float64", (BenchCase(),)), effort=Effort(7, 3, 4600.0, launches=False))
     assert len(row.times) == 5
-    (row,) = rows_of(Task((64, 64, 64), "float64", (Case(),)), effort=Effort(7, 3, 100.0, launches=False))
+    (row,) = rows_of(BenchTask((64, 64, 64), "float64", (BenchCase(),)), effort=Effort(7, 3, 100.0, launches=False))
     assert len(row.times) == 3
 
 
@@ -282,7 +282,7 @@ def test_the_fastest_library_that_multiplies_is_the_baseline(gpu: Gpu, monkeypat
         return {"slow": slow, "fast": lambda: gpu.matmul(a, b, c), "wrong": wrong, "broken": broken}
 
     monkeypatch.setattr(bench, "library_calls", libraries)
-    found = list(measure([Task((64, 64, 64), "float64", (Case(),))], SLOW_LIBRARY, Effort(launches=False)))
+    found = list(measure([BenchTask((64, 64, 64), "float64", (BenchCase(),))], SLOW_LIBRARY, Effort(launches=False)))
     assert [(one.what, one.why) for one in found if isinstance(one, LeftOut)] == [
         ("wrong at 64x64x64 float64", "no baseline: it does not multiply integers exactly"),
         ("broken at 64x64x64 float64", "no baseline: RuntimeError: not here"),
@@ -293,7 +293,7 @@ def test_the_fastest_library_that_multiplies_is_the_baseline(gpu: Gpu, monkeypat
 
 def test_without_a_baseline_nothing_is_timed(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "library_calls", lambda a, b, c: {"wrong": lambda: c.fill(0)})
-    (found,) = measure([Task((64, 64, 64), "float64", (Case(),))], SLOW_LIBRARY, Effort(launches=False))
+    (found,) = measure([BenchTask((64, 64, 64), "float64", (BenchCase(),))], SLOW_LIBRARY, Effort(launches=False))
     assert isinstance(found, LeftOut) and found.what.startswith("wrong")
 
 
@@ -380,7 +380,7 @@ def test_what_was_found_before_stays_until_something_is_found(gpu: Gpu, tmp_path
 
 
 def test_what_cannot_be_measured_is_left_out_and_the_rest_goes_on(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    tiny, huge = Task((64, 64, 64), "float64", (Case(),)), Task((60_000, 60_000, 60_000), "float64", (pinned("winograd:3"),))
+    tiny, huge = BenchTask((64, 64, 64), "float64", (BenchCase(),)), BenchTask((60_000, 60_000, 60_000), "float64", (pinned("winograd:3"),))
 
     def empty(shape: Any, dtype: Any = float) -> Any:
         if shape[0] > 10_000:
@@ -411,7 +411,7 @@ def test_times_are_those_of_normal_data_also_behind_a_check_that_was_cut(gpu: Gp
         gpu.matmul(a, b, c)
 
     monkeypatch.setattr(bench, "library_calls", lambda *arrays: {"cupy": partial(watched, *arrays)})
-    list(measure([Task((64, 64, 64), "float64", (Case(),))], SLOW_LIBRARY, Effort(1, 1, launches=False)))
+    list(measure([BenchTask((64, 64, 64), "float64", (BenchCase(),))], SLOW_LIBRARY, Effort(1, 1, launches=False)))
     assert (timed[0] == timed[0].round()).all() and not any((a == a.round()).all() for a in timed[1:]) and len(timed) > 1
 
 
@@ -420,7 +420,7 @@ def test_a_plan_without_room_is_left_out_alone(gpu: Gpu, monkeypatch: pytest.Mon
         raise MemoryError
 
     monkeypatch.setattr(Timed, "allocate", none_left)
-    left, restored, library = measure([Task((64, 64, 64), "float64")], SLOW_LIBRARY, Effort(1, 1, launches=False))
+    left, restored, library = measure([BenchTask((64, 64, 64), "float64")], SLOW_LIBRARY, Effort(1, 1, launches=False))
     assert isinstance(left, LeftOut) and left.what == "winograd, 1 level at 64x64x64 float64" and left.why.startswith("out of memory")
     assert isinstance(restored, Measurement) and restored.levels == ("msmes",) and restored.ms == 7
     assert isinstance(library, Measurement) and library.levels == ()
@@ -436,26 +436,26 @@ def test_a_plain_call_is_plain(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(bench, "matmul", spied)
     exact = replace(AUTO, accuracy="classical")
-    for case, options in ((AUTO, ()), (exact, ("accuracy",)), (Case(), ("plan",))):
+    for case, options in ((AUTO, ()), (exact, ("accuracy",)), (BenchCase(), ("plan",))):
         said.clear()
-        rows_of(Task((64, 64, 64), "float64", (case,)), effort=Effort(1, 1, launches=False))
+        rows_of(BenchTask((64, 64, 64), "float64", (case,)), effort=Effort(1, 1, launches=False))
         assert said == {options}
 
 
 def test_an_accuracy_is_kept_by_what_is_chosen() -> None:
     """Pairs of digits are weighed only where an accuracy is asked for, and a bound that nothing keeps is refused."""
-    device, task = load_device("h200"), Task((8192,) * 3, "float32")
-    usual, classical = (choose(task, Case(accuracy=accuracy), device).chosen for accuracy in (None, "classical"))
+    device, task = load_device("h200"), BenchTask((8192,) * 3, "float32")
+    usual, classical = (choose(task, BenchCase(accuracy=accuracy), device).chosen for accuracy in (None, "classical"))
     assert (usual.tile, classical.tile) == ("residues7", "pairs")
     with pytest.raises(BilinearError, match="E5"):
-        choose(task, Case(accuracy=1e-30), device)
+        choose(task, BenchCase(accuracy=1e-30), device)
 
 
 def test_time_that_is_over_leaves_the_rest_out(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 99.0])
     monkeypatch.setattr(bench, "perf_counter", lambda: next(clock))
     told: list[tuple[str, int, int]] = []
-    task = Task((64, 64, 64), "float64", (Case(),))
+    task = BenchTask((64, 64, 64), "float64", (BenchCase(),))
     found = list(measure([task, task], SLOW_LIBRARY, Effort(seconds=50, launches=False), lambda *of: told.append(of)))
     assert isinstance(found[0], Measurement) and found[1] == LeftOut("64x64x64 float64", "the time was over")
     assert told == [("64x64x64 float64", 0, 2), ("64x64x64 float64", 1, 2), ("done", 2, 2)]
@@ -467,7 +467,7 @@ def test_a_launch_is_timed_after_a_run_that_is_not_counted(gpu: Gpu) -> None:
     def next_run(*spaces: Any) -> None:
         gpu.launch_ms = next(each)
 
-    task, case = Task((64, 64, 64), "float64"), pinned("msmes:1")
+    task, case = BenchTask((64, 64, 64), "float64"), pinned("msmes:1")
     gpu.launch_ms, gpu.damage = 50.0, next_run
     a, b, c = np.ones((64, 64)), np.ones((64, 64)), np.empty((64, 64))
     assert [launch.ms for launch in launch_times(choose(task, case, SLOW_LIBRARY), a, b, c)] == [2.0] * 7
@@ -478,7 +478,7 @@ def test_errors_by_level_rise_below_their_bounds(gpu: Gpu, monkeypatch: pytest.M
     monkeypatch.setattr(bench_details, "MOST_ERROR_LEVELS", 2)
     empty = Benchmark("bench", {}, ())
     assert bench_details.with_errors(empty, SLOW_LIBRARY).errors == ()
-    (row,) = rows_of(Task((64, 64, 64), "float32", (Case(),)), effort=Effort(1, 1, launches=False))
+    (row,) = rows_of(BenchTask((64, 64, 64), "float32", (BenchCase(),)), effort=Effort(1, 1, launches=False))
     points = bench_details.with_errors(replace(empty, rows=(row,)), SLOW_LIBRARY).errors
     assert [(p.algorithm, p.levels) for p in points] == [(name, level) for name in ("winograd", "msmes") for level in range(3)]
     assert all(0 < p.error < p.bound and p.dtype == "float32" and p.size == 64 for p in points)
@@ -488,7 +488,7 @@ def test_errors_by_level_rise_below_their_bounds(gpu: Gpu, monkeypatch: pytest.M
 def test_what_is_found_is_kept_also_where_the_run_is_broken_off(gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BENCHMARK_COMMIT", "abc")
     file = tmp_path / "found.json"
-    (row,) = rows_of(Task((64, 64, 64), "float64", (Case("restore", 0.0),)), effort=Effort(7, 1))
+    (row,) = rows_of(BenchTask((64, 64, 64), "float64", (BenchCase("restore", 0.0),)), effort=Effort(7, 1))
 
     def broken() -> Iterator[Measurement | LeftOut]:
         assert json.loads(file.read_text())["rows"] == []
@@ -564,7 +564,7 @@ def test_shapes_are_read_as_they_are_written(tmp_path: Path) -> None:
     file = tmp_path / "shapes.txt"
     file.write_text("# mine\n128\n\n  7,8,9   # odd\n1x2x3 5\n")
     assert read_shapes_file(file) == ((128,) * 3, (7, 8, 9), (1, 2, 3), (5, 5, 5))
-    assert tasks_for("9", file, False, ("float32",), ("plan", "auto"))[1] == Task((7, 8, 9), "float32", (*PLANNED, AUTO))
+    assert tasks_for("9", file, False, ("float32",), ("plan", "auto"))[1] == BenchTask((7, 8, 9), "float32", (*PLANNED, AUTO))
     assert len(tasks_for("", None, True, ("float32",), ("auto",))) == 100
 
 
@@ -594,26 +594,26 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 )
 def test_levels_that_mean_nothing_are_refused(word: str, code: str) -> None:
     if not code:
-        assert pinned(word) == Case("restore", None, ("msmes",), word)
+        assert pinned(word) == BenchCase("restore", None, ("msmes",), word)
         return
     with pytest.raises(BilinearError, match=code):
         pinned(word)
 
 
 def test_auto_without_a_description_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert bench.described([Task((8, 8, 8), "float64", (AUTO,))]) is SLOW_LIBRARY
+    assert bench.described([BenchTask((8, 8, 8), "float64", (AUTO,))]) is SLOW_LIBRARY
     monkeypatch.setattr(devices_here, "current_device", lambda: None)
     monkeypatch.setattr(bench, "tune", lambda progress: "measured now")
-    assert bench.described([Task((8, 8, 8), "float64")]) == "measured now"  # type: ignore[comparison-overlap]
+    assert bench.described([BenchTask((8, 8, 8), "float64")]) == "measured now"  # type: ignore[comparison-overlap]
     with pytest.raises(BilinearError, match="E687"):
-        bench.described([Task((8, 8, 8), "float64", (AUTO,))])
+        bench.described([BenchTask((8, 8, 8), "float64", (AUTO,))])
 
 
-@pytest.mark.parametrize("case", [AUTO, Case(), pinned("msmes:1")])
-def test_the_library_under_the_name_of_a_plan_is_refused(case: Case, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("case", [AUTO, BenchCase(), pinned("msmes:1")])
+def test_the_library_under_the_name_of_a_plan_is_refused(case: BenchCase, gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
     with pytest.raises(BilinearError, match=r"E687.*BILINEAR_USE_LIBRARY"):
-        bench.described([Task((8, 8, 8), "float64", (case,))])
+        bench.described([BenchTask((8, 8, 8), "float64", (case,))])
 
 
 def test_kernels_are_built_ahead_each_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -637,7 +637,7 @@ def test_kernels_are_built_ahead_each_once(gpu: Gpu, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("os.cpu_count", lambda: 16)
     told: list[int] = []
     cases = (*PLANNED, AUTO, pinned("msmes:1"))
-    build_ahead([Task((64, 64, 64), "float32", cases)] * 2, SLOW_LIBRARY, lambda what, done, of: told.append(of))
+    build_ahead([BenchTask((64, 64, 64), "float32", cases)] * 2, SLOW_LIBRARY, lambda what, done, of: told.append(of))
     assert [(levels, inputs, dtype, to) for levels, inputs, dtype, tile, to in sorted(built)] == [
         (("msmes",), "restore", "float32", "sm_90"),
         (("winograd",), "preserve", "float32", "sm_90"),
@@ -720,9 +720,9 @@ def test_plans_on_a_gpu_are_checked_and_timed() -> None:
     bench.require_gpu()
     known = devices_here.current_device()
     device, own = (SLOW_LIBRARY, PLANNED) if known is None else (known, (*PLANNED, AUTO))  # which runs what is known here
-    tasks = [Task((1024, 1000, 1024), dtype, (*own, pinned("msmes:1"))) for dtype in ("float32", "float64")]
+    tasks = [BenchTask((1024, 1000, 1024), dtype, (*own, pinned("msmes:1"))) for dtype in ("float32", "float64")]
     rows = [one for one in measure(tasks, device, Effort(3, 3)) if isinstance(one, Measurement)]
     assert len(rows) == 2 * len(own) + 2 and all(row.trust.holds and row.ms > 0 and row.library_ms > 0 for row in rows)
     assert all(row.launches for row in rows if row.levels)
-    (tiny,) = (one for one in measure([Task((64, 64, 64), "float32", own[-1:])], device, Effort(3, 3)) if isinstance(one, Measurement))
+    (tiny,) = (one for one in measure([BenchTask((64, 64, 64), "float32", own[-1:])], device, Effort(3, 3)) if isinstance(one, Measurement))
     assert tiny.trust.holds and tiny.ms > 0  # how it is timed depends on what else runs there

@@ -19,7 +19,7 @@ from bilinear.measure import bench, bench_library
 from bilinear.measure.bench import Effort, measure
 from bilinear.measure.bench_check import check, fill_integers, fill_normal, wrong_libraries
 from bilinear.measure.bench_details import errors_by_level
-from bilinear.measure.bench_tasks import AUTO, PLANNED, Case, Task, pinned, tasks_for
+from bilinear.measure.bench_tasks import AUTO, PLANNED, BenchCase, BenchTask, pinned, tasks_for
 from bilinear.reporting.bench_page import workspace_share
 
 SHAPE = (64, 65, 64)
@@ -32,7 +32,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return found
 
 
-def rows_of(*tasks: Task) -> list[Measurement]:
+def rows_of(*tasks: BenchTask) -> list[Measurement]:
     found = list(measure(tasks, SLOW_LIBRARY, Effort()))
     assert all(isinstance(one, Measurement) for one in found), found
     return [one for one in found if isinstance(one, Measurement)]
@@ -41,7 +41,7 @@ def rows_of(*tasks: Task) -> list[Measurement]:
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_plans_auto_and_named_algorithms_are_checked_and_timed(gpu: Gpu, dtype: str) -> None:
-    planned, auto, two = rows_of(Task(SHAPE, dtype, (Case(), AUTO, pinned("strassen:2"))))
+    planned, auto, two = rows_of(BenchTask(SHAPE, dtype, (BenchCase(), AUTO, pinned("strassen:2"))))
     assert (planned.asked, auto.asked, two.asked) == ("plan", "auto", "strassen:2")
     assert two.levels == ("strassen", "strassen") and two.plan == "strassen, 2 levels"
     for row in (planned, auto, two):
@@ -76,7 +76,7 @@ def test_products_are_named_below_levels() -> None:
 
 
 def test_what_would_write_complex_operands_is_left_out(gpu: Gpu) -> None:
-    found = list(measure([Task(SHAPE, "complex128", (AUTO, pinned("msmes:1")))], SLOW_LIBRARY, Effort()))
+    found = list(measure([BenchTask(SHAPE, "complex128", (AUTO, pinned("msmes:1")))], SLOW_LIBRARY, Effort()))
     (left_out,) = (one for one in found if isinstance(one, LeftOut))
     assert "complex operands are only read" in left_out.why and len(found) == 2
 

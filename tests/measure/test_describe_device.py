@@ -26,7 +26,7 @@ from bilinear.measure import describe_device
 from bilinear.measure.describe_device import tune, tune_here
 from bilinear.measure.device_bench import Facts, GpuBench
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
-from bilinear.measure.fit_thin import Point, off
+from bilinear.measure.fit_thin import ThinPoint, off
 from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
 from bilinear.measure.thin_stand import drawn, fastest_tiles, problem_of, timed_cases
 from bilinear.measure.timing import IN_A_ROW, SETTLE_MS, SETTLED_ROUNDS
@@ -91,7 +91,7 @@ class Pretended:
     def call(self) -> float:
         return (self.device.call + 3 * self.device.launch) * 1e-6
 
-    def thin_tiles(self, dtype: str, device: Device) -> list[Point]:
+    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
         rates, found = self.slow(dtype), []
         for case in timed_cases():
             for one in fastest_tiles(case, dtype, device):
@@ -100,7 +100,7 @@ class Pretended:
                 tile = THIN_TILES[dtype][thin.tile]
                 view = view_of(problem_of(case, dtype), tile)
                 seconds = thin_seconds(own, tile, view, thin.parts, ELEMENTS[dtype], self.device, rates)
-                found.append(Point(thin.tile, view, thin.parts, seconds * 1e6))
+                found.append(ThinPoint(thin.tile, view, thin.parts, seconds * 1e6))
         return found
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:

@@ -15,7 +15,7 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
 from bilinear.measure import thin_stand
-from bilinear.measure.thin_stand import TIMED_TILES, Case, Stand, layouts, time_library, time_tiles, timed_cases, turned
+from bilinear.measure.thin_stand import TIMED_TILES, ThinCase, ThinStand, layouts, time_library, time_tiles, timed_cases, turned
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library_points import ORDERS, Measured
 from bilinear.planner.problem import SHORT
@@ -74,9 +74,9 @@ def queued(calls: Mapping[str, Callable[[], object]], rounds: int, in_a_row: int
 def test_both_calls_are_timed_on_the_stands_memory(desk: Desk) -> None:
     seen: list[Gemm] = []
     desk.proposes = lambda gemm: seen.append(gemm) or ("55.11.31", "0.0.0")  # type: ignore[func-returns-value]
-    stand = Stand("float64")
+    stand = ThinStand("float64")
     assert stand.most_elements == FREE // 4 // 8
-    assert stand.library(Case((5, 7, 9), "TN")) == Measured((5, 7, 9), "TN", ("55.11.31", "0.0.0"), 50.0, 40.0)
+    assert stand.library(ThinCase((5, 7, 9), "TN")) == Measured((5, 7, 9), "TN", ("55.11.31", "0.0.0"), 50.0, 40.0)
     (own,) = seen
     assert (own.extents, own.operations, own.swaps, own.leading) == ((5, 7, 9), (1, 0), False, (9, 9, 5))
     assert desk.named == ["cublas", "cublaslt"] and desk.called == [(16, 32, 48, 1, 0)] * 2
@@ -84,7 +84,7 @@ def test_both_calls_are_timed_on_the_stands_memory(desk: Desk) -> None:
 
 def test_products_that_cublaslt_refuses_are_left_out(desk: Desk) -> None:
     desk.proposes = lambda gemm: None
-    assert Stand("float32").library(Case((5, 7, 9), "NN")) is None and not desk.called
+    assert ThinStand("float32").library(ThinCase((5, 7, 9), "NN")) is None and not desk.called
 
 
 def test_the_library_is_timed_until_the_time_is_over(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_the_fastest_tiles_are_built_and_timed(desk: Desk) -> None:
 @pytest.mark.parametrize("order", ["NN", "NT", "TN", "TT"])
 def test_a_turned_case_reads_the_same_operands(order: str) -> None:
     """Its first operand is B^T where B lies, its second A^T, and its result is C^T."""
-    case = Case((5, 7, 9), order)
+    case = ThinCase((5, 7, 9), order)
     a, b, c = layouts(case, np.dtype("float32"))
     first, second, result = layouts(turned(case), np.dtype("float32"))
     assert (first, second) == (b.T, a.T) and result.shape == c.T.shape

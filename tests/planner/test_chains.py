@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bilinear.errors import BilinearError
-from bilinear.planner.chains import MOST_MATRICES, ChainOrder, Way, chain_extents, plan_chain
+from bilinear.planner.chains import MOST_MATRICES, ChainOrder, ProductWay, chain_extents, plan_chain
 from bilinear.runtime.multi_dot import plan_chain as plan_shapes
 
 Tree = Any
@@ -27,13 +27,13 @@ class Tried(NamedTuple):
 def costs(seed: int) -> Any:
     """Ways of any product: up to three, of which a dearer one needs less workspace; the last one needs none."""
 
-    def ways(m: int, k: int, n: int) -> Iterator[Way]:
+    def ways(m: int, k: int, n: int) -> Iterator[ProductWay]:
         generator = random.Random(f"{seed} {m} {k} {n}")
         cost, workspace = generator.uniform(1, 9), generator.randrange(1, 400)
         while generator.random() < 0.6 and workspace:
-            yield Way(cost, workspace)
+            yield ProductWay(cost, workspace)
             cost, workspace = cost + generator.uniform(0, 4), workspace // 3
-        yield Way(cost, 0)
+        yield ProductWay(cost, 0)
 
     return ways
 

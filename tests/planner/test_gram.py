@@ -9,8 +9,8 @@ import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.planner.chains import Way
-from bilinear.planner.gram import LEAST, GramPlan, Times, _cuts, plan_by_size, plan_by_times
+from bilinear.planner.chains import ProductWay
+from bilinear.planner.gram import LEAST, BlockTimes, GramPlan, _cuts, plan_by_size, plan_by_times
 
 
 def covered(plan: GramPlan) -> None:
@@ -33,12 +33,12 @@ def test_blocks_by_size_cover_the_triangle(n: int, most: int) -> None:
         assert all(step.rows[1] - step.rows[0] <= max(1, most) for step in plan.steps if step.is_diagonal)
 
 
-def costs(seed: int) -> Times:
+def costs(seed: int) -> BlockTimes:
     """Costs without a pattern."""
     generator = np.random.default_rng(seed)
-    product = cache(lambda rows, columns: Way(float(generator.uniform(0.4, 1.2)) * rows * columns, 5, "p"))
-    diagonal = cache(lambda rows: Way(float(generator.uniform(0.9, 1.1)) * rows * rows))
-    return Times(product, diagonal, 0.0, 1e12)
+    product = cache(lambda rows, columns: ProductWay(float(generator.uniform(0.4, 1.2)) * rows * columns, 5, "p"))
+    diagonal = cache(lambda rows: ProductWay(float(generator.uniform(0.9, 1.1)) * rows * rows))
+    return BlockTimes(product, diagonal, 0.0, 1e12)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -59,7 +59,7 @@ def test_no_plan_of_the_same_cuts_takes_less(n: int, seed: int) -> None:
 
 
 def test_a_gain_within_the_margin_is_none() -> None:
-    times = costs(1)._replace(product=lambda rows, columns: Way(0.0), diagonal=lambda rows: Way(rows**2), mirroring=0.0)
+    times = costs(1)._replace(product=lambda rows, columns: ProductWay(0.0), diagonal=lambda rows: ProductWay(rows**2), mirroring=0.0)
     plain = 4096.0**2
     assert len(plan_by_times(4096, 1, "float64", "", None, times._replace(plain=plain, least_gain=0.5)).steps) > 1
     found = plan_by_times(4096, 1, "float64", "", None, times._replace(plain=plain, least_gain=0.999))

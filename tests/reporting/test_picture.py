@@ -14,7 +14,7 @@ from reporting.test_play import run
 
 from bilinear.ir.linear import transposed_rows
 from bilinear.reporting.coefficients import Picture, coefficients, order_by_likeness, readable
-from bilinear.reporting.facts import Entries, Tables
+from bilinear.reporting.facts import Entries, ExpandedTables
 
 
 def drawn(picture: Picture) -> Counter[tuple[str, str, str]]:
@@ -31,7 +31,7 @@ def drawn(picture: Picture) -> Counter[tuple[str, str, str]]:
     return found
 
 
-def written(tables: Tables) -> Counter[tuple[str, str, str]]:
+def written(tables: ExpandedTables) -> Counter[tuple[str, str, str]]:
     w = transposed_rows(tables.w, len(tables.products))
     return Counter(
         (product, names[column], readable(value))

@@ -24,7 +24,7 @@ from bilinear.codegen import build as building
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
-from bilinear.emulator import Module, compile_on_cpu
+from bilinear.emulator import CompiledModule, compile_on_cpu
 from bilinear.ir.kernel import MagnitudeKernel, ProductKernel
 from bilinear.methods import program
 from bilinear.planner.device_files import load_device
@@ -189,7 +189,7 @@ class Function:
     """A kernel's function: its handle, and what CuPy launches it by."""
 
     ptr: int
-    module: Module
+    module: CompiledModule
     name: str
 
     def __call__(self, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
@@ -215,7 +215,7 @@ class Gpu:
     contexts: int = 0
     before_launch: Callable[[int], None] = lambda number: None
     allocate: Callable[[int], Any] | None = None
-    functions: dict[int, tuple[Module, Any, list[str]]] = field(default_factory=dict)
+    functions: dict[int, tuple[CompiledModule, Any, list[str]]] = field(default_factory=dict)
     tiles: list[Any] = field(default_factory=list)
     lt: Any = None
     taken: list[int] = field(default_factory=list)
@@ -323,7 +323,7 @@ class Gpu:
         gemm_ex(*arguments)
 
 
-def compiled(kernel: Any) -> tuple[Module, list[str]]:
+def compiled(kernel: Any) -> tuple[CompiledModule, list[str]]:
     """A kernel for the CPU, and the types of its parameters. `compile_on_cpu` keeps what it compiled, by the text."""
     if isinstance(kernel, MagnitudeKernel):
         types = [f"{kernel.element.bits} *", *["long long"] * 5, f"{kernel.element.bits} *"]
@@ -388,7 +388,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(cuda_executor, "_bounds", {})
     monkeypatch.setattr(repeat, "_repeats", {})
     monkeypatch.setattr(library, "_handles", library._Handles())
-    monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._Thread())
+    monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._ThreadDevice())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
     for cached in (cuda_executor._look, loaded_kernels.loaded_function, program._kept):
         cached.cache_clear()

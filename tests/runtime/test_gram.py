@@ -19,7 +19,7 @@ from bilinear.errors import BilinearError
 from bilinear.planner.device_files import load_device
 from bilinear.planner.gram import GramPlan, plan_by_size
 from bilinear.runtime import devices_here, gram_blocks, gram_plans, gram_products
-from bilinear.runtime.gram_products import Products
+from bilinear.runtime.gram_products import GramMultiplies
 
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 TRIANGLES = (None, "lower", "upper")
@@ -210,13 +210,13 @@ def test_the_library_runs_where_the_environment_says_so(monkeypatch: pytest.Monk
 def plans_of(monkeypatch: pytest.MonkeyPatch) -> list[GramPlan]:
     """The plans that run."""
     ran: list[GramPlan] = []
-    right = Products.blocks
+    right = GramMultiplies.blocks
 
-    def spied(self: Products, plan: GramPlan, *rest: Any) -> None:
+    def spied(self: GramMultiplies, plan: GramPlan, *rest: Any) -> None:
         ran.append(plan)
         right(self, plan, *rest)
 
-    monkeypatch.setattr(Products, "blocks", spied)
+    monkeypatch.setattr(GramMultiplies, "blocks", spied)
     return ran
 
 

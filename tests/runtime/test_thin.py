@@ -105,12 +105,12 @@ def test_the_kernels_built_ahead_are_those_that_run(gpu: Gpu, by_columns: tuple[
 def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = []
 
-    class Counted(bound_launches.Bound):
+    class Counted(bound_launches.BoundLaunches):
         def __init__(self, *arguments: Any) -> None:
             bound.append(arguments)
             super().__init__(*arguments)
 
-    monkeypatch.setattr(program, "Bound", Counted)
+    monkeypatch.setattr(program, "BoundLaunches", Counted)
     a, b = integers((17, 1030), "float32"), integers((1030, 9), "float32")
     plan, out = thin_plan((17, 1030, 9), "float32", True), Array(np.zeros((17, 9), "float32"))
     buffer = Array(np.empty(plan.chosen.workspace, np.uint8))

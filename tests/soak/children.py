@@ -25,7 +25,7 @@ import bilinear
 from bilinear import cli
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery.flip_search import discover
-from bilinear.discovery.tasks import Task
+from bilinear.discovery.tasks import SearchTask
 from bilinear.driver import verify as prove
 from bilinear.errors import BilinearError
 
@@ -126,7 +126,7 @@ def import_everything() -> None:
             import_module(name)
     prove("msmes").html()
     with suppress(BilinearError):  # without numba there is no walk; with it, nothing is told while numba compiles the first one
-        discover(Task((2, 2, 2), 7, 0, 1), 2)
+        discover(SearchTask((2, 2, 2), 7, 0, 1), 2)
     words = sys.argv
     sys.argv = ["bilinear", "list"]
     with suppress(SystemExit), redirect_stdout(io.StringIO()):  # what reads the words imports more, too

@@ -16,7 +16,7 @@ import numpy as np
 from bilinear.explain.repair.edits import KINDS, TABLES, Edit, with_edits
 from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue
 from bilinear.explain.repair.scheme_edits import count_edits, edits, find_focus
-from bilinear.explain.repair.values import Point, Pool, values_of
+from bilinear.explain.repair.values import Pool, RandomPoint, values_of
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic, exact, rational
 from bilinear.ir.scheme import Scheme
@@ -170,7 +170,7 @@ MOST_TERMS = 1_500_000
 
 
 @dataclass(frozen=True)
-class Search:
+class RepairSearch:
     """The result of a search: repairs with the fewest edits, those closest to the text first, and the number of repairs found.
 
     `complete` is the number of edits up to which every combination was tried; `close` is the same for signs, operands and dropped terms.
@@ -182,19 +182,19 @@ class Search:
     close: int = 0
 
 
-def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
+def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> RepairSearch:
     """The fewest edits, at most three, that make a wrong scheme correct; every repair returned is proved.
 
     `solutions` come from `solve_tables`. They rule out edits of one table alone, or name the rows that need edits. Over a ring with
     zero divisors nothing is searched.
     """
     if scheme.m * scheme.k * scheme.n > MOST_EQUATIONS or scheme.ring.has_zero_divisors:
-        return Search()
+        return RepairSearch()
     most, focus = MOST_EDITS, None
     if count_edits(scheme) > MOST_LISTED:
         most, focus = 1, find_focus(scheme)
         if focus is None or focus.in_doubt > MOST_IN_DOUBT:
-            return Search()
+            return RepairSearch()
     every = edits(scheme, focus)
     if scheme.bases is not None or not _has_residues(scheme):
         return _search_by_proof(scheme, every)
@@ -202,21 +202,21 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> Search:
         return _search_by_proof(scheme, every)
     if scheme.ring.modulus:
         return _search_modulo(scheme, every)
-    point = Point(scheme, PRIME)
+    point = RandomPoint(scheme, PRIME)
     close_ones = tuple(e for e in every if e.kind in CLOSE)
     pools = [(_pools(scheme, close_ones, solutions), MOST_CANDIDATES), (_pools(scheme, every, solutions), MOST_OF_ALL)]
     complete = close = 0
     for size in range(1, most + 1):
         for pool, limit in pools:
-            tables = _Tables(scheme, point, pool, size)
+            tables = _EditCombinations(scheme, point, pool, size)
             if tables.work > limit:
-                return Search((), 0, complete, close)
+                return RepairSearch((), 0, complete, close)
             repairs, count = _proved(scheme, [_ordered(hit) for hit in tables.hits()])
             if repairs:
-                return Search(repairs, count, complete, close)
+                return RepairSearch(repairs, count, complete, close)
             close = size
         complete = size
-    return Search((), 0, complete, close)
+    return RepairSearch((), 0, complete, close)
 
 
 def closeness(repair: Sequence[Edit]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
@@ -250,18 +250,18 @@ def _completed(scheme: Scheme, repair: Sequence[Edit]) -> int:
     return -sum(len(rows[e.table][c.row]) == 1 for e in repair if e.kind == "add" for c in e.changes)
 
 
-def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> Search:
+def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> RepairSearch:
     """Try single edits over Z/p at many points, because p may be small; then prove them."""
     pools = {t: [e for e in every if e.table == t and all(scheme.ring.holds(c.delta) for c in e.changes)] for t in TABLES}
     left = {t: np.arange(len(pool)) for t, pool in pools.items()}
     for seed in range(POINTS):
-        point = Point(scheme, scheme.ring.modulus, seed)
+        point = RandomPoint(scheme, scheme.ring.modulus, seed)
         for table in TABLES:
             left[table] = left[table][_passes(scheme, point, table, [pools[table][i] for i in left[table]])]
     return _search_by_proof(scheme, [pools[t][i] for t in TABLES for i in left[t]])
 
 
-def _passes(scheme: Scheme, point: Point, table: str, chosen: Sequence[Edit]) -> Array:
+def _passes(scheme: Scheme, point: RandomPoint, table: str, chosen: Sequence[Edit]) -> Array:
     """Which single edits of a table give the right number at a point."""
     pools = {t: Pool(getattr(scheme, t), chosen if t == table else (), point.modulus) for t in TABLES}
     one = np.ones(scheme.rank, dtype=object)
@@ -272,7 +272,7 @@ def _passes(scheme: Scheme, point: Point, table: str, chosen: Sequence[Edit]) ->
     return found.astype(bool)
 
 
-def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> Search:
+def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> RepairSearch:
     """Try single edits by proving each: a scheme's ring or bases may allow nothing else."""
     terms = 100 + sum(len(left) * len(right) for left, right in zip(*scheme.tables[:2], strict=True)) * 4
     terms += scheme.m * scheme.k * scheme.n + sum(len(row) for table in scheme.tables for row in table)
@@ -280,7 +280,7 @@ def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> Search:
     ordered = sorted(every, key=lambda e: closeness((e,)))
     sound = tuple((e,) for e in ordered[:most] if multiplies(with_edits(scheme, (e,))))
     complete = int(len(ordered) <= most)
-    return Search(sound, len(sound), complete, complete)
+    return RepairSearch(sound, len(sound), complete, complete)
 
 
 def _has_residues(scheme: Scheme) -> bool:
@@ -300,10 +300,10 @@ def _pools(scheme: Scheme, chosen: Sequence[Edit], solutions: Mapping[str, Solut
     return pools
 
 
-class _Tables:
+class _EditCombinations:
     """The combinations of `size` edits, grouped by the number of edits in each table."""
 
-    def __init__(self, scheme: Scheme, point: Point, pools: Mapping[tuple[str, bool], Pool], size: int) -> None:
+    def __init__(self, scheme: Scheme, point: RandomPoint, pools: Mapping[tuple[str, bool], Pool], size: int) -> None:
         self.point, self.pools = point, pools
         self.widths = {table: _width(getattr(scheme, table)) for table in TABLES}
         self.known: dict[tuple[str, int, bool], Side] = {}

@@ -238,7 +238,7 @@ def count_edits(scheme: Scheme) -> int:
 
 
 @dataclass(frozen=True)
-class _Term:
+class _RowTerm:
     """A term of a row, with its sign, and its place if there is a text."""
 
     writing: Writing
@@ -265,21 +265,21 @@ class _Term:
         return Edit(kind, self.table, amounts, told, brief, span, frozenset({("term", self.number, 0)}), patches)
 
 
-def _terms(writing: Writing) -> Iterator[_Term]:
+def _terms(writing: Writing) -> Iterator[_RowTerm]:
     if writing.places is not None:
         for number, w in enumerate(writing.terms):
-            yield _Term(writing, number, w.table, writing.number(w), w.index, w.coefficient, w)
+            yield _RowTerm(writing, number, w.table, writing.number(w), w.index, w.coefficient, w)
         return
     number = 0
     for table in TABLES:
         linear = writing.map(table)
         for row, f in enumerate((*linear.steps, *linear.outputs)):
             for index, coefficient in f:
-                yield _Term(writing, number, table, row, index, coefficient)
+                yield _RowTerm(writing, number, table, row, index, coefficient)
                 number += 1
 
 
-def _term_edits(term: _Term) -> Iterator[Edit]:
+def _term_edits(term: _RowTerm) -> Iterator[Edit]:
     """The edits of one term: change its sign, its name or its coefficient, or remove it."""
     if term.written is None or term.written.signed:
         yield _turned(term)
@@ -291,7 +291,7 @@ def _term_edits(term: _Term) -> Iterator[Edit]:
         yield _left_out(term)
 
 
-def _turned(term: _Term) -> Edit:
+def _turned(term: _RowTerm) -> Edit:
     change = {term.index: -2 * term.coefficient}
     if term.written is None:
         old, new = ("-", "+") if _is_minus(term.coefficient) else ("+", "-")
@@ -302,7 +302,7 @@ def _turned(term: _Term) -> Edit:
     return term.edit("sign", change, text, f"write {new}{term.text}", span, sign.patch(new))
 
 
-def _renamed(term: _Term) -> Iterator[Edit]:
+def _renamed(term: _RowTerm) -> Iterator[Edit]:
     place = term.written.name if term.written is not None else None
     for other in term.writing.values_before(term.table, term.row, place.start if place is not None else None):
         if other == term.index:
@@ -312,7 +312,7 @@ def _renamed(term: _Term) -> Iterator[Edit]:
         yield term.edit("operand", change, f"writing {called} for {term.name}", f"write {called}", place, *patches)
 
 
-def _scaled(term: _Term) -> Iterator[Edit]:
+def _scaled(term: _RowTerm) -> Iterator[Edit]:
     """Edits that double the term, remove its number, or write another number that the map has."""
     w, c, name = term.written, term.coefficient, term.name
     if w is None or w.span.start == w.name.start:
@@ -330,7 +330,7 @@ def _scaled(term: _Term) -> Iterator[Edit]:
                 yield term.edit("scale", {term.index: Fraction(c) / size * other - c}, text, f"write {other} {name}", w.span, patch)
 
 
-def _left_out(term: _Term) -> Edit:
+def _left_out(term: _RowTerm) -> Edit:
     change = {term.index: -term.coefficient}
     if term.written is None:
         return term.edit("drop", change, f"leaving out {'-' if _is_minus(term.coefficient) else '+'}{term.text}", "leave this out")

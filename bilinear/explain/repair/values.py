@@ -15,7 +15,7 @@ from bilinear.ir.linear import LinearMap
 from bilinear.ir.scheme import Scheme
 
 
-class Point:
+class RandomPoint:
     """Random values of the blocks of A and B, random weights of those of C, and the number that a correct scheme gives there."""
 
     def __init__(self, scheme: Scheme, modulus: int, seed: int = 0) -> None:
@@ -76,7 +76,7 @@ class Pool:
                     yield which, self.indices[edit, place], self.deltas[edit, place]
 
 
-def values_of(table: str, pool: Pool, point: Point, sets: Array) -> Array:
+def values_of(table: str, pool: Pool, point: RandomPoint, sets: Array) -> Array:
     """One factor of each product, for each of the combinations of edits of a table: (sets, products)."""
     return (weights_of if table == "w" else outputs_of)(pool, getattr(point, table), sets)
 

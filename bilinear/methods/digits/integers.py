@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import prod
 
 from bilinear.analysis.block_maps import headroom
-from bilinear.backends.bound_launches import CELL, Bound, Place, Values
+from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, Values
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.loaded_kernels import built_function
@@ -69,18 +69,18 @@ def largest_magnitudes(a: Array, b: Array) -> tuple[int, int]:
     return min(left, INTEGERS[str(a.dtype)].largest), min(right, INTEGERS[str(b.dtype)].largest)
 
 
-def _look(a: Layout, b: Layout) -> Bound:
+def _look(a: Layout, b: Layout) -> BoundLaunches:
     """The launch that looks at matrices of these layouts, on the current device. The bases are A, B and what the kernel writes."""
     import cupy
 
     left, right = INTEGERS[a.dtype.name], INTEGERS[b.dtype.name]
     kernel = LargestIntegersKernel(f"integer_largest_{left.suffix}_{right.suffix}", left, right)
-    values: Values = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1], "sizes": Place(2, 0, (0, 0), CELL), "blocks": LOOKING}
+    values: Values = {"m": a.shape[0], "k": a.shape[1], "n": b.shape[1], "sizes": MatrixPlace(2, 0, (0, 0), CELL), "blocks": LOOKING}
     for base, (name, x) in enumerate((("A", a), ("B", b))):
-        values[name] = Place(base, 0, (x.strides[0], x.strides[1]), x.itemsize)
+        values[name] = MatrixPlace(base, 0, (x.strides[0], x.strides[1]), x.itemsize)
         values[f"{name}_rs"], values[f"{name}_cs"] = (stride // x.itemsize for stride in x.strides)
     launch = PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), 2))
-    return Bound(left, [(launch, built_function(kernel, cupy.cuda.Device().id), values)], launch_kernel())
+    return BoundLaunches(left, [(launch, built_function(kernel, cupy.cuda.Device().id), values)], launch_kernel())
 
 
 class IntegerMultiply(ModularMultiply):

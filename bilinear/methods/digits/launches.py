@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bilinear.algebra.complex_products import complex_scheme, three_products, two_products
 from bilinear.algebra.maps import on_blocks
-from bilinear.backends.bound_launches import Place, Values
+from bilinear.backends.bound_launches import MatrixPlace, Values
 from bilinear.backends.gemm import is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.lower_digits import OperandOrder
@@ -207,9 +207,9 @@ def launched(kernel: CutKernel, blocks: int, values: Values) -> NamedLaunch:
     return PlainLaunch(kernel, GRID), values | {"blocks": blocks}
 
 
-def at(name: str) -> Place:
+def at(name: str) -> MatrixPlace:
     """The beginning of a buffer in the workspace."""
-    return Place(name, 0, (0, 0), WORD)
+    return MatrixPlace(name, 0, (0, 0), WORD)
 
 
 def _operand(name: str, x: Layout, lines: int, terms: int) -> Values:

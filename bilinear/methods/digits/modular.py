@@ -29,7 +29,7 @@ Sum = tuple[Matrix, Factor, Factor]
 """A block to which a product is added, the factor of the product, and that of what the block holds."""
 
 
-class Piece(NamedTuple):
+class BlockPiece(NamedTuple):
     """A part of a product of blocks: how it is multiplied, where its operands are, and where and with which factors it is added."""
 
     multiply: IntegerMultiply
@@ -67,11 +67,11 @@ class ModularExecutor(SummingExecutor):
         self._hold(max((piece.multiply.workspace for piece in pieces), default=0))
         return partial(self._run, pieces)
 
-    def _piece(self, left: Matrix, right: Matrix, targets: list[Sum], rows: Range, columns: Range, begins: bool) -> Piece:
+    def _piece(self, left: Matrix, right: Matrix, targets: list[Sum], rows: Range, columns: Range, begins: bool) -> BlockPiece:
         p, own = self.element.modulus, [(c.part(rows, columns), factor, kept if begins else 1) for c, factor, kept in targets]
         moduli = moduli_modulo(p, left.layout.shape[1])
         multiply = integer_multiply_of(left.layout, right.layout, own[0][0].layout, plain().scheme, moduli, p)
-        return Piece(multiply, left.address, right.address, tuple((c.address, factor, kept) for c, factor, kept in own))
+        return BlockPiece(multiply, left.address, right.address, tuple((c.address, factor, kept) for c, factor, kept in own))
 
     def _hold(self, elements: int) -> None:
         """Have a buffer of at least so many elements."""
@@ -80,7 +80,7 @@ class ModularExecutor(SummingExecutor):
         if self._residues is None or self._residues.size < elements:
             self._residues = cupy.empty(elements, "int64")
 
-    def _run(self, pieces: list[Piece]) -> None:
+    def _run(self, pieces: list[BlockPiece]) -> None:
         space = self._residues.data.ptr
         for multiply, left, right, (first, *others) in pieces:
             multiply(left, right, *first, space)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from math import ceil
 
-from bilinear.backends.bound_launches import Place, Values
+from bilinear.backends.bound_launches import MatrixPlace, Values
 from bilinear.backends.cublas import call_captured, handle_on
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import gemm_of, is_by_rows, is_in_lanes
@@ -82,7 +82,7 @@ class RoundedMultiply(Program):
         kernel, size = kernel_for(x, is_aligned), x.itemsize
         count, line = lines_of(x.shape, not is_by_rows(x))
         pitch = self._own.line_bytes(line) // self._own.stored
-        values: Values = {"X": Place(name, 0, x.strides, size), "Y": Place(f"rounded {name}", 0, (0, 0), size)}
+        values: Values = {"X": MatrixPlace(name, 0, x.strides, size), "Y": MatrixPlace(f"rounded {name}", 0, (0, 0), size)}
         values |= {"apart": x.strides[0 if is_by_rows(x) else 1] // size, "line": line, "lines": count, "pitch": pitch}
         values["blocks"] = count * ceil(pitch / (kernel.threads[0] * kernel.lanes))
         return PlainLaunch(kernel, GRID), values

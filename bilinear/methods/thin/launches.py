@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-from bilinear.backends.bound_launches import Place, Values
+from bilinear.backends.bound_launches import MatrixPlace, Values
 from bilinear.backends.gemm import is_by_rows, is_in_lanes
 from bilinear.backends.target_here import target_here
 from bilinear.ir.element import IN_ARRAYS, Element
@@ -65,14 +65,14 @@ class ThinMultiply(Program):
     def _partial(self, by_rows: bool) -> Values:
         """The arguments by which the partial results take the place of C: one after the other in the workspace."""
         rs, cs = (self._n, 1) if by_rows else (1, self._m)
-        place = Place("P", 0, (rs * self._dtype.itemsize, cs * self._dtype.itemsize), self._dtype.itemsize)
+        place = MatrixPlace("P", 0, (rs * self._dtype.itemsize, cs * self._dtype.itemsize), self._dtype.itemsize)
         return {"C": place, "C_rs": rs, "C_cs": cs, "apart": self._m * self._n, "alpha": 1, "beta": 0}
 
     def _added(self, values: Values, by_rows: bool, adds: PartsKernel) -> Values:
         """The arguments of the launch that adds them up."""
         line, lines = (self._n, self._m) if by_rows else (self._m, self._n)
         apart, neighbour = ("C_rs", "C_cs") if by_rows else ("C_cs", "C_rs")
-        own: Values = {"P": Place("P", 0, (0, 0), self._dtype.itemsize), "C": values["C"], "lines": lines, "line": line}
+        own: Values = {"P": MatrixPlace("P", 0, (0, 0), self._dtype.itemsize), "C": values["C"], "lines": lines, "line": line}
         own |= {"C_line": values[apart], "C_neighbour": values[neighbour], "parts": self._parts}
         return own | {"alpha": "alpha", "beta": "beta", "blocks": ceil(self._m * self._n / adds.threads[0])}
 

@@ -17,7 +17,7 @@ from bilinear.scheduling.depth_first.sums import Adding, Results, SumPlaces, blo
 
 
 @dataclass
-class _Writer:
+class _ScheduleWriter:
     """A schedule under construction, over places."""
 
     scheme: Scheme
@@ -132,7 +132,7 @@ class _Writer:
 class _Sums:
     """The sums after one product, as forms over places and over each other; a sum that two others use is a step."""
 
-    writer: _Writer
+    writer: _ScheduleWriter
     values: dict[int, tuple[Block, Fraction]]
     computed: int
     product: int
@@ -204,7 +204,7 @@ def write_moves(
     scheme: Scheme, factors: tuple[HeldFactors, HeldFactors], results: Results, moves: Sequence[OrderMove], accumulate: bool
 ) -> Schedule:
     """The schedule of one level that runs these moves, one product a stage."""
-    writer = _Writer(scheme, factors, results, accumulate)
+    writer = _ScheduleWriter(scheme, factors, results, accumulate)
     for move in moves:
         writer.run(move)
     outputs = Space("C", "C", scheme.m, scheme.n).blocks
