@@ -12,7 +12,7 @@ from bilinear.analysis.integer_range import integer_range
 from bilinear.codegen.build import LaunchProgram
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.frontend import Loaded
-from bilinear.frontend.write_scheme import loaded_text
+from bilinear.frontend.printer import loaded_text
 from bilinear.ir.kernel import Grid
 from bilinear.ir.placement import STAGE
 from bilinear.ir.schedule import Schedule

@@ -80,7 +80,7 @@ def _made(recipe: Composition, name: str) -> Scheme:
 
 def _written(scheme: Scheme, recipe: Composition) -> str:
     """A scheme in the language, below its recipe."""
-    from bilinear.frontend.write_scheme import readable_text
+    from bilinear.frontend.printer import readable_text
 
     told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
     head = visible(told, len(told) * WIDEST) + "\n"

@@ -44,7 +44,7 @@ def share(
     from bilinear.algebra.change_basis import change_to_sparse_bases
     from bilinear.algebra.share_sums import WORK, share_sums
     from bilinear.frontend import load
-    from bilinear.frontend.write_scheme import readable_text
+    from bilinear.frontend.printer import readable_text
     from bilinear.verify.scheme import prove_scheme
 
     seconds = read_seconds(time) if time else math.inf

@@ -36,7 +36,7 @@ def import_(
 ) -> None:
     """Read a published scheme, prove it, and write it in the language; of a folder, prove every file."""
     from bilinear.algebra.maps import on_blocks
-    from bilinear.frontend.write_scheme import readable_text
+    from bilinear.frontend.printer import readable_text
     from bilinear.interchange.importing import Imported, import_file, known_ring
     from bilinear.interchange.plinopt import files_of
 

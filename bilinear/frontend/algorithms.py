@@ -11,9 +11,8 @@ from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, shipped_of_all_kinds, split
 from bilinear.frontend.messages import COMPOSITION_HINT
 from bilinear.frontend.parse import parse_statements
-from bilinear.frontend.references import References
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
-from bilinear.frontend.resolve import ResolvedFile, resolve
+from bilinear.frontend.resolve import References, ResolvedFile, resolve
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
+from bilinear.algebra.composition import tensor_complex
+from bilinear.algebra.maps import table_of
 from bilinear.errors import fail
-from bilinear.frontend.step_text import signed_sum, stage_text, step_from
+from bilinear.frontend.algorithms import Loaded
+from bilinear.frontend.files import MOST_BYTES
+from bilinear.frontend.parse import MOST_EQUATION_TEXT
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme, digit_names
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form, LinearMap
-from bilinear.ir.number import Coefficient
+from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.ring import Ring
-from bilinear.ir.schedule import AnySchedule, LinearStage, ScaledSchedule, Space
+from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ScaledSchedule, Space, Stage
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.visible import WIDEST, visible
 
@@ -234,3 +239,108 @@ def _factor(form: Form, names: Sequence[str]) -> str:
 def _sum(form: Form, names: Sequence[str]) -> str:
     """A form as a sum; an empty form becomes zero times the first name, which keeps its type."""
     return signed_sum((coefficient, names[index]) for index, coefficient in form) if form else f"0 {names[0]}"
+
+
+def signed_sum(terms: Iterable[tuple[Coefficient, str]]) -> str:
+    """Signed terms as a sum, those with a plus first."""
+    text = ""
+    for coefficient, name in sorted(terms, key=lambda term: is_negative(term[0])):
+        sign = "-" if is_negative(coefficient) else "+"
+        size = -coefficient if sign == "-" else coefficient
+        text += f" {sign} " if text else sign.replace("+", "")
+        text += name if size == 1 else f"[{size}] {name}" if isinstance(size, Symbolic) else f"{size} {name}"
+    return text
+
+
+def stage_text(stage: Stage, width: int, scaled: bool) -> str:
+    """A stage, its first word as wide as `width`; `scaled` for a schedule with explicit scaling."""
+    if isinstance(stage, LinearStage):
+        word = "restore stage" if stage.restores else "stage"
+        steps = [step for block_map in stage.maps for step in _updates(block_map, scaled)]
+    else:
+        word, steps = "stage", [step for product in stage.products for step in (scaled_product if scaled else _product)(product)]
+    return f"  {word.ljust(width)} {{ {' ; '.join(steps)} }}"
+
+
+def _updates(block_map: BlockMap, scaled: bool) -> Iterator[str]:
+    if block_map.map.steps or not (scaled or all(target.space in ("A", "B") for target in block_map.targets)):
+        raise fail("E241", "a linear stage into C, or with sub-expressions, cannot be written in the language")
+    read = {index for output in block_map.map.outputs for index, _ in output}
+    unread = [i for i in range(block_map.map.inputs) if i not in read]
+    for number, (target, output) in enumerate(zip(block_map.targets, block_map.map.outputs, strict=True)):
+        yield step_from(target, block_map.sources, output, unread if number == 0 else [])
+
+
+def step_from(target: Block, sources: Sequence[Block], output: Form, unread: Sequence[int]) -> str:
+    """The step after which a block holds a form over the sources; `unread` sources are written with coefficient 0."""
+    return update_text(target, {sources[i]: coefficient for i, coefficient in output} | {sources[i]: 0 for i in unread})
+
+
+def update_text(target: Block, terms: Mapping[Block, Coefficient]) -> str:
+    """The step after which a block holds a sum over blocks: `+=` or `-=` if the target keeps its value, else `=`."""
+    rest, operator = dict(terms), "="
+    if rest.get(target) == 1 and len(rest) > 1:
+        del rest[target]
+        operator = "+="
+        if all(map(is_negative, rest.values())):
+            operator, rest = "-=", {block: -coefficient for block, coefficient in rest.items()}
+    text = signed_sum((coefficient, str(block)) for block, coefficient in rest.items())
+    return f"{target} {operator} {text or f'0 {target}'}"
+
+
+def _product(product: Product) -> list[str]:
+    if any(target.block.space != "C" for target in product.targets) or (product.left.space, product.right.space) != ("A", "B"):
+        raise fail("E241", "a product with a workspace cannot be written in the language")
+    targets = ", ".join(signed_sum([(target.coefficient, str(target.block))]) for target in product.targets)
+    return [f"{targets} += {product.left} * {product.right}"]
+
+
+def scaled_product(product: Product) -> list[str]:
+    """A product of a schedule with explicit scaling: one step for each target, or one for all that are only added to."""
+    name = f"{product.left} * {product.right}"
+    if len(product.targets) == 1 and product.targets[0].accumulates:
+        (target,) = product.targets
+        sign = "-" if is_negative(target.coefficient) else "+"
+        return [f"{target.block} {sign}= {signed_sum([(-target.coefficient if sign == '-' else target.coefficient, name)])}"]
+    for operator, alike in (("+=", all(t.accumulates for t in product.targets)), ("=", not any(t.terms for t in product.targets))):
+        if alike and len(product.targets) > 1:
+            return [f"{', '.join(signed_sum([(t.coefficient, str(t.block))]) for t in product.targets)} {operator} {name}"]
+    (target, *more) = product.targets
+    if more:
+        raise fail(
+            "E241", "a product with several targets that are not all overwritten, or all added to, cannot be written in the language"
+        )
+    terms = [(target.coefficient, name), *((coefficient, str(block)) for block, coefficient in target.terms)]
+    return [f"{target.block} = {signed_sum(terms)}"]
+
+
+def readable_text(scheme: Scheme, head: str = "", *, with_sums: bool = False, hint: str = "compose it of smaller ones") -> str:
+    """The scheme after a `head` of comments: with its named sums, or as a table if these are longer than the reader allows.
+
+    Raises `BilinearError` (E641) if the table is too large as well, or, `with_sums`, if the named sums are.
+    """
+    has_sums = any(linear.steps for linear in (scheme.u, scheme.v, scheme.w))
+    text, most = head + print_scheme(scheme), MOST_EQUATION_TEXT if has_sums else MOST_BYTES
+    size = len(text.encode())
+    if len(text) <= most and size <= MOST_BYTES:
+        return text
+    if has_sums and not with_sums:
+        table = replace(scheme, u=table_of(scheme.u), v=table_of(scheme.v), w=table_of(scheme.w))
+        return readable_text(table, head, hint=hint)
+    note = f"{len(text)} characters, {size} bytes; at most {most} are read"
+    raise fail("E641", f"{scheme.name} {scheme.format} is too large to be written out", hint, notes=(note,))
+
+
+def loaded_text(loaded: Loaded) -> tuple[str, str]:
+    """A loaded algorithm as text that needs no other file and means the same, and its name there if the text holds several.
+
+    Raises `BilinearError` (E241) if it cannot be written.
+    """
+    core, schedule = loaded.complex_core, loaded.schedule
+    if core is not None:  # with a schedule its real products are plain
+        whole = ComplexAlgorithm(core.name, core)
+        if schedule is not None:
+            return print_complex(whole), ""
+        composed = tensor_complex(whole, loaded.scheme)
+        return print_complex(composed), composed.name
+    return print_scheme(loaded.scheme) + ("" if schedule is None else f"\n{print_schedule(schedule)}"), ""

@@ -27,6 +27,11 @@ class Reporter:
         """True if further findings are only counted."""
         return len(self.found) >= MOST
 
+    @property
+    def count(self) -> int:
+        """The number of findings, reported or only counted."""
+        return len(self.found) + self.unreported
+
     def report(self, code: str, message: str, span: Span | None, label: str = "", *, note: str = "", hint: str = "") -> None:
         """Add a diagnostic, or count it if there are too many."""
         if self.full:

@@ -1,31 +1,37 @@
-"""Turn the statements of a file into its schemes and schedules."""
+"""Turn the statements of a file into its schemes and schedules: those written out, those of other files, and compositions of both."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
 
-from bilinear.algebra.combined import AnyScheme
-from bilinear.frontend.atoms import grid
-from bilinear.frontend.compositions import Composer, FindScheme
-from bilinear.frontend.digits import digits_of, read_digit_scheme, read_digits
-from bilinear.frontend.headers import read_claims
-from bilinear.frontend.other_maps import is_of_complex, read_complex, read_gram
-from bilinear.frontend.reporter import Reporter, shown
-from bilinear.frontend.scaled_stages import ScaledStageReader
+from bilinear.algebra.combined import AnyScheme, lies_over, maps_of
+from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, tensor_complex, tensor_digits, transpose
+from bilinear.algebra.maps import number_of_terms
+from bilinear.errors import BilinearError
+from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_complex, shipped_digits, split
+from bilinear.frontend.names import grid, read_numbers, read_ring
+from bilinear.frontend.other_maps import digits_of, is_of_complex, read_complex, read_digit_scheme, read_digits, read_gram
+from bilinear.frontend.parse import MOST_NESTED, NESTED, parse_statements
+from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.schemes import read_citation, read_scheme
-from bilinear.frontend.stages import StageReader
+from bilinear.frontend.stages import ScaledStageReader, StageReader, read_claims
 from bilinear.frontend.syntax import (
     BasisStatement,
     Broken,
     Citation,
     CompositionStatement,
     DigitsHeader,
+    Expression,
     Header,
     ScheduleHeader,
     SchemeHeader,
     StageStatement,
     Statement,
+    SymmetryCall,
     TableRow,
     Update,
     Word,
@@ -34,7 +40,250 @@ from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme, Representation, residues
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.schedule import AnySchedule, Result, Schedule
-from bilinear.ir.scheme import Scheme
+from bilinear.ir.scheme import Places, Scheme
+from bilinear.source import Span
+
+MOST_FILES = 50
+"""The longest chain of files that refer to each other."""
+
+
+class References:
+    """The schemes that a file names; `found` holds those looked up so far, None for one that does not exist.
+
+    `looks` records the files; `outer` holds the references of the file that refers to this one.
+    """
+
+    def __init__(self, path: Path, looks: Looks, outer: References | None = None) -> None:
+        self.path = path
+        self._looks = looks
+        self.found: dict[str, AnyScheme | None] = {}
+        self._open: tuple[Path, ...] = (*(outer._open if outer else ()), path.resolve())
+        self._read: dict[Path, tuple[AnyScheme, ...]] = outer._read if outer else {}
+
+    def find(self, word: Word, reporter: Reporter) -> AnyScheme | None:
+        """The scheme that a word names; None if there is none, which is reported once (E221, E222, E645)."""
+        if word.text not in self.found:
+            place = self._quoted(word, reporter) if word.text.startswith('"') else self._named(word, reporter)
+            self.found[word.text] = self._scheme(word, place, reporter) if place is not None else None
+        return self.found[word.text]
+
+    def _named(self, word: Word, reporter: Reporter) -> Path | None:
+        """The file named like the scheme: in the folder of this file, else the user's own or the shipped one."""
+        known = own() | shipped() | shipped_digits() | shipped_complex()
+        places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
+        found = [place for place in places if len(word.text) < 200 and self._looks.is_file(place)]
+        other = next((place for place in found if place.resolve() != self._open[-1]), None)
+        if other is None and found:
+            message = f"{shown(word.text)} names this file, which holds no such scheme"
+            reporter.report("E222", message, word.span, "refers to itself", hint="write the scheme into this file")
+        elif other is None:
+            hint = did_you_mean(word.text, known) or f"known are the files beside this one, NAME{SUFFIX}, and what `bilinear list` shows"
+            reporter.report("E221", f"there is no scheme {shown(word.text)}", word.span, "not known", hint=hint)
+        return other
+
+    def _quoted(self, word: Word, reporter: Reporter) -> Path | None:
+        """The file of a quoted path, relative to the folder of this file."""
+        asked, _ = split(word.text[1:-1])
+        place = self.path.parent / asked
+        try:
+            is_there = self._looks.is_file(place)
+        except (OSError, ValueError):
+            is_there = False
+        if is_there and place.suffix == SUFFIX:
+            return place
+        if is_there:
+            hint = f"`bilinear import` writes a published table to a {SUFFIX} file"
+            reporter.report("E221", f"{shown(asked, 200)} is not a {SUFFIX} file", word.span, "not read here", hint=hint)
+            return None
+        hint = f'write the path of a {SUFFIX} file, from here: "parts/mine{SUFFIX}", or "parts/mine{SUFFIX}:NAME" for one of its schemes'
+        reporter.report("E221", f"there is no file {shown(asked, 200)}", word.span, "not found", hint=hint)
+        return None
+
+    def _scheme(self, word: Word, path: Path, reporter: Reporter) -> AnyScheme | None:
+        """The scheme of that name in another file, else its only scheme."""
+        if path.resolve() in self._open or len(self._open) >= MOST_FILES:
+            why = "refers back to this file" if path.resolve() in self._open else f"is referred to through {MOST_FILES} files"
+            reporter.report("E645", f"{path.name} {why}", word.span, "a circle", hint="write the schemes of a circle into one file")
+            return None
+        try:
+            schemes = self._schemes(path)
+        except BilinearError as error:
+            reporter.found += error.diagnostics
+            return None
+        asked = split(word.text[1:-1])[1] if word.text.startswith('"') else word.text
+        named = [s for s in schemes if s.name == asked]
+        if not named and (len(schemes) != 1 or (asked and word.text.startswith('"'))):
+            held = f"it holds {listed(s.name for s in schemes)}" if schemes else "it holds no scheme, and a schedule is made of a scheme"
+            message = f"{path.name} has no scheme {shown(asked)}" if asked else f"{path.name} has not one scheme"
+            reporter.report("E222", message, word.span, "not a scheme", note=held)
+            return None
+        return named[0] if named else schemes[0]
+
+    def _schemes(self, path: Path) -> tuple[AnyScheme, ...]:
+        """The schemes of another file; its schedules are ignored."""
+        place = path.resolve()
+        if place not in self._read:
+            reporter = Reporter()
+            statements = parse_statements(self._looks.read(path), reporter)
+            module = resolve(statements, References(path, self._looks, self).find, reporter, with_schedules=False)
+            reporter.finish()
+            self._read[place] = (*module.schemes, *module.digits, *module.complexes)
+        return self._read[place]
+
+
+Made = TypeVar("Made", Scheme, DigitScheme, ComplexAlgorithm)
+FindScheme = Callable[[Word, Reporter], AnyScheme | None]
+"""Finds the scheme that a word names in other files (a quoted word: in that file); reports it and returns None if there is none."""
+
+MOST_TERMS = 250_000
+"""The most terms in the sums of all intermediate schemes of a file's compositions."""
+_FORMAT_ALONE = re.compile(r"<\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*>")
+
+
+class Composer:
+    """The schemes of one file by name: those written out, and the compositions, each built on first use."""
+
+    def __init__(
+        self,
+        written: MutableMapping[str, AnyScheme | None],
+        compositions: Mapping[str, tuple[CompositionStatement, Sequence[Statement]]],
+        find: FindScheme,
+        reporter: Reporter,
+    ) -> None:
+        self._known = written
+        self._compositions = compositions
+        self._find = find
+        self._reporter = reporter
+        self._open: list[str] = []
+        self._terms = 0
+
+    def named(self, word: Word) -> AnyScheme | None:
+        """The scheme that a word names, in this file or elsewhere; None if there is none, which is reported."""
+        name = word.text
+        if name in self._known:
+            return self._known[name]
+        if name not in self._compositions:
+            return self._find(word, self._reporter)
+        if name in self._open:
+            circle = " -> ".join([*self._open[self._open.index(name) :], name])
+            self._reporter.report("E645", f"{shown(name)} is made of itself", word.span, "a circle", note=circle[:200])
+            return None
+        if len(self._open) >= MOST_NESTED:
+            return self._too_deep(word.span)
+        self._open.append(name)
+        self._known[name] = self._composed(*self._compositions[name])
+        self._open.pop()
+        return self._known[name]
+
+    def _composed(self, header: CompositionStatement, body: Sequence[Statement]) -> AnyScheme | None:
+        before = self._reporter.count
+        citation = read_citation(body, self._reporter)
+        stranger = next((s for s in body if not isinstance(s, Citation | Broken)), None)
+        if stranger is not None:
+            hint = "give what is written out a header of its own"
+            self._reporter.report("E646", "a composition has nothing but a source", stranger.span, "not expected", hint=hint)
+        numbers = read_numbers(header.format, self._reporter) if header.format is not None else None
+        ring = read_ring(header.ring, self._reporter) if header.ring is not None else None
+        scheme = self._value(header.value)
+        if scheme is None or self._reporter.count > before or any(isinstance(s, Broken) for s in body):
+            return None
+        sizes = (scheme.m, scheme.k, scheme.n) if isinstance(scheme, Scheme) else scheme.sizes
+        if header.format is not None and numbers != (*sizes, scheme.rank):
+            message = f"{shown(header.name.text)} is {scheme.format}, its header says {header.format.text}"
+            self._reporter.report("E644", message, header.format.span, "another format", hint=f"write {scheme.format}, or leave it out")
+            return None
+        if ring is not None and not (isinstance(scheme, Scheme) and lies_over(scheme, ring)):
+            own = _ring_of(scheme)
+            message = f"{shown(header.name.text)} is over {own}, not over {ring}"
+            self._reporter.report("E640", message, header.ring.span if header.ring else None, "another ring", hint="leave out the ring")
+            return None
+        name, text = header.name.text, citation or scheme.citation
+        if isinstance(scheme, ComplexAlgorithm):
+            return replace(scheme, name=name, citation=text)
+        place = header.value.span
+        places = Places(header.span, (place,) * scheme.rank, (place,) * (sizes[0] * sizes[2]))
+        if isinstance(scheme, DigitScheme):
+            return replace(scheme, name=name, citation=text, places=places)
+        return replace(scheme, name=name, ring=ring or scheme.ring, citation=text, places=places)
+
+    def _value(self, value: Expression) -> AnyScheme | None:
+        """The scheme of an expression; None if an error was reported."""
+        if isinstance(value, Word):
+            return self._operand(value)
+        if isinstance(value, SymmetryCall):
+            inner = self._of_blocks(self._value(value.argument), value.function)
+            turn = {"rotate": rotate, "transpose": transpose}[value.function.text]
+            return self._made(lambda: turn(inner), value.function.span) if inner is not None else None
+        made = self._value(value.first)
+        for operator, part in value.rest:
+            if self._reporter.full:
+                return None
+            other = self._value(part)
+            made = self._joined(made, other, operator) if made is not None and other is not None else None
+        return made
+
+    def _joined(self, first: AnyScheme, second: AnyScheme, operator: Word) -> AnyScheme | None:
+        letter, both = operator.text.strip("( \t+)"), (first, second)
+        if letter == "x" and any(isinstance(x, ComplexAlgorithm) for x in both):
+            return self._made(lambda: tensor_complex(first, second), operator.span)
+        if letter == "x" and any(isinstance(x, DigitScheme) for x in both):
+            return self._made(lambda: tensor_digits(first, second), operator.span)
+        one, other = self._of_blocks(first, operator), self._of_blocks(second, operator)
+        if one is None or other is None:
+            return None
+        make = (lambda: tensor(one, other)) if letter == "x" else (lambda: direct_sum(one, other, letter))
+        return self._made(make, operator.span)
+
+    def _of_blocks(self, scheme: AnyScheme | None, operator: Word) -> Scheme | None:
+        """A scheme of blocks; one that multiplies digits or complex numbers is reported (E236)."""
+        if scheme is None or isinstance(scheme, Scheme):
+            return scheme
+        numbers = "digits" if isinstance(scheme, DigitScheme) else "complex numbers"
+        hint = f"(x) composes it with block schemes: strassen (x) {scheme.name}"
+        message = f"{shown(scheme.name)} multiplies {numbers}, and {operator.text} joins schemes of blocks"
+        self._reporter.report("E236", message, operator.span, "not of blocks", hint=hint)
+        return None
+
+    def _made(self, make: Callable[[], Made], place: Span) -> Made | None:
+        """The result of an operation. Its errors, and excessive work (E641), are reported at this place."""
+        try:
+            made = make()
+        except BilinearError as error:
+            for d in error.diagnostics:
+                self._reporter.report(d.code, d.message, place, "cannot be composed", note="; ".join(d.notes), hint="; ".join(d.hints))
+            return None
+        parts: tuple[Scheme, ...] = (made,) if isinstance(made, Scheme) else made.parts
+        self._terms += sum(number_of_terms(linear) for scheme in parts for linear in maps_of(scheme))
+        if self._terms > MOST_TERMS:
+            note = f"at most {MOST_TERMS} terms are composed in a file"
+            self._reporter.report("E641", "the compositions of this file are too many", place, "up to here", note=note)
+            return None
+        return made
+
+    def _operand(self, word: Word) -> AnyScheme | None:
+        if word.text == NESTED:
+            return self._too_deep(word.span)
+        if not word.text.startswith("<"):
+            return self.named(word)
+        match = _FORMAT_ALONE.fullmatch(word.text)
+        if match is None:
+            hint = "<2,2,3> is the classical scheme of that format, of 12 products"
+            self._reporter.report("E201", f"{shown(word.text)} is not a format", word.span, "expected <m,k,n>", hint=hint)
+            return None
+        m, k, n = map(int, match.groups())
+        return self._made(lambda: classical(m, k, n), word.span)
+
+    def _too_deep(self, place: Span) -> Scheme | None:
+        hint = "name the inner part in a composition of its own"
+        self._reporter.report("E647", f"compositions nest at most {MOST_NESTED} deep", place, "too deep", hint=hint)
+        return None
+
+
+def _ring_of(scheme: AnyScheme) -> str:
+    """The ring of a scheme, or the digits that it is over, as they are written."""
+    if isinstance(scheme, DigitScheme):
+        return scheme.representation.name
+    return str(scheme.ring if isinstance(scheme, Scheme) else scheme.core.ring)
 
 
 @dataclass(frozen=True)

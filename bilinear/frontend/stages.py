@@ -1,27 +1,103 @@
-"""Turn the stages of a schedule into the IR."""
+"""Turn the claims and the stages of a schedule into the IR."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from bilinear.frontend.atoms import Grid, add_up, is_block, read_block, read_number
-from bilinear.frontend.reporter import Reporter, shown
-from bilinear.frontend.syntax import Plain, StageStatement, TermFactor, Update, Word
+from bilinear.frontend.names import Grid, NumberError, add_up, is_block, parse_number, read_block, read_number
+from bilinear.frontend.reporter import Reporter, did_you_mean, shown
+from bilinear.frontend.syntax import Plain, StageStatement, Term, TermFactor, Update, Word
 from bilinear.ir.linear import LinearMap
-from bilinear.ir.number import Coefficient
+from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import RATIONALS, Ring
-from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Target
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, ScaledTarget, Space, Target
 from bilinear.ir.schedule import Stage as StageIR
 from bilinear.source import Span
 
+_CLAIMS = ("in-place", "restores A", "restores B", "restores A B", "C = alpha*A*B + beta*C", "temporaries X Y")
+_NUMBER = r"[0-9]{1,9}(?:/[1-9][0-9]{0,8})?"
+_RESULT = re.compile(rf"C=(-?)(?:(alpha|{_NUMBER})\*)?A\*B(?:([+-])(?:(beta|{_NUMBER})\*)?C)?")
+_TEMPORARIES = re.compile(r"temporar(?:y|ies)((?: [A-Za-z_][A-Za-z0-9_]*)+?)(?: like ([ABC]))?")
+
 
 @dataclass
-class _Updates:
-    """The linear steps of a stage on the blocks of one operand."""
+class ScheduleClaims:
+    """The promises of a schedule, the result that it states if its scaling is explicit, and its blocks other than A, B and C."""
 
-    targets: list[Block] = field(default_factory=list)
-    terms: list[list[tuple[Block, Coefficient]]] = field(default_factory=list)
-    spans: list[Span] = field(default_factory=list)
+    in_place: bool = False
+    restores: tuple[str, ...] = ()
+    result: Result | None = None
+    temporaries: dict[str, Space] = field(default_factory=dict)
+    place: Span | None = None
+    """The place where the first temporaries are named."""
+
+
+def read_claims(word: Word | None, reporter: Reporter) -> ScheduleClaims:
+    """The claims of a header; unknown and contradictory ones are reported (E223)."""
+    claims = ScheduleClaims()
+    if word is None:
+        return claims
+    if word.text.strip(" \t,:") == "":
+        reporter.report("E223", "no claim follows the colon", word.span, "expected a claim", hint=f"known claims: {'; '.join(_CLAIMS)}")
+    for match in re.finditer(r"[^,:]+", word.text):
+        if match[0].strip():
+            _read_claim(" ".join(match[0].split()), _place(match, word), claims, reporter)
+    if claims.temporaries and claims.result is None:
+        hint = "say what C becomes, such as C = alpha*A*B + beta*C; every step then says all that it computes"
+        reporter.report("E223", "temporaries without a claim of what C becomes", claims.place, "not enough", hint=hint)
+    if claims.temporaries and claims.in_place:
+        reporter.report("E223", "an in-place schedule has no temporaries", claims.place, "a contradiction", hint="leave out in-place")
+    return claims
+
+
+def _read_claim(claim: str, span: Span, claims: ScheduleClaims, reporter: Reporter) -> None:
+    result = _RESULT.fullmatch(claim.replace(" ", ""))
+    operands = re.fullmatch(r"restores((?: [AB])+)", claim)
+    temporaries = _TEMPORARIES.fullmatch(claim)
+    if claim == "in-place":
+        claims.in_place = True
+    elif operands is not None:
+        claims.restores = tuple(sorted({*claims.restores, *operands[1].split()}))
+    elif result is not None and claims.result is None:
+        alpha, beta = _coefficient(result[1], result[2]), _coefficient(result[3], result[4]) if result[3] else 0
+        claims.result = Result(alpha, beta)
+    elif result is not None:
+        reporter.report("E223", "a second claim of what C becomes", span, "claimed again", hint="leave one of them out")
+    elif temporaries is not None:
+        claims.place = claims.place or span
+        _add_temporaries(temporaries[1].split(), temporaries[2] or "", span, claims, reporter)
+    else:
+        hint = did_you_mean(claim, _CLAIMS) or f"known claims: {'; '.join(_CLAIMS)}"
+        reporter.report("E223", f"{shown(claim)} is not a claim", span, "not known", hint=hint)
+        if re.match(r"C *[+-]?=", claim):  # its stages scale explicitly
+            claims.result = claims.result or Result()
+
+
+def _add_temporaries(names: list[str], shape: str, span: Span, claims: ScheduleClaims, reporter: Reporter) -> None:
+    for name in names:
+        if name in ("A", "B", "C", "like") or is_block(name) or name in claims.temporaries:
+            what = "is named twice" if name in claims.temporaries else "is not a name for a temporary"
+            reporter.report("E223", f"{shown(name)} {what}", span, "another name is needed", hint="choose a name such as X")
+            return
+        claims.temporaries[name] = Space(name, shape, 0, 0)
+
+
+def _coefficient(sign: str, text: str | None) -> Coefficient:
+    value = 1 if text is None else generator(text) if text.isalpha() else exact(Fraction(text))
+    return -value if sign == "-" else value
+
+
+def _place(match: re.Match[str], word: Word) -> Span:
+    start = word.span.start + match.start() + len(match[0]) - len(match[0].lstrip())
+    return Span(word.span.source, start, start + len(match[0].strip()))
+
+
+Terms = list[tuple[Block, Coefficient]]
+Row = tuple[Block, Terms, Span]
+"""A linear step: its target, the sum that it becomes, and its place."""
 
 
 class StageReader:
@@ -59,65 +135,75 @@ class StageReader:
         return ProductStage(kept) if len(kept) == len(products) else None
 
     def _linear(self, stage: StageStatement) -> LinearStage | None:
-        updates: dict[str, _Updates] = {}
-        sound = [self._step(step, updates) for step in stage.steps]
-        if not all(sound):
+        read = [self._row(step) for step in stage.steps]
+        rows = [row for row in read if row is not None]
+        if len(rows) < len(read):
             return None
-        maps = [self._block_map(u) for u in updates.values()]
+        maps = [self._block_map(group) for group in self._groups(rows)]
         kept = tuple(m for m in maps if m is not None)
         return LinearStage(kept, stage.restores) if len(kept) == len(maps) else None
 
-    def _step(self, step: Update, updates: dict[str, _Updates]) -> bool:
-        """Add a linear step to the updates of its operand; False if an error was reported."""
+    def _groups(self, rows: list[Row]) -> list[list[Row]]:
+        """The rows of each map: here an operand has a map of its own."""
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            groups.setdefault(row[0].space, []).append(row)
+        return list(groups.values())
+
+    def _row(self, step: Update) -> Row | None:
+        """A linear step; None if an error was reported."""
         plain = step.targets[0]
         if len(step.targets) > 1 or plain.number is not None or plain.sign < 0:
             hint = "write each target as a step of its own, with coefficients on the right"
             self._unsupported("a linear step has one block as its target", step.targets[-1].span, hint)
-            return False
+            return None
         target = self._block(plain.name)
-        if target is None:
-            return False
-        if target.space == "C":
-            self._unsupported("a linear step into C", plain.span, "only products are added to blocks of C: C11 += A11 * B11")
-            return False
-        terms = self._terms(step, target)
-        if terms is None:
-            return False
-        found = updates.setdefault(target.space, _Updates())
-        found.targets.append(target)
-        found.terms.append(terms)
-        found.spans.append(step.span)
-        return True
+        if target is None or not self._may_become_a_sum(target, plain.span):
+            return None
+        terms = self._sum(step, step.terms, target)
+        return (target, self._with_old(step, target, terms), step.span) if terms is not None else None
 
-    def _terms(self, step: Update, target: Block) -> list[tuple[Block, Coefficient]] | None:
+    def _may_become_a_sum(self, target: Block, span: Span) -> bool:
+        if target.space == "C":
+            self._unsupported("a linear step into C", span, "only products are added to blocks of C: C11 += A11 * B11")
+        return target.space != "C"
+
+    def _may_be_added(self, block: Block, target: Block, span: Span) -> bool:
+        if block.space != target.space:
+            hint = f"blocks of {target.space} are updated by sums of blocks of {target.space}"
+            self.reporter.report("E211", f"{target} cannot take up {block}", span, f"a block of {block.space}", hint=hint)
+        return block.space == target.space
+
+    def _with_old(self, step: Update, target: Block, terms: Terms) -> Terms:
+        return terms if step.operator.text == "=" else [(target, 1), *terms]
+
+    def _sum(self, step: Update, terms: Sequence[Term], target: Block | None = None) -> Terms | None:
+        """Terms that are not products, signed by the operator; None if an error was reported."""
         sign = -1 if step.operator.text == "-=" else 1
-        terms: list[tuple[Block, Coefficient]] = [] if step.operator.text == "=" else [(target, 1)]
+        found: Terms = []
         sound = True
-        for term in step.terms:
+        for term in terms:
             scale = self._coefficient(term.sign * sign, term.number)
             for plain in term.factors[0].terms:
                 block, coefficient = self._block(plain.name), self._coefficient(plain.sign, plain.number)
-                if block is not None and block.space != target.space:
-                    message = f"{target} cannot take up {block}"
-                    hint = f"blocks of {target.space} are updated by sums of blocks of {target.space}"
-                    self.reporter.report("E211", message, plain.span, f"a block of {block.space}", hint=hint)
-                    block = None
-                if block is None or coefficient is None or scale is None:
+                fits = block is not None and (target is None or self._may_be_added(block, target, plain.span))
+                if block is None or not fits or coefficient is None or scale is None:
                     sound = False
                     continue
-                terms.append((block, coefficient * scale))
-        return terms if sound else None
+                found.append((block, coefficient * scale))
+        return found if sound else None
 
-    def _block_map(self, updates: _Updates) -> BlockMap | None:
-        sources = tuple(sorted({block for terms in updates.terms for block, _ in terms}))
+    def _block_map(self, rows: Sequence[Row]) -> BlockMap | None:
+        sources = tuple(sorted({block for _, terms, _ in rows for block, _ in terms}))
         number = {block: i for i, block in enumerate(sources)}
         outputs = []
-        for terms, span in zip(updates.terms, updates.spans, strict=True):
+        for _, terms, span in rows:
             output = add_up(((number[block], coefficient) for block, coefficient in terms), span, self.reporter)
             if output is None:
                 return None
             outputs.append(output)
-        return BlockMap(sources, tuple(updates.targets), LinearMap(len(sources), tuple(outputs)), spans=tuple(updates.spans))
+        targets, spans = tuple(row[0] for row in rows), tuple(row[2] for row in rows)
+        return BlockMap(sources, targets, LinearMap(len(sources), tuple(outputs)), spans=spans)
 
     def _product(self, step: Update) -> Product | None:
         if step.operator.text == "=":
@@ -178,3 +264,86 @@ class StageReader:
 
 def _multiplies(step: Update) -> bool:
     return any(len(term.factors) == 2 for term in step.terms)
+
+
+SCALES = frozenset({"alpha", "beta"})
+
+
+class ScaledStageReader(StageReader):
+    """Reads stages in which `=` overwrites, `+=` adds, and scalings are explicit, as [alpha] and [beta]."""
+
+    def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring, temporaries: Mapping[str, Space]) -> None:
+        super().__init__(blocks, reporter, ring)
+        self.temporaries = temporaries
+
+    def _groups(self, rows: list[Row]) -> list[list[Row]]:
+        return [rows]
+
+    def _may_become_a_sum(self, target: Block, span: Span) -> bool:
+        return True
+
+    def _may_be_added(self, block: Block, target: Block, span: Span) -> bool:
+        return True
+
+    def _product(self, step: Update) -> Product | None:
+        products = [term for term in step.terms if len(term.factors) == 2]
+        if len(products) > 1:
+            self._unsupported("a sum of products in one step", products[1].span, "write each product as a step of its own")
+            return None
+        (term,) = products
+        sign = -term.sign if step.operator.text == "-=" else term.sign
+        scale = self._coefficient(sign, term.number)
+        plus = self._sum(step, [t for t in step.terms if t is not term])
+        left, right = self._operand(term.factors[0], "A"), self._operand(term.factors[1], "B")
+        if left is None or right is None or plus is None or scale is None:
+            return None
+        targets = [self._scaled_target(step, plain, scale, plus) for plain in step.targets]
+        kept = tuple(t for t in targets if t is not None)
+        return Product(left, right, kept, step.span) if len(kept) == len(targets) else None
+
+    def _scaled_target(self, step: Update, plain: Plain, scale: Coefficient, plus: Terms) -> Target | None:
+        block, coefficient = self._block(plain.name), self._coefficient(plain.sign, plain.number)
+        if block is None or coefficient is None:
+            return None
+        if plus and coefficient != 1:
+            self._unsupported("a target with a coefficient and a sum", plain.span, "write the coefficients on the right")
+            return None
+        terms = self._with_old(step, block, plus)
+        blocks = sorted({block for block, _ in terms})
+        form = add_up(((blocks.index(block), c) for block, c in terms), step.span, self.reporter)
+        return ScaledTarget.of(block, coefficient * scale, tuple((blocks[i], c) for i, c in form)) if form is not None else None
+
+    def _operand(self, factor: TermFactor, space: str) -> Block | None:
+        plain = factor.terms[0]
+        if len(factor.terms) > 1 or plain.number is not None or plain.sign < 0:
+            return super()._operand(factor, space)
+        return self._block(plain.name)
+
+    def _block(self, word: Word) -> Block | None:
+        if is_block(word.text):
+            return read_block(word, self.blocks, self.reporter)
+        if word.text in self.temporaries:
+            return self.temporaries[word.text].blocks[0]
+        hint = did_you_mean(word.text, self.temporaries) or f"name it in the header: temporaries {word.text[:40]}"
+        self.reporter.report("E225", f"{shown(word.text)} is neither a block nor a temporary", word.span, "not known", hint=hint)
+        return None
+
+    def _coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
+        value = self._scale(number.text) if number is not None else None
+        if value is None:
+            return super()._coefficient(sign, number)
+        assert number is not None
+        if any(name in SCALES and exponent < 0 for monomial, _ in value.terms for name, exponent in monomial):
+            self.reporter.report("E205", "alpha and beta may be zero, nothing can be divided by them", number.span, "a division")
+            return None
+        return value * sign
+
+    def _scale(self, text: str) -> Symbolic | None:
+        """A coefficient that contains alpha or beta; the scheme's ring reads any other."""
+        try:
+            value = parse_number(text)
+        except NumberError:
+            return None
+        if isinstance(value, Symbolic) and SCALES & value.generators and value.generators <= SCALES | {self.ring.generator}:
+            return value
+        return None

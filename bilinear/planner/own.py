@@ -105,8 +105,7 @@ def _written(file: str) -> tuple[str, str]:
 
 def _text(loaded: Loaded) -> str:
     from bilinear.algebra.maps import on_blocks
-    from bilinear.frontend.printer import print_schedule
-    from bilinear.frontend.write_scheme import readable_text
+    from bilinear.frontend.printer import print_schedule, readable_text
 
     text = readable_text(on_blocks(loaded.scheme))  # the language can write only changes of basis from blocks to as many values
     return text if loaded.schedule is None else f"{text}\n{print_schedule(loaded.schedule)}"

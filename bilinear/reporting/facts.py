@@ -8,7 +8,7 @@ from itertools import count
 
 from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept, growth_factor
 from bilinear.analysis.identity import schedule_hash, scheme_hash
-from bilinear.frontend.step_text import scaled_product, signed_sum, update_text
+from bilinear.frontend.printer import scaled_product, signed_sum, update_text
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator, is_negative
 from bilinear.ir.schedule import (

@@ -11,7 +11,7 @@ from bilinear.algebra.composition import Composition
 from bilinear.cli.combining import _written
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.frontend import write_scheme as writing
+from bilinear.frontend import printer as writing
 from bilinear.frontend.algorithms import compose
 from bilinear.interchange import folders
 from bilinear.source import Source

@@ -402,7 +402,7 @@ def test_what_the_command_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for _ in range(2):  # a composition is not a file, also where one of its name is there
         assert Shell(monkeypatch, capsys)("share", "strassen (x) <1,1,1>", "--work", 1, "-o", "strassen_x_1_1_1.bl")[0] == 0
     with monkeypatch.context() as limits:
-        limits.setattr("bilinear.frontend.write_scheme.MOST_EQUATION_TEXT", 100)
+        limits.setattr("bilinear.frontend.printer.MOST_EQUATION_TEXT", 100)
         status, _, error = Shell(monkeypatch, capsys)("share", "winograd", "-o", "long.bl")
         assert status == 1 and error.startswith("error[E641]: winograd <2,2,2;7> is too large") and not Path("long.bl").exists()
     status, out, error = Shell(monkeypatch, capsys)("share", file, "--time", "soon")

@@ -10,7 +10,7 @@ from hostile import MOST_SECONDS
 
 from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, transpose
 from bilinear.errors import BilinearError
-from bilinear.frontend import ResolvedFile, compositions, load, parse_source
+from bilinear.frontend import ResolvedFile, load, parse_source, resolve
 from bilinear.frontend.algorithms import compose
 from bilinear.frontend.printer import print_scheme
 from bilinear.ir.ring import Ring
@@ -200,6 +200,6 @@ def test_a_format_that_is_too_large_is_called_so() -> None:
 
 
 def test_the_work_of_a_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compositions, "MOST_TERMS", 900)
+    monkeypatch.setattr(resolve, "MOST_TERMS", 900)
     text = "scheme a = strassen (x) strassen\nscheme b = a (x) <1,1,1>\nscheme c = b (x) <1,1,1>\n"
     assert said(text) == ["x.bl:3:14: error[E641]: the compositions of this file are too many"]
