@@ -85,7 +85,7 @@ def require_pages(html: Path | None, svg: Path | None, *others: Path | None, unr
 
 def write_pages(page: Callable[[str], str], html: Path | None, svg: Path | None) -> None:
     """Write a page, made for a date, to a file, and its figures to a folder (E612, E628)."""
-    from bilinear.reporting.svg_files import svg_files
+    from bilinear.reporting.pages import svg_files
 
     if html is None and svg is None:
         return

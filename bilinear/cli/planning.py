@@ -180,7 +180,7 @@ def plan(
     json_file: Json = None,
 ) -> None:
     """Choose how to run a problem by a device's description; on a GPU without --device, a timed plan comes first."""
-    from bilinear.reporting.plan_page import plan_html
+    from bilinear.reporting.plans import plan_html
     from bilinear.runtime.auto import plan as choose
 
     if chain:

@@ -151,9 +151,9 @@ def verify(
         raise fail("E507", "--trust is about the code in a folder", "give --built FOLDER --trust")
     from bilinear.frontend import Loaded, load_any
     from bilinear.lowering.prepare import natural_inputs
+    from bilinear.reporting.certificate import require_file_name
     from bilinear.reporting.examine import certificate_of, examined
     from bilinear.reporting.report import Report
-    from bilinear.reporting.rocq_kernel import require_file_name
 
     check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
@@ -203,8 +203,8 @@ def _require_options_of_maps(loaded: LoadedDigits | LoadedComplex | LoadedGram, 
 
 def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wanted: bool, check: bool) -> tuple[Report, str]:
     """The report of a proved algorithm, which says who accepted its theorems, now or on record; and the theorems, if they are wanted."""
-    from bilinear.reporting.examine import rocq_of
-    from bilinear.reporting.rocq_kernel import accepted_by, accepted_on_record, on_record
+    from bilinear.reporting.certificate import accepted_by, on_record
+    from bilinear.reporting.examine import accepted_on_record, rocq_of
 
     if not wanted:
         return replace(report, accepted_by=accepted_on_record(loaded, inputs) if levels == 1 else ""), ""

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Measurement, Shape, is_slower
-from bilinear.reporting.charts import Tick, path_through, round_step
-from bilinear.reporting.pages import environment
+from bilinear.reporting.pages import (
+    Chart,
+    ChartPoint,
+    ChartSeries,
+    Scale,
+    Tick,
+    across,
+    environment,
+    path_through,
+    power_of_ten,
+    round_step,
+    upwards,
+)
 from bilinear.reporting.table import aligned
 from bilinear.version import __version__
 from bilinear.visible import visible_lines
@@ -125,50 +136,9 @@ def _yes(value: bool) -> str:
     return "yes" if value else "NO"
 
 
-WIDTH, HEIGHT = 440.0, 270.0
-LEFT, RIGHT, TOP, BOTTOM = 52.0, 16.0, 16.0, 40.0
 BAR_WIDTH = 920.0
 COLOURS, MARKS = 6, 3
 """The colours of lines, and the marks and dashes that tell lines of one colour apart; further lines repeat both."""
-
-
-@dataclass(frozen=True)
-class RatioPoint:
-    """A point with all its data."""
-
-    x: float
-    y: float
-    title: str
-
-
-@dataclass(frozen=True)
-class RatioSeries:
-    """Points of one colour and mark, and the line through those that belong on one; a bound is drawn dotted."""
-
-    name: str
-    colour: int
-    mark: int
-    path: str
-    points: tuple[RatioPoint, ...]
-    is_bound: bool = False
-
-
-@dataclass(frozen=True)
-class RatioChart:
-    """One chart: its title, the frame, the marks of both axes, its series; `level` is the height of ratio 1."""
-
-    title: str
-    unit: str
-    across: tuple[Tick, ...]
-    down: tuple[Tick, ...]
-    series: tuple[RatioSeries, ...]
-    level: float | None = None
-    width: float = WIDTH
-    height: float = HEIGHT
-    left: float = LEFT
-    right: float = WIDTH - RIGHT
-    top: float = TOP
-    bottom: float = HEIGHT - BOTTOM
 
 
 @dataclass(frozen=True)
@@ -190,41 +160,41 @@ class Bar:
     table: tuple[tuple[str, ...], ...]
 
 
-def ratio_charts(rows: Sequence[Measurement]) -> tuple[RatioChart, ...]:
+def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
     """One chart for each element type: the ratio to the library by size, with a line through the squares of each request."""
     found = []
     for dtype in dict.fromkeys(row.dtype for row in rows):
         own = [row for row in rows if row.dtype == dtype]
         sizes = sorted({size_of(row.shape) for row in own})
-        across = _scale([math.log2(size) for size in sizes], LEFT + 16, WIDTH - RIGHT - 16)
+        x = across([math.log2(size) for size in sizes])
         ratios = [row.ratio for row in own]
         low, high = min(*ratios, 0.95, 1.0), max(*ratios, 1.05)
         step = round_step(high - low, 6)
         low, high = math.floor(low / step) * step, math.ceil(high / step) * step
-        down = _between(low, high)
-        ticks = tuple(Tick(down(low + i * step), f"{low + i * step:.2f}") for i in range(round((high - low) / step) + 1))
-        found.append(RatioChart(dtype, "N", _sizes(sizes, across), ticks, tuple(_ratios(own, across, down)), down(1.0)))
+        y = upwards(low, high)
+        ticks = tuple(Tick(y(low + i * step), f"{low + i * step:.2f}") for i in range(round((high - low) / step) + 1))
+        found.append(Chart(dtype, "N", _sizes(sizes, x), ticks, tuple(_ratios(own, x, y)), y(1.0)))
     return tuple(found)
 
 
-def _ratios(rows: Sequence[Measurement], across: Callable[[float], float], down: Callable[[float], float]) -> Iterable[RatioSeries]:
+def _ratios(rows: Sequence[Measurement], x: Scale, y: Scale) -> Iterable[ChartSeries]:
     for number, name in enumerate(dict.fromkeys(map(asked_name, rows))):
-        own = sorted((row for row in rows if asked_name(row) == name), key=lambda row: size_of(row.shape))
-        points = tuple(RatioPoint(across(math.log2(size_of(row.shape))), down(row.ratio), _title(row)) for row in own)
+        own = sorted((row for row in rows if asked_name(row) == name), key=_size)
+        points = tuple(ChartPoint(x(math.log2(_size(row))), y(row.ratio), _title(row)) for row in own)
         squares = [point for point, row in zip(points, own, strict=True) if is_square(row)]
-        yield RatioSeries(name, *_style(number), _path(squares), points)
+        yield _series(name, number, points, path_through(squares))
 
 
-def _style(number: int) -> tuple[int, int]:
-    """The colour and the mark of a line."""
-    return number % COLOURS, number // COLOURS % MARKS
+def _series(name: str, number: int, points: tuple[ChartPoint, ...], path: str, is_bound: bool = False) -> ChartSeries:
+    """A line in a colour, and with a mark, that tell it apart from the others."""
+    return ChartSeries(name, f"s{number % COLOURS}", points, path, number // COLOURS % MARKS, is_bound)
 
 
 def _title(row: Measurement) -> str:
     return f"{shape_name(row.shape)}: {row.ratio:.3f} ({row.interval.low:.3f} to {row.interval.high:.3f}), {row.plan}, {row.ms:.3f} ms"
 
 
-def error_charts(points: Sequence[ErrorPoint]) -> tuple[RatioChart, ...]:
+def error_charts(points: Sequence[ErrorPoint]) -> tuple[Chart, ...]:
     """One chart for each element type: the measured error and its bound by level, on a logarithmic scale."""
     found = []
     for dtype in dict.fromkeys(point.dtype for point in points):
@@ -233,23 +203,20 @@ def error_charts(points: Sequence[ErrorPoint]) -> tuple[RatioChart, ...]:
         if not decades:
             continue
         low, high = math.floor(min(decades)), max(math.ceil(max(decades)), math.floor(min(decades)) + 1)
-        across = _scale([float(point.levels) for point in own], LEFT + 16, WIDTH - RIGHT - 16)
-        down = _between(low, high)
-        ticks = tuple(Tick(down(d), str(d)) for d in range(low, high + 1, max(1, (high - low) // 6)))
-        levels = tuple(Tick(across(level), str(level)) for level in sorted({point.levels for point in own}))
-        series = [s for i, name in enumerate(dict.fromkeys(p.algorithm for p in own)) for s in _errors(own, name, i, across, down)]
-        found.append(RatioChart(f"{dtype}, N = {own[0].size}", "levels", levels, ticks, tuple(series)))
+        x, y = across([point.levels for point in own]), upwards(low, high)
+        ticks = tuple(Tick(y(d), power_of_ten(d)) for d in range(low, high + 1, max(1, (high - low) // 6)))
+        levels = tuple(Tick(x(level), str(level)) for level in sorted({point.levels for point in own}))
+        series = [s for i, name in enumerate(dict.fromkeys(p.algorithm for p in own)) for s in _errors(own, name, i, x, y)]
+        found.append(Chart(f"{dtype}, N = {own[0].size}", "levels", levels, ticks, tuple(series)))
     return tuple(found)
 
 
-def _errors(
-    points: Sequence[ErrorPoint], name: str, number: int, across: Callable[[float], float], down: Callable[[float], float]
-) -> Iterable[RatioSeries]:
+def _errors(points: Sequence[ErrorPoint], name: str, number: int, x: Scale, y: Scale) -> Iterable[ChartSeries]:
     own = sorted((point for point in points if point.algorithm == name), key=lambda point: point.levels)
     for is_bound in (False, True):
         values = [(point.levels, point.bound if is_bound else point.error) for point in own]
-        marks = tuple(RatioPoint(across(level), down(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
-        yield RatioSeries(f"{name}, {'bound' if is_bound else 'measured'}", *_style(number), _path(marks), marks, is_bound)
+        marks = tuple(ChartPoint(x(level), y(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
+        yield _series(f"{name}, {'bound' if is_bound else 'measured'}", number, marks, path_through(marks), is_bound)
 
 
 def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:
@@ -270,30 +237,13 @@ def _bar(row: Measurement) -> Bar:
     return Bar(title, tuple(segments), tuple(table))
 
 
-def _scale(values: Sequence[float], start: float, end: float) -> Callable[[float], float]:
-    """Map the values linearly onto an interval; a single value goes to the middle."""
-    low, high = min(values), max(values)
-    if low == high:
-        return lambda value: (start + end) / 2
-    return lambda value: round(start + (end - start) * (value - low) / (high - low), 1)
-
-
-def _between(low: float, high: float) -> Callable[[float], float]:
-    """Map low to the bottom of the frame and high to its top."""
-    return lambda value: round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value - low) / (high - low), 1)
-
-
-def _sizes(sizes: Sequence[float], across: Callable[[float], float]) -> tuple[Tick, ...]:
+def _sizes(sizes: Sequence[float], x: Scale) -> tuple[Tick, ...]:
     """Marks at the sizes, or at powers of two if there are many."""
     marks: Sequence[float] = sizes
     if len(sizes) > 7:
         first, last = math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1]))
         marks = [2.0**power for power in range(first, last + 1, max(1, (last - first) // 6))]
-    return tuple(Tick(across(math.log2(size)), f"{size:.0f}") for size in marks)
-
-
-def _path(points: Sequence[RatioPoint]) -> str:
-    return path_through([(p.x, p.y) for p in points]) if len(points) > 1 else ""
+    return tuple(Tick(x(math.log2(size)), f"{size:.0f}") for size in marks)
 
 
 FACTS = (

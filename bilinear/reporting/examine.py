@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from bilinear.analysis.accuracy import LevelsKept, accuracy_facts, levels_kept
+from bilinear.analysis.identity import scheme_hash
 from bilinear.codegen.build import LaunchProgram
 from bilinear.errors import BilinearError
 from bilinear.explain.why_wrong import RefusedError
@@ -16,7 +17,7 @@ from bilinear.ir.placement import MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import PreparedAlgorithm, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.reporting.certificate import certificate_text, map_certificate_text, rocq_text
+from bilinear.reporting.certificate import certificate_text, map_certificate_text, on_record, record, rocq_text
 from bilinear.reporting.map_report import ComplexReport, DigitReport, GramReport, complex_report, digit_report, gram_report
 from bilinear.reporting.report import Report, make_report, proof_report
 from bilinear.verify.digits import maps_of
@@ -158,3 +159,16 @@ def rocq_of(loaded: Loaded, levels: int, inputs: str) -> str:
         return rocq_text(prepared.scheme, [mark_first_writes(prepared.authored), prepared.schedule])
     _proved_as_written(loaded, inputs)
     return rocq_text(loaded.scheme, [mark_first_writes(loaded.schedule)] if loaded.schedule is not None else [])
+
+
+def accepted_on_record(loaded: Loaded, inputs: str) -> str:
+    """Who accepted the theorems about a proved algorithm at one level; empty if nobody is known to have.
+
+    The text is generated again, so that any change is noticed.
+    """
+    if scheme_hash(loaded.scheme) not in {each.scheme for each in record()}:
+        return ""
+    try:
+        return on_record(rocq_of(loaded, 1, inputs))
+    except BilinearError:  # a schedule of a shipped scheme may have no theorems
+        return ""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import count
 
-from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept, growth_factor
+from bilinear.analysis.accuracy import growth_factor
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.frontend.printer import scaled_product, signed_sum, update_text
 from bilinear.ir.linear import Form, LinearMap
@@ -143,6 +144,14 @@ def written_sum(terms: Iterable[tuple[Coefficient, str]]) -> str:
         text += (" - " if negative else " + ") if text else "-" * negative
         text += factor + name
     return text or "0"
+
+
+def readable(text: str) -> str:
+    """A coefficient or form in typographic signs: a true minus, roots, Greek letters."""
+    text = re.sub(r"sqrt\(([0-9]+)\)", r"√\1", text).replace("sqrt", "√")
+    for plain, printed in (("-", "−"), ("*", "·"), ("lambda", "λ"), ("alpha", "α"), ("beta", "β")):
+        text = text.replace(plain, printed)
+    return re.sub(r"\[([αβλ])\]", r"\1", text)
 
 
 def _growth(scheme: Scheme) -> str:
@@ -504,7 +513,6 @@ def _workspace(schedule: Schedule) -> float:
 
 
 PROVED, REFUSED = "proved", "refused"
-FORMAT = "bilinear-report/2"
 
 
 @dataclass(frozen=True)
@@ -531,32 +539,3 @@ class KernelLine:
     spills: int | None
     image_bytes: int
     cached: bool
-
-
-@dataclass(frozen=True)
-class ReportFacts:
-    """The facts about one algorithm; `verdict` is `proved` or `refused`. What is unknown or was not requested is an empty tuple.
-
-    `schedules` holds the schedule as written, `lowered` its costs as it runs; a report of a scheme alone has neither. `findings` say why
-    something is refused. `accepted_by` names the proof assistant that accepted the theorems, now or on record.
-    """
-
-    algorithm: str
-    verdict: str
-    scheme: SchemeFacts
-    schedules: tuple[ScheduleFacts, ...] = ()
-    lowered: tuple[LoweredFacts, ...] = ()
-    accuracy: tuple[LevelAccuracy, ...] = ()
-    levels_for: tuple[LevelsKept, ...] = ()
-    kernels: tuple[KernelLine, ...] = ()
-    findings: tuple[Refusal, ...] = ()
-    accepted_by: str = ""
-
-    @property
-    def proved(self) -> bool:
-        """True if nothing was refused."""
-        return self.verdict == PROVED
-
-    def to_json(self) -> dict[str, object]:
-        """The report as a JSON object."""
-        return {"format": FORMAT, "proved": self.proved, **asdict(self)}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from functools import reduce
 from math import log2, prod
-from typing import Protocol
+from typing import ClassVar
 
 from bilinear.algebra.complex_products import complex_scheme, four_products, three_products
 from bilinear.algebra.composition import is_real as is_over_reals
@@ -46,89 +45,53 @@ from bilinear.ir.schedule import AnySchedule, Schedule
 from bilinear.ir.tile import LONGEST_SUM
 from bilinear.lowering.prepare import Level, prepare_complex, proved
 from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, written_sum
-from bilinear.reporting.report import kernel_lines
-from bilinear.reporting.rows import kernel_table
+from bilinear.reporting.report import ReportViews, Rows, Table, kernel_lines, kernel_table
 from bilinear.reporting.table import aligned
 from bilinear.verify.bilinear_map import MapProof, prove_map
 from bilinear.verify.digits import DigitProof, prove_digits
 from bilinear.verify.scheme import SchemeProof
-from bilinear.version import __version__
-from bilinear.visible import visible_lines
 
-Rows = tuple[tuple[str, str], ...]
-Table = tuple[tuple[str, ...], ...]
 INNERS = (1024, 4096, 16384, 65536)
 """Errors are reported for sums of this many terms."""
 
 
-class _ReportText(Protocol):
-    """What the views of a report are made of."""
+@dataclass(frozen=True, kw_only=True)
+class MapReport(ReportViews):
+    """The facts about an algorithm for another bilinear map. `lead` is what a page says first; `failures` say why it is refused."""
 
-    @property
-    def algorithm(self) -> str: ...
-    @property
-    def verdict(self) -> str: ...
-    @property
-    def facts(self) -> Rows: ...
-    @property
-    def products(self) -> tuple[str, ...]: ...
-    @property
-    def failures(self) -> tuple[str, ...]: ...
-    @property
-    def error_table(self) -> Table: ...
-    @property
-    def notes(self) -> tuple[str, ...]: ...
-    @property
-    def kernels(self) -> tuple[KernelLine, ...]: ...
-    def to_json(self) -> dict[str, object]: ...
-
-
-class MapViews:
-    """The views of a report: text, JSON, Markdown and HTML. What is proved is not built, and what is refused may have no report."""
-
-    kernels: tuple[KernelLine, ...] = ()
+    kind: ClassVar[str]
+    algorithm: str
+    format: str
+    verdict: str = PROVED
+    lead: str
+    facts: Rows
+    products: tuple[str, ...]
+    error_table: Table
+    notes: tuple[str, ...]
     failures: tuple[str, ...] = ()
+    kernels: tuple[KernelLine, ...] = ()
 
-    @property
-    def proved(self: _ReportText) -> bool:
-        """True if nothing was refused."""
-        return self.verdict == PROVED
+    def to_json(self) -> dict[str, object]:
+        """The report as a JSON object."""
+        own = {name: value for name, value in asdict(self).items() if name not in ("lead", "error_table")}
+        return {"format_of_report": self.kind, "proved": self.proved, **own}
 
-    def __str__(self: _ReportText) -> str:
-        return visible_lines(_lines(self))
+    def lines(self) -> Iterator[str]:
+        """The report as text."""
+        yield from (f"{self.algorithm}: {self.verdict}", "")
+        yield from aligned([("", label, value) for label, value in self.facts], header=None)
+        for title, lines in (("products", self.products), ("what does not hold", self.failures)):
+            if lines:
+                yield from ("", f"{title}:", *(f"  {line}" for line in lines))
+        if self.error_table:
+            yield from ("", "errors:", *aligned(self.error_table[1:], self.error_table[0]))
+        yield from self.notes
+        if table := kernel_table(self.kernels):
+            yield from ("", "kernels:", *aligned(table[1:], table[0]))
 
-    def json(self: _ReportText) -> str:
-        """The report as JSON text."""
-        return json.dumps(self.to_json(), indent=1) + "\n"
-
-    def markdown(self: _ReportText) -> str:
-        """The report as Markdown."""
-        return _page(self, html=False)
-
-    def html(self: _ReportText, date: str = "") -> str:
-        """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
-        return _page(self, html=True, date=date)
-
-
-def _lines(report: _ReportText) -> Iterator[str]:
-    yield from (f"{report.algorithm}: {report.verdict}", "")
-    yield from aligned([("", label, value) for label, value in report.facts], header=None)
-    for title, lines in (("products", report.products), ("what does not hold", report.failures)):
-        if lines:
-            yield from ("", f"{title}:", *(f"  {line}" for line in lines))
-    if report.error_table:
-        yield from ("", "errors:", *aligned(report.error_table[1:], report.error_table[0]))
-    yield from report.notes
-    if table := kernel_table(report.kernels):
-        yield from ("", "kernels:", *aligned(table[1:], table[0]))
-
-
-def _page(report: _ReportText, html: bool, date: str = "") -> str:
-    from bilinear.reporting.pages import environment  # pages are imported on demand
-
-    template = environment(html).get_template("report_map.html.j2" if html else "report_map.md.j2")
-    kernels = kernel_table(report.kernels)
-    return template.render(report=report, table=report.error_table, kernels=kernels, version=__version__, date=date)
+    def page(self, html: bool) -> tuple[str, dict[str, object]]:
+        """The template of a page, and what it prints."""
+        return "report_map", {"table": self.error_table, "kernels": kernel_table(self.kernels)}
 
 
 def written_products(algorithm: BilinearAlgorithm) -> tuple[str, ...]:
@@ -163,13 +126,11 @@ class DigitErrors:
     classical_probable: float
 
 
-@dataclass(frozen=True)
-class DigitReport(MapViews):
-    """The facts about a digit scheme; `verdict` is `proved` or `refused`, and `failures` says why it is refused."""
+@dataclass(frozen=True, kw_only=True)
+class DigitReport(MapReport):
+    """The facts about a digit scheme."""
 
-    algorithm: str
-    verdict: str
-    format: str
+    kind = "bilinear-digits/1"
     representation: str
     represents: str
     digits: tuple[str, ...]
@@ -177,31 +138,17 @@ class DigitReport(MapViews):
     equations: int
     order: int | None
     remainder: tuple[str, ...]
-    facts: Rows
-    products: tuple[str, ...]
     errors: tuple[DigitErrors, ...]
-    notes: tuple[str, ...]
-    failures: tuple[str, ...]
 
-    def to_json(self) -> dict[str, object]:
-        """The report as a JSON object."""
-        return {"format_of_report": "bilinear-digits/1", "proved": self.proved, **asdict(self)}
 
-    @property
-    def error_table(self) -> tuple[tuple[str, ...], ...]:
-        """Header and rows of the table of errors; empty without errors."""
-        if not self.errors:
-            return ()
-        header = ["K", "always", "of an element", "probable", "classical, always", "classical, probable"]
-        rows = [[e.inner, e.always, e.element, e.probable, e.classical_always, e.classical_probable] for e in self.errors]
-        columns = [i for i in range(len(header)) if rows[0][i] is not None]
-        texts = ([str(row[0]), *(f"{row[i]:.1e}" for i in columns[1:])] for row in rows)
-        return tuple(header[i] for i in columns), *map(tuple, texts)
-
-    @property
-    def lead(self) -> str:
-        """What a page says first."""
-        return f"Numbers of {self.represents} are multiplied by products of digits."
+def _digit_error_table(errors: Sequence[DigitErrors]) -> Table:
+    if not errors:
+        return ()
+    header = ["K", "always", "of an element", "probable", "classical, always", "classical, probable"]
+    rows = [[e.inner, e.always, e.element, e.probable, e.classical_always, e.classical_probable] for e in errors]
+    columns = [i for i in range(len(header)) if rows[0][i] is not None]
+    texts = ([str(row[0]), *(f"{row[i]:.1e}" for i in columns[1:])] for row in rows)
+    return tuple(header[i] for i in columns), *map(tuple, texts)
 
 
 def digit_report(scheme: DigitScheme, levels: int = 1) -> tuple[DigitReport, BilinearError | None]:
@@ -215,21 +162,23 @@ def digit_report(scheme: DigitScheme, levels: int = 1) -> tuple[DigitReport, Bil
     representation = scheme.representation
     errors, notes = _errors(scheme, levels) if proof.holds else ((), ())
     report = DigitReport(
-        scheme.name,
-        PROVED if proof.holds else REFUSED,
-        scheme.format,
-        representation.name,
-        representation.numbers,
-        representation.digits,
-        representation.moduli,
-        proof.equations,
-        proof.order,
-        _remainder(proof),
-        tuple(_facts(proof)),
-        tuple(_products(scheme)),
-        errors,
-        notes,
-        proof.failures,
+        algorithm=scheme.name,
+        format=scheme.format,
+        verdict=PROVED if proof.holds else REFUSED,
+        lead=f"Numbers of {representation.numbers} are multiplied by products of digits.",
+        facts=tuple(_facts(proof)),
+        products=tuple(_products(scheme)),
+        error_table=_digit_error_table(errors),
+        notes=notes,
+        failures=proof.failures,
+        representation=representation.name,
+        represents=representation.numbers,
+        digits=representation.digits,
+        moduli=representation.moduli,
+        equations=proof.equations,
+        order=proof.order,
+        remainder=_remainder(proof),
+        errors=errors,
     )
     return report, error
 
@@ -358,16 +307,14 @@ class PartErrors:
     four_products: float
 
 
-@dataclass(frozen=True)
-class ComplexReport(MapViews):
+@dataclass(frozen=True, kw_only=True)
+class ComplexReport(MapReport):
     """The facts about an algorithm that multiplies complex numbers, or matrices, by real products; it is proved when it is reported.
 
     `schedule` says what runs for matrices, at all levels; it is empty for numbers.
     """
 
-    algorithm: str
-    format: str
-    verdict: str
+    kind = "bilinear-complex/1"
     computes: str
     ring: str
     rank: int
@@ -375,38 +322,8 @@ class ComplexReport(MapViews):
     equations: int
     proof: str
     schedule: str
-    products: tuple[str, ...]
     errors: tuple[PartErrors, ...]
-    notes: tuple[str, ...]
     source: str
-    kernels: tuple[KernelLine, ...] = ()
-    failures: tuple[str, ...] = field(default=(), init=False)
-
-    @property
-    def lead(self) -> str:
-        """What a page says first."""
-        return "Complex numbers are multiplied by products of real ones."
-
-    @property
-    def facts(self) -> tuple[tuple[str, str], ...]:
-        """Labels and values."""
-        return (
-            ("computes", self.computes),
-            ("costs", f"{self.rank} real products and {self.additions} additions"),
-            ("proof", self.proof),
-            *([("runs", self.schedule)] if self.schedule else []),
-            *([("source", self.source)] if self.source else []),
-        )
-
-    @property
-    def error_table(self) -> tuple[tuple[str, ...], ...]:
-        """Header and rows of the table of errors; empty without errors."""
-        rows = [(str(e.inner), *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in self.errors]
-        return (("K", "real", "imaginary", "four products"), *rows) if rows else ()
-
-    def to_json(self) -> dict[str, object]:
-        """The report as a JSON object."""
-        return {"format_of_report": "bilinear-complex/1", **asdict(self)}
 
 
 def complex_report(
@@ -431,23 +348,17 @@ def _of_numbers(found: ComplexAlgorithm, proof: MapProof) -> ComplexReport:
     core, u = found.core, FLOAT64.unit_roundoff
     bounds = (bound for make, bound in BOUNDS if make().tables == core.tables)
     errors = tuple(PartErrors(k, *bound(k, u), four_products_bound(k, u).real) for bound in bounds for k in INNERS)
-    notes = [f"{ERRORS} for products summed classically" if errors else "no bound of its errors is known"]
     equations = prod(core.target.sizes)
-    return ComplexReport(
-        found.name,
+    return _complex_report(
+        found,
         found.format,
-        PROVED,
         proof.title,
         proof.ring,
-        found.rank,
-        core.u.additions + core.v.additions + core.w.additions,
-        equations,
+        (found.rank, core.u.additions + core.v.additions + core.w.additions, equations),
         f"{equations} coefficients, exactly, over {proof.ring}, for matrices that do not commute, too",
         "",
-        written_products(core),
         errors,
-        (*notes, *_complex_notes(core)),
-        found.citation,
+        f"{ERRORS} for products summed classically" if errors else "no bound of its errors is known",
     )
 
 
@@ -458,22 +369,52 @@ def _of_matrices(found: ComplexAlgorithm, level: Level, proof: MapProof, levels:
     blocks = proved(inside)
     one, whole = prod(core.target.sizes), complex_scheme(reduce(tensor, [inside] * levels), core=core)
     equations = f"{blocks.equations} Brent equations of {inside.name} over {blocks.ring}"
-    errors = tuple(PartErrors(k, *_complex_bounds(schedule, k, u), four_products_bound(k, u).real) for k in INNERS)
-    return ComplexReport(
-        found.name,
+    return _complex_report(
+        found,
         f"<{whole.m},{whole.k},{whole.n};{whole.rank}>",
-        PROVED,
         f"A*B of complex matrices, A in {whole.m} x {whole.k} and B in {whole.k} x {whole.n} blocks",
         str(schedule.ring),
-        whole.rank,
-        whole.u.additions + whole.v.additions + whole.w.additions,
-        one + blocks.equations,
+        (whole.rank, whole.u.additions + whole.v.additions + whole.w.additions, one + blocks.equations),
         f"{one} coefficients of {core.name} over {proof.ring} and {equations}, exactly; the tables are their Kronecker product",
         f"{schedule.name}: {schedule.products} real products in {len(schedule.stages)} stages, proved against both at {levels} level(s)",
-        written_products(core),
-        errors,
-        (f"{ERRORS} as the schedule runs, its products summed classically", *_complex_notes(core)),
-        found.citation,
+        tuple(PartErrors(k, *_complex_bounds(schedule, k, u), four_products_bound(k, u).real) for k in INNERS),
+        f"{ERRORS} as the schedule runs, its products summed classically",
+    )
+
+
+def _complex_report(
+    found: ComplexAlgorithm,
+    form: str,
+    computes: str,
+    ring: str,
+    counts: tuple[int, int, int],
+    proof: str,
+    schedule: str,
+    errors: tuple[PartErrors, ...],
+    told: str,
+) -> ComplexReport:
+    """The report of what was proved: `counts` are products, additions and equations, `told` says what the errors are."""
+    rank, additions, equations = counts
+    costs = f"{rank} real products and {additions} additions"
+    rows = (("computes", computes), ("costs", costs), ("proof", proof), ("runs", schedule), ("source", found.citation))
+    table = tuple((str(e.inner), *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in errors)
+    return ComplexReport(
+        algorithm=found.name,
+        format=form,
+        lead="Complex numbers are multiplied by products of real ones.",
+        facts=tuple(row for row in rows if row[1]),
+        products=written_products(found.core),
+        error_table=(("K", "real", "imaginary", "four products"), *table) if table else (),
+        notes=(told, *_complex_notes(found.core)),
+        computes=computes,
+        ring=ring,
+        rank=rank,
+        additions=additions,
+        equations=equations,
+        proof=proof,
+        schedule=schedule,
+        errors=errors,
+        source=found.citation,
     )
 
 
@@ -495,8 +436,8 @@ INNER = 4096
 """Errors are reported for sums of this many terms."""
 
 
-@dataclass(frozen=True)
-class GramReport(MapViews):
+@dataclass(frozen=True, kw_only=True)
+class GramReport(MapReport):
     """The facts about a proved scheme for A*A^T.
 
     `general` products multiply two matrices, `symmetric` ones a sum of blocks by its own transpose. `additions` counts one level as it
@@ -507,9 +448,8 @@ class GramReport(MapViews):
     matrix A of independent normal entries, with the probability `CONFIDENCE`.
     """
 
-    algorithm: str
+    kind = "bilinear-gram-scheme/1"
     computes: str
-    format: str
     ring: str
     source: str
     general: int
@@ -520,49 +460,6 @@ class GramReport(MapViews):
     growth: float | None
     errors: tuple[tuple[str, float], ...]
     likely: tuple[tuple[str, float], ...]
-    products: tuple[str, ...]
-
-    @property
-    def verdict(self) -> str:
-        """Proved: what is wrong has no report."""
-        return PROVED
-
-    @property
-    def lead(self) -> str:
-        """What a page says first."""
-        return "A matrix is multiplied by its own transpose."
-
-    @property
-    def facts(self) -> Rows:
-        """Labels and values."""
-        before, after = self.additions
-        products = f"{self.general + self.symmetric}: {self.general} of two matrices, {self.symmetric} of one by its transpose"
-        return (
-            ("computes", f"{self.computes}, over {self.ring}"),
-            ("products", products),
-            ("additions", f"{before + after} = {before} of blocks of A + {after} of products"),
-            ("multiplications", f"{self.work:.4g} of a classical triangle's, one level"),
-            *([("", f"{self.ratio} of a product's by Strassen's algorithm, many levels")] if self.ratio is not None else []),
-            *([("growth", f"{self.growth:.4g} of the error, a level")] if self.growth is not None else []),
-            *([("source", self.source)] if self.source else []),
-        )
-
-    @property
-    def error_table(self) -> Table:
-        """Header and rows of the table of errors; empty without errors."""
-        likely = dict(self.likely)
-        rows = ((dtype, f"{bound:.3g}", f"{likely[dtype]:.3g}") for dtype, bound in self.errors)
-        return (("dtype", "at most", "likely"), *rows) if self.errors else ()
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the errors are."""
-        what = f"errors of one level in units of max|A|^2 for K = {INNER}, for all data"
-        return (f"{what}; likely: with probability {CONFIDENCE} for {INNER} x {INNER} normal entries",) if self.errors else ()
-
-    def to_json(self) -> dict[str, object]:
-        """The report as a JSON object."""
-        return {"format_of_report": "bilinear-gram-scheme/1", "proved": True, **asdict(self)}
 
 
 def gram_report(gram: GramScheme) -> GramReport:
@@ -578,9 +475,37 @@ def gram_report(gram: GramScheme) -> GramReport:
     likely = tuple((name, probable_gram_error(gram, INNER, INNER, CONFIDENCE) * kind.unit_roundoff) for name, kind in kinds)
     growth = float(growth_factor(own)) if real else None
     work = (general + symmetric / 2) / (own.m**2 * own.k / 2)
-    facts = own.format, str(own.ring), own.citation, general, symmetric, (before, after), work
+    ratio = _ratio(gram, general, symmetric)
+    told = f"errors of one level in units of max|A|^2 for K = {INNER}, for all data"
+    rows = (
+        ("computes", f"{algorithm.target.title}, over {own.ring}"),
+        ("products", f"{general + symmetric}: {general} of two matrices, {symmetric} of one by its transpose"),
+        ("additions", f"{before + after} = {before} of blocks of A + {after} of products"),
+        ("multiplications", f"{work:.4g} of a classical triangle's, one level"),
+        ("", "" if ratio is None else f"{ratio} of a product's by Strassen's algorithm, many levels"),
+        ("growth", "" if growth is None else f"{growth:.4g} of the error, a level"),
+        ("source", own.citation),
+    )
+    table = tuple((name, f"{bound:.3g}", f"{most:.3g}") for (name, bound), (_, most) in zip(errors, likely, strict=True))
     return GramReport(
-        own.name, algorithm.target.title, *facts, _ratio(gram, general, symmetric), growth, errors, likely, written_products(algorithm)
+        algorithm=own.name,
+        format=own.format,
+        lead="A matrix is multiplied by its own transpose.",
+        facts=tuple(row for row in rows if row[1]),
+        products=written_products(algorithm),
+        error_table=(("dtype", "at most", "likely"), *table) if table else (),
+        notes=(f"{told}; likely: with probability {CONFIDENCE} for {INNER} x {INNER} normal entries",) if table else (),
+        computes=algorithm.target.title,
+        ring=str(own.ring),
+        source=own.citation,
+        general=general,
+        symmetric=symmetric,
+        additions=(before, after),
+        work=work,
+        ratio=ratio,
+        growth=growth,
+        errors=errors,
+        likely=likely,
     )
 
 

@@ -1,119 +1,28 @@
-"""The report as pages: Markdown and a self-contained HTML page. Templates print views and decide nothing."""
+"""What pages are made of: the environment of their templates, charts, and their figures as SVG files that stand alone.
+
+A file has its title, its key, and its colours, light and dark. Templates print views and decide nothing.
+"""
 
 from __future__ import annotations
 
+import math
 import re
-from base64 import b64encode
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
-from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from bilinear.analysis.accuracy import LevelAccuracy
 from bilinear.codegen.render import Filter, templates
-from bilinear.reporting.charts import error_charts, flow, flow_note
-from bilinear.reporting.coefficients import coefficients, readable, shortened
-from bilinear.reporting.facts import ProductLine, ReportFacts
-from bilinear.reporting.play import play, timeline
-from bilinear.reporting.rows import (
-    Rows,
-    acceptance_rows,
-    accuracy_notes,
-    accuracy_table,
-    fate_lines,
-    kernel_table,
-    lowered_rows,
-    schedule_rows,
-    scheme_rows,
-    stage_title,
-    summary,
-)
-from bilinear.resources import templates_folder
-from bilinear.version import __version__
+from bilinear.reporting.coefficients import shortened
+from bilinear.reporting.facts import readable
 from bilinear.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-MOST_EQUATIONS = 60
-"""The most failing equations on a page."""
-MOST_LINES = 64
-"""The most products written out as equations."""
-
-
-def markdown(report: ReportFacts) -> str:
-    """The report as Markdown."""
-    return environment(html=False).get_template("report.md.j2").render(**_views(report))
-
-
-def html(report: ReportFacts, date: str = "") -> str:
-    """The report as one self-contained HTML page with styles, drawings and the script that plays schedules, without external files.
-
-    The footer contains the `date` if one is given.
-    """
-    from markupsafe import Markup
-
-    s = report.scheme
-    plays = [play(schedule) for schedule in report.schedules]
-    equations = [_equation(line) for line in s.products]
-    shown = coefficients(s.tables, equations)
-    needed = {"play.js": any(played.boards for played in plays), "zoom.js": bool(shown.pictures)}
-    script = "".join(_script(name) for name, used in needed.items() if used)
-    drawings = {
-        "coefficients": shown,
-        "equations": equations if len(equations) <= MOST_LINES else [],
-        "flows": flow(s.tables, equations),
-        "flow_note": flow_note(s.tables),
-        "timelines": [timeline(schedule) for schedule in report.schedules],
-        "wrong_outputs": frozenset(equation.output for equation in s.failing),
-        "charts": error_charts(report.accuracy),
-        "plays": plays,
-        "script": Markup(script),  # our own text, and the policy lets only this one run
-        "script_hash": b64encode(sha256(script.encode()).digest()).decode() if script else "",
-        "date": date,
-    }
-    return environment(html=True).get_template("report.html.j2").render(**_views(report), **drawings)
-
-
-@cache
-def _script(name: str) -> str:
-    """The script that plays a schedule or zooms into a picture."""
-    return (templates_folder() / name).read_text(encoding="utf-8")
-
-
-def _views(report: ReportFacts) -> dict[str, object]:
-    """The values that both kinds of page print."""
-    failing, rows = report.scheme.failing, scheme_rows(report.scheme)
-    return {
-        "report": report,
-        "summary": summary(report),
-        "scheme_rows": rows,
-        "schedules": [(t, _without(schedule_rows(t), rows), fate_lines(t)) for t in report.schedules],
-        "lowered": [rows for rows in (*map(lowered_rows, report.lowered), acceptance_rows(report)) if rows],
-        "accuracy": accuracy_table(report),
-        "accuracy_notes": accuracy_notes(report),
-        "kernels": kernel_table(report.kernels),
-        "failing": failing[:MOST_EQUATIONS],
-        "failing_more": len(failing) - min(len(failing), MOST_EQUATIONS),
-        "stage_title": stage_title,
-        "version": __version__,
-    }
-
-
-def _without(rows: Rows, told: Rows) -> Rows:
-    """The rows that were not shown already: a schedule may have its scheme's source."""
-    return tuple(row for row in rows if row not in told)
-
-
-def _equation(line: ProductLine) -> str:
-    """A product as one equation: `M1 = (A11 + A22) (B11 + B22) -> C11 + C22`."""
-    targets = "".join(f"{' − ' if c.startswith('-') else ' + '}{_factor(c)}{block}" for block, c in line.targets)
-    left, right = (f"({text})" if " " in text or text.startswith("-") else text for text in (line.left, line.right))
-    goes = targets.removeprefix(" + ").replace(" − ", "−", 1) if targets.startswith(" − ") else targets.removeprefix(" + ")
-    return readable(f"{line.name} = {left} · {right}") + (f"  →  {goes}" if goes else "")
-
-
-def _factor(coefficient: str) -> str:
-    size = coefficient.removeprefix("-")
-    return "" if size == "1" else f"{readable(size)} " if size.replace("/", "").isdigit() else f"({readable(size)}) "
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @cache
@@ -144,3 +53,320 @@ def _code(value: object) -> str:
     fence = "`" * (max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0) + 1)
     pad = " " if text.startswith("`") or text.endswith("`") or not text else ""
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
+
+
+@dataclass(frozen=True)
+class Tick:
+    """A mark on an axis: its place and its text."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class ChartPoint:
+    """A point of a line, and all its data in words."""
+
+    x: float
+    y: float
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class ChartSeries:
+    """Points, and the line through those that belong on one; a bound is drawn dotted.
+
+    `style` names the colour, and `mark` is a disc, a square or a diamond.
+    """
+
+    name: str
+    style: str
+    points: tuple[ChartPoint, ...]
+    path: str
+    mark: int = 0
+    is_bound: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A frame, the marks of both axes, and lines; `unit` belongs to the axis across, `level` is the height of a dashed line."""
+
+    title: str
+    unit: str
+    across: tuple[Tick, ...]
+    down: tuple[Tick, ...]
+    series: tuple[ChartSeries, ...]
+    level: float | None = None
+    width: float = 440.0
+    height: float = 270.0
+    left: float = 56.0
+    right: float = 424.0
+    top: float = 16.0
+    bottom: float = 230.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A linear axis from `low` to `high` onto a picture; if they are equal, everything lies in the middle."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        """The place of a value."""
+        if self.low == self.high:
+            return (self.start + self.end) / 2
+        return round(self.start + (self.end - self.start) * (value - self.low) / (self.high - self.low), 1)
+
+
+def across(values: Sequence[float]) -> Scale:
+    """The axis of a chart on which these values lie, from left to right."""
+    return Scale(min(values), max(values), Chart.left + 14, Chart.right - 14)
+
+
+def upwards(low: float, high: float) -> Scale:
+    """The axis of a chart from its bottom to its top."""
+    return Scale(low, high, Chart.bottom, Chart.top)
+
+
+def round_step(extent: float, parts: int) -> float:
+    """The least of 1, 2 and 5 times a power of ten that divides the extent into at most so many parts, about."""
+    rough = extent / parts
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(power * f for f in (1, 2, 5, 10) if power * f >= rough)
+
+
+def power_of_ten(decade: int) -> str:
+    """10 to a power, as one word."""
+    return "10" + str(decade).translate(SUPERSCRIPT)
+
+
+def path_through(points: Sequence[ChartPoint]) -> str:
+    """A line as the data of an SVG path; none through a single point."""
+    return "M" + "L".join(f"{p.x:g} {p.y:g}" for p in points) if len(points) > 1 else ""
+
+
+def accuracy_charts(accuracy: Sequence[LevelAccuracy]) -> tuple[Chart, ...]:
+    """Rounding errors by level: a chart for each element type for which the classical multiply and at least one level are known."""
+    dtypes = dict.fromkeys(fact.dtype for fact in accuracy)
+    by_type = {dtype: sorted((f for f in accuracy if f.dtype == dtype), key=lambda f: f.levels) for dtype in dtypes}
+    return tuple(_chart(dtype, facts) for dtype, facts in by_type.items() if len(facts) > 1 and facts[0].levels == 0)
+
+
+def _chart(dtype: str, facts: Sequence[LevelAccuracy]) -> Chart:
+    lines = {"always": [f.deterministic for f in facts], "likely": [f.probabilistic for f in facts]}
+    lines = {kind: [value / values[0] for value in values] for kind, values in lines.items()}
+    known = [value for values in lines.values() for value in values if 0 < value < math.inf]
+    ticks = _round_values(min(known), max(known))
+    x, y = across([f.levels for f in facts]), upwards(math.log10(ticks[0]), math.log10(ticks[-1]))
+    series = []
+    for kind, values in lines.items():
+        places = zip(facts, values, strict=True)
+        points = tuple(ChartPoint(x(f.levels), y(math.log10(v)), f"{v:.3g}×") for f, v in places if 0 < v < math.inf)
+        series.append(ChartSeries(kind, kind, points, path_through(points)))
+    down = tuple(Tick(y(math.log10(tick)), _multiple(tick)) for tick in ticks)
+    title = f"{dtype}, {facts[0].inner} x {facts[0].inner} matrices"
+    return Chart(title, "levels", tuple(Tick(x(f.levels), str(f.levels)) for f in facts), down, tuple(series))
+
+
+def _multiple(value: float) -> str:
+    """A mark's text, which has to fit left of the axis: from 10000 on a power of ten as one."""
+    return f"{value:g}×" if value < 10_000 else f"{power_of_ten(round(math.log10(value)))}×"
+
+
+def _round_values(low: float, high: float) -> list[float]:
+    """Powers of ten, with 2 and 5 times these if they are few, around the values: at least two."""
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(max(high, 2 * low)))
+    factors = (1, 2, 5) if last - first <= 2 else (1,)
+    values = [factor * 10.0**decade for decade in range(first, last + 1) for factor in factors]
+    below = max(i for i, value in enumerate(values) if value <= low)
+    above = next(i for i, value in enumerate(values) if value >= high and i > below)
+    return values[below : above + 1]
+
+
+MARGIN, LINE, LETTER, TITLE = 14.0, 20.0, 6.6, 8.2
+"""The space around a figure, the height of a line of its key, and the widths of a letter there and in a title."""
+SWATCH, GAP = 44.0, 22.0
+"""The width of a mark in the key, and the distance between two entries."""
+OWN = """.grid text { font-size: 11px; text-anchor: middle; dominant-baseline: central; } .grid .z { fill: var(--panel); }
+.grid .end { text-anchor: end; } .grid .name { fill: var(--soft); font-size: 10px; }
+.grid .q3 { fill: var(--p3-ink); } .grid .m3 { fill: var(--n3-ink); } .grid .wrong { fill: var(--warm); font-weight: 700; }
+svg .title { font-size: 14px; font-weight: 600; text-anchor: start; fill: var(--ink); }
+svg .legend { font-size: 12px; text-anchor: start; dominant-baseline: central; fill: var(--ink); stroke: none; }
+svg .swatch { font-size: 11px; text-anchor: middle; dominant-baseline: central; stroke: none; }
+svg .p3 .swatch { fill: var(--p3-ink); } svg .n3 .swatch { fill: var(--n3-ink); }
+svg .backdrop { fill: var(--paper); stroke: none; }
+"""
+SHADES = ("z", "p1", "p2", "p3", "n1", "n2", "n3")
+
+
+def svg_files(page: str) -> dict[str, str]:
+    """Every figure of a page of ours, by its file name: `schedule-1-1.svg`.
+
+    The colours follow the reader's light or dark setting, where the program that shows the file knows one.
+    """
+    style = _Style(page)
+    found = {}
+    for section in re.findall(r"<section.*?</section>", page, re.DOTALL):
+        root = ET.fromstring(section)
+        shared = next((ul for ul in root.iter("ul") if _classes(ul)[:1] == ["key"]), None)
+        for figure in root.iter("figure"):
+            own = next((ul for ul in figure.iter("ul") if _classes(ul)[:1] == ["key"]), None)
+            key = own if own is not None else shared
+            for drawing in _drawings(figure):
+                found[f"{drawing.get('id')}.svg"] = _alone(drawing, figure, key, style)
+    return found
+
+
+class _Style:
+    """The colours and the rules of a page."""
+
+    def __init__(self, page: str) -> None:
+        text = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+        assert text is not None, "every page of ours has a style"
+        blocks = re.findall(r":root \{(.*?)\n *\}", text[1], re.DOTALL)[:2]
+        self.light, dark = (dict(re.findall(r"(--[\w-]+): (#\w+);", block)) for block in blocks)
+        self.dark = self.light | dark
+        plain = re.sub(r"@media[^{]*\{(?:[^{}]*\{[^{}]*\})*[^{}]*\}|@page[^}]*\}", "", text[1])
+        self.rules: list[tuple[str, str]] = [(s.strip(), d.strip()) for s, d in re.findall(r"([^{}]+)\{([^{}]*)\}", plain + OWN)]
+
+    def of(self, classes: Sequence[str]) -> str:
+        """The rules of these classes: in light colours, and again in dark ones."""
+        known = {*classes, *(SHADES if {"grid", "picture"} & {*classes} else ())}
+        rules = [(s, d) for s, d in self.rules if ":hover" not in s and ":focus" not in s and _concerns(s, known)]
+        dark = [(s, "; ".join(part.strip() for part in d.split(";") if "var(" in part)) for s, d in rules]
+        lines = [f"{s} {{ {_resolved(d, self.light)} }}" for s, d in rules]
+        lines += ["@media (prefers-color-scheme: dark) {", *(f"{s} {{ {_resolved(d, self.dark)} }}" for s, d in dark if d), "}"]
+        return "\n" + "\n".join(lines) + "\n"
+
+
+def _concerns(selector: str, known: set[str]) -> bool:
+    first = re.match(r"(svg)\b|\.([\w-]+)", selector)
+    return first is not None and (selector[3:4] == " " if first[1] else first[2] in known)
+
+
+def _resolved(declarations: str, colours: dict[str, str]) -> str:
+    return re.sub(r"var\((--[\w-]+)\)", lambda found: colours[found[1]], declarations)
+
+
+def _classes(element: ET.Element) -> list[str]:
+    return (element.get("class") or "").split()
+
+
+def _drawings(figure: ET.Element) -> Iterator[ET.Element]:
+    """The drawings of a figure that have a name; a table of coefficients becomes one."""
+    yield from (svg for svg in figure.iter("svg") if svg.get("id"))
+    yield from (grid_svg(table) for table in figure.iter("table") if table.get("id"))
+
+
+def _alone(drawing: ET.Element, figure: ET.Element, key: ET.Element | None, style: _Style) -> str:
+    """The text of a file: backdrop, title, the drawing and its key."""
+    left, top, width, height = map(float, (drawing.get("viewBox") or "").split())
+    title = next(("".join(e.itertext()) for e in figure if e.tag in ("figcaption", "h3")), "")
+    head = LINE + 6 if title else 0.0
+    width = max(width, TITLE * len(title))
+    entries = [] if key is None else list(_key(key, left, top + height + LINE, max(width, 320.0)))
+    foot = max((y for _, y in entries), default=top + height) - top - height + (LINE if entries else 0)
+    classes = [*_classes(drawing), *_classes(figure)]
+    box = (left - MARGIN, top - head - MARGIN, width + 2 * MARGIN, height + head + foot + 2 * MARGIN)
+    place = dict(zip(("x", "y", "width", "height"), map(_number, box), strict=True))
+    root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": " ".join(place.values()), **_size(place)})
+    root.attrib |= {"class": " ".join(classes), "role": "img", "aria-label": drawing.get("aria-label") or title}
+    ET.SubElement(root, "style").text = style.of(classes)
+    ET.SubElement(root, "rect", {"class": "backdrop", **place})
+    if title:
+        ET.SubElement(root, "text", {"class": "title", "x": _number(left), "y": _number(top - head + 8)}).text = title
+    root.extend(_still(drawing))
+    root.extend(entry for entry, _ in entries)
+    return ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _still(drawing: ET.Element) -> ET.Element:
+    """The drawing without the parts that a page shows only under the pointer."""
+    for group in drawing.iter("g"):
+        for child in [child for child in group if "tip" in _classes(child)]:
+            group.remove(child)
+    return drawing
+
+
+def _size(place: dict[str, str]) -> dict[str, str]:
+    return {name: place[name] for name in ("width", "height")}
+
+
+def _key(key: ET.Element, left: float, top: float, width: float) -> Iterator[tuple[ET.Element, float]]:
+    """The entries of a key, side by side in lines, with the height of each."""
+    x, y = left, top
+    for item in key.iter("li"):
+        words = " ".join("".join([*(child.tail or "" for child in item)]).split())
+        mark = max(float(child.get("width") or SWATCH) for child in item)
+        needed = mark + 8 + LETTER * len(words) + GAP
+        if x > left and x + needed > left + width:
+            x, y = left, y + LINE
+        group = ET.Element("g", {"transform": f"translate({_number(x)} {_number(y)})"})
+        group.extend(_swatch(item))
+        ET.SubElement(group, "text", {"class": "legend", "x": _number(mark + 8), "y": "6"}).text = words
+        yield group, y
+        x += needed
+
+
+def _swatch(item: ET.Element) -> Iterator[ET.Element]:
+    """The mark of an entry: a small drawing, or a box with the words of one."""
+    for child in item:
+        if child.tag == "svg":
+            yield from child
+        if child.tag == "b":
+            box = ET.Element("g", {"class": f"box {child.get('class') or ''}"})
+            ET.SubElement(box, "rect", {"class": child.get("class") or "", "width": _number(SWATCH), "height": "14", "y": "-1", "rx": "3"})
+            ET.SubElement(box, "text", {"class": "swatch", "x": _number(SWATCH / 2), "y": "6"}).text = "".join(child.itertext()).strip()
+            yield box
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}"
+
+
+CELL, GRID_LETTER, HEIGHT, SPACE = 30.0, 6.4, 22.0, 20.0
+"""The least width of a cell, that of a letter, the height of a row, and the space between two tables."""
+
+
+def grid_svg(table: ET.Element) -> ET.Element:
+    """The rows of the table as rectangles and texts, with its name and its classes for the shades."""
+    rows = list(table.iter("tr"))
+    names = GRID_LETTER * max(len(_text(row[0])) for row in rows) + 12
+    cells = [cell for row in rows[1:] for cell in row[1:]]
+    width = max(CELL, GRID_LETTER * max(len(_text(cell)) for cell in cells) + 6)
+    drawn = [shape for number, row in enumerate(rows) for shape in _row(row, number * HEIGHT, names, width)]
+    columns = sum(int(cell.get("colspan") or 1) for cell in rows[0][1:] if cell.get("class") != "gap")
+    whole = names + columns * width + SPACE * sum(cell.get("class") == "gap" for cell in rows[0][1:])
+    svg = ET.Element("svg", {"id": table.get("id") or "", "class": "grid", "viewBox": f"0 0 {whole:g} {len(rows) * HEIGHT:g}"})
+    svg.set("aria-label", "The coefficients of U, V and W")
+    svg.extend(drawn)
+    return svg
+
+
+def _row(row: ET.Element, y: float, x: float, width: float) -> Iterator[ET.Element]:
+    yield _label(_text(row[0]), "name end", x - 6, y)
+    for cell in row[1:]:
+        css, span = cell.get("class") or "", width * int(cell.get("colspan") or 1)
+        if css == "gap":
+            x += SPACE
+            continue
+        if cell.tag == "td":
+            place = {"x": f"{x + 0.5:g}", "y": f"{y + 0.5:g}", "width": f"{span - 1:g}", "height": f"{HEIGHT - 1:g}"}
+            yield ET.Element("rect", {"class": css, **place})
+        if css != "z":
+            ink = {"p3": "q3", "n3": "m3"}.get(css, css if cell.tag == "th" else "")
+            yield _label(_text(cell), ink or ("name" if cell.tag == "th" else ""), x + span / 2, y)
+        x += span
+
+
+def _label(text: str, css: str, x: float, y: float) -> ET.Element:
+    label = ET.Element("text", {"x": f"{x:g}", "y": f"{y + HEIGHT / 2:g}"} | ({"class": css} if css else {}))
+    label.text = text
+    return label
+
+
+def _text(cell: ET.Element) -> str:
+    return "".join(cell.itertext()).strip()

@@ -1,10 +1,12 @@
-"""The verification report: one frozen object, of which text, JSON, Markdown and HTML are views."""
+"""The verification report: one frozen object, of which text, JSON, Markdown and HTML are views made of the same rows and tables."""
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import sha256
 from html import escape
 
 from bilinear.analysis.accuracy import LevelAccuracy, LevelsKept
@@ -12,33 +14,65 @@ from bilinear.codegen.build import LaunchProgram
 from bilinear.errors import Diagnostic
 from bilinear.frontend import Loaded
 from bilinear.lowering.prepare import PreparedAlgorithm
-from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, Refusal, ReportFacts, lowered_facts, schedule_facts, scheme_facts
-from bilinear.reporting.rows import (
-    acceptance_rows,
-    accuracy_notes,
-    accuracy_table,
-    fate_lines,
-    kernel_table,
-    lowered_rows,
-    schedule_rows,
-    scheme_rows,
-    stage_title,
+from bilinear.reporting.facts import (
+    PROVED,
+    REFUSED,
+    KernelLine,
+    LoweredFacts,
+    ProductLine,
+    Refusal,
+    ScheduleFacts,
+    SchemeFacts,
+    lowered_facts,
+    readable,
+    schedule_facts,
+    scheme_facts,
 )
 from bilinear.reporting.table import aligned
+from bilinear.resources import templates_folder
+from bilinear.verify.facts import LOST, OperandFate
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
+from bilinear.version import __version__
 from bilinear.visible import visible_lines
 
+FORMAT = "bilinear-report/2"
+MOST_EQUATIONS, MOST_LISTED = 12, 60
+"""The most failing equations written out in a text, and on a page."""
+MOST_LINES = 64
+"""The most products written out as equations on a page."""
+SHORT_HASH = 16
+PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
+Rows = tuple[tuple[str, str], ...]
+"""Labels and values."""
+Table = tuple[tuple[str, ...], ...]
+"""Header and rows; empty if nothing is known."""
 
-@dataclass(frozen=True)
-class Report(ReportFacts):
-    """The findings about one algorithm, and their views."""
 
-    def __repr__(self) -> str:
-        return f"<Report on {self.algorithm}: {self.verdict}; {self.scheme.name} {self.scheme.format} over {self.scheme.ring}>"
+class ReportViews:
+    """The views of a report: text, JSON, Markdown and HTML."""
+
+    verdict: str
+
+    @property
+    def proved(self) -> bool:
+        """True if nothing was refused."""
+        return self.verdict == PROVED
+
+    def to_json(self) -> dict[str, object]:
+        """The report as a JSON object."""
+        raise NotImplementedError
+
+    def lines(self) -> Iterator[str]:
+        """The report as text."""
+        raise NotImplementedError
+
+    def page(self, html: bool) -> tuple[str, dict[str, object]]:
+        """The template of a page, and what it prints."""
+        raise NotImplementedError
 
     def __str__(self) -> str:
-        return text(self)
+        return visible_lines(self.lines())
 
     def _repr_html_(self) -> str:
         """The page in a frame, so that its style and a notebook's do not meet."""
@@ -50,15 +84,117 @@ class Report(ReportFacts):
 
     def markdown(self) -> str:
         """The report as Markdown."""
-        from bilinear.reporting.pages import markdown  # pages and drawings are imported on demand
-
-        return markdown(self)
+        return self._rendered(html=False)
 
     def html(self, date: str = "") -> str:
         """The report as one self-contained HTML page; its footer contains the `date` if one is given."""
-        from bilinear.reporting.pages import html
+        return self._rendered(html=True, date=date)
 
-        return html(self, date)
+    def _rendered(self, html: bool, date: str = "") -> str:
+        from bilinear.reporting.pages import environment  # pages and drawings are imported on demand
+
+        name, values = self.page(html)
+        template = environment(html).get_template(f"{name}.{'html' if html else 'md'}.j2")
+        return template.render(report=self, version=__version__, date=date, **values)
+
+
+@dataclass(frozen=True, repr=False)
+class Report(ReportViews):
+    """The findings about one algorithm; `verdict` is `proved` or `refused`. What is unknown or was not requested is an empty tuple.
+
+    `schedules` holds the schedule as written, `lowered` its costs as it runs; a report of a scheme alone has neither. `findings` say why
+    something is refused. `accepted_by` names the proof assistant that accepted the theorems, now or on record.
+    """
+
+    algorithm: str
+    verdict: str
+    scheme: SchemeFacts
+    schedules: tuple[ScheduleFacts, ...] = ()
+    lowered: tuple[LoweredFacts, ...] = ()
+    accuracy: tuple[LevelAccuracy, ...] = ()
+    levels_for: tuple[LevelsKept, ...] = ()
+    kernels: tuple[KernelLine, ...] = ()
+    findings: tuple[Refusal, ...] = ()
+    accepted_by: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Report on {self.algorithm}: {self.verdict}; {self.scheme.name} {self.scheme.format} over {self.scheme.ring}>"
+
+    def to_json(self) -> dict[str, object]:
+        """The report as a JSON object."""
+        return {"format": FORMAT, "proved": self.proved, **asdict(self)}
+
+    def lines(self) -> Iterator[str]:
+        """The report as text."""
+        yield f"{self.algorithm}: {self.verdict}"
+        yield ""
+        facts = [*scheme_rows(self.scheme)]
+        for schedule in self.schedules:
+            facts += [row for row in schedule_rows(schedule) if row not in facts]
+        for lowered in self.lowered:
+            facts += lowered_rows(lowered)
+        facts += acceptance_rows(self)
+        yield from aligned([("", label, value[:SHORT_HASH] if label.endswith("hash") else value) for label, value in facts], header=None)
+        yield from _refusal(self)
+        for schedule in self.schedules:
+            yield from ("", "stages as proved:" if self.proved else "stages as they run:")
+            for stage in schedule.stages:
+                yield f"  {stage.number} {stage_title(stage.kind, stage.contended)}"
+                yield from (f"      {step}" for step in stage.told)
+            for heading, details in fate_lines(schedule):
+                yield f"  {heading}"
+                yield from (f"      {line}" for line in details)
+        errors = accuracy_table(self)
+        for title, table in (("rounding errors", errors), ("kernels", kernel_table(self.kernels))):
+            if table:
+                yield from ("", f"{title}:", *aligned(table[1:], table[0]))
+            if table and table is errors:
+                yield from accuracy_notes(self)
+
+    def page(self, html: bool) -> tuple[str, dict[str, object]]:
+        """The template of a page, and what it prints."""
+        failing, rows = self.scheme.failing, scheme_rows(self.scheme)
+        views = {
+            "summary": summary(self),
+            "scheme_rows": rows,
+            "schedules": [(t, _without(schedule_rows(t), rows), fate_lines(t)) for t in self.schedules],
+            "lowered": [rows for rows in (*map(lowered_rows, self.lowered), acceptance_rows(self)) if rows],
+            "accuracy": accuracy_table(self),
+            "accuracy_notes": accuracy_notes(self),
+            "kernels": kernel_table(self.kernels),
+            "failing": failing[:MOST_LISTED],
+            "failing_more": max(0, len(failing) - MOST_LISTED),
+            "stage_title": stage_title,
+        }
+        return "report", views | (_drawings(self) if html else {})
+
+
+def _drawings(report: Report) -> dict[str, object]:
+    """What an HTML page shows beside text: drawings, and the script that plays schedules and zooms into pictures."""
+    from markupsafe import Markup
+
+    from bilinear.reporting.coefficients import coefficients, flow, flow_note
+    from bilinear.reporting.pages import accuracy_charts
+    from bilinear.reporting.play import play, timeline
+
+    s = report.scheme
+    plays = [play(schedule) for schedule in report.schedules]
+    equations = [_equation(line) for line in s.products]
+    shown = coefficients(s.tables, equations)
+    needed = {"play.js": any(played.boards for played in plays), "zoom.js": bool(shown.pictures)}
+    script = "".join((templates_folder() / name).read_text(encoding="utf-8") for name, used in needed.items() if used)
+    return {
+        "coefficients": shown,
+        "equations": equations if len(equations) <= MOST_LINES else [],
+        "flows": flow(s.tables, equations),
+        "flow_note": flow_note(s.tables),
+        "timelines": [timeline(schedule) for schedule in report.schedules],
+        "wrong_outputs": frozenset(equation.output for equation in s.failing),
+        "charts": accuracy_charts(report.accuracy),
+        "plays": plays,
+        "script": Markup(script),  # our own text, and the policy lets only this one run
+        "script_hash": b64encode(sha256(script.encode()).digest()).decode() if script else "",
+    }
 
 
 def name_of(loaded: Loaded, inputs: str) -> str:
@@ -145,44 +281,7 @@ def kernel_lines(program: LaunchProgram) -> list[KernelLine]:
     return lines
 
 
-MOST_EQUATIONS = 12
-"""The most failing equations written out."""
-SHORT_HASH = 16
-
-
-def text(report: ReportFacts) -> str:
-    """The whole report, as lines."""
-    return visible_lines(_lines(report))
-
-
-def _lines(report: ReportFacts) -> Iterator[str]:
-    yield f"{report.algorithm}: {report.verdict}"
-    yield ""
-    facts = [*scheme_rows(report.scheme)]
-    for schedule in report.schedules:
-        facts += [row for row in schedule_rows(schedule) if row not in facts]
-    for lowered in report.lowered:
-        facts += lowered_rows(lowered)
-    facts += acceptance_rows(report)
-    yield from aligned([("", label, value[:SHORT_HASH] if label.endswith("hash") else value) for label, value in facts], header=None)
-    yield from _refusal(report)
-    for schedule in report.schedules:
-        yield from ("", "stages as proved:" if report.proved else "stages as they run:")
-        for stage in schedule.stages:
-            yield f"  {stage.number} {stage_title(stage.kind, stage.contended)}"
-            yield from (f"      {step}" for step in stage.told)
-        for heading, details in fate_lines(schedule):
-            yield f"  {heading}"
-            yield from (f"      {line}" for line in details)
-    errors = accuracy_table(report)
-    for title, table in (("rounding errors", errors), ("kernels", kernel_table(report.kernels))):
-        if table:
-            yield from ("", f"{title}:", *aligned(table[1:], table[0]))
-        if table and table is errors:
-            yield from accuracy_notes(report)
-
-
-def _refusal(report: ReportFacts) -> Iterator[str]:
+def _refusal(report: Report) -> Iterator[str]:
     if report.scheme.failing:
         yield from ("", "equations that fail:")
         for e in report.scheme.failing[:MOST_EQUATIONS]:
@@ -194,3 +293,249 @@ def _refusal(report: ReportFacts) -> Iterator[str]:
         yield from ("", f"{place}error[{finding.code}]: {finding.message}", *finding.excerpt)
         yield from (f"  note: {note}" for note in finding.notes)
         yield from (f"  hint: {hint}" for hint in finding.hints)
+
+
+def _without(rows: Rows, told: Rows) -> Rows:
+    """The rows that were not shown already: a schedule may have its scheme's source."""
+    return tuple(row for row in rows if row not in told)
+
+
+def _equation(line: ProductLine) -> str:
+    """A product as one equation: `M1 = (A11 + A22) (B11 + B22) -> C11 + C22`."""
+    targets = "".join(f"{' − ' if c.startswith('-') else ' + '}{_factor(c)}{block}" for block, c in line.targets)
+    left, right = (f"({text})" if " " in text or text.startswith("-") else text for text in (line.left, line.right))
+    goes = targets.removeprefix(" + ").replace(" − ", "−", 1) if targets.startswith(" − ") else targets.removeprefix(" + ")
+    return readable(f"{line.name} = {left} · {right}") + (f"  →  {goes}" if goes else "")
+
+
+def _factor(coefficient: str) -> str:
+    size = coefficient.removeprefix("-")
+    return "" if size == "1" else f"{readable(size)} " if size.replace("/", "").isdigit() else f"({readable(size)}) "
+
+
+MOST_WIDTHS = 12
+"""The numbers of products of at most this many launches are listed one by one."""
+PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
+
+
+def summary(report: Report) -> str:
+    """The verdict in one sentence."""
+    s = report.scheme
+    if s.failing:
+        many = f"{len(s.failing)}" if s.complete else f"at least {len(s.failing)}"
+        return f"{many} of {s.equations} Brent equations of {s.name} {s.format} over {s.ring} fail."
+    error = f" up to terms of order {s.order} in lambda" if s.order else ""
+    held = f"{s.name} {s.format} multiplies matrices over {s.ring}{error}: all {s.equations} Brent equations hold, exactly."
+    if not report.schedules:
+        return held
+    t = report.schedules[0]
+    if not report.proved:
+        return f"The scheme {held} The schedule {t.name} is refused."
+    return f"{held} The schedule {t.name} computes {t.result}{_operands(t)}."
+
+
+def scheme_rows(s: SchemeFacts) -> Rows:
+    """The facts about the scheme."""
+    return _told(_scheme_rows(s))
+
+
+def schedule_rows(t: ScheduleFacts) -> Rows:
+    """The facts about the schedule as written."""
+    return _told(_schedule_rows(t))
+
+
+def acceptance_rows(report: Report) -> Rows:
+    """Which proof assistant accepted the theorems, now or on record."""
+    return (("accepted by", report.accepted_by),) if report.accepted_by else ()
+
+
+def lowered_rows(low: LoweredFacts) -> Rows:
+    """The costs of the schedule as it runs."""
+    launches = _many(low.launches, "launch", "launches")
+    each = ", ".join(map(str, low.widths))
+    if low.colours > MOST_WIDTHS:
+        each = f"{min(low.widths)} to {max(low.widths)} of {low.products}"
+    return (
+        ("inputs", PROMISES[low.inputs]),
+        ("as it runs", f"{_many(low.levels, 'level')} in {launches}"),
+        ("launched at once", f"{each} products: no two of a launch add to one block of C"),
+        ("sums move", f"{low.sums_traffic:g} N^2 elements"),
+        ("workspace", f"{low.workspace:g} N^2 elements" if low.workspace else "nothing beyond A, B, C"),
+        ("schedule hash", low.sha256),
+    )
+
+
+def accuracy_table(report: Report) -> Table:
+    """Header and rows of the error table; empty without facts."""
+    if not report.accuracy:
+        return ()
+    header = ("type", "levels", "growth", "always", "x classical", "likely", "x classical", "drift a call")
+    classical = {a.dtype: a for a in report.accuracy if not a.levels}
+    rows = []
+    for a in sorted(report.accuracy, key=lambda a: (a.dtype, a.levels)):
+        base = classical.get(a.dtype)
+        always, likely = (f"{a.deterministic:.1e}", f"{a.probabilistic:.1e}")
+        times = ("-", "-") if base is None else (_times(a.deterministic, base.deterministic), _times(a.probabilistic, base.probabilistic))
+        rows.append((a.dtype, str(a.levels), f"{a.growth:g}", always, times[0], likely, times[1], _measure(a.drift)))
+    return header, *rows
+
+
+def _times(value: float, classical: float) -> str:
+    """How many times the classical multiply's error a value is."""
+    return f"{value / classical:.3g}" if classical else "-"
+
+
+def accuracy_notes(report: Report) -> tuple[str, ...]:
+    """The units of the error table, and how many levels keep the requested accuracy; empty without facts."""
+    if not report.accuracy:
+        return ()
+    inners = ", ".join(dict.fromkeys(str(a.inner) for a in report.accuracy))
+    confidences = ", ".join(dict.fromkeys(f"{a.confidence:.4g}" for a in report.accuracy))
+    held = (
+        f"always: holds for all data; likely: with probability {confidences}; x classical: times that of the classical multiply, 0 levels"
+    )
+    units = f"errors: the largest of an element of C, in units of max|A| * max|B|, K = {inners}"
+    drift = "drift: of a restored block, in units of the largest entry of the blocks that it met"
+    has_drift = any(a.drift is not None for a in report.accuracy)
+    return held, units, *([drift] if has_drift else []), *map(_levels_kept, sorted(report.levels_for, key=lambda kept: kept.dtype))
+
+
+def _levels_kept(kept: LevelsKept) -> str:
+    """`levels that keep an error of 0.001 (float32): 2 always, 3 with probability 0.99`."""
+    always, likely = ("none" if levels is None else str(levels) for levels in (kept.always, kept.likely))
+    looked = f" ({kept.looked} were looked at)" if kept.looked in (kept.always, kept.likely) else ""
+    return f"levels that keep {kept.accuracy:g} ({kept.dtype}): {always} always, {likely} with probability {kept.confidence:.4g}{looked}"
+
+
+def kernel_table(kernels: Sequence[KernelLine]) -> Table:
+    """Header and rows of the built kernels; empty if there are none."""
+    if not kernels:
+        return ()
+    header = ("kernel", "built for", "threads", "registers", "shared B", "spilled to memory", "image B")
+    rows = (
+        (k.kernel, k.architecture, str(k.threads), _count(k.registers), _count(k.shared_bytes), _spilled(k), str(k.image_bytes))
+        for k in kernels
+    )
+    return header, *rows
+
+
+def _spilled(k: KernelLine) -> str:
+    """What a thread keeps in memory for want of registers: the launch bounds limit these, so that several blocks run at once."""
+    if not k.spills:
+        return "-" if k.spills is None else "none"
+    return f"{k.spills} B a thread, which may have {k.registers} registers"
+
+
+def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """How an operand that is not restored may be recovered, or why it cannot: a heading and lines for each."""
+    lines: list[tuple[str, tuple[str, ...]]] = []
+    recovered = [fate for fate in t.fates if fate.restoring]
+    if len({fate.restoring for fate in recovered}) < len(recovered):  # one list of steps for both
+        told = ", ".join(f"{fate.operand} is {_fate(fate)}" for fate in recovered)
+        lines.append((f"{told}: these steps bring both back, in this order", recovered[0].restoring))
+        recovered = []
+    for fate in t.fates:
+        order = ", in this order" if len(fate.restoring) > 1 else ""
+        found = (
+            (f"this brings it back{order}", fate.restoring if fate in recovered else ()),
+            ("changes that leave no trace, at any input", fate.confused),
+            ("two inputs that end in one state", fate.counterexample),
+        )
+        lines += [(f"{fate.operand} is {_fate(fate)}: {title}", details) for title, details in found if details]
+    return tuple(lines)
+
+
+def stage_title(kind: str, contended: Sequence[str]) -> str:
+    """A stage's kind, and the blocks to which several of its products are added."""
+    return kind + (f" (contended: {', '.join(contended)})" if contended else "")
+
+
+def _told(rows: Iterator[tuple[str, str]]) -> Rows:
+    return tuple((label, value) for label, value in rows if value)
+
+
+def _scheme_rows(s: SchemeFacts) -> Iterator[tuple[str, str]]:
+    yield "scheme", f"{s.name} {s.format} over {s.ring}"
+    yield "source", s.citation
+    holding = s.equations - len(s.failing)
+    yield "Brent equations", f"{holding if s.complete else 'fewer than ' + str(holding)} of {s.equations} hold (exact)"
+    yield "holds over", ", ".join(s.valid_over)
+    down = f", coefficients down to lambda^-{s.degree}" if s.degree else ""
+    yield "error", f"O(lambda^{s.order}){down}" if s.order else ""
+    yield "additions", f"{sum(s.additions)} = {s.additions[0]} on A + {s.additions[1]} on B + {s.additions[2]} on C"
+    yield "scalings", str(s.scalings) if s.scalings else ""
+    yield "exponent", f"{s.exponent:.4f}"
+    yield "growth factor", f"{s.growth} a level" if s.growth else ""
+    yield "scheme hash", s.sha256
+
+
+def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
+    own = ", ".join(space.name for space in t.spaces[3:])
+    yield "schedule", f"{t.name}: {'in place' if t.in_place else f'with {own} beside A, B and C'}"
+    yield (
+        "computes",
+        t.result + (f", written as {t.written}" if t.written else "") + (", by products that are not the scheme's" if t.direct else ""),
+    )
+    yield "source", t.citation
+    yield "recursion", _recursion(t)
+    for fate in t.fates:
+        yield f"{fate.operand} afterwards", _fate(fate) if fate.operand in _written(t) else "as it was: never written"
+    for shape in t.shapes:
+        yield "shapes", shape.statement
+    for costs in t.costs:
+        yield "live blocks", f"{costs.live_blocks} at most"
+        yield "longest chain", _many(costs.chain, "step")
+        yield "products a stage", f"{', '.join(map(str, costs.widths))} as written"
+        yield "memory passes", str(costs.passes)
+
+
+def _fate(fate: OperandFate) -> str:
+    """The verdict on an operand, with its conditions."""
+    if fate.divisor:
+        return f"{fate.verdict} where {fate.divisor} can be divided by"
+    if fate.lost_dimensions:
+        return f"{fate.verdict} in {_many(fate.lost_dimensions, 'dimension')}"
+    return f"{fate.verdict}, not determined at every input" if fate.verdict == LOST else fate.verdict
+
+
+def _preserves(t: ScheduleFacts) -> bool:
+    """True if neither A nor B is written."""
+    return not {"A", "B"} & _written(t)
+
+
+def _written(t: ScheduleFacts) -> set[str]:
+    """The spaces that some stage writes."""
+    spaces = {block: space.name for space in t.spaces for block in space.blocks}
+    return {spaces[state.block] for stage in t.stages for state in stage.states if state.kind != "original"}
+
+
+def _recursion(t: ScheduleFacts) -> str:
+    if t.recursive:
+        return "safe in place at every level"
+    if _preserves(t) and not t.in_place:
+        return "by workspace"
+    return "not safe in place" + (f": {t.why_not_recursive}" if t.why_not_recursive else "")
+
+
+def _operands(t: ScheduleFacts) -> str:
+    written = _written(t)
+    kept = [fate.operand for fate in t.fates if fate.operand not in written]
+    back = [name for name in t.restores if name in written]
+    facts = (
+        ["in place"] * t.in_place + [f"never writes {' or '.join(kept)}"] * bool(kept) + [f"gives {' and '.join(back)} back"] * bool(back)
+    )
+    if not t.in_place:
+        return f" and {' and '.join(facts)}" if facts else ""
+    return f" {' and '.join(facts)}"
+
+
+def _many(count: int, one: str, several: str = "") -> str:
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def _measure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else str(value)

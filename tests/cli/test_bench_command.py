@@ -232,7 +232,7 @@ def test_ratios_and_errors_stand_where_their_values_say() -> None:
         at = {tick.text: tick.at for tick in chart.down}
         measured, bound, *_ = chart.series
         assert [len(s.points) for s in (measured, bound)] == [3, 4], "no error at all is not a point of a logarithm"
-        assert measured.points[0].y == at["-14"] and bound.points[-1].y == at["-6"] and bound.is_bound
+        assert measured.points[0].y == at["10⁻¹⁴"] and bound.points[-1].y == at["10⁻⁶"] and bound.is_bound
 
 
 def test_launches_fill_a_bar_in_their_order() -> None:
@@ -256,7 +256,7 @@ def test_many_series_can_be_told_apart() -> None:
     """Each on the page and in its key: no two have both the colour and the mark in common."""
     rows = [replace(row(size), asked=f"winograd:{levels}") for levels in range(1, 14) for size in (64, 128)]
     (chart,) = ratio_charts(rows)
-    assert len({(series.colour, series.mark) for series in chart.series}) == len(chart.series) == 13
+    assert len({(series.style, series.mark) for series in chart.series}) == len(chart.series) == 13
     page = bench_html(Benchmark("bench", {"gpu": "x"}, (), tuple(rows)))
     drawn = re.findall(r'<(circle|rect) class="s(\d)"([^>]*)><title>(winograd:\d+)', page)
     styles = {(shape, colour, "rotate" in rest): name for shape, colour, rest, name in drawn}

@@ -19,8 +19,8 @@ from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.ring import Ring
-from bilinear.reporting.charts import error_charts, flow, flow_note
-from bilinear.reporting.coefficients import coefficients, shade
+from bilinear.reporting.coefficients import coefficients, flow, flow_note, shade
+from bilinear.reporting.pages import accuracy_charts
 from bilinear.reporting.play import Timeline, timeline
 from bilinear.reporting.report import Report
 
@@ -220,21 +220,21 @@ def test_long_schedules_are_cut_into_bands() -> None:
 
 
 def test_charts_show_both_bounds_of_both_types() -> None:
-    charts = error_charts(proved("msmes").accuracy)
+    charts = accuracy_charts(proved("msmes").accuracy)
     assert [chart.title.partition(",")[0] for chart in charts] == ["float64", "float32"]
     for chart in charts:
-        assert [(series.kind, len(series.points)) for series in chart.series] == [("always", 4), ("likely", 4)]
+        assert [(series.name, len(series.points)) for series in chart.series] == [("always", 4), ("likely", 4)]
         for series in chart.series:
-            heights = [y for _, y in series.points]
+            heights = [point.y for point in series.points]
             assert heights == sorted(heights, reverse=True)
-            assert all(chart.top <= y <= chart.bottom and chart.left <= x <= chart.right for x, y in series.points)
-    assert error_charts(()) == () == error_charts(proved("msmes").accuracy[:1])
+            assert all(chart.top <= p.y <= chart.bottom and chart.left <= p.x <= chart.right for p in series.points)
+    assert accuracy_charts(()) == () == accuracy_charts(proved("msmes").accuracy[:1])
 
 
 @pytest.mark.parametrize("name", ["msmes", "accurate_sqrt3", "dps_444"])
 def test_marks_of_errors_fit_beside_the_axis(name: str) -> None:
-    charts = error_charts(proved(name).accuracy)
+    charts = accuracy_charts(proved(name).accuracy)
     assert charts
     for chart in charts:
-        texts = [tick.text + "×" for tick in chart.errors]
+        texts = [tick.text for tick in chart.down]
         assert len(set(texts)) == len(texts) and all(7.5 * len(text) < chart.left - 8 for text in texts), texts

@@ -13,8 +13,8 @@ from reporting.reports import huge, of_scheme
 from reporting.test_play import run
 
 from bilinear.ir.linear import transposed_rows
-from bilinear.reporting.coefficients import Picture, coefficients, order_by_likeness, readable
-from bilinear.reporting.facts import Entries, ExpandedTables
+from bilinear.reporting.coefficients import Picture, coefficients, order_by_likeness
+from bilinear.reporting.facts import Entries, ExpandedTables, readable
 
 
 def drawn(picture: Picture) -> Counter[tuple[str, str, str]]:

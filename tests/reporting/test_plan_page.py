@@ -23,8 +23,7 @@ from bilinear.planner.library import Library
 from bilinear.planner.plan import Candidate, Plan, pareto_front
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
-from bilinear.reporting.plan_page import SLOWEST, PlanChart, plan_chart, plan_html
-from bilinear.reporting.plans import plan_table
+from bilinear.reporting.plans import SLOWEST, PlanChart, plan_chart, plan_html, plan_table
 
 LARGE = Problem(16384, 16384, 16384, inputs="restore")
 PROBLEMS = [

@@ -21,8 +21,7 @@ from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductS
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.reporting.examine import examine
 from bilinear.reporting.facts import product_sums
-from bilinear.reporting.report import Report
-from bilinear.reporting.rows import schedule_rows
+from bilinear.reporting.report import Report, schedule_rows
 from bilinear.source import Source
 
 CHECKOUT = Path(__file__).parents[2]

@@ -22,9 +22,8 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule, Stage
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.passes.mark_first_writes import mark_first_writes
-from bilinear.reporting.certificate import certificate, rocq_text
+from bilinear.reporting.certificate import accepted_by, certificate, rocq_text
 from bilinear.reporting.examine import rocq_of
-from bilinear.reporting.rocq_kernel import accepted_by
 from bilinear.resources import algorithms_folder, templates_folder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "msmes.v"

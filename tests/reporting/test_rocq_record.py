@@ -13,9 +13,9 @@ from shell import Shell
 
 from bilinear.frontend import load
 from bilinear.lowering.prepare import natural_inputs
-from bilinear.reporting import rocq_kernel
+from bilinear.reporting import certificate
+from bilinear.reporting.certificate import RECORD, accepted_by, as_json, entry, on_record, record
 from bilinear.reporting.examine import rocq_of
-from bilinear.reporting.rocq_kernel import RECORD, accepted_by, as_json, entry, on_record, record
 from bilinear.resources import algorithms_folder
 
 NAMES = sorted(path.stem for path in algorithms_folder().glob("*.bl") if path.stem != "bini")
@@ -73,7 +73,7 @@ def test_of_other_algorithms_nothing_is_claimed(shell: Shell, tmp_path: Path, mo
     rows = json.loads(RECORD.read_text())
     changed = tmp_path / "accepted.json"
     changed.write_text(json.dumps([{**row, "sha256": "0" * 64} for row in rows]))
-    monkeypatch.setattr(rocq_kernel, "RECORD", changed)
+    monkeypatch.setattr(certificate, "RECORD", changed)
     record.cache_clear()
     try:
         assert shell.json("verify", "strassen")["accepted_by"] == ""

@@ -17,8 +17,8 @@ from shell import Shell
 from bilinear.methods.planning import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.problem import Problem
-from bilinear.reporting.plan_page import plan_html
-from bilinear.reporting.svg_files import svg_files
+from bilinear.reporting.pages import svg_files
+from bilinear.reporting.plans import plan_html
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_page_without_figures_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("bilinear.reporting.svg_files.svg_files", lambda page: {})
+    monkeypatch.setattr("bilinear.reporting.pages.svg_files", lambda page: {})
     status, _, err = Shell(monkeypatch, capsys)("verify", "strassen", "--svg", tmp_path / "new")
     assert status == 1 and "error[E628]: the page has no figure to write" in err and not (tmp_path / "new").exists()
 

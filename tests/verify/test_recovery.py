@@ -21,7 +21,7 @@ from bilinear.frontend import load, parse_source
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.reporting.facts import ScheduleFacts, schedule_facts
-from bilinear.reporting.rows import fate_lines
+from bilinear.reporting.report import fate_lines
 from bilinear.scheduling.in_place.find import find_in_place
 from bilinear.source import Source
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
