@@ -459,6 +459,11 @@ def schedule_facts(
     )
 
 
+def stage_title(kind: str, contended: Sequence[str]) -> str:
+    """A stage's kind, and the blocks to which several of its products are added."""
+    return kind + (f" (contended: {', '.join(contended)})" if contended else "")
+
+
 def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts:
     """The costs of a lowered schedule with its number of launches."""
     products = [stage for stage in lowered.stages if isinstance(stage, ProductStage)]

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bilinear.reporting.coefficients import shortened
-from bilinear.reporting.facts import ScheduleFacts, SpaceLine, StageLine, StageProduct, readable
-from bilinear.reporting.report import stage_title
+from bilinear.reporting.facts import ScheduleFacts, SpaceLine, StageLine, StageProduct, readable, stage_title
 from bilinear.verify.facts import BlockState
 
 MOST_ROWS = 36

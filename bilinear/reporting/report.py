@@ -27,6 +27,7 @@ from bilinear.reporting.facts import (
     readable,
     schedule_facts,
     scheme_facts,
+    stage_title,
 )
 from bilinear.reporting.table import aligned
 from bilinear.resources import templates_folder
@@ -443,11 +444,6 @@ def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
         )
         lines += [(f"{fate.operand} is {_fate(fate)}: {title}", details) for title, details in found if details]
     return tuple(lines)
-
-
-def stage_title(kind: str, contended: Sequence[str]) -> str:
-    """A stage's kind, and the blocks to which several of its products are added."""
-    return kind + (f" (contended: {', '.join(contended)})" if contended else "")
 
 
 def _told(rows: Iterator[tuple[str, str]]) -> Rows:
