@@ -7,17 +7,18 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import product
-from math import comb
+from math import comb, gcd
 
 import numpy as np
 
-from bilinear.algebra.combined import INTEGERS, least_residue, maps_of, reciprocal, reduced, shortened
-from bilinear.algebra.maps import after, bases_of, table_of, transposed
+from bilinear.algebra.composition import INTEGERS, shortened
+from bilinear.algebra.maps import after, bases_of, least_residue, maps_of, reduced, table_of, transposed
 from bilinear.algebra.share_search import magnitude
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.number import Coefficient, exact, is_negative, rational, residue
+from bilinear.ir.number import Coefficient, Symbolic, exact, is_negative, rational, residue, square
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Bases, Scheme
 
@@ -73,23 +74,12 @@ def change_basis(scheme: Scheme, p: Matrix, q: Matrix, r: Matrix) -> Scheme:
 
 def inverse(matrix: Matrix, ring: Ring) -> list[list[Coefficient]]:
     """The exact inverse of a square matrix over the field of fractions of a ring; `ZeroDivisionError` if it is singular."""
-    size = len(matrix)
-    rows = [[*row, *(int(i == j) for j in range(size))] for i, row in enumerate(matrix)]
-    for column in range(size):
-        pivot = next((i for i in range(column, size) if not _is_zero(rows[i][column], ring)), None)
-        if pivot is None:
-            raise ZeroDivisionError("the matrix is singular")
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        factor = reciprocal(rows[column][column], ring)
-        rows[column] = [factor * x for x in rows[column]]
-        for i in range(size):
-            if i != column and rows[i][column]:
-                rows[i] = [x - rows[i][column] * y for x, y in zip(rows[i], rows[column], strict=True)]
-    return [[exact(x) for x in row[size:]] for row in rows]
-
-
-def _is_zero(value: Coefficient, ring: Ring) -> bool:
-    return residue(value, ring.modulus) == 0 if ring.modulus else not value
+    size, space = len(matrix), _Space(ring)
+    for i, row in enumerate(matrix):
+        space.extend(tuple(_in(x, ring) for x in (*row, *(int(i == j) for j in range(size)))))
+    if not space.pivots.keys() >= set(range(size)):
+        raise ZeroDivisionError("the matrix is singular")
+    return [list(space.pivots[i][size:]) for i in range(size)]
 
 
 def _with_inverse(name: str, matrix: Matrix, size: int, ring: Ring) -> tuple[Matrix, Matrix]:
@@ -212,7 +202,7 @@ class _VectorSpan:
         """Add a vector; returns whether it was outside the space."""
         for place, row in self.pivots.items():
             x = self._without(x, place, row)
-        place = next((i for i, c in enumerate(x) if c), -1)
+        place = next((i for i, c in enumerate(x) if _is_unit(c, self.ring)), -1)
         if place < 0:
             return False
         factor = reciprocal(x[place], self.ring)
@@ -222,6 +212,10 @@ class _VectorSpan:
 
     def _without(self, x: Vector, place: int, row: Vector) -> Vector:
         return tuple(_in(c - x[place] * d, self.ring) for c, d in zip(x, row, strict=True)) if x[place] else x
+
+
+def _is_unit(value: Coefficient, ring: Ring) -> bool:
+    return isinstance(value, int) and gcd(value, ring.modulus) == 1 if ring.modulus else bool(value)
 
 
 def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring: Ring) -> list[_Column]:
@@ -260,6 +254,23 @@ def _kernels(rows: Sequence[Vector], size: int, space: _VectorSpan) -> Iterator[
         larger = _VectorSpan(space.ring, space.pivots)
         if larger.extend(rows[number]):
             yield from _kernels(rows[number + 1 :], size, larger)
+
+
+def reciprocal(value: Coefficient, ring: Ring) -> Coefficient:
+    """1/value in the ring or its field of fractions; `ZeroDivisionError` if there is none. Values with lambda are not supported.
+
+    In Q[g] with g*g = s it is (a - b*g) / (a*a - s*b*b) for value = a + b*g.
+    """
+    if ring.modulus:
+        return least_residue(Fraction(1, residue(value, ring.modulus)), ring.modulus)
+    if not isinstance(value, Symbolic):
+        return exact(1 / Fraction(value))
+    root = square(ring.generator)
+    if root is None:
+        raise ZeroDivisionError(f"1/({value}) is not a polynomial in {ring.generator}")
+    parts = dict(value.terms)
+    a, b = parts.get((), Fraction(0)), parts[((ring.generator, 1),)]
+    return (-value + 2 * a) / (a * a - root * b * b)
 
 
 def _image(rows: Sequence[Form], x: Vector, ring: Ring) -> list[tuple[int, Coefficient]]:

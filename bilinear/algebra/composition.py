@@ -7,28 +7,101 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from bilinear.algebra.combined import (
-    INTEGERS,
-    AnyScheme,
-    joined_citations,
-    joined_name,
-    joined_ring,
-    maps_of,
-    numbered,
-    reduced,
-    require_size,
-    shortened,
-)
 from bilinear.algebra.complex_products import three_products
-from bilinear.algebra.maps import bases_of, fold_bases, kronecker, number_of_terms, on_blocks, reading, reordered, together, transposed
+from bilinear.algebra.maps import (
+    bases_of,
+    fold_bases,
+    kronecker,
+    maps_of,
+    number_of_terms,
+    on_blocks,
+    reading,
+    reduced,
+    reordered,
+    together,
+    transposed,
+)
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import square
-from bilinear.ir.ring import Ring
+from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Bases, Scheme, exponent_of
+
+AnyScheme = Scheme | DigitScheme | ComplexAlgorithm
+
+MOST_LETTERS = 100
+
+
+def joined_name(first: AnyScheme, word: str, second: AnyScheme) -> str:
+    """Both names with a word between them."""
+    return shortened(f"{first.name}_{word}_{second.name}")
+
+
+def shortened(name: str) -> str:
+    """A name shortened to a readable length."""
+    return name if len(name) <= MOST_LETTERS else "composed"
+
+
+def joined_citations(first: AnyScheme, second: AnyScheme) -> str:
+    """Both citations; one is left out if the other contains it."""
+    one, other = first.citation, second.citation
+    if other in one or one in other:
+        return max(one, other, key=len)
+    return f"{one} {other}" if one.endswith(".") else f"{one}; {other}"
+
+
+def numbered(rank: int) -> tuple[str, ...]:
+    """M1, M2, ..."""
+    return tuple(f"M{i + 1}" for i in range(rank))
+
+
+MOST_BLOCKS = 4096
+"""The most blocks of one matrix."""
+MOST_PRODUCTS = 20_000
+MOST_TERMS = 200_000
+"""The most terms in all sums of a scheme made from others."""
+
+
+def within_bounds(m: int, k: int, n: int, rank: int) -> bool:
+    """True if a scheme may have this format."""
+    return max(m * k, k * n, m * n) <= MOST_BLOCKS and rank <= MOST_PRODUCTS
+
+
+def limits() -> str:
+    """The limits of a format, in words."""
+    return f"a matrix has at most {MOST_BLOCKS} blocks, a scheme at most {MOST_PRODUCTS} products"
+
+
+def require_size(m: int, k: int, n: int, rank: int, terms: int) -> None:
+    """Refuse a scheme that would be too large (E641) before building anything."""
+    if not within_bounds(m, k, n, rank):
+        raise fail("E641", f"<{m},{k},{n};{rank}> is too large", "compose fewer parts", notes=(limits(),))
+    if terms > MOST_TERMS:
+        raise fail("E641", f"sums of {terms} terms are too many", "compose fewer parts", notes=(f"at most {MOST_TERMS} are composed",))
+
+
+INTEGERS = Ring("Z")
+
+
+def lies_over(scheme: Scheme, ring: Ring) -> bool:
+    """True if a scheme that holds over its ring holds over this one too: the same, a larger one, or Z/p if p divides no denominator."""
+    if scheme.ring in (ring, INTEGERS):
+        return True
+    if scheme.ring != RATIONALS or ring == INTEGERS:
+        return False
+    return not ring.modulus or all(ring.holds(c) for linear in maps_of(scheme) for row in linear.steps + linear.outputs for _, c in row)
+
+
+def joined_ring(first: Scheme, second: Scheme) -> Ring:
+    """The ring of a scheme made from both: the ring of one, over which the other lies as well. Raises `BilinearError` (E640)."""
+    for ring in (first.ring, second.ring):
+        if lies_over(first, ring) and lies_over(second, ring):
+            return ring
+    message = f"{first.name} is over {first.ring} and {second.name} over {second.ring}, and neither ring holds both"
+    raise fail("E640", message, "compose schemes over one ring; a scheme over Z lies over every ring")
 
 
 def classical(m: int, k: int, n: int) -> Scheme:
@@ -228,7 +301,7 @@ Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Composition:
+class SchemeTree:
     """How a scheme is made: from two parts by an `operator` of the language, `(x)`, `(+m)`, `(+k)` or `(+n)`, or taken as it is.
 
     A leaf has an expression, its `text`, and is the scheme `leaf`, or the classical scheme if that is None. `additions` are those of U, V
@@ -241,7 +314,7 @@ class Composition:
     rank: int
     additions: Triple
     operator: str = ""
-    parts: tuple[Composition, ...] = ()
+    parts: tuple[SchemeTree, ...] = ()
     text: str = ""
     leaf: Scheme | None = None
     leaves: int = 1
@@ -282,7 +355,7 @@ class Composition:
         left, right = (part.made() for part in self.parts)
         return tensor(left, right) if self.operator == TENSOR else direct_sum(left, right, self.operator[2])
 
-    def used(self) -> Iterator[Composition]:
+    def used(self) -> Iterator[SchemeTree]:
         """The leaves from left to right, each as often as it is used."""
         if not self.parts:
             yield self
@@ -340,7 +413,7 @@ Progress = Callable[[int, int], None]
 
 def best_compositions(
     shape: Triple, library: Iterable[tuple[str, Scheme]], progress: Progress = lambda done, of: None
-) -> dict[Triple, Composition]:
+) -> dict[Triple, SchemeTree]:
     """The best composition for every format up to <m,k,n>, by dynamic programming.
 
     A format is made by the classical scheme, by a scheme of the library (each with its expression in the language) in one of its six
@@ -354,10 +427,10 @@ def best_compositions(
         note = f"at most {MOST_FORMATS} are searched, of at most {MOST_SIZE} blocks along a side"
         raise fail("E648", f"there are {volume} formats up to <{told}>", "ask for a smaller format", notes=(note,))
     known = _leaves(library, shape)
-    best: dict[Triple, Composition] = {}
+    best: dict[Triple, SchemeTree] = {}
     for done, (m, k, n) in enumerate(product(*(range(1, size + 1) for size in shape))):
         progress(done, volume)
-        found = Composition(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
+        found = SchemeTree(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
         for leaf in known.get((m, k, n), ()):
             found = min(found, leaf, key=_worth)
         for operator, left, right in _pairs((m, k, n), best):
@@ -368,33 +441,33 @@ def best_compositions(
     return best
 
 
-def _worth(recipe: Composition) -> Triple:
+def _worth(recipe: SchemeTree) -> Triple:
     return recipe.rank, sum(recipe.additions), recipe.leaves
 
 
-def _pairs(shape: Triple, best: dict[Triple, Composition]) -> Iterator[tuple[str, Composition, Composition]]:
+def _pairs(shape: Triple, best: dict[Triple, SchemeTree]) -> Iterator[tuple[str, SchemeTree, SchemeTree]]:
     """Every split of one dimension and every factorisation, by the best compositions of the parts; the larger part comes first."""
     for axis, size in enumerate(shape):
         for small in range(1, size // 2 + 1):
             yield f"(+{AXES[axis]})", best[_resized(shape, axis, size - small)], best[_resized(shape, axis, small)]
-    for m, k, n in product(*map(_divisors, shape)):
+    for m, k, n in product(*([d for d in range(size, 0, -1) if size % d == 0] for size in shape)):
         if (m, k, n) not in (shape, (1, 1, 1)):
             yield TENSOR, best[m, k, n], best[shape[0] // m, shape[1] // k, shape[2] // n]
 
 
-def joined(operator: str, left: Composition, right: Composition) -> Composition:
+def joined(operator: str, left: SchemeTree, right: SchemeTree) -> SchemeTree:
     """The composition of two parts, with the number of additions of `direct_sum` or `tensor`."""
     leaves = left.leaves + right.leaves
     if operator == TENSOR:
         m, k, n = left.m * right.m, left.k * right.k, left.n * right.n
-        return Composition(m, k, n, left.rank * right.rank, _tensor_additions(left, right), operator, (left, right), leaves=leaves)
+        return SchemeTree(m, k, n, left.rank * right.rank, _tensor_additions(left, right), operator, (left, right), leaves=leaves)
     m, k, n = (x + y if operator[2] == axis else x for x, y, axis in zip(left.shape, right.shape, AXES, strict=True))
     a, b, c = (x + y for x, y in zip(left.additions, right.additions, strict=True))
     additions = (a, b, c + m * n if operator[2] == "k" else c)
-    return Composition(m, k, n, left.rank + right.rank, additions, operator, (left, right), leaves=leaves)
+    return SchemeTree(m, k, n, left.rank + right.rank, additions, operator, (left, right), leaves=leaves)
 
 
-def _tensor_additions(left: Composition, right: Composition) -> Triple:
+def _tensor_additions(left: SchemeTree, right: SchemeTree) -> Triple:
     """The additions of U, V and W when the factors run one after the other in the better order."""
 
     def cost(x: int, x_in: int, x_out: int, y: int, y_in: int, y_out: int) -> int:
@@ -408,21 +481,22 @@ def _tensor_additions(left: Composition, right: Composition) -> Triple:
     )
 
 
-def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Triple, list[Composition]]:
+def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Triple, list[SchemeTree]]:
     """The permutations of the schemes that fit, by format; only the schemes of least rank for each format."""
     least: dict[Triple, list[tuple[str, Scheme]]] = {}
     for text, scheme in library:
-        shape = _sorted(scheme.m, scheme.k, scheme.n)
+        least_side, middle, most_side = sorted((scheme.m, scheme.k, scheme.n))
+        shape = least_side, middle, most_side
         rivals = least.get(shape, [])
         if any(x > y for x, y in zip(shape, sorted(largest), strict=True)) or (rivals and rivals[0][1].rank < scheme.rank):
             continue
         least[shape] = [(text, scheme)] if not rivals or scheme.rank < rivals[0][1].rank else [*rivals, (text, scheme)]
-    found: dict[Triple, list[Composition]] = {}
+    found: dict[Triple, list[SchemeTree]] = {}
     for text, scheme in (entry for entries in least.values() for entry in entries):
         for expression, turned in _turned(text, scheme):
             plain = fold_bases(turned)
             additions = (plain.u.additions, plain.v.additions, plain.w.additions)
-            leaf = Composition(turned.m, turned.k, turned.n, turned.rank, additions, text=expression, leaf=turned)
+            leaf = SchemeTree(turned.m, turned.k, turned.n, turned.rank, additions, text=expression, leaf=turned)
             found.setdefault((turned.m, turned.k, turned.n), []).append(leaf)
     return found
 
@@ -437,12 +511,3 @@ def _turned(text: str, scheme: Scheme) -> Iterator[tuple[str, Scheme]]:
 def _resized(shape: Triple, axis: int, size: int) -> Triple:
     x, y, z = (size if i == axis else old for i, old in enumerate(shape))
     return x, y, z
-
-
-def _sorted(m: int, k: int, n: int) -> Triple:
-    x, y, z = sorted((m, k, n))
-    return x, y, z
-
-
-def _divisors(number: int) -> list[int]:
-    return [d for d in range(number, 0, -1) if number % d == 0]

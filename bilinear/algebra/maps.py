@@ -1,4 +1,4 @@
-"""Combine straight-line programs of linear maps: in sequence, side by side, as Kronecker products, transposed.
+"""Combine straight-line programs of linear maps: in sequence, side by side, as Kronecker products, transposed; and the maps of a scheme.
 
 Each function keeps the sums that its parts share. Steps of the result have no names.
 """
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bilinear.ir.linear import Form, LinearMap, form, identity, substitute
+from bilinear.ir.number import Coefficient, residue
 from bilinear.ir.scheme import Bases, Scheme
 
 
@@ -148,3 +149,33 @@ def bases_of(scheme: Scheme) -> Bases:
     """The changes of basis; the identity if there are none."""
     m, k, n = scheme.m, scheme.k, scheme.n
     return scheme.bases or Bases(identity(m * k), identity(k * n), identity(m * n))
+
+
+def maps_of(scheme: Scheme) -> tuple[LinearMap, ...]:
+    """The maps of a scheme, including its changes of basis."""
+    bases = scheme.bases
+    return (scheme.u, scheme.v, scheme.w, *(() if bases is None else (bases.a, bases.b, bases.c)))
+
+
+def reduced(scheme: Scheme) -> Scheme:
+    """A scheme over Z/p with every coefficient reduced to its residue of least size; other schemes unchanged."""
+    p = scheme.ring.modulus
+    if not p:
+        return scheme
+    bases = scheme.bases
+    if bases is not None:
+        bases = Bases(_reduced(bases.a, p), _reduced(bases.b, p), _reduced(bases.c, p))
+    return replace(scheme, u=_reduced(scheme.u, p), v=_reduced(scheme.v, p), w=_reduced(scheme.w, p), bases=bases)
+
+
+def _reduced(linear: LinearMap, p: int) -> LinearMap:
+    def row(terms: Form) -> Form:
+        return form((index, least_residue(c, p)) for index, c in terms)
+
+    return LinearMap(linear.inputs, tuple(map(row, linear.outputs)), tuple(map(row, linear.steps)), linear.names)
+
+
+def least_residue(value: Coefficient, p: int) -> int:
+    """The residue of least absolute value; of two, the positive one."""
+    found = residue(value, p)
+    return found if 2 * found <= p else found - p

@@ -18,7 +18,7 @@ from bilinear.visible import WIDEST, visible, visible_lines
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
-    from bilinear.algebra.composition import Composition, Triple
+    from bilinear.algebra.composition import SchemeTree, Triple
     from bilinear.errors import BilinearError
     from bilinear.ir.scheme import Scheme
 
@@ -33,8 +33,7 @@ def combine(
     json_file: Json = None,
 ) -> None:
     """Find the least rank that sums and products of the shipped schemes and yours reach for a format, and how."""
-    from bilinear.algebra.combined import lies_over
-    from bilinear.algebra.composition import best_compositions
+    from bilinear.algebra.composition import best_compositions, lies_over
     from bilinear.interchange.folders import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
     from bilinear.lowering.prepare import proved
@@ -64,12 +63,12 @@ def _tell(path: Path, error: BilinearError) -> None:
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
 
 
-def _parts(recipes: Iterable[Composition]) -> list[Scheme]:
+def _parts(recipes: Iterable[SchemeTree]) -> list[Scheme]:
     """The schemes that recipes are made from, each permutation once."""
     return list({part.text: part.leaf for recipe in recipes for part in recipe.used() if part.leaf is not None}.values())
 
 
-def _made(recipe: Composition, name: str) -> Scheme:
+def _made(recipe: SchemeTree, name: str) -> Scheme:
     """Build the scheme of a recipe, proved."""
     from bilinear.lowering.prepare import proved
 
@@ -78,7 +77,7 @@ def _made(recipe: Composition, name: str) -> Scheme:
     return scheme
 
 
-def _written(scheme: Scheme, recipe: Composition) -> str:
+def _written(scheme: Scheme, recipe: SchemeTree) -> str:
     """A scheme in the language, below its recipe."""
     from bilinear.frontend.printer import readable_text
 
@@ -88,7 +87,7 @@ def _written(scheme: Scheme, recipe: Composition) -> str:
     return readable_text(scheme, head, hint=hint[:500])
 
 
-def _told(recipe: Composition) -> str:
+def _told(recipe: SchemeTree) -> str:
     """A summary of a recipe, and its tree."""
     volume = recipe.m * recipe.k * recipe.n
     a, b, c = recipe.additions
@@ -97,7 +96,7 @@ def _told(recipe: Composition) -> str:
     return visible_lines([f"{products} in place of {volume}, {known}", "", f"  {recipe.expression}", "", *recipe.lines("  ")])
 
 
-def _facts(recipe: Composition) -> dict[str, object]:
+def _facts(recipe: SchemeTree) -> dict[str, object]:
     a, b, c = recipe.additions
     return {
         "format": [recipe.m, recipe.k, recipe.n],
@@ -109,11 +108,11 @@ def _facts(recipe: Composition) -> dict[str, object]:
     }
 
 
-def _formats(best: dict[Triple, Composition]) -> list[dict[str, object]]:
+def _formats(best: dict[Triple, SchemeTree]) -> list[dict[str, object]]:
     return [_facts(recipe) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
 
 
-def _table(best: dict[Triple, Composition]) -> str:
+def _table(best: dict[Triple, SchemeTree]) -> str:
     """The formats m <= k <= n of more than one block, one line each."""
     from bilinear.reporting.table import aligned
 

@@ -76,7 +76,7 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
 
 def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
     """A scheme whose coefficients are all 0."""
-    from bilinear.algebra.combined import numbered
+    from bilinear.algebra.composition import numbered
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.scheme import Scheme
 

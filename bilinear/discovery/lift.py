@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.algebra.change_basis import normalise_signs
-from bilinear.algebra.combined import shortened
+from bilinear.algebra.composition import shortened
 from bilinear.discovery.tasks import residues_of, scheme_of
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.ring import Ring

@@ -11,7 +11,7 @@ from shlex import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.algebra.combined import numbered
+from bilinear.algebra.composition import numbered
 from bilinear.algebra.maps import transposed
 from bilinear.discovery.walker import WIDTH, classical_masks, masks_of
 from bilinear.errors import fail

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.algebra.change_basis import normalise_signs
-from bilinear.algebra.combined import numbered
+from bilinear.algebra.composition import numbered
 from bilinear.algebra.maps import transposed
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient

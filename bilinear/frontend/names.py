@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from bilinear.algebra.combined import limits, within_bounds
+from bilinear.algebra.composition import limits, within_bounds
 from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.syntax import Plain, SchemeHeader, Word
 from bilinear.ir.linear import Form, form

@@ -8,9 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from bilinear.algebra.combined import AnyScheme, lies_over, maps_of
-from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, tensor_complex, tensor_digits, transpose
-from bilinear.algebra.maps import number_of_terms
+from bilinear.algebra.composition import (
+    AnyScheme,
+    classical,
+    direct_sum,
+    lies_over,
+    rotate,
+    tensor,
+    tensor_complex,
+    tensor_digits,
+    transpose,
+)
+from bilinear.algebra.maps import maps_of, number_of_terms
 from bilinear.errors import BilinearError
 from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_complex, shipped_digits, split
 from bilinear.frontend.names import grid, read_numbers, read_ring

@@ -9,7 +9,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import count
 
-from bilinear.algebra.combined import INTEGERS
+from bilinear.algebra.composition import INTEGERS
 from bilinear.frontend.names import KINDS, FormatAndRing, Names, Value, add_up, is_block, number_of, read_block, read_format, read_number
 from bilinear.frontend.reporter import Reporter, listed, shown
 from bilinear.frontend.syntax import (

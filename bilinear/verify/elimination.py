@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from bilinear.analysis.block_maps import components, restrict
-from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.number import Coefficient, Symbolic, exact, generator
-from bilinear.ir.schedule import Block, BlockMap, LinearStage
+from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.ring import RATIONALS, Ring
+from bilinear.ir.schedule import BlockMap, LinearStage
 from bilinear.verify.rings import Number
 
 if TYPE_CHECKING:
     from _typeshed import SupportsRichComparison
-
-    from bilinear.verify.engine import Domain, DomainMatrix
 
 
 Column = TypeVar("Column")
@@ -103,69 +101,14 @@ def _on_operands(block_map: BlockMap) -> tuple[BlockMap, ...]:
 
 
 def _inverse(part: BlockMap) -> BlockMap:
-    from bilinear.verify.engine import DMNonInvertibleMatrixError
+    from bilinear.algebra.change_basis import inverse  # only an interrupted run needs it
 
     blocks = tuple(dict.fromkeys(part.sources + part.targets))
     place = {block: i for i, block in enumerate(blocks)}
-    rows: dict[Block, Form] = {block: ((i, 1),) for block, i in place.items()}
+    matrix: list[list[Coefficient]] = [[int(i == j) for j in range(len(blocks))] for i in range(len(blocks))]
     for target, row in zip(part.targets, part.map.matrix, strict=True):
-        rows[target] = form((place[part.sources[i]], c) for i, c in row)
-    domain = ExactDomain.of(_root(rows.values()))
-    try:
-        inverse = domain.matrix([rows[block] for block in blocks], len(blocks)).inv().to_sdm()
-    except DMNonInvertibleMatrixError:
-        raise ZeroDivisionError("the stage's matrix is singular") from None
-    outputs = [form((j, domain.number(c)) for j, c in inverse.get(place[target], {}).items()) for target in part.targets]
-    return BlockMap(blocks, part.targets, LinearMap(len(blocks), tuple(outputs)))
-
-
-def _root(rows: Iterable[Form]) -> str:
-    """The root that occurs in the coefficients; empty if there is none."""
-    roots = {name for row in rows for _, c in row if isinstance(c, Symbolic) for name in c.generators}
-    return min(roots, default="")
-
-
-@dataclass(frozen=True)
-class ExactDomain:
-    """A sympy domain for Q, or for Q with a root, by the name of its generator."""
-
-    generator: str
-    domain: Domain
-
-    @staticmethod
-    def of(name: str) -> ExactDomain:
-        """The domain of Q with this generator, `i` or `sqrt(d)`; Q itself if the generator is empty."""
-        from bilinear.verify.engine import QQ, I, sqrt
-
-        if not name:
-            return ExactDomain(name, QQ)
-        return ExactDomain(name, QQ.algebraic_field(I if name == "i" else sqrt(int(name[5:-1]))))
-
-    def matrix(self, rows: Sequence[Form], columns: int) -> DomainMatrix:
-        """Sparse rows as a sparse matrix."""
-        from bilinear.verify.engine import DomainMatrix
-
-        entries = {i: {j: self.element(value) for j, value in row} for i, row in enumerate(rows) if row}
-        return DomainMatrix(entries, (len(rows), columns), self.domain)
-
-    def element(self, value: Coefficient) -> Number:
-        """A coefficient as an element of the domain."""
-        from bilinear.verify.engine import QQ
-
-        terms = {e: QQ(c.numerator, c.denominator) for e, c in _by_power(value)}
-        whole: Number = terms.get(0, QQ(0))
-        if self.generator:
-            whole = self.domain([terms.get(1, QQ(0)), whole])
-        return whole
-
-    def number(self, value: Number) -> Coefficient:
-        """An element of the domain as a coefficient."""
-        powers = list(reversed(value.to_list())) if self.generator else [value]
-        whole, *root = (Fraction(int(c.numerator), int(c.denominator)) for c in powers)
-        return exact(whole + root[0] * generator(self.generator) if root else whole)
-
-
-def _by_power(value: Coefficient) -> list[tuple[int, Fraction]]:
-    if not isinstance(value, Symbolic):
-        return [(0, Fraction(value))]
-    return [(sum(e for _, e in monomial), c) for monomial, c in value.terms]
+        terms = {place[part.sources[i]]: c for i, c in row}
+        matrix[place[target]] = [terms.get(j, 0) for j in range(len(blocks))]
+    roots = {name for row in part.map.matrix for _, c in row if isinstance(c, Symbolic) for name in c.generators}
+    back = inverse(matrix, Ring(f"Q[{min(roots)}]") if roots else RATIONALS)
+    return BlockMap(blocks, part.targets, LinearMap(len(blocks), tuple(form(enumerate(back[place[target]])) for target in part.targets)))

@@ -21,7 +21,6 @@ forget_halves("mpmath", "sympy")
 from sympy import GF, QQ, ZZ, I, Poly, Symbol, sqrt  # noqa: E402 - after what must be forgotten
 from sympy.polys.domains.domain import Domain  # noqa: E402
 from sympy.polys.matrices import DomainMatrix  # noqa: E402
-from sympy.polys.matrices.exceptions import DMNonInvertibleMatrixError  # noqa: E402
 from sympy.polys.rings import PolyElement, ring  # noqa: E402
 
-__all__ = ["GF", "QQ", "ZZ", "DMNonInvertibleMatrixError", "Domain", "DomainMatrix", "I", "Poly", "PolyElement", "Symbol", "ring", "sqrt"]
+__all__ = ["GF", "QQ", "ZZ", "Domain", "DomainMatrix", "I", "Poly", "PolyElement", "Symbol", "ring", "sqrt"]

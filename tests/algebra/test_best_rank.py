@@ -9,7 +9,7 @@ from itertools import permutations, product
 import pytest
 
 from bilinear.algebra.change_basis import change_basis
-from bilinear.algebra.composition import MOST_SIZE, Composition, best_compositions, joined
+from bilinear.algebra.composition import MOST_SIZE, SchemeTree, best_compositions, joined
 from bilinear.algebra.maps import bases_of, fold_bases
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
@@ -85,19 +85,19 @@ OPERATORS = ("(x)", "(+m)", "(+k)", "(+n)")
 @pytest.mark.parametrize("inner", OPERATORS)
 def test_parentheses_stand_where_they_are_needed(outer: str, inner: str) -> None:
     strassen = LIBRARY[0][1]
-    leaf = Composition(2, 2, 2, 7, (5, 5, 8), text="strassen", leaf=strassen)
+    leaf = SchemeTree(2, 2, 2, 7, (5, 5, 8), text="strassen", leaf=strassen)
     part = joined(inner, leaf, fitting(inner, leaf))
     for recipe in (joined(outer, part, fitting(outer, part)), joined(outer, fitting(outer, part), part)):
         found, scheme = compose(recipe.expression, "made").scheme, recipe.made()
         assert (found.format, found.tables, found.additions) == (recipe.format, scheme.tables, sum(recipe.additions))
 
 
-def fitting(operator: str, other: Composition) -> Composition:
+def fitting(operator: str, other: SchemeTree) -> SchemeTree:
     """A classical scheme that the operator joins to another scheme."""
     m, k, n = (
         (1, 2, 1) if operator == "(x)" else (1 if axis == operator[2] else size for axis, size in zip("mkn", other.shape, strict=True))
     )
-    return Composition(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
+    return SchemeTree(m, k, n, m * k * n, (0, 0, m * (k - 1) * n), text=f"<{m},{k},{n}>")
 
 
 def test_ties_go_to_fewer_additions_then_to_fewer_parts() -> None:

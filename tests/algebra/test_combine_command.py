@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from shell import Shell
 
-from bilinear.algebra.composition import Composition
+from bilinear.algebra.composition import SchemeTree
 from bilinear.cli.combining import _written
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
@@ -118,7 +118,7 @@ def test_a_name_that_cannot_be_written_writes_nothing(shell: Shell, tmp_path: Pa
 
 def test_long_sums_are_written_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     scheme = compose("winograd (x) winograd", "w").scheme
-    recipe = Composition(4, 4, 4, 49, (44, 44, 77), text="winograd (x) winograd")
+    recipe = SchemeTree(4, 4, 4, 49, (44, 44, 77), text="winograd (x) winograd")
     assert "S1 = " in _written(scheme, recipe)
     monkeypatch.setattr(writing, "MOST_EQUATION_TEXT", 1500)
     assert "M49:" in _written(scheme, recipe)
@@ -129,7 +129,7 @@ def test_long_sums_are_written_as_a_table(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_file_name_of_two_lines_stays_in_the_comment() -> None:
     scheme = compose("winograd", "w").scheme
-    text = _written(scheme, Composition(2, 2, 2, 7, (4, 4, 7), text='"a\nb.bl"', leaf=scheme))
+    text = _written(scheme, SchemeTree(2, 2, 2, 7, (4, 4, 7), text='"a\nb.bl"', leaf=scheme))
     assert parse_source(Source("x.bl", text)).schemes[0].tables == scheme.tables
 
 

@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import scheme_computes
 
-from bilinear.algebra import combined
+from bilinear.algebra import composition
 from bilinear.algebra.change_basis import Matrix, change_basis, inverse, normalise_signs
-from bilinear.algebra.combined import joined_ring, lies_over
-from bilinear.algebra.composition import classical, direct_sum, permutations, rotate, tensor, transpose
+from bilinear.algebra.composition import classical, direct_sum, joined_ring, lies_over, permutations, rotate, tensor, transpose
 from bilinear.algebra.maps import fold_bases
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
@@ -329,7 +328,7 @@ def test_schemes_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     big = tensor(LADERMAN, LADERMAN)
     with pytest.raises(BilinearError, match=r"E641.*<81,81,81;279841> is too large"):
         tensor(big, big)
-    monkeypatch.setattr(combined, "MOST_TERMS", 1000)
+    monkeypatch.setattr(composition, "MOST_TERMS", 1000)
     makers: list[Callable[[], Scheme]] = [
         lambda: tensor(LADERMAN, STRASSEN),
         lambda: direct_sum(big, big, "m"),
