@@ -74,7 +74,7 @@ def change_basis(scheme: Scheme, p: Matrix, q: Matrix, r: Matrix) -> Scheme:
 
 def inverse(matrix: Matrix, ring: Ring) -> list[list[Coefficient]]:
     """The exact inverse of a square matrix over the field of fractions of a ring; `ZeroDivisionError` if it is singular."""
-    size, space = len(matrix), _Space(ring)
+    size, space = len(matrix), _VectorSpan(ring)
     for i, row in enumerate(matrix):
         space.extend(tuple(_in(x, ring) for x in (*row, *(int(i == j) for j in range(size)))))
     if not space.pivots.keys() >= set(range(size)):

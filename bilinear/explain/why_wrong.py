@@ -16,9 +16,9 @@ from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
+from bilinear.verify.facts import told
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import Equation, SchemeProof, multiplies
-from bilinear.verify.small import told
 
 MOST_WORK = 500_000
 """With more terms in all products together, no confusion is tried."""

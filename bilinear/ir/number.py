@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -88,8 +88,24 @@ def rational(value: Coefficient) -> Fraction:
 
 def residue(value: Coefficient, p: int) -> int:
     """A rational as an element of Z/p; raises `ValueError` if it is not rational or p divides its denominator."""
-    fraction = rational(value)
-    return fraction.numerator * pow(fraction.denominator, -1, p) % p
+    if isinstance(value, Symbolic):
+        raise ValueError(f"{value} is not a rational number")
+    return value.numerator * pow(value.denominator, -1, p) % p
+
+
+def rank_modulo(rows: Iterable[Sequence[int]], p: int) -> int:
+    """The rank of rows of residues over Z/p."""
+    pivots: dict[int, list[int]] = {}
+    for row in rows:
+        rest = list(row)
+        for column, pivot in pivots.items():
+            if factor := rest[column]:
+                rest = [(x - factor * y) % p for x, y in zip(rest, pivot, strict=True)]
+        lead = next((i for i, x in enumerate(rest) if x), None)
+        if lead is not None:
+            inverse = pow(rest[lead], -1, p)
+            pivots[lead] = [x * inverse % p for x in rest]
+    return len(pivots)
 
 
 def is_negative(value: Coefficient) -> bool:

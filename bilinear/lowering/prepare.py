@@ -23,13 +23,11 @@ from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS, ST
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import CUDA_THREAD, NO_ROOM, Thread
-from bilinear.passes.colour_products import colour_products
 from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
-from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
-from bilinear.passes.one_product_a_stage import one_product_a_stage
+from bilinear.passes.order_products import colour_products, mark_first_writes, one_product_a_stage
 from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_schedule, scheme_to_schedule
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.composed import is_large, prove_by_terms, prove_composed, prove_large

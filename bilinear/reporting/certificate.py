@@ -26,7 +26,7 @@ from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Monomial, Symbolic, rational, residue, square
 from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ScaledSchedule, Schedule, Stage
 from bilinear.ir.scheme import Bases, Scheme
-from bilinear.verify.recursion import why_not_recursive
+from bilinear.verify.hazards import why_not_recursive
 from bilinear.visible import visible
 
 FORMAT, MAP_FORMAT = "bilinear-certificate/1", "bilinear-map-certificate/1"

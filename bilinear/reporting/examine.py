@@ -16,14 +16,14 @@ from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.placement import MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import Schedule
 from bilinear.lowering.prepare import PreparedAlgorithm, check_promise, is_runnable, prepare, proved, proved_schedule, require_levels
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.reporting.certificate import certificate_text, map_certificate_text, on_record, record, rocq_text
 from bilinear.reporting.map_report import ComplexReport, DigitReport, GramReport, complex_report, digit_report, gram_report
 from bilinear.reporting.report import Report, make_report, proof_report
 from bilinear.verify.digits import maps_of
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import SchemeProof, prove_scheme
-from bilinear.verify.symbols import TOO_LARGE
+from bilinear.verify.symbolic_run import TOO_LARGE
 
 AnyReport = Report | DigitReport | ComplexReport | GramReport
 """What a proof leads to: each has a text and is written as JSON, Markdown and HTML."""

@@ -28,10 +28,9 @@ from bilinear.ir.schedule import (
 )
 from bilinear.ir.scheme import Scheme, block_names, exponent_of
 from bilinear.lowering.place import place_schedule
-from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact
+from bilinear.verify.facts import BlockState, OperandFate, ScheduleCosts, ShapeConditions, StageFact, told
 from bilinear.verify.schedule import ScheduleProof
 from bilinear.verify.scheme import SchemeProof
-from bilinear.verify.small import told
 
 Entries = tuple[tuple[int, str], ...]
 """A sparse row: (column from 0, exact coefficient as text)."""

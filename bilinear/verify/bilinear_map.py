@@ -11,9 +11,9 @@ from math import gcd
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic, exact, residue
+from bilinear.ir.number import Coefficient, Symbolic, exact, rank_modulo, residue
 from bilinear.ir.ring import Ring
-from bilinear.verify.small import told
+from bilinear.verify.facts import told
 
 MOST_TERMS = 200_000
 """The most products of three coefficients that a proof adds up; these maps are small."""
@@ -116,7 +116,7 @@ def is_division_algebra(algorithm: BilinearAlgorithm) -> bool:
         if next((c for c in element if c), 0) != 1:  # one element of each line is enough
             continue
         matrix = [[sum(row.get((i, j), 0) * element[i] for i in range(size)) % p for j in range(size)] for row in tensor]
-        if _rank(matrix, p) < size:
+        if rank_modulo(matrix, p) < size:
             return False
     return True
 
@@ -179,19 +179,3 @@ def _lowest_power(value: Coefficient) -> int:
 def _numerators(value: Coefficient) -> tuple[int, ...]:
     numbers: tuple[int | Fraction, ...] = tuple(c for _, c in value.terms) if isinstance(value, Symbolic) else (value,)
     return tuple(c.numerator for c in numbers)
-
-
-def _rank(matrix: list[list[int]], p: int) -> int:
-    """The rank of a matrix over Z/p; the matrix is overwritten."""
-    rank = 0
-    for column in range(len(matrix[0])):
-        pivot = next((r for r in range(rank, len(matrix)) if matrix[r][column]), None)
-        if pivot is None:
-            continue
-        matrix[rank], matrix[pivot] = matrix[pivot], matrix[rank]
-        inverse = pow(matrix[rank][column], -1, p)
-        for r in range(rank + 1, len(matrix)):
-            factor = matrix[r][column] * inverse
-            matrix[r] = [(x - factor * y) % p for x, y in zip(matrix[r], matrix[rank], strict=True)]
-        rank += 1
-    return rank

@@ -35,8 +35,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.facts import RESTORED, OperandFate, StageFact
-from bilinear.verify.hazards import contended
-from bilinear.verify.recursion import why_not_recursive
+from bilinear.verify.hazards import contended, why_not_recursive
 from bilinear.verify.schedule import ScheduleProof, is_sound, prove_schedule
 
 MOST_WORK = 300_000

@@ -9,16 +9,61 @@ It may be a special input; `untraced` finds losses at every input.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
+from bilinear.analysis.schedule_run import ScheduleRun, Terms
+from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, ProductStage, ScaledSchedule
+from bilinear.ir.schedule import AnySchedule, Block, Product, ScaledSchedule, Target
+from bilinear.source import Span
 from bilinear.verify.elimination import CombinedRow, kernel, reduced
 from bilinear.verify.rings import Number
-from bilinear.verify.small import Small, constant
-from bilinear.verify.symbols import LETTERS, Symbols, Value, Word, is_product
+from bilinear.verify.symbolic_run import LETTERS, Symbols, Value, Word, is_product
+
+if TYPE_CHECKING:
+    from bilinear.verify.engine import Domain
+
+
+@dataclass(frozen=True)
+class Small:
+    """A square matrix, row by row."""
+
+    rows: tuple[tuple[Number, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """The number of rows."""
+        return len(self.rows)
+
+    def __add__(self, other: Small) -> Small:
+        return Small(tuple(tuple(x + y for x, y in zip(r, s, strict=True)) for r, s in zip(self.rows, other.rows, strict=True)))
+
+    def __mul__(self, other: Small) -> Small:
+        columns = list(zip(*other.rows, strict=True))
+        return Small(tuple(tuple(_dot(row, column) for column in columns) for row in self.rows))
+
+    def scaled(self, factor: Number) -> Small:
+        """The matrix times a factor."""
+        return Small(tuple(tuple(factor * x for x in row) for row in self.rows))
+
+    def text(self, domain: Domain) -> str:
+        """`3`, or `[0 1 | -1 0]`."""
+        rows = [" ".join(str(domain.to_sympy(x)) for x in row) for row in self.rows]
+        return rows[0] if self.size == 1 else f"[{' | '.join(rows)}]"
+
+
+def constant(value: Number, size: int) -> Small:
+    """A multiple of the identity matrix."""
+    return Small(tuple(tuple(value if i == j else value - value for j in range(size)) for i in range(size)))
+
+
+def _dot(row: Sequence[Number], column: Sequence[Number]) -> Number:
+    first, *rest = [x * y for x, y in zip(row, column, strict=True)]
+    return sum(rest, first)
+
 
 SmallChange = dict[Block, Number]
 """The change of each block, as a multiple of one matrix X."""
@@ -91,7 +136,7 @@ def _leave_no_trace(changes: list[SmallChange], schedule: AnySchedule, symbols: 
             x = matrix()
             second |= {block: second[block] + x.scaled(c) for block, c in change.items()}
         execution = Execution(schedule, symbols, alpha, beta, matrix().scaled(number.zero))
-        ends = [execution.run(state) for state in (first, second)]
+        ends = [execution.final(state) for state in (first, second)]
         if any(ends[0][block] != ends[1][block] for block in contents):
             return False
     return True
@@ -100,27 +145,19 @@ def _leave_no_trace(changes: list[SmallChange], schedule: AnySchedule, symbols: 
 SmallState = dict[Block, Small]
 
 
-class Execution:
-    """A schedule with given alpha and beta, elements of the domain; a block that is read before it has a value counts as 0."""
+class Execution(ScheduleRun[Small]):
+    """A schedule on matrices, with given alpha and beta, elements of the domain; a block that is read before it has a value counts as 0."""
 
     def __init__(self, schedule: AnySchedule, symbols: Symbols, alpha: Number, beta: Number, zero: Small) -> None:
-        self.schedule = schedule
-        self.symbols = symbols
+        self.schedule, self.symbols, self.zero = schedule, symbols, zero
         self.alpha, self.beta = alpha, beta
         self.implied = symbols.domain.one if isinstance(schedule, ScaledSchedule) else alpha
-        self.zero = zero
 
-    def run(self, state: SmallState) -> SmallState:
+    def final(self, state: SmallState) -> SmallState:
         """The final state of all blocks."""
-        now = dict(state)
-        for stage in self.schedule.stages:
-            before = dict(now)
-            if isinstance(stage, LinearStage):
-                for block_map in stage.maps:
-                    self._linear(block_map, before, now)
-            else:
-                self._products(stage, before, now)
-        return now
+        self.state = dict(state)
+        self.run(self.schedule)
+        return self.state
 
     def _scalar(self, value: Coefficient) -> Number:
         scalar = self.symbols.scalar(value)
@@ -128,20 +165,26 @@ class Execution:
         terms = scalar.items() if hasattr(scalar, "ring") else ()
         return sum((c * self.alpha ** word[0] * self.beta ** word[1] for word, c in terms), number)
 
-    def _sum(self, terms: Iterable[tuple[Block, Coefficient]], state: SmallState) -> Small:
-        return sum((state.get(block, self.zero).scaled(self._scalar(c)) for block, c in terms), self.zero)
+    def read(self, block: Block, span: Span | None) -> Small:
+        """The value of a block."""
+        return self.state.get(block, self.zero)
 
-    def _linear(self, block_map: BlockMap, before: SmallState, now: SmallState) -> None:
-        for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
-            now[target] = self._sum([*((block_map.sources[i], c) for i, c in row), (target, kept)], before)
+    def product(self, product: Product) -> Small:
+        """A product of two blocks."""
+        return self.read(product.left, None) * self.read(product.right, None)
 
-    def _products(self, stage: ProductStage, before: SmallState, now: SmallState) -> None:
-        for product in stage.products:
-            value = before.get(product.left, self.zero) * before.get(product.right, self.zero)
-            for target in product.targets:
-                block, added = target.block, value.scaled(self._scalar(target.coefficient))
-                kept = self._sum([(block, target.kept)], now)
-                now[block] = kept + self._sum(target.plus, before) + added.scaled(self.implied)
+    def sum(self, form: Form, values: Sequence[Small]) -> Small:
+        """A form over matrices."""
+        return sum((values[i].scaled(self._scalar(c)) for i, c in form), self.zero)
+
+    def plus(self, value: Small, block: Block, kept: Coefficient, span: Span | None) -> Small:
+        """A sum beside what its block keeps."""
+        return value + self.read(block, span).scaled(self._scalar(kept))
+
+    def target(self, value: Small, target: Target, terms: Terms[Small], span: Span | None) -> Small:
+        """A product with its coefficient, beside what its target keeps and what is added to it."""
+        added = value.scaled(self._scalar(target.coefficient)).scaled(self.implied)
+        return self.plus(sum((v.scaled(self._scalar(c)) for v, c in terms), added), target.block, target.kept, span)
 
 
 TRIALS = 60
@@ -315,7 +358,7 @@ class CounterexampleSearch:
     def _confirmed(self, side: str, first: SmallState, second: SmallState, alpha: Number, beta: Number) -> Counterexample | None:
         """The counterexample if exact execution confirms it, else None."""
         execution = Execution(self.schedule, self.symbols, alpha, beta, self.zero)
-        ends = [execution.run(state) for state in (first, second)]
+        ends = [execution.final(state) for state in (first, second)]
         final = {block: ends[0][block] for block in self.contents}
         differ = any(first[block] != second[block] for block in first if block.space == side)
         if not differ or any(ends[1][block] != value for block, value in final.items()):

@@ -1,4 +1,4 @@
-"""Hazards: steps of one stage that interfere, reported with both steps."""
+"""Hazards: steps of one stage that interfere, reported with both steps; and why a schedule may not run its own products in place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from bilinear.errors import Diagnostic
-from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule, Stage
+from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, Result, ScaledSchedule, Stage
 from bilinear.source import Span
 
 
@@ -178,3 +179,71 @@ def contended(stage: ProductStage) -> tuple[Block, ...]:
 def name_of(product: Product) -> str:
     """The name of a product: its operands."""
     return f"{product.left}*{product.right}"
+
+
+def why_not_recursive(schedule: AnySchedule, restored: tuple[str, ...]) -> str:
+    """The first obstacle to in-place recursion, as a sentence; empty if it is safe.
+
+    An inner level is the same schedule on the blocks of one product. It writes both operands, restores those in `restored`, and uses the
+    target as its C. So nothing may be allocated, the products of a stage need disjoint operands, an operand that is not restored must not
+    be needed afterwards, and explicit scaling must agree with the scaling of the products. If it overwrites C, each product must overwrite
+    one block.
+    """
+    if schedule.workspaces:
+        names = ", ".join(space.name for space in schedule.workspaces)
+        return f"every level needs memory of its own for {names}"
+    needed = needed_after(schedule) if {"A", "B"} - {*restored} else (frozenset(),) * len(schedule.stages)
+    for number, stage in enumerate(schedule.stages, 1):
+        if isinstance(stage, ProductStage):
+            for reason in _obstacles(number, stage, schedule, restored, needed[number - 1]):
+                return reason
+    return ""
+
+
+def _obstacles(
+    number: int, stage: ProductStage, schedule: AnySchedule, restored: tuple[str, ...], needed: frozenset[object]
+) -> Iterator[str]:
+    for block, _ in find_shared_operands(number, stage, written_operands(schedule)):
+        yield f"two products of stage {number} share the operand {block}, which an inner level writes"
+    for product in stage.products:
+        for side, block in (("A", product.left), ("B", product.right)):
+            if side not in restored and block in needed:
+                yield (
+                    f"{name_of(product)} in stage {number} would overwrite its operand {block}, which is still needed:"
+                    f" {schedule.name} does not restore {side}"
+                )
+        if isinstance(schedule, ScaledSchedule):
+            yield from _unfit(number, product, schedule.result)
+        elif schedule.overwrites:
+            yield from _not_overwriting(number, product)
+    if isinstance(schedule, ScaledSchedule) and contended(stage):
+        yield f"two products of stage {number} write {contended(stage)[0]}, which every inner level uses as its own C"
+
+
+def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
+    """Products that are not instances of the schedule's own result."""
+    what = f"{name_of(product)} in stage {number}"
+    if len(product.targets) != 1:
+        yield f"{what} has {len(product.targets)} targets, and the schedule one result"
+    for target in product.targets:
+        if not _takes(result.alpha, target.coefficient):
+            yield f"{what} is scaled by {target.coefficient}, which {result} is not"
+        for block, _ in target.plus[:1]:
+            yield f"{what} adds {block} to its target, which {result} does not"
+        if target.kept and not _takes(result.beta, target.kept):
+            yield f"{what} adds to what {target.block} holds, which {result} does not"
+
+
+def _not_overwriting(number: int, product: Product) -> Iterator[str]:
+    """Products that need more than an overwriting schedule computes."""
+    what = f"{name_of(product)} in stage {number}"
+    if len(product.targets) != 1:
+        yield f"{what} has {len(product.targets)} targets, and the schedule one result"
+    for target in product.targets:
+        if target.kept:
+            yield f"{what} adds to what {target.block} holds, which every inner level overwrites"
+
+
+def _takes(parameter: Coefficient, value: Coefficient) -> bool:
+    """True if alpha (or beta) of a result can take this value; a generator can take any."""
+    return isinstance(parameter, Symbolic) or parameter == value

@@ -19,7 +19,7 @@ from bilinear.verify.counterexample import CounterexampleSearch, as_updates, unt
 from bilinear.verify.elimination import CombinedRow, reduced
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
 from bilinear.verify.rings import Number
-from bilinear.verify.symbols import LETTERS, Symbols, Value, Word
+from bilinear.verify.symbolic_run import LETTERS, Symbols, Value, Word
 
 if TYPE_CHECKING:
     from bilinear.verify.engine import PolyElement

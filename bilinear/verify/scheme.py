@@ -25,8 +25,8 @@ from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.composed import is_product_of, require_expandable
+from bilinear.verify.facts import told
 from bilinear.verify.rings import RingFacts, facts_of
-from bilinear.verify.small import told
 
 MOST_TERMS = 5_000_000
 """The most products of three coefficients that a proof adds up one by one; that takes about a second."""

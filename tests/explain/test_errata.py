@@ -12,7 +12,7 @@ from bilinear.explain.repair.edits import patched
 from bilinear.explain.why_wrong import Explanation, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.schedule import Schedule
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 from bilinear.verify.scheme import prove_scheme

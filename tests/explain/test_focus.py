@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 from bilinear.errors import BilinearError
-from bilinear.explain.repair import scheme, scheme_edits
-from bilinear.explain.repair.edits import TABLES, patched
-from bilinear.explain.repair.scheme_edits import count_edits, find_focus
+from bilinear.explain.repair import edits, scheme
+from bilinear.explain.repair.edits import TABLES, count_edits, find_focus, patched
 from bilinear.explain.why_wrong import explain_scheme
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_scheme
@@ -144,7 +143,7 @@ def test_misprints_over_residues(ring: str) -> None:
 
 
 def test_what_is_too_large_is_not_examined(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scheme_edits, "MOST_TERMS", 100)
+    monkeypatch.setattr(edits, "MOST_TERMS", 100)
     assert find_focus(load("dps_444").scheme) is None
     assert find_focus(load("karstadt_schwartz").scheme) is None
     assert find_focus(load("accurate_sqrt3").scheme) is None

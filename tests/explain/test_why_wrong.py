@@ -15,20 +15,20 @@ import pytest
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
+from bilinear.explain.repair import join
 from bilinear.explain.repair import scheme as scheme_repairs
-from bilinear.explain.repair import values
 from bilinear.explain.repair.edits import patched
-from bilinear.explain.repair.join import PRIME, Array, Join, Side
+from bilinear.explain.repair.join import Join, Pool, RandomPoint, Side
+from bilinear.explain.repair.modular import PRIME, Array
 from bilinear.explain.repair.schedule import search_schedule_repairs
 from bilinear.explain.repair.scheme import solve_tables
-from bilinear.explain.repair.values import Pool, RandomPoint
 from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule, schedule_holds
 from bilinear.verify.scheme import prove_scheme
@@ -458,7 +458,7 @@ def test_what_a_search_without_a_repair_computes_is_bounded(monkeypatch: pytest.
     def values_of(table: str, pool: Pool, point: RandomPoint, sets: Array) -> Array:
         nonlocal computed
         computed += len(sets) * (pool.linear.inputs + len(pool.linear.steps) + len(pool.linear.outputs))
-        return values.values_of(table, pool, point, sets)
+        return join.values_of(table, pool, point, sets)
 
     monkeypatch.setattr(scheme_repairs, "values_of", values_of)
     scheme = load("hopcroft_kerr").scheme

@@ -10,10 +10,9 @@ from oracle import computes
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
-from bilinear.passes.colour_products import colour_products
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
-from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
+from bilinear.passes.order_products import colour_products, mark_first_writes
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
 from bilinear.verify.schedule import prove_schedule
 

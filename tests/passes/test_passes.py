@@ -13,11 +13,10 @@ from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import ALPHA, BETA, Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
 from bilinear.lowering.prepare import prepare, runnable
-from bilinear.passes.colour_products import colours
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.imply_scaling import why_not_implied
-from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
+from bilinear.passes.order_products import colours, mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 

@@ -12,7 +12,7 @@ from bilinear.frontend import Loaded, load, parse_source
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import natural_inputs, prepare
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.reporting.facts import KernelLine
 from bilinear.reporting.report import Report, make_report, proof_report
 from bilinear.resources import algorithms_folder

@@ -37,7 +37,7 @@ from bilinear.ir.schedule import (
 )
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.reporting.certificate import certificate, certificate_text, digest
 from bilinear.reporting.examine import certificate_of as certificate_of_any
 from bilinear.reporting.examine import examined

@@ -21,7 +21,7 @@ from bilinear.frontend import load
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule, Stage
 from bilinear.lowering.prepare import natural_inputs, prepare
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.reporting.certificate import accepted_by, certificate, rocq_text
 from bilinear.reporting.examine import rocq_of
 from bilinear.resources import algorithms_folder, templates_folder

@@ -15,7 +15,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.schedule import IMAGINARY, Block, LinearStage, ProductStage, Schedule
 from bilinear.lowering.prepare import Level, authored_schedule, plain_complex, prepare_complex
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_schedule
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.composed import by_levels

@@ -14,7 +14,7 @@ from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
 from bilinear.lowering.prepare import Level, authored_schedule, lower_levels, prepare_levels
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.composed import by_levels, prove_composed, prove_large
 from bilinear.verify.schedule import prove_schedule

@@ -17,7 +17,7 @@ from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare
 from bilinear.source import Source
-from bilinear.verify import symbols
+from bilinear.verify import symbolic_run
 from bilinear.verify.composed import require_expandable
 from bilinear.verify.hazards import find_hazards
 from bilinear.verify.schedule import prove_schedule
@@ -111,13 +111,13 @@ def test_what_grows_is_refused_soon_in_little_memory(name: str, said: dict[str, 
 @pytest.mark.parametrize("name", ["strassen", "winograd", "karstadt_schwartz", "laderman", "hopcroft_kerr", "classical", "smirnov_333"])
 def test_the_expansion_of_a_scheme_may_take_what_the_size_of_the_scheme_takes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheme that is proved can run, however large it is; a schedule of it that grows is refused as ever."""
-    monkeypatch.setattr(symbols, "MOST_WORK", 0)
+    monkeypatch.setattr(symbolic_run, "MOST_WORK", 0)
     scheme = replace(load(name).scheme, name=f"fresh_{name}")
     assert prepare(scheme, None, 1, "preserve").schedule_proof.holds
 
 
 def test_a_growing_schedule_is_refused_beside_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(symbols, "MOST_WORK", 0)
+    monkeypatch.setattr(symbolic_run, "MOST_WORK", 0)
     schedule = parse_source(Source("x.bl", "schedule s of strassen\n" + "stage {A11+=A12;A12+=A11}\n" * 60)).schedules[0]
     with pytest.raises(BilinearError, match="E412"):
         prove_schedule(schedule, load("strassen").scheme)

@@ -15,8 +15,8 @@ from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare
-from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.reporting.shipped import library_rows
 from bilinear.verify.elimination import invert_stage
 from bilinear.verify.schedule import prove_schedule

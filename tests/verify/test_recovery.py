@@ -19,13 +19,13 @@ from trace_oracle import leaves_no_trace, lost_everywhere
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.reporting.facts import ScheduleFacts, schedule_facts
 from bilinear.reporting.report import fate_lines
 from bilinear.scheduling.in_place.find import find_in_place
 from bilinear.source import Source
 from bilinear.verify.facts import LINEAR, LOST, RECOMPUTE, RESTORED, UNDECIDED, OperandFate
-from bilinear.verify.recursion import why_not_recursive
+from bilinear.verify.hazards import why_not_recursive
 from bilinear.verify.schedule import ScheduleProof, prove_schedule
 
 CLASSICAL = ["C11 = A11*B11", "C12 = A11*B12", "C21 = A21*B11", "C22 = A21*B12"]

@@ -7,7 +7,7 @@ import pytest
 from bilinear.frontend import parse_source
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.passes.scheme_to_schedule import scheme_to_schedule
 from bilinear.source import Source
 from bilinear.verify.facts import LINEAR, LOST, RESTORED

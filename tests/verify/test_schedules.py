@@ -14,8 +14,8 @@ from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
-from bilinear.passes.mark_first_writes import mark_first_writes
 from bilinear.passes.nest_levels import nest_levels
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 

@@ -1,4 +1,4 @@
-"""Edits of a scheme's text: their changes, places and descriptions, and the names that are allowed at each place."""
+"""Edits of a scheme's text: every single edit of its tables or equations, or, of a large scheme, those near its misprint."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bilinear.explain.repair.modular import PRIME, Array, backward, forward, has_residue
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic, rational
 from bilinear.ir.scheme import Places, Scheme, WrittenSum, WrittenTerm, block_name
@@ -169,3 +173,365 @@ class Writing:
 
 def _name(names: Sequence[str], number: int) -> str:
     return names[number] if number < len(names) else f"step {number + 1}"
+
+
+MOST_TERMS = 200_000
+"""Schemes with more terms in their forms are not examined."""
+GROUPS, MOST_GROUPS = 4, 24
+"""The number of points for one factor; in a small ring some of its values are 0 and give no information."""
+SMALL, FEW, MANY = 2**20, 4, 96
+"""Below this modulus a value takes many points; over Z/2 a polynomial of degree three may be 0 at 7/8 of them."""
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The rows of each map, numbered from its named sums on, and the columns of W (products, then named sums) where one edit can repair."""
+
+    rows: dict[str, frozenset[int]]
+    columns: frozenset[int]
+
+    @property
+    def in_doubt(self) -> int:
+        """The number of rows and columns where an edit may stand."""
+        return len(self.columns) + sum(map(len, self.rows.values()))
+
+    def allows(self, table: str, row: int, index: int) -> bool:
+        """True if a coefficient of a map may be wrong."""
+        return row in self.rows[table] or (table == "w" and index in self.columns)
+
+
+def find_focus(scheme: Scheme) -> Focus | None:
+    """Where a single edit can be; None for schemes with basis changes, roots or i, and very large ones."""
+    modulus = scheme.ring.modulus or PRIME
+    maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
+    terms = [c for linear in maps for f in (*linear.steps, *linear.outputs) for _, c in f]
+    if scheme.bases is not None or modulus >= 2**31 or len(terms) > MOST_TERMS or not all(map(has_residue, terms)):
+        return None
+    left = {t: _doubtful(scheme, modulus, t, held) for t, held in (("u", "u"), ("v", "v"), ("w", "uv"), ("", "w"))}
+    rows, columns = {t: left[t] for t in TABLES}, left[""]
+    return Focus({t: frozenset(np.flatnonzero(found).tolist()) for t, found in rows.items()}, frozenset(np.flatnonzero(columns).tolist()))
+
+
+def _doubtful(scheme: Scheme, modulus: int, table: str, held: str) -> NDArray[np.bool_]:
+    """Which rows of a map, or columns of W, can account for the error wherever the blocks of the `held` tables stay the same."""
+    left, generator, told = np.ones(1, bool), np.random.default_rng(0), 0
+    for _ in range(MOST_GROUPS):
+        values, slopes, error = _evaluated(scheme, modulus, held, generator)
+        factors = slopes[table][:, getattr(scheme, table).inputs :] if table else values
+        left = left & _multiples(error, factors, modulus)
+        told += bool(error.any())
+        if told == GROUPS:
+            break
+    return left
+
+
+def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Generator) -> tuple[Array, dict[str, Array], Array]:
+    """At some points: the values of the columns of W, the dependence of the result on each row of each map, and its error.
+
+    The points differ in everything but the blocks, or the weights of the blocks of C, of the `held` tables.
+    """
+    m, k, n = scheme.m, scheme.k, scheme.n
+    count = MANY if modulus < SMALL else FEW
+    inputs = {}
+    for table, size in zip(TABLES, (m * k, k * n, m * n), strict=True):
+        inputs[table] = np.broadcast_to(generator.integers(0, modulus, (size, 1 if table in held else count)), (size, count)).T
+    left, right = (forward(getattr(scheme, table), inputs[table], modulus)[:, -scheme.rank :] for table in "uv")
+    values = forward(scheme.w, left * right % modulus, modulus)
+    slopes = {"w": backward(scheme.w, inputs["w"], modulus)}
+    weights = slopes["w"][:, : scheme.rank]
+    slopes["u"] = backward(scheme.u, right * weights % modulus, modulus)
+    slopes["v"] = backward(scheme.v, left * weights % modulus, modulus)
+    found = (left * right % modulus * weights % modulus).sum(axis=1)
+    a, b, c = (inputs[t].T.reshape(*shape, count) for t, shape in zip(TABLES, ((m, k), (k, n), (m, n)), strict=True))
+    wanted = sum((a[:, p, None] * b[p] % modulus * c % modulus).sum(axis=(0, 1)) for p in range(k))
+    return values[:, : scheme.w.inputs + len(scheme.w.steps)], slopes, (wanted - found) % modulus
+
+
+def _multiples(error: Array, factors: Array, modulus: int) -> NDArray[np.bool_]:
+    """Which columns of `factors` (points, columns) give the error if multiplied by one number each."""
+    at = int(np.argmax(error != 0))
+    proportional = (factors * error[at] % modulus == factors[at] * error[:, None] % modulus).all(axis=0)
+    found: NDArray[np.bool_] = proportional & ((factors[at] != 0) | (error[at] == 0))
+    return found
+
+
+MOST_VALUES = 6
+"""The most coefficients of a table that are tried in other cells."""
+
+
+def cell_edits(writing: Writing, rows: Sequence[Span], focus: Focus | None = None) -> Iterator[Edit]:
+    """The edits of a table: another coefficient in a cell, or a coefficient moved to another cell of its row."""
+    values = {t: _cell_values(writing.map(t)) for t in TABLES}
+    for product, cells in enumerate(rows):
+        for table, part in zip(TABLES, _parts(cells), strict=True):
+            spots = [_Cell(table, *((i, product) if table == "w" else (product, i)), span) for i, span in enumerate(part)]
+            for spot in spots:
+                if focus is not None and not focus.allows(table, spot.row, spot.index):
+                    continue
+                yield from _cell_edits(writing, spots, spot, values[table], product)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A cell of a table: the coefficient of a map and its place."""
+
+    table: str
+    row: int
+    index: int
+    span: Span
+
+
+def _cell_edits(writing: Writing, spots: list[_Cell], cell: _Cell, values: Sequence[Coefficient], product: int) -> Iterator[Edit]:
+    c = _coefficient(writing, cell)
+    where, title = f"in row {writing.scheme.products[product]}", _title(writing, cell)
+    slot = frozenset({("cell", product, cell.span.start)})
+    for new in values:
+        if new == c:
+            continue
+        kind = "drop" if not new else "add" if not c else "sign" if new == -c else "scale"
+        shown = _negated(cell.span.text) if kind == "sign" else str(new)
+        text = f"writing {shown} for {cell.span.text} {where}, column {title}"
+        patch = (cell.span.start, cell.span.end, _padded(shown, cell.span))
+        yield Edit(kind, cell.table, (Change(cell.row, cell.index, new - c),), text, f"write {shown}", cell.span, slot, (patch,))
+    for other in spots if c else ():
+        if other is not cell and not _coefficient(writing, other):
+            text = f"moving {cell.span.text} from column {title} to column {_title(writing, other)} {where}"
+            patches = (
+                (cell.span.start, cell.span.end, _padded("0", cell.span)),
+                (other.span.start, other.span.end, _padded(cell.span.text, other.span)),
+            )
+            changes = (Change(cell.row, cell.index, -c), Change(other.row, other.index, c))
+            both = slot | {("cell", product, other.span.start)}
+            brief = f"move this to column {_title(writing, other)}"
+            yield Edit("operand", cell.table, changes, text, brief, cell.span, both, patches)
+
+
+def _padded(text: str, span: Span) -> str:
+    return text.rjust(span.end - span.start)
+
+
+def _title(writing: Writing, cell: _Cell) -> str:
+    return writing.row("w", cell.row) if cell.table == "w" else writing.value(cell.table, cell.index)
+
+
+def _coefficient(writing: Writing, cell: _Cell) -> Coefficient:
+    return dict(writing.form(cell.table, cell.row)).get(cell.index, 0)
+
+
+def _negated(text: str) -> str:
+    """The text of a coefficient with all signs reversed."""
+    inner = text[1:-1] if text.startswith("[") else text
+    turned = re.sub(r"(?<![\^(])[+-]", lambda m: "+-"[m[0] == "+"], inner if inner[0] in "+-" else f"+{inner}").removeprefix("+")
+    return f"[{turned}]" if text.startswith("[") else turned
+
+
+def _cell_values(linear: LinearMap) -> tuple[Coefficient, ...]:
+    """The values tried in a cell: -1, 0, 1, and a few of the table's coefficients with both signs."""
+    used = [c for output in linear.outputs for _, c in output]
+    plain = sorted({Fraction(c if c > 0 else -c) for c in used if not isinstance(c, Symbolic)} - {Fraction(1)})
+    symbolic = sorted({c for c in used if isinstance(c, Symbolic)}, key=str)
+    some: list[Coefficient] = [*plain[:MOST_VALUES], *symbolic[:MOST_VALUES]]
+    return tuple(dict.fromkeys([-1, 0, 1, *(-c for c in some), *some]))
+
+
+def _parts(cells: Span) -> list[list[Span]]:
+    """The places of a row's cells, for A, B and C."""
+    parts: list[list[Span]] = [[]]
+    for match in re.finditer(r"\||[^\s|]+", cells.text):
+        if match[0] == "|":
+            parts.append([])
+        else:
+            parts[-1].append(Span(cells.source, cells.start + match.start(), cells.start + match.end()))
+    return parts
+
+
+_NUMBER = re.compile(r"([0-9]+)(?:[ \t]*/[ \t]*([0-9]+))?")
+
+
+def edits(scheme: Scheme, focus: Focus | None = None) -> tuple[Edit, ...]:
+    """Every single edit of a scheme, in the order of the text (or of its tables); with a focus only those that it allows."""
+    writing = Writing(scheme)
+    if writing.places is not None and writing.places.rows:
+        found = list(cell_edits(writing, writing.places.rows, focus))
+    else:
+        terms = [t for t in _terms(writing) if focus is None or focus.allows(t.table, t.row, t.index)]
+        found = [edit for term in terms for edit in _term_edits(term)] + list(_additions(writing, focus))
+    return tuple(sorted(found, key=lambda e: e.span.start if e.span is not None else -1))
+
+
+def count_edits(scheme: Scheme) -> int:
+    """An estimate of the number of edits: every term may name every value, and every value may be added to every row."""
+    total = 0
+    for table in TABLES:
+        linear = Writing(scheme).map(table)
+        rows = (*linear.steps, *linear.outputs)
+        values = linear.inputs + len(linear.steps)
+        if scheme.places is not None and scheme.places.rows:
+            values = len(linear.outputs) if table == "w" else linear.inputs
+        total += sum(map(len, rows)) * values + 2 * len(rows) * linear.inputs
+    return total
+
+
+@dataclass(frozen=True)
+class _RowTerm:
+    """A term of a row, with its sign, and its place if there is a text."""
+
+    writing: Writing
+    number: int
+    table: str
+    row: int
+    index: int
+    coefficient: Coefficient
+    written: WrittenTerm | None = None
+
+    @property
+    def name(self) -> str:
+        return self.writing.value(self.table, self.index)
+
+    @property
+    def text(self) -> str:
+        """The term as written, without its sign."""
+        return self.written.span.text if self.written is not None else self.name
+
+    def edit(self, kind: str, changes: dict[int, Coefficient], text: str, brief: str, span: Span | None = None, *patches: Patch) -> Edit:
+        """An edit that adds to coefficients of the row."""
+        told = f"{text} in {self.writing.row(self.table, self.row)}"
+        amounts = tuple(Change(self.row, index, delta) for index, delta in changes.items())
+        return Edit(kind, self.table, amounts, told, brief, span, frozenset({("term", self.number, 0)}), patches)
+
+
+def _terms(writing: Writing) -> Iterator[_RowTerm]:
+    if writing.places is not None:
+        for number, w in enumerate(writing.terms):
+            yield _RowTerm(writing, number, w.table, writing.number(w), w.index, w.coefficient, w)
+        return
+    number = 0
+    for table in TABLES:
+        linear = writing.map(table)
+        for row, f in enumerate((*linear.steps, *linear.outputs)):
+            for index, coefficient in f:
+                yield _RowTerm(writing, number, table, row, index, coefficient)
+                number += 1
+
+
+def _term_edits(term: _RowTerm) -> Iterator[Edit]:
+    """The edits of one term: change its sign, its name or its coefficient, or remove it."""
+    if term.written is None or term.written.signed:
+        yield _turned(term)
+    if term.written is not None and term.written.product:
+        return
+    yield from _renamed(term)
+    yield from _scaled(term)
+    if len(term.writing.form(term.table, term.row)) > 1:
+        yield _left_out(term)
+
+
+def _turned(term: _RowTerm) -> Edit:
+    change = {term.index: -2 * term.coefficient}
+    if term.written is None:
+        old, new = ("-", "+") if _is_minus(term.coefficient) else ("+", "-")
+        return term.edit("sign", change, f"writing {new}{term.text} for {old}{term.text}", f"write {new}{term.text}")
+    sign = _Sign.before(term.writing, term.written)
+    old, new = ("-", "+") if sign.minus else ("+", "-")
+    text, span = f"writing {new}{term.text} for {old}{term.text}", sign.span(term.written.span)
+    return term.edit("sign", change, text, f"write {new}{term.text}", span, sign.patch(new))
+
+
+def _renamed(term: _RowTerm) -> Iterator[Edit]:
+    place = term.written.name if term.written is not None else None
+    for other in term.writing.values_before(term.table, term.row, place.start if place is not None else None):
+        if other == term.index:
+            continue
+        called, change = term.writing.value(term.table, other), {term.index: -term.coefficient, other: term.coefficient}
+        patches = ((place.start, place.end, called),) if place is not None else ()
+        yield term.edit("operand", change, f"writing {called} for {term.name}", f"write {called}", place, *patches)
+
+
+def _scaled(term: _RowTerm) -> Iterator[Edit]:
+    """Edits that double the term, remove its number, or write another number that the map has."""
+    w, c, name = term.written, term.coefficient, term.name
+    if w is None or w.span.start == w.name.start:
+        span, patches = (w.span, ((w.span.start, w.span.start, "2 "),)) if w is not None else (None, ())
+        yield term.edit("scale", {term.index: c}, f"writing 2 {name} for {name}", f"write 2 {name}", span, *patches)
+        return
+    number = _NUMBER.match(w.span.text)
+    size = Fraction(int(number[1]), int(number[2] or 1)) if number is not None else Fraction(0)
+    if size not in (0, 1) and not isinstance(c, Symbolic):
+        text, patch = f"writing {name} for {w.span.text}", (w.span.start, w.name.start, "")
+        yield term.edit("scale", {term.index: Fraction(c) / size - c}, text, f"write {name}", w.span, patch)
+        for other in term.writing.numbers(term.table):
+            if other != size:
+                text, patch = f"writing {other} {name} for {w.span.text}", (w.span.start, w.name.start, f"{other} ")
+                yield term.edit("scale", {term.index: Fraction(c) / size * other - c}, text, f"write {other} {name}", w.span, patch)
+
+
+def _left_out(term: _RowTerm) -> Edit:
+    change = {term.index: -term.coefficient}
+    if term.written is None:
+        return term.edit("drop", change, f"leaving out {'-' if _is_minus(term.coefficient) else '+'}{term.text}", "leave this out")
+    sign = _Sign.before(term.writing, term.written)
+    text = f"leaving out {'-' if sign.minus else '+'}{term.text}"
+    return term.edit("drop", change, text, "leave this out", sign.span(term.written.span), sign.removal(term.written.span))
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """The sign before a term: its place if it has one, and the start of the term."""
+
+    at: int | None
+    start: int
+    minus: bool
+
+    @classmethod
+    def before(cls, writing: Writing, term: WrittenTerm) -> _Sign:
+        before = writing.blanked[: term.span.start].rstrip()
+        if before.endswith(("+", "-")):
+            return cls(len(before) - 1, term.span.start, before.endswith("-"))
+        return cls(None, term.span.start, False)
+
+    def patch(self, new: str) -> Patch:
+        return (self.start, self.start, new) if self.at is None else (self.at, self.at + 1, new)
+
+    def removal(self, term: Span) -> Patch:
+        return (self.start if self.at is None else self.at, term.end, "")
+
+    def span(self, term: Span) -> Span:
+        """From the sign to the end of the term, if both are on one line."""
+        if self.at is None or "\n" in term.source.text[self.at : term.start]:
+            return term
+        return Span(term.source, self.at, term.end)
+
+
+def _additions(writing: Writing, focus: Focus | None) -> Iterator[Edit]:
+    """Add a missing term at the end of a sum."""
+    rows: list[tuple[str, int, WrittenSum | None]]
+    if writing.places is None:
+        rows = [(t, row, None) for t in TABLES for row in range(len(writing.map(t).steps) + len(writing.map(t).outputs))]
+    else:
+        rows = [(s.table, writing.number(s), s) for s in writing.places.sums]
+    for number, (table, row, written) in enumerate(rows):
+        here = dict(writing.form(table, row))
+        at = written.span if written is not None else None
+        for index in writing.values_before(table, row, at.start if at is not None else None):
+            if focus is not None and not focus.allows(table, row, index):
+                continue
+            for sign, delta in (("+", 1), ("-", -1)) if index not in here else ():
+                name = writing.value(table, index)
+                text = f"adding {sign}{name} to {writing.row(table, row)}"
+                patches = tuple(_insertion(written, f" {sign} {name}")) if written is not None else ()
+                slot = frozenset({("sum", number, 0)})
+                yield Edit("add", table, (Change(row, index, delta),), text, f"add {sign}{name}", at, slot, patches)
+
+
+def _insertion(written: WrittenSum, text: str) -> Iterator[Patch]:
+    start, end = written.span.start, written.span.end
+    if written.bare:
+        yield from ((start, start, "("), (end, end, text + ")"))
+    elif written.table != "w" and not written.step:
+        yield (end - 1, end - 1, text)
+    else:
+        yield (end, end, text)
+
+
+def _is_minus(value: Coefficient) -> bool:
+    return not isinstance(value, Symbolic) and value < 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations, product
 from math import comb
@@ -17,11 +18,21 @@ import numpy as np
 
 from bilinear.errors import BilinearError
 from bilinear.explain.repair.edits import KINDS
-from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue, residue
-from bilinear.explain.repair.step_edits import StepEdit, WrittenForm, WrittenProduct, WrittenStep, WrittenSteps, read_steps, step_edits
+from bilinear.explain.repair.join import Join, Side
+from bilinear.explain.repair.modular import PRIME, Array, has_residue
+from bilinear.explain.repair.step_edits import (
+    StepEdit,
+    WrittenForm,
+    WrittenProduct,
+    WrittenStep,
+    WrittenSteps,
+    added_step,
+    read_steps,
+    step_edits,
+)
+from bilinear.ir.number import residue
 from bilinear.ir.schedule import AnySchedule, Block, Schedule
 from bilinear.ir.scheme import Scheme
-from bilinear.source import Span
 from bilinear.verify.hazards import find_hazards
 from bilinear.verify.schedule import is_sound, schedule_holds
 
@@ -32,6 +43,8 @@ HIT, BUILT, PROVED_STEP = 1_500, 30_000, 60_000
 """The cost of a combination with the right number, of building its schedule, and of each step in proving it."""
 
 StepEdits = tuple[StepEdit, ...]
+UNEDITED: Array = np.zeros((1, 0), dtype=np.int64)
+"""The combination of no edits."""
 
 
 class RepairBudget:
@@ -47,15 +60,6 @@ class RepairBudget:
         return self.left > 0
 
 
-def _ordered(repair: StepEdits) -> StepEdits:
-    return tuple(sorted(repair, key=lambda e: (e.stage, e.number, start_of(e.span))))
-
-
-def start_of(span: Span | None) -> int:
-    """Where a span begins; 0 for none."""
-    return span.start if span is not None else 0
-
-
 class Trial:
     """Runs of edited steps on one random point."""
 
@@ -68,11 +72,10 @@ class Trial:
         hazards = ((number, find_hazards(number, stage, schedule)) for number, stage in enumerate(schedule.stages))
         self.unsound = {number for number, found in hazards if any(found)}
         """Stages whose own steps interfere: each of them needs a change."""
-        cells = product(range(schedule.m), range(schedule.n), range(schedule.k))
-        terms = [(Block("C", i, j), Block("A", i, p), Block("B", p, j)) for i, j, p in cells]
-        self.wanted: dict[Block, int] = {}
-        for c, a, b in terms:
-            self.wanted[c] = (self.wanted.get(c, 0) + self.start[a] * self.start[b]) % PRIME
+        self.wanted = {
+            c: sum(self.start[Block("A", c.row, p)] * self.start[Block("B", p, c.column)] for p in range(schedule.k)) % PRIME
+            for c in schedule.space("C").blocks
+        }
         self.target = sum(self.start[c] * value for c, value in self.wanted.items()) % PRIME
         self.known: dict[tuple[str, int], Side] = {}
 
@@ -93,7 +96,7 @@ class Trial:
                     return
                 repair = tuple(self.pools[s.table][e] for s, i in zip(sides, chosen, strict=True) for e in s.sets[i])
                 if _apart(repair) and self.unsound <= {edit.stage for edit in repair}:
-                    yield _ordered(repair)
+                    yield tuple(sorted(repair, key=_place))
 
     def sides(self, split: Sequence[int]) -> list[Side]:
         """The combinations of edits of the three sides, the shortest first."""
@@ -105,24 +108,26 @@ class Trial:
             pool = self.pools[name]
             chosen = [s for s in combinations(range(len(pool)), size) if _apart([pool[i] for i in s])]
             sets = np.array(chosen, dtype=np.int64).reshape(len(chosen), size)
-            values, back = self.run(name, sets)
-            written, _ = self.run(name, np.zeros((1, 0), dtype=np.int64))
+            values, back, _ = self.run(name, sets)
+            written, _, _ = self.run(name, UNEDITED)
             self.known[name, size] = Side(name, sets[back], values[back], written[0])
         return self.known[name, size]
 
-    def run(self, name: str, sets: Array) -> tuple[Array, Array]:
+    def run(self, name: str, sets: Array) -> tuple[Array, Array, list[dict[Block, Array]]]:
         """For combinations of edits of a side.
 
-        The factor of each product (sets, products), and whether the promised operand is restored.
+        The factor of each product (sets, products), whether the promised operand is restored, and its blocks before each stage.
         """
         edited: dict[tuple[int, int], list[tuple[WrittenStep | None, Array]]] = {}
         for number in np.unique(sets):
             edit = self.pools[name][number]
             edited.setdefault((edit.stage, edit.number), []).append((edit.new, np.flatnonzero((sets == number).any(axis=1))))
         everywhere = np.arange(len(sets))
-        state = {block: np.full(len(sets), value) for block, value in self.original(name).items()}
-        factors = []
+        original = {block: self.start[block] for block in self.steps.schedule.space(name).blocks}
+        state = {block: np.full(len(sets), value) for block, value in original.items()}
+        factors, states = [], []
         for stage, steps in enumerate(self.steps.stages):
+            states.append(state)
             after = {block: value.copy() for block, value in state.items()}
             for number in range(len(steps) + 1):
                 others = edited.get((stage, number), [])
@@ -130,96 +135,52 @@ class Trial:
                 variants = [(steps[number] if number < len(steps) else None, untouched), *others]
                 if number < len(steps) and isinstance(steps[number], WrittenProduct):
                     factors.append(self.factor(name, state, variants, len(sets)))
-                _update(name, state, after, variants)
+                for step, which in variants:
+                    if isinstance(step, WrittenForm) and step.side == name:
+                        after[step.target][which] = sum(residue(c, PRIME) * state[block][which] for block, c in step.terms) % PRIME
             state = after
         back = np.ones(len(sets), dtype=bool)
         if name in self.steps.schedule.restores:
-            back = np.logical_and.reduce([state[block] == value for block, value in self.original(name).items()])
-        return np.stack(factors, axis=1) if factors else np.zeros((len(sets), 0), dtype=np.int64), back
+            back = np.logical_and.reduce([state[block] == value for block, value in original.items()])
+        return np.stack(factors, axis=1) if factors else np.zeros((len(sets), 0), dtype=np.int64), back, states
 
     def factor(self, name: str, state: dict[Block, Array], variants: Sequence[tuple[WrittenStep | None, Array]], count: int) -> Array:
         """One side's factor in a product: the value of its operand, or the weight of its targets."""
         values = np.zeros(count, dtype=np.int64)
         for step, which in variants:
             if isinstance(step, WrittenProduct) and name == "C":
-                values[which] = sum(residue(c) * self.start[block] for block, c in step.targets) % PRIME
+                values[which] = sum(residue(c, PRIME) * self.start[block] for block, c in step.targets) % PRIME
             elif isinstance(step, WrittenProduct):
                 values[which] = state[step.left if name == "A" else step.right][which]
         return values
 
-    def original(self, name: str) -> dict[Block, int]:
-        """The initial blocks of an operand."""
-        return {block: self.start[block] for block in self.steps.schedule.space(name).blocks}
-
-    def before(self, stage: int, name: str) -> dict[Block, int]:
-        """The blocks of an operand before a stage."""
-        state = self.original(name)
-        for steps in self.steps.stages[:stage]:
-            state |= _updates(steps, name, state)
-        return state
-
     def missing_products(self) -> Iterator[StepEdit]:
-        """A product of two current blocks that is, up to signs, exactly what the blocks of C lack."""
-        lacking = self.lacking()
-        if lacking is None:
-            return
-        for number, stage in enumerate(self.steps.stages):
-            if not stage or not isinstance(stage[0], WrittenProduct):
-                continue
-            for left, right in product(*(self.steps.schedule.space(name).blocks for name in "AB")):
-                targets = self.missing_targets(number, left, right, lacking)
-                if targets:
-                    yield _added_product(self.steps, number, WrittenProduct(left, right, targets))
-
-    def lacking(self) -> dict[Block, int] | None:
-        """What each block of C lacks; None if an operand is not restored as promised."""
-        unedited = np.zeros((1, 0), dtype=np.int64)
-        (left, back), (right, also) = self.run("A", unedited), self.run("B", unedited)
+        """A product of two current blocks that is, up to signs, exactly what the blocks of C lack; none if an operand is not restored."""
+        (left, back, rows), (right, also, columns) = self.run("A", UNEDITED), self.run("B", UNEDITED)
         if not (back.all() and also.all()):
-            return None
+            return
         lacking = dict(self.wanted)
         steps = [step for stage in self.steps.stages for step in stage if isinstance(step, WrittenProduct)]
         for step, x, y in zip(steps, left[0].tolist(), right[0].tolist(), strict=True):
             for block, c in step.targets:
-                lacking[block] = (lacking[block] - residue(c) * x * y) % PRIME
-        return lacking
-
-    def missing_targets(self, stage: int, left: Block, right: Block, lacking: dict[Block, int]) -> tuple[tuple[Block, int], ...]:
-        """The targets of a missing product of these blocks in a stage, if it supplies all that is lacking."""
-        x, y = self.before(stage, "A")[left], self.before(stage, "B")[right]
-        value = x * y % PRIME
-        signs = {0: 0, value: 1, (-value) % PRIME: -1}
-        found = [(block, signs.get(amount)) for block, amount in sorted(lacking.items())]
-        if any(sign is None for _, sign in found):
-            return ()
-        return tuple((block, sign) for block, sign in found if sign)
+                lacking[block] = (lacking[block] - residue(c, PRIME) * x * y) % PRIME
+        for number, stage in enumerate(self.steps.stages):
+            pairs = product(rows[number].items(), columns[number].items()) if stage and isinstance(stage[0], WrittenProduct) else ()
+            for (a, x), (b, y) in pairs:
+                value = int(x[0]) * int(y[0]) % PRIME
+                signs = {0: 0, value: 1, -value % PRIME: -1}
+                targets = tuple((block, signs.get(amount, 2)) for block, amount in sorted(lacking.items()) if signs.get(amount, 2))
+                if targets and all(sign != 2 for _, sign in targets):
+                    yield added_step(self.steps, number, "C", WrittenProduct(a, b, targets, stage[-1].span))
 
 
-def _updates(stage: Sequence[WrittenStep], name: str, state: dict[Block, int]) -> dict[Block, int]:
-    """What the linear steps of a stage write to an operand."""
-    linear = [step for step in stage if isinstance(step, WrittenForm) and step.side == name]
-    return {step.target: sum(residue(c) * state[block] for block, c in step.terms) % PRIME for step in linear}
-
-
-def _update(name: str, state: dict[Block, Array], after: dict[Block, Array], variants: Sequence[tuple[WrittenStep | None, Array]]) -> None:
-    """Write a linear step, or its replacement in some of the combinations."""
-    for step, which in variants:
-        if isinstance(step, WrittenForm) and step.side == name:
-            after[step.target][which] = sum(residue(c) * state[block][which] for block, c in step.terms) % PRIME
+def _place(edit: StepEdit) -> tuple[int, int, int]:
+    return edit.stage, edit.number, edit.span.start
 
 
 def _apart(edits: Sequence[StepEdit]) -> bool:
     """True if no two edits rewrite one step."""
     return len({(e.stage, e.number) for e in edits}) == len(edits)
-
-
-def _added_product(steps: WrittenSteps, stage: int, new: WrittenProduct) -> StepEdit:
-    targets = ", ".join(f"-{block}" if c == -1 else str(block) for block, c in new.targets)
-    shown = f"{targets} += {new.left} * {new.right}"
-    last = steps.stages[stage][-1].span
-    patches = ((last.end, last.end, f" ; {shown}"),) if last is not None else ()
-    text = f"adding {shown} to stage {stage + 1}"
-    return StepEdit("step", "C", stage, len(steps.stages[stage]), new, text, f"add {shown}", last, patches)
 
 
 MOST_EDITS = 3
@@ -284,16 +245,10 @@ def _proved(steps: WrittenSteps, scheme: Scheme, ordered: Sequence[StepEdits], b
         if proofs > MOST_PROVED or not budget.take(PROVED_STEP * sum(map(len, steps.stages))):
             budget.take(budget.left)
             break
-        if _holds(repaired, scheme):
-            different[repaired] = repair
+        with suppress(BilinearError):  # too large to prove
+            if schedule_holds(repaired, scheme):
+                different[repaired] = repair
     return tuple(different.values())
-
-
-def _holds(schedule: Schedule, scheme: Scheme) -> bool:
-    try:
-        return schedule_holds(schedule, scheme)
-    except BilinearError:  # too large to prove
-        return False
 
 
 def _with_edits(steps: WrittenSteps, edits: Sequence[StepEdit]) -> Schedule:
@@ -309,7 +264,7 @@ def _with_edits(steps: WrittenSteps, edits: Sequence[StepEdit]) -> Schedule:
 
 def _closeness(repair: StepEdits) -> tuple[object, ...]:
     kinds = tuple(sorted((KINDS.index(e.kind) for e in repair), reverse=True))
-    return kinds, tuple((e.stage, e.number, start_of(e.span), e.text) for e in repair)
+    return kinds, tuple((*_place(e), e.text) for e in repair)
 
 
 def _has_residues(steps: WrittenSteps) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import product
+from math import comb
 
 import numpy as np
 
-from bilinear.explain.repair.edits import KINDS, TABLES, Edit, with_edits
-from bilinear.explain.repair.join import PRIME, Array, Join, Side, has_residue
-from bilinear.explain.repair.scheme_edits import count_edits, edits, find_focus
-from bilinear.explain.repair.values import Pool, RandomPoint, values_of
-from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.analysis.brent import residual
+from bilinear.explain.repair.edits import KINDS, TABLES, Edit, count_edits, edits, find_focus, with_edits
+from bilinear.explain.repair.join import Join, Pool, RandomPoint, Side, values_of
+from bilinear.explain.repair.modular import PRIME, Array, has_residue
+from bilinear.ir.linear import Form, LinearMap, form, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic, exact, rational
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.rings import Number
@@ -66,38 +68,17 @@ def solve_tables(scheme: Scheme) -> dict[str, Solution]:
     """Each of u, v and w solved from the other two; empty if `solvable` is False."""
     if not solvable(scheme):
         return {}
-    wrong = residual(scheme)
+    left = residual(scheme).differences()
+    wrong = {(*divmod(pair, scheme.k * scheme.n), output): -difference for output, pair, difference in left}
     return {table: _solve(scheme, wrong, axis) for axis, table in enumerate("uvw")}
-
-
-def residual(scheme: Scheme) -> dict[Cell, Coefficient]:
-    """The nonzero differences of the equations: required minus actual."""
-    m, k, n = scheme.m, scheme.k, scheme.n
-    total: dict[Cell, Coefficient] = {(i * k + p, p * n + j, i * n + j): 1 for i in range(m) for p in range(k) for j in range(n)}
-    u, v, columns = factors_by_product(scheme)
-    for left, right, column in zip(u, v, columns, strict=True):
-        for a, x in left:
-            for b, y in right:
-                for c, z in column:
-                    total[a, b, c] = total.get((a, b, c), 0) - x * y * z
-    return {cell: exact(value) for cell, value in total.items() if value}
-
-
-def factors_by_product(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
-    """The rows of the three tables by product: forms over the blocks of A, of B, and of C."""
-    u, v, w = scheme.tables
-    columns: list[list[tuple[int, Coefficient]]] = [[] for _ in range(scheme.rank)]
-    for output, row in enumerate(w):
-        for number, coefficient in row:
-            columns[number].append((output, coefficient))
-    return u, v, tuple(map(tuple, columns))
 
 
 def _solve(scheme: Scheme, wrong: dict[Cell, Coefficient], axis: int) -> Solution:
     """Solve for the factors of one axis: 0 for u, 1 for v, 2 for w."""
     from bilinear.verify.engine import QQ, DomainMatrix
 
-    factors = factors_by_product(scheme)
+    u, v, w = scheme.tables
+    factors = u, v, transposed_rows(w, scheme.rank)
     first, second = (i for i in range(3) if i != axis)
     sizes = (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n)
     entries: dict[int, dict[int, Number]] = {}
@@ -119,8 +100,6 @@ def _solve(scheme: Scheme, wrong: dict[Cell, Coefficient], axis: int) -> Solutio
 
 def _read(scheme: Scheme, axis: int, written: tuple[Form, ...], reduced: dict[int, dict[int, Number]], pivots: list[int]) -> Solution:
     """The solution in an echelon form; undetermined unknowns are not corrected."""
-    from fractions import Fraction
-
     bad = {column - scheme.rank for row in range(len(pivots), max(reduced, default=-1) + 1) for column in reduced.get(row, ())}
     corrections = {
         pivot: {
@@ -305,7 +284,8 @@ class _EditCombinations:
 
     def __init__(self, scheme: Scheme, point: RandomPoint, pools: Mapping[tuple[str, bool], Pool], size: int) -> None:
         self.point, self.pools = point, pools
-        self.widths = {table: _width(getattr(scheme, table)) for table in TABLES}
+        maps = {table: getattr(scheme, table) for table in TABLES}
+        self.widths = {table: linear.inputs + len(linear.steps) + len(linear.outputs) for table, linear in maps.items()}
         self.known: dict[tuple[str, int, bool], Side] = {}
         self.splits = [s for s in product(range(size + 1), repeat=3) if sum(s) == size]
 
@@ -313,7 +293,7 @@ class _EditCombinations:
     def work(self) -> int:
         """The number of combinations to try; above every limit if their values alone would be too many."""
         counts = [(t, len(self.pools[t, self.is_alone(s)].edits), e) for s in self.splits for t, e in zip(TABLES, s, strict=True)]
-        if any(_choose(n, e) * self.widths[t] > MOST_VALUES for t, n, e in counts):
+        if any(comb(n, e) * self.widths[t] > MOST_VALUES for t, n, e in counts):
             return MOST_CANDIDATES + 1
         return sum(Join(self._sides(split), self.point.target).work for split in self.splits)
 
@@ -350,11 +330,3 @@ def _alone(linear: LinearMap, mine: Sequence[Edit], solution: Solution | None) -
         return list(mine)
     rows = {row for row, _ in solution.rows} if solution.mends else set()
     return [e for e in mine if any(c.row in rows for c in e.changes)]
-
-
-def _width(linear: LinearMap) -> int:
-    return linear.inputs + len(linear.steps) + len(linear.outputs)
-
-
-def _choose(n: int, k: int) -> int:
-    return (1, n, n * (n - 1) // 2, n * (n - 1) * (n - 2) // 6)[k]

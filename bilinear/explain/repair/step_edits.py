@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations, product
 
 from bilinear.explain.repair.edits import Patch
 from bilinear.ir.linear import LinearMap, form
@@ -31,7 +32,7 @@ class WrittenForm:
 
     target: Block
     terms: tuple[tuple[Block, Coefficient], ...]
-    span: Span | None = None
+    span: Span
 
     @property
     def side(self) -> str:
@@ -46,7 +47,7 @@ class WrittenProduct:
     left: Block
     right: Block
     targets: tuple[tuple[Block, Coefficient], ...]
-    span: Span | None = None
+    span: Span
 
 
 WrittenStep = WrittenForm | WrittenProduct
@@ -67,32 +68,26 @@ class WrittenSteps:
 
 
 def read_steps(schedule: AnySchedule) -> WrittenSteps | None:
-    """The steps of a schedule; None if it has workspaces, several levels or explicit scaling, is over Z/p, or maps into C."""
+    """The steps of a schedule.
+
+    None if it has no text, has workspaces, several levels or explicit scaling, is over Z/p, or maps into C.
+    """
     if schedule.workspaces or schedule.levels != 1 or isinstance(schedule, ScaledSchedule) or schedule.ring.modulus:
         return None
     stages: list[tuple[WrittenStep, ...]] = []
     for stage in schedule.stages:
-        if isinstance(stage, ProductStage):
-            products = [WrittenProduct(p.left, p.right, tuple((t.block, t.coefficient) for t in p.targets), p.span) for p in stage.products]
-            if any(t.space != "C" for p in products for t, _ in p.targets):
+        steps: list[WrittenStep] = []
+        for p in stage.products if isinstance(stage, ProductStage) else ():
+            if p.span is None or any(t.block.space != "C" for t in p.targets):
                 return None
-            stages.append(tuple(products))
-        elif all(_is_of_one_operand(block_map) for block_map in stage.maps):
-            steps = [step for block_map in stage.maps for step in _linear_steps(block_map)]
-            stages.append(tuple(sorted(steps, key=lambda s: s.span.start if s.span is not None else 0)))
-        else:
-            return None
+            steps.append(WrittenProduct(p.left, p.right, tuple((t.block, t.coefficient) for t in p.targets), p.span))
+        for m in stage.maps if isinstance(stage, LinearStage) else ():
+            if not m.spans or {b.space for b in (*m.targets, *m.sources)} not in ({"A"}, {"B"}):
+                return None
+            rows = zip(m.targets, m.map.matrix, m.spans, strict=True)
+            steps += [WrittenForm(target, tuple((m.sources[i], c) for i, c in row), span) for target, row, span in rows]
+        stages.append(tuple(steps if isinstance(stage, ProductStage) else sorted(steps, key=lambda s: s.span.start)))
     return WrittenSteps(schedule, tuple(stages))
-
-
-def _is_of_one_operand(block_map: BlockMap) -> bool:
-    return {b.space for b in (*block_map.targets, *block_map.sources)} in ({"A"}, {"B"})
-
-
-def _linear_steps(block_map: BlockMap) -> Iterator[WrittenForm]:
-    spans = block_map.spans or (None,) * len(block_map.targets)
-    for target, row, span in zip(block_map.targets, block_map.map.matrix, spans, strict=True):
-        yield WrittenForm(target, tuple((block_map.sources[i], c) for i, c in row), span)
 
 
 def _stage(steps: Sequence[WrittenStep], old: Stage, seen: set[Block]) -> Stage:
@@ -115,9 +110,8 @@ def _block_map(steps: Sequence[WrittenForm]) -> BlockMap:
     sources = tuple(sorted({block for step in steps for block, _ in step.terms}))
     number = {block: i for i, block in enumerate(sources)}
     outputs = tuple(form((number[block], c) for block, c in step.terms) for step in steps)
-    spans = tuple(step.span for step in steps if step.span is not None)
-    targets = tuple(step.target for step in steps)
-    return BlockMap(sources, targets, LinearMap(len(sources), outputs), spans=spans if len(spans) == len(targets) else ())
+    targets, spans = tuple(step.target for step in steps), tuple(step.span for step in steps)
+    return BlockMap(sources, targets, LinearMap(len(sources), outputs), spans=spans)
 
 
 _BLOCK = re.compile(r"[ABC](?:[1-9][1-9](?![A-Za-z0-9_])|\[[^\]\n;]*\])")
@@ -135,13 +129,13 @@ class StepEdit:
 
     kind: str
     side: str
-    stage: int
-    number: int
     new: WrittenStep | None
     text: str
     brief: str
-    span: Span | None
-    patches: tuple[Patch, ...] = ()
+    span: Span
+    patches: tuple[Patch, ...]
+    stage: int = 0
+    number: int = 0
 
 
 def step_edits(steps: WrittenSteps) -> Iterator[StepEdit]:
@@ -149,11 +143,28 @@ def step_edits(steps: WrittenSteps) -> Iterator[StepEdit]:
     for stage, written in enumerate(steps.stages):
         for number, step in enumerate(written):
             found = _linear_edits(steps, step) if isinstance(step, WrittenForm) else _product_edits(steps, step)
-            yield from (replace(e, stage=stage, number=number, text=f"{e.text} in stage {stage + 1}") for e in found)
-            if len(written) > 1:
-                yield _left_out(stage, number, step)
-        if written and isinstance(written[0], WrittenForm):
-            yield from _added_steps(steps, stage)
+            left_out = [_left_out(step)] if len(written) > 1 else []
+            yield from (replace(e, stage=stage, number=number, text=f"{e.text} in stage {stage + 1}") for e in (*found, *left_out))
+        taken = {step.target: step.side for step in written if isinstance(step, WrittenForm)}
+        for side in dict.fromkeys(taken.values()):
+            more = (new for new in _simple_steps(steps, side, written[-1].span) if new.target not in taken)
+            yield from (added_step(steps, stage, side, new) for new in more)
+
+
+def added_step(steps: WrittenSteps, stage: int, side: str, new: WrittenStep) -> StepEdit:
+    """The edit that adds a step at the end of a stage."""
+    last = steps.stages[stage][-1].span
+    text, patch = f"adding {shown(new)} to stage {stage + 1}", (last.end, last.end, f" ; {shown(new)}")
+    return StepEdit("step", side, new, text, f"add {shown(new)}", last, (patch,), stage, len(steps.stages[stage]))
+
+
+def shown(step: WrittenStep) -> str:
+    """A step that adds one block, or a product, as it is written."""
+    if isinstance(step, WrittenProduct):
+        targets = ", ".join(f"-{block}" if c == -1 else str(block) for block, c in step.targets)
+        return f"{targets} += {step.left} * {step.right}"
+    (source, c), *_ = [t for t in step.terms if t[0] != step.target]
+    return f"{step.target} {'-=' if c == -1 else '+='} {source}"
 
 
 def _blocks(steps: WrittenSteps, space: str) -> tuple[Block, ...]:
@@ -175,9 +186,9 @@ class _Text:
         self.sources = [m for m in found if m.start() >= operator.end()]
 
     @property
-    def sources_by_block(self) -> dict[str, re.Match[str]]:
-        """The blocks on the right by name; empty if one stands twice."""
-        found = {m[0]: m for m in self.sources}
+    def sources_by_block(self) -> dict[Block, re.Match[str]]:
+        """The blocks on the right; empty if one stands twice."""
+        found = {_block_of(m[0]): m for m in self.sources}
         return found if len(found) == len(self.sources) else {}
 
     def at(self, start: int, end: int) -> Span:
@@ -194,56 +205,46 @@ class _Text:
         return (whole.start, whole.start + 1, "+" if minus else "-"), minus, whole
 
 
-def _edit(kind: str, side: str, new: WrittenStep | None, text: str, brief: str, span: Span | None, *patches: Patch) -> StepEdit:
-    return StepEdit(kind, side, 0, 0, new, text, brief, span, patches)
+def _block_of(name: str) -> Block:
+    row, column = name[2:-1].split(",") if "[" in name else tuple(name[1:])
+    return Block(name[0], int(row) - 1, int(column) - 1)
 
 
 def _linear_edits(steps: WrittenSteps, step: WrittenForm) -> Iterator[StepEdit]:
-    text = _Text(step.span) if step.span is not None else None
-    own = text is None or text.operator[0] != "="  # the step keeps its target's old value implicitly
+    text = _Text(step.span)
+    own = text.operator[0] != "="  # the step keeps its target's old value implicitly
     others = [(b, c) for b, c in step.terms if not (own and b == step.target)]
-    places = text.sources_by_block if text is not None else {}
-    for block, c in others:
-        token = places.get(str(block))
+    places = text.sources_by_block
+    for block, c in others if places else ():
         rest = tuple(t for t in step.terms if t[0] != block)
-        yield _turned(step, block, text, token, len(others))
+        yield _turned(step, block, text, places[block], len(others))
         for other in _blocks(steps, step.side):
             if other not in dict(step.terms):
-                yield _renamed(replace(step, terms=(*rest, (other, c))), step.side, block, other, text, token)
-    token = text.targets[0] if text is not None else None
+                yield _renamed(replace(step, terms=(*rest, (other, c))), step.side, block, other, text, places[block])
     for other in _blocks(steps, step.side):
         if other != step.target:
             terms = tuple((other if own and b == step.target else b, c) for b, c in step.terms)
             if len(dict(terms)) == len(terms):
-                yield _renamed(replace(step, target=other, terms=terms), step.side, step.target, other, text, token)
-    if text is not None and own and len(others) > 1:
+                yield _renamed(replace(step, target=other, terms=terms), step.side, step.target, other, text, text.targets[0])
+    if own and len(others) > 1:
         kept = tuple((b, c if b == step.target else -c) for b, c in step.terms)
         yield _operator_turned(step.side, replace(step, terms=kept), text)
-    yield from _replaced(steps, step)
+    for simple in _simple_steps(steps, step.side, step.span):
+        if (simple.target, dict(simple.terms)) != (step.target, dict(step.terms)):
+            patch = (step.span.start, step.span.end, shown(simple))
+            told = f"writing {shown(simple)} for {step.span.text}"
+            yield StepEdit("step", step.side, simple, told, f"write {shown(simple)}", step.span, (patch,))
 
 
-def _replaced(steps: WrittenSteps, step: WrittenForm) -> Iterator[StepEdit]:
-    """Another step in place of one."""
-    for simple in _simple_steps(steps, step.side):
-        if (simple.target, dict(simple.terms)) == (step.target, dict(step.terms)):
-            continue
-        shown, old = _shown(simple), step.span.text if step.span is not None else str(step.target)
-        patches = ((step.span.start, step.span.end, shown),) if step.span is not None else ()
-        new = replace(simple, span=step.span)
-        yield _edit("step", step.side, new, f"writing {shown} for {old}", f"write {shown}", step.span, *patches)
-
-
-def _turned(step: WrittenForm, block: Block, text: _Text | None, token: re.Match[str] | None, count: int) -> StepEdit:
+def _turned(step: WrittenForm, block: Block, text: _Text, token: re.Match[str], count: int) -> StepEdit:
     """The edit that reverses a sign: the operator's if it stands before a single term, else the term's."""
     new = replace(step, terms=tuple((b, -c if b == block else c) for b, c in step.terms))
-    if text is None or token is None:
-        return _edit("sign", step.side, new, f"turning the sign of {block} in the step of {step.target}", "turn the sign", step.span)
     if text.operator[0] != "=" and count == 1:
         return _operator_turned(step.side, new, text)
     patch, minus, span = text.sign(token)
     old, turned = ("-", "+") if minus else ("+", "-")
-    shown = f"{turned}{block}"
-    return _edit("sign", step.side, new, f"writing {shown} for {old}{block} in {text.span.text}", f"write {shown}", span, patch)
+    told = f"writing {turned}{block} for {old}{block} in {text.span.text}"
+    return StepEdit("sign", step.side, new, told, f"write {turned}{block}", span, (patch,))
 
 
 def _operator_turned(side: str, new: WrittenStep, text: _Text) -> StepEdit:
@@ -251,104 +252,64 @@ def _operator_turned(side: str, new: WrittenStep, text: _Text) -> StepEdit:
     turned = "-=" if text.operator[0] == "+=" else "+="
     span = text.at(*text.operator.span())
     told = f"writing {turned} for {text.operator[0]} in {text.span.text}"
-    return _edit("sign", side, new, told, f"write {turned}", span, (span.start, span.end, turned))
+    return StepEdit("sign", side, new, told, f"write {turned}", span, ((span.start, span.end, turned),))
 
 
-def _renamed(new: WrittenStep, side: str, old: Block, other: Block, text: _Text | None, token: re.Match[str] | None) -> StepEdit:
+def _renamed(new: WrittenStep, side: str, old: Block, other: Block, text: _Text, token: re.Match[str]) -> StepEdit:
     """The edit of one block."""
-    step = f" in {text.span.text}" if text is not None else ""
-    if text is None or token is None:
-        return _edit("operand", side, new, f"writing {other} for {old}{step}", f"write {other}", text.span if text is not None else None)
     span = text.at(*token.span())
-    return _edit("operand", side, new, f"writing {other} for {old}{step}", f"write {other}", span, (span.start, span.end, str(other)))
+    told = f"writing {other} for {old} in {text.span.text}"
+    return StepEdit("operand", side, new, told, f"write {other}", span, ((span.start, span.end, str(other)),))
 
 
-def _simple_steps(steps: WrittenSteps, side: str) -> Iterator[WrittenForm]:
+def _simple_steps(steps: WrittenSteps, side: str, span: Span) -> Iterator[WrittenForm]:
     """Every step that adds a block to another, or subtracts it."""
-    blocks = _blocks(steps, side)
-    for target in blocks:
-        for source in blocks:
-            if source != target:
-                yield WrittenForm(target, ((target, 1), (source, 1)))
-                yield WrittenForm(target, ((target, 1), (source, -1)))
+    for target, source in permutations(_blocks(steps, side), 2):
+        yield WrittenForm(target, ((target, 1), (source, 1)), span)
+        yield WrittenForm(target, ((target, 1), (source, -1)), span)
 
 
-def _shown(step: WrittenForm) -> str:
-    (source, c), *_ = [t for t in step.terms if t[0] != step.target]
-    return f"{step.target} {'-=' if c == -1 else '+='} {source}"
-
-
-def _added_steps(steps: WrittenSteps, stage: int) -> Iterator[StepEdit]:
-    written = [s for s in steps.stages[stage] if isinstance(s, WrittenForm)]
-    last = written[-1].span
-    for side in dict.fromkeys(step.side for step in written):
-        for new in _simple_steps(steps, side):
-            if any(new.target == s.target for s in written):
-                continue
-            patches = ((last.end, last.end, f" ; {_shown(new)}"),) if last is not None else ()
-            text = f"adding {_shown(new)} to stage {stage + 1}"
-            yield StepEdit("step", side, stage, len(written), new, text, f"add {_shown(new)}", last, patches)
-
-
-def _left_out(stage: int, number: int, step: WrittenStep) -> StepEdit:
-    side = step.side if isinstance(step, WrittenForm) else "C"
-    shown = step.span.text if step.span is not None else f"step {number + 1}"
-    patches = ((step.span.start, step.span.end, ""),) if step.span is not None else ()
-    return StepEdit("drop", side, stage, number, None, f"leaving out {shown} in stage {stage + 1}", "leave this out", step.span, patches)
+def _left_out(step: WrittenStep) -> StepEdit:
+    side, span = step.side if isinstance(step, WrittenForm) else "C", step.span
+    return StepEdit("drop", side, None, f"leaving out {span.text}", "leave this out", span, ((span.start, span.end, ""),))
 
 
 def _product_edits(steps: WrittenSteps, step: WrittenProduct) -> Iterator[StepEdit]:
-    text = _Text(step.span) if step.span is not None else None
-    left, right = text.sources if text is not None else (None, None)
+    text = _Text(step.span)
+    left, right = text.sources
     for other in _blocks(steps, "A"):
         if other != step.left:
             yield _renamed(replace(step, left=other), "A", step.left, other, text, left)
     for other in _blocks(steps, "B"):
         if other != step.right:
             yield _renamed(replace(step, right=other), "B", step.right, other, text, right)
-    if text is not None and len(step.targets) > 1:
+    if len(step.targets) > 1:
         yield _operator_turned("C", replace(step, targets=tuple((block, -c) for block, c in step.targets)), text)
+    others = [block for block in _blocks(steps, "C") if block not in dict(step.targets)]
     for number, (block, c) in enumerate(step.targets):
-        token = text.targets[number] if text is not None else None
-        yield _turned_target(step, number, text, token)
-        for other in _blocks(steps, "C"):
-            if other not in dict(step.targets):
-                changed = (*step.targets[:number], (other, c), *step.targets[number + 1 :])
-                yield _renamed(replace(step, targets=changed), "C", block, other, text, token)
-        if len(step.targets) > 1:
-            yield _target_left_out(step, number, text)
-    for other in _blocks(steps, "C"):
-        if other not in dict(step.targets):
-            yield from (_target_added(step, other, sign) for sign in (1, -1))
+        before, after = step.targets[:number], step.targets[number + 1 :]
+        yield _target_turned(replace(step, targets=(*before, (block, -c), *after)), block, text, text.targets[number])
+        for other in others:
+            yield _renamed(replace(step, targets=(*before, (other, c), *after)), "C", block, other, text, text.targets[number])
+        if before or after:
+            yield _target_left_out(replace(step, targets=(*before, *after)), block, text, number)
+    last = step.span.start + text.targets[-1].end()
+    for other, sign in product(others, (1, -1)):
+        name = f"{'-' if sign < 0 else ''}{other}"
+        new = replace(step, targets=(*step.targets, (other, -sign if text.operator[0] == "-=" else sign)))
+        told = f"adding the target {name} to {step.span.text}"
+        yield StepEdit("add", "C", new, told, f"add {name}", step.span, ((last, last, f", {name}"),))
 
 
-def _turned_target(step: WrittenProduct, number: int, text: _Text | None, token: re.Match[str] | None) -> StepEdit:
-    block, c = step.targets[number]
-    new = replace(step, targets=(*step.targets[:number], (block, -c), *step.targets[number + 1 :]))
-    if text is None or token is None:
-        return _edit("sign", "C", new, f"turning the sign of {block}", "turn the sign", step.span)
-    patch, minus, span = text.sign(token)
-    patch = (patch[0], patch[1], patch[2].replace("+", ""))
-    shown, old = (str(block), f"-{block}") if minus else (f"-{block}", str(block))
-    return _edit("sign", "C", new, f"writing {shown} for {old} in {text.span.text}", f"write {shown}", span, patch)
+def _target_turned(new: WrittenProduct, block: Block, text: _Text, token: re.Match[str]) -> StepEdit:
+    (start, end, sign), minus, span = text.sign(token)
+    turned, old = (str(block), f"-{block}") if minus else (f"-{block}", str(block))
+    told = f"writing {turned} for {old} in {text.span.text}"
+    return StepEdit("sign", "C", new, told, f"write {turned}", span, ((start, end, sign.replace("+", "")),))
 
 
-def _target_left_out(step: WrittenProduct, number: int, text: _Text | None) -> StepEdit:
-    block = step.targets[number][0]
-    new = replace(step, targets=(*step.targets[:number], *step.targets[number + 1 :]))
-    if text is None:
-        return _edit("drop", "C", new, f"leaving out {block}", "leave this out", step.span)
+def _target_left_out(new: WrittenProduct, block: Block, text: _Text, number: int) -> StepEdit:
     _, _, span = text.sign(text.targets[number])
     start = span.start if number == 0 else text.span.start + text.targets[number - 1].end()
     end = text.blanked.index(",", text.targets[0].end()) + 1 + text.span.start if number == 0 else span.end
-    return _edit("drop", "C", new, f"leaving out {block} in {text.span.text}", "leave this out", span, (start, end, ""))
-
-
-def _target_added(step: WrittenProduct, block: Block, sign: int) -> StepEdit:
-    shown = f"{'-' if sign < 0 else ''}{block}"
-    minus = step.span is not None and _Text(step.span).operator[0] == "-="
-    new = replace(step, targets=(*step.targets, (block, -sign if minus else sign)))
-    if step.span is None:
-        return _edit("add", "C", new, f"adding the target {shown}", f"add {shown}", None)
-    last = step.span.start + _Text(step.span).targets[-1].end()
-    return _edit("add", "C", new, f"adding the target {shown} to {step.span.text}", f"add {shown}", step.span, (last, last, f", {shown}"))
+    return StepEdit("drop", "C", new, f"leaving out {block} in {text.span.text}", "leave this out", span, ((start, end, ""),))

@@ -17,7 +17,7 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import LinearStage, Schedule
 from bilinear.ir.scheme import Scheme
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.scheduling.depth_first.orders import FoundOrder, OrderEffort, OrderProgress, OrderSearch
 from bilinear.scheduling.depth_first.scaling import HeldFactors, memories
 from bilinear.scheduling.depth_first.schedule import write_moves

@@ -25,7 +25,7 @@ from bilinear.ir.schedule import (
     Target,
 )
 from bilinear.ir.scheme import Scheme
-from bilinear.passes.colour_products import colour_products
+from bilinear.passes.order_products import colour_products
 from bilinear.scheduling.in_place.partitions import StageEffort, StageSearch, WalkedPartition
 from bilinear.scheduling.in_place.stages import PRIME, OperandSide, Partition
 from bilinear.scheduling.in_place.walks import BlockAddition, OperandWalk

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from bilinear.ir.number import rank_modulo
+
 PRIME = 2**31 - 1
 """The prime of the search: products of two residues fit into 64 bits."""
 Row = tuple[int, ...]
@@ -35,7 +37,7 @@ class OperandSide:
     def needs(self, group: Sequence[int]) -> int:
         """The temporaries that the forms of these products need in order to stand at once."""
         rows = [self.forms[p] for p in group]
-        return len({monic(row) for row in rows if is_sum(row)}) if self.kept else _nullity(rows)
+        return len({monic(row) for row in rows if is_sum(row)}) if self.kept else len(rows) - rank_modulo(rows, PRIME)
 
     def fits(self, group: Sequence[int]) -> bool:
         """True if the forms of these products can stand at once."""
@@ -108,21 +110,6 @@ class Independence:
             for other in ordered[:i]:
                 if self.holds(group - {q, other} | {product}):
                     yield frozenset({q, other})
-
-
-def _nullity(rows: Sequence[Row]) -> int:
-    """The number of rows minus their rank."""
-    pivots: dict[int, list[int]] = {}
-    for row in rows:
-        rest = list(row)
-        for column, pivot in pivots.items():
-            if factor := rest[column]:
-                rest = [(x - factor * y) % PRIME for x, y in zip(rest, pivot, strict=True)]
-        lead = next((i for i, x in enumerate(rest) if x), None)
-        if lead is not None:
-            inverse = pow(rest[lead], -1, PRIME)
-            pivots[lead] = [x * inverse % PRIME for x in rest]
-    return len(rows) - len(pivots)
 
 
 Partition = tuple[frozenset[int], ...]

@@ -16,7 +16,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
 from bilinear.frontend.algorithms import LoadedComplex, LoadedDigits, LoadedGram, load_any
 from bilinear.frontend.printer import print_scheme
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
 
 PICK = re.compile(r"hint: pick one: (\S+x\.bl:[\w-]+)")

@@ -23,9 +23,8 @@ from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedul
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import natural_inputs, prepare
-from bilinear.passes.colour_products import colour_products
 from bilinear.passes.imply_scaling import why_not_implied
-from bilinear.passes.mark_first_writes import mark_first_writes
+from bilinear.passes.order_products import colour_products, mark_first_writes
 from bilinear.verify import schedule as proofs
 from bilinear.verify.schedule import ScheduleProof
 
