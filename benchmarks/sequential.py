@@ -18,9 +18,9 @@ from bilinear.ir.schedule import ALPHA, Block, LinearStage, Product, ProductStag
 from bilinear.ir.scheme import Scheme
 from bilinear.scheduling.in_place.find import effort_for, rational_tables, residues, useful_products
 from bilinear.scheduling.in_place.partitions import StageSearch, WalkedPartition
-from bilinear.scheduling.in_place.schedule import Layer, ReplayRun, ReplayStep, block_map, multiple, packed, replay, side_by_side
-from bilinear.scheduling.in_place.stages import OperandSide
-from bilinear.scheduling.in_place.walks import OperandWalk
+from bilinear.scheduling.in_place.schedule import Layer, ReplayRun, ReplayStep, block_map, multiple, packed, replay
+from bilinear.scheduling.in_place.walks import OperandSide, OperandWalk
+from bilinear.scheduling.scaling import side_by_side
 
 
 def find_sequential(

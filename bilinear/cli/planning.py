@@ -88,7 +88,7 @@ def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, 
     from bilinear.frontend.printer import print_schedule, print_scheme
     from bilinear.lowering.prepare import proved_schedule, runnable
     from bilinear.scheduling.in_place.find import find_in_place
-    from bilinear.scheduling.in_place.schedule import scaling_itself
+    from bilinear.scheduling.scaling import explicit_in_place
 
     with progress_bar() as progress:
         found = find_in_place(
@@ -102,7 +102,7 @@ def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, 
             progress=lambda state: progress(str(state), state.steps, state.planned),
         )
     proved_schedule(runnable(found), scheme)
-    return print_scheme(scheme) + "\n" + print_schedule(scaling_itself(found) if found.workspaces or overwrite else found)
+    return print_scheme(scheme) + "\n" + print_schedule(explicit_in_place(found) if found.workspaces or overwrite else found)
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
@@ -110,7 +110,7 @@ def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: 
     from bilinear.frontend.printer import print_schedule, print_scheme
     from bilinear.lowering.prepare import proved_schedule
     from bilinear.scheduling.depth_first.find import find_depth_first
-    from bilinear.scheduling.depth_first.scaling import saying_its_scaling
+    from bilinear.scheduling.scaling import explicit_depth_first
 
     with progress_bar() as progress:
         found = find_depth_first(
@@ -122,7 +122,7 @@ def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: 
             progress=lambda state: progress(str(state), state.done, state.products),
         )
     proved_schedule(found.schedule, scheme)
-    written = saying_its_scaling(found.schedule)
+    written = explicit_depth_first(found.schedule)
     proved_schedule(written, scheme)
     return print_scheme(scheme) + "\n" + print_schedule(written), str(found)
 

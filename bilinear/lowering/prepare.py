@@ -58,6 +58,14 @@ def require_numbers(scheme: Scheme, proof: SchemeProof, modulus: int = 0) -> Non
         raise fail("E506", message, "`bilinear verify` proves it and says its order; compile an exact scheme", span=span)
 
 
+def require_rationals(scheme: Scheme, code: str, what: str, hint: str) -> None:
+    """Refuse a scheme over another ring than Z and Q, or with a coefficient that is not rational, by an error of this code."""
+    strange = next((c for table in scheme.tables for row in table for _, c in row if isinstance(c, Symbolic)), None)
+    if strange is not None or scheme.ring.modulus:
+        why = f"is over {scheme.ring}" if strange is None else f"has the coefficient {strange}"
+        raise fail(code, f"{what} are found for schemes over Z and Q, and {scheme.name} {why}", hint)
+
+
 def require_residues(scheme: Scheme, coefficients: Iterable[Coefficient], modulus: int) -> None:
     """Refuse coefficients that are not numbers modulo p (E594): roots, and fractions whose denominator shares a factor with p."""
     for value in dict.fromkeys(coefficients):

@@ -16,7 +16,7 @@ from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.imply_scaling import why_not_implied
 from bilinear.passes.nest_levels import nest_levels
-from bilinear.passes.order_products import colours, mark_first_writes
+from bilinear.passes.order_products import _colours, mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 
@@ -76,7 +76,7 @@ def test_fusing_changes_no_value() -> None:
 def test_the_first_product_stage_of_msmes_has_two_colours() -> None:
     stage = msmes().stages[1]
     assert isinstance(stage, ProductStage)
-    first, second = colours(stage)
+    first, second = _colours(stage)
     assert first == (stage.products[0], stage.products[3])
     assert second == (stage.products[1], stage.products[2])
 
@@ -84,8 +84,8 @@ def test_the_first_product_stage_of_msmes_has_two_colours() -> None:
 @pytest.mark.parametrize(("levels", "groups"), [(1, [2, 2]), (2, [4, 4, 4, 4]), (3, [8] * 8)])
 def test_colours_multiply_with_the_levels(levels: int, groups: list[int]) -> None:
     stages = [s for s in nest_levels([msmes()] * levels).stages if isinstance(s, ProductStage)]
-    assert [len(colours(stage)) for stage in stages] == [2**levels] * len(stages)
-    assert [len(group) for group in colours(stages[0])] == groups
+    assert [len(_colours(stage)) for stage in stages] == [2**levels] * len(stages)
+    assert [len(group) for group in _colours(stages[0])] == groups
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])

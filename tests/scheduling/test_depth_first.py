@@ -27,10 +27,10 @@ from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Prod
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
-from bilinear.scheduling.depth_first.find import DepthFirst, OrderProgress, find_depth_first
+from bilinear.scheduling.depth_first.find import DepthFirst, OrderProgress, SumPlaces, find_depth_first, merged
 from bilinear.scheduling.depth_first.orders import OrderSearch, OrderState, Path
-from bilinear.scheduling.depth_first.scaling import HeldFactors, Making, memories, saying_its_scaling
-from bilinear.scheduling.depth_first.sums import Results, SumPlaces, merged, with_shared_sums
+from bilinear.scheduling.depth_first.sums import HeldFactors, Making, Results, with_shared_sums
+from bilinear.scheduling.scaling import explicit_depth_first, memories
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 
@@ -134,7 +134,7 @@ def test_levels_nest(outer: str, inner: str, accumulate: bool) -> None:
 @pytest.mark.parametrize(("name", "accumulate", "directly"), [bar for bar in BARS if bar[0] != "laderman"])
 def test_schedules_are_written_and_read_again(name: str, accumulate: bool, directly: bool) -> None:
     scheme, one = load(name).scheme, found(name, accumulate, directly)
-    written = saying_its_scaling(one.schedule)
+    written = explicit_depth_first(one.schedule)
     text = print_scheme(scheme) + print_schedule(written)
     (again,) = parse_source(Source("found.bl", text)).schedules
     assert again == replace(written, span=again.span)
@@ -145,7 +145,7 @@ def test_schedules_are_written_and_read_again(name: str, accumulate: bool, direc
 @pytest.mark.parametrize("directly", [False, True])
 def test_what_adds_runs_from_its_file(directly: bool, tmp_path: FilePath) -> None:
     """The first step into each block of C scales it by beta; below itself it cannot stand, for there a product is overwritten."""
-    text = print_scheme(load("winograd").scheme) + print_schedule(saying_its_scaling(found("winograd", True, directly).schedule))
+    text = print_scheme(load("winograd").scheme) + print_schedule(explicit_depth_first(found("winograd", True, directly).schedule))
     (tmp_path / "found.bl").write_text(text)
     x, y, z = (np.random.default_rng(5).integers(-4, 5, sides).astype(float) for sides in ((13, 10), (10, 9), (13, 9)))
     out = z.copy()
@@ -156,7 +156,7 @@ def test_what_adds_runs_from_its_file(directly: bool, tmp_path: FilePath) -> Non
 
 
 def test_shared_sums_are_written_in_place() -> None:
-    assert additions(saying_its_scaling(found("winograd").schedule)) == 15
+    assert additions(explicit_depth_first(found("winograd").schedule)) == 15
 
 
 def scaled(scheme: Scheme) -> Scheme:
@@ -174,7 +174,7 @@ def scaled(scheme: Scheme) -> Scheme:
 @pytest.mark.parametrize("name", ["winograd", "strassen", "naive2x2"])
 def test_any_rational_coefficients_will_do(name: str, accumulate: bool, directly: bool) -> None:
     one = find_depth_first(scaled(load(name).scheme), accumulate=accumulate, directly=directly)
-    assert computes(in_shared_memory(one.schedule)) and prove_schedule(saying_its_scaling(one.schedule)).holds
+    assert computes(in_shared_memory(one.schedule)) and prove_schedule(explicit_depth_first(one.schedule)).holds
 
 
 def test_products_that_do_nothing_are_left_out() -> None:

@@ -23,9 +23,9 @@ from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.scheduling.in_place.find import StageProgress, find_in_place
-from bilinear.scheduling.in_place.schedule import scaling_itself
-from bilinear.scheduling.in_place.stages import PRIME, Independence, OperandSide, find_partition
-from bilinear.scheduling.in_place.walks import SumSearch
+from bilinear.scheduling.in_place.partitions import Independence, find_partition
+from bilinear.scheduling.in_place.walks import PRIME, OperandSide, SumSearch
+from bilinear.scheduling.scaling import explicit_in_place
 from bilinear.source import Source
 from bilinear.verify.hazards import contended
 from bilinear.verify.schedule import prove_schedule
@@ -209,7 +209,7 @@ def test_single_blocks_need_no_temporary_to_be_kept() -> None:
 
 def test_a_schedule_with_temporaries_is_written_as_one_that_scales_for_itself() -> None:
     scheme = load("winograd").scheme
-    schedule = scaling_itself(found("winograd", temporaries=1))
+    schedule = explicit_in_place(found("winograd", temporaries=1))
     text = print_schedule(schedule)
     assert text.splitlines()[0] == (
         "schedule winograd-staged of winograd: C = A*B + C, restores A B, temporary S1 like A, temporary T1 like B"

@@ -17,9 +17,9 @@ from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
 from bilinear.scheduling.in_place.find import StageProgress, find_in_place
-from bilinear.scheduling.in_place.schedule import ScratchSearch, scaling_itself
-from bilinear.scheduling.in_place.stages import OperandSide
-from bilinear.scheduling.in_place.walks import SumSearch
+from bilinear.scheduling.in_place.partitions import ScratchSearch
+from bilinear.scheduling.in_place.walks import OperandSide, SumSearch
+from bilinear.scheduling.scaling import explicit_in_place
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 
@@ -59,7 +59,7 @@ def test_what_is_found_computes_the_product_and_is_proved(name: str, options: di
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_what_is_found_is_written_and_read_again(options: dict[str, object]) -> None:
-    scheme, schedule = load("winograd").scheme, scaling_itself(found("winograd", **options)[0])
+    scheme, schedule = load("winograd").scheme, explicit_in_place(found("winograd", **options)[0])
     (again,) = parse_source(Source("found.bl", print_scheme(scheme) + print_schedule(schedule))).schedules
     assert again == schedule
     proof = prove_schedule(again, scheme)
@@ -159,7 +159,7 @@ def test_only_sums_of_a_and_b_may_stand_in_c() -> None:
 def test_a_product_that_overwrites_and_adds_is_two_steps_of_one_stage() -> None:
     schedule, _ = found("winograd", math.inf, keep=("A", "B"), temporaries=1)
     mixed = [p for s in schedule.stages if isinstance(s, ProductStage) for p in s.products if len({t.kept for t in p.targets}) == 2]
-    steps = [p for s in scaling_itself(schedule).stages if isinstance(s, ProductStage) for p in s.products]
+    steps = [p for s in explicit_in_place(schedule).stages if isinstance(s, ProductStage) for p in s.products]
     assert mixed and len(steps) == 7 + len(mixed)
 
 

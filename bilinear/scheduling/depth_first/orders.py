@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from bilinear.scheduling.depth_first.scaling import HeldFactors
-from bilinear.scheduling.depth_first.sums import Adding, Results, members
+from bilinear.scheduling.depth_first.sums import Adding, HeldFactors, Results, members
 
 EXACT_PRODUCTS = 8
 """The most products for which every order is searched."""
@@ -71,15 +70,6 @@ class OrderMove:
 
 
 @dataclass(frozen=True)
-class FoundOrder:
-    """An order of all products: its moves, and the cost of their factors."""
-
-    moves: tuple[OrderMove, ...]
-    additions: int
-    traffic: int
-
-
-@dataclass(frozen=True)
 class Path:
     """A state and how it was reached. `ahead` is a lower bound on the cost of lines not formed yet."""
 
@@ -123,11 +113,13 @@ class OrderSearch:
         full = self.results.at_start and not self.directly
         return max((sum(side.line[p] >= 0 for side in self.factors) + bool(full) for p in self.results.useful), default=0)
 
-    def run(self, temporaries: int, effort: OrderEffort, seed: int, progress: Callable[[OrderProgress], None]) -> FoundOrder | None:
-        """The cheapest order found with at most this many temporaries; None if none is found in time."""
+    def run(
+        self, temporaries: int, effort: OrderEffort, seed: int, progress: Callable[[OrderProgress], None]
+    ) -> tuple[OrderMove, ...] | None:
+        """The moves of the cheapest order found with at most this many temporaries; None if none is found in time."""
         exact = len(self.results.useful) <= EXACT_PRODUCTS
         path = self._exact(temporaries, effort) if exact else self._beam(temporaries, effort, random.Random(seed), progress)
-        return None if path is None else FoundOrder(path.moves(), *path.cost)
+        return None if path is None else path.moves()
 
     def _start(self) -> Path:
         return Path(0, 0, sum(map(sum, self._cheapest)), OrderState(0, (), (), 0))
@@ -203,27 +195,20 @@ class OrderSearch:
         places = _settled(adding, state.beside | beside << product, self.blocks, done == self.results.everything)
         makings = [side.best(line, held)[1] for (side, held), line in zip(sides, lines, strict=True) if line >= 0 and line not in held]
         additions, traffic = path.additions + sum(m.additions for m in makings), path.traffic + sum(m.traffic for m in makings)
-        ahead = path.ahead - sum(self._first(i, line, state.done) for i, line in enumerate(lines))
+        first = ((i, line) for i, line in enumerate(lines) if line >= 0 and not self._users[i][line] & state.done)
+        ahead = path.ahead - sum(self._cheapest[i][line] for i, line in first)
         for left, right in self._held(state, lines, done, room):
             move = OrderMove(product, left, right, directly, beside, places)
             yield Path(additions, traffic, ahead, OrderState(done, left, right, places), move, path)
-
-    def _first(self, side: int, line: int, done: int) -> int:
-        """The part of `ahead` that a line pays off when it is first formed."""
-        return self._cheapest[side][line] if line >= 0 and not self._users[side][line] & done else 0
 
     def _held(self, state: OrderState, lines: Sequence[int], done: int, room: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
         """The sets of lines that may be held during a product: its own, and as many others as fit."""
         own = [(side, line) for side, line in enumerate(lines) if line >= 0]
         others = [(0, line) for line in state.left] + [(1, line) for line in state.right]
-        others = [(side, line) for side, line in others if line != lines[side] and self._is_wanted(side, line, done)]
+        others = [(side, line) for side, line in others if line != lines[side] and self._helped[side][line] & ~done]
         for kept in combinations(others, min(len(others), room - len(own))):
             held = sorted((*own, *kept))
             yield tuple(line for side, line in held if side == 0), tuple(line for side, line in held if side == 1)
-
-    def _is_wanted(self, side: int, line: int, done: int) -> bool:
-        """True if holding a line makes a later product cheaper."""
-        return bool(self._helped[side][line] & ~done)
 
 
 def _helped(side: HeldFactors, line: int) -> int:

@@ -1,4 +1,4 @@
-"""The results of a depth-first schedule: sums that products are added to, one after the other. They are exact.
+"""The sums of a depth-first schedule, exactly: those of blocks that its products multiply, and those of products that are its results.
 
 Sets of values are integers, one bit a value.
 """
@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact, rational
-from bilinear.ir.schedule import Block, LinearStage, Space, Stage
-from bilinear.lowering.place import stage_uses
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,6 @@ class Results:
         self._states: dict[int, tuple[int, int]] = {0: (self.at_start, self.at_start & _mask(s for s in self.sums if not self.terms[s]))}
         self._addings: dict[tuple[int, int], Adding] = {}
         self._live: dict[tuple[int, int], int] = {}
-
-    @property
-    def additions(self) -> int:
-        """Block additions of all sums."""
-        return sum(len(t) - 1 + bool(self.at_start >> s & 1) for s, t in self.terms.items())
 
     def state(self, done: int, product: int) -> tuple[int, int]:
         """The sums begun and the values complete after `product` is added to the products `done`."""
@@ -225,106 +219,78 @@ def _exact(row: Mapping[int, Fraction]) -> Form:
     return form((i, exact(c)) for i, c in row.items())
 
 
-PLACE = "?"
-"""The space of places."""
+@dataclass(frozen=True)
+class Making:
+    """How one sum is formed from another: `factor` times the other sum, plus `rest`, a form over the operand's blocks."""
 
-LETTERS = {"A": "X", "B": "Y", "C": "P"}
-"""The first letter of a workspace's name, by its shape."""
+    factor: Fraction
+    rest: Form
 
+    @cached_property
+    def additions(self) -> int:
+        """Block additions; without another sum, the first term costs none."""
+        return len(self.rest) - (not self.factor)
 
-@dataclass
-class SumPlaces:
-    """The shape of each place (the operand whose blocks have its size), and whether it lies in C. Places are numbered by their rows."""
-
-    shapes: list[str] = field(default_factory=list)
-    inside: list[bool] = field(default_factory=list)
-
-    def new(self, shape: str, inside: bool = False) -> Block:
-        """A new place."""
-        self.shapes.append(shape)
-        self.inside.append(inside)
-        return Block(PLACE, len(self.shapes) - 1, 0)
-
-    def is_beside(self, place: Block) -> bool:
-        """True if the place lies outside C."""
-        return not self.inside[place.row]
+    @property
+    def traffic(self) -> int:
+        """Blocks read and written."""
+        return len(self.rest) + bool(self.factor) + 1
 
 
-def merged(stages: Sequence[Stage], places: SumPlaces) -> tuple[Stage, ...]:
-    """Merge the stage that sums factors into the preceding stage that sums products, if that costs no memory."""
+class HeldFactors:
+    """The factors of one operand. Those that are sums lie on `lines`: factors on one line are multiples of one form.
 
-    def shapes(stage: LinearStage) -> set[str]:
-        return {places.shapes[m.targets[0].row] for m in stage.maps}
-
-    together = tuple(stages)
-    most = peak(together, places)
-    for number in reversed(range(1, len(stages))):
-        first, second = together[number - 1 : number + 1]
-        if isinstance(first, LinearStage) and isinstance(second, LinearStage) and not shapes(first) & shapes(second):
-            both = (*together[: number - 1], LinearStage(first.maps + second.maps), *together[number + 1 :])
-            together = both if peak(both, places) <= most else together
-    return together
-
-
-def peak(stages: Sequence[Stage], places: SumPlaces) -> int:
-    """The most places outside C that are alive at once."""
-    alive = [span for place, span in _spans(stages).items() if places.is_beside(place)]
-    return max((sum(first // 2 <= number <= last // 2 for first, last in alive) for number in range(len(stages))), default=0)
-
-
-def _spans(stages: Sequence[Stage]) -> dict[Block, tuple[int, int]]:
-    """The first and last use of each place, in half stages: a stage reads first and writes second."""
-    spans: dict[Block, tuple[int, int]] = {}
-    for number, stage in enumerate(stages):
-        for half, blocks in enumerate(stage_uses(stage, {PLACE})):
-            for block in blocks:
-                first, last = spans.get(block, (2 * number + half, 0))
-                spans[block] = min(first, 2 * number + half), max(last, 2 * number + half)
-    return spans
-
-
-def blocks_of_c(stages: Sequence[Stage], places: SumPlaces, final: Mapping[Block, Block]) -> dict[Block, Block]:
-    """A block of C for each place in C; a place that holds a result at the end gets that result's block."""
-    spans = {place: span for place, span in _spans(stages).items() if not places.is_beside(place)}
-    spans |= {place: (spans[place][0], 2 * len(stages)) for place in final}
-    columns = _columns(spans, {})
-    blocks = {columns[place]: block for place, block in final.items()}
-    return {place: blocks[column] for place, column in columns.items()}
-
-
-def workspaces_of(stages: Sequence[Stage], places: SumPlaces) -> tuple[dict[Block, Block], tuple[Space, ...]]:
-    """A workspace of one block for each place outside C; a memory is one workspace for every shape that it holds."""
-    spans = {place: (first // 2, last // 2) for place, (first, last) in _spans(stages).items() if places.is_beside(place)}
-    columns = _columns(spans, {place: places.shapes[place.row] for place in spans})
-    kinds = sorted({(places.shapes[place.row], column) for place, column in columns.items()})
-    many = {shape for shape, _ in kinds if sum(shape == other for other, _ in kinds) > 1}
-    numbers = {kind: sum(other[0] == kind[0] for other in kinds[:i]) for i, kind in enumerate(kinds)}
-    names = {kind: LETTERS[kind[0]] + (_letters(numbers[kind]) if kind[0] in many else "") for kind in kinds}
-    blocks = {place: Block(names[places.shapes[place.row], column], 0, 0) for place, column in columns.items()}
-    return blocks, tuple(Space(names[kind], kind[0], 1, 1) for kind in kinds)
-
-
-def _letters(number: int) -> str:
-    """a, b, ..., z, aa, ...: letters, because nested levels append digits to workspace names."""
-    return (_letters(number // 26 - 1) if number >= 26 else "") + chr(ord("a") + number % 26)
-
-
-def _columns(spans: Mapping[Block, tuple[int, int]], kinds: Mapping[Block, str]) -> dict[Block, int]:
-    """Number the places so that those alive at once differ, with as few numbers as possible.
-
-    Places of one kind share a number if they can.
+    `line[p]` is the number of the line of product p, or -1 if its factor is the single block `block[p]`. The factor is `scale[p]` times
+    the form of the line, or times the block.
     """
-    ends: list[int] = []
-    held: list[set[str]] = []
-    columns: dict[Block, int] = {}
-    for place, (first, last) in sorted(spans.items(), key=lambda item: (item[1], item[0])):
-        free = [i for i, end in enumerate(ends) if end < first]
-        kind = kinds.get(place, "")
-        column = next((i for i in free if kind in held[i]), free[0] if free else len(ends))
-        if column == len(ends):
-            ends.append(last)
-            held.append(set())
-        ends[column] = last
-        held[column].add(kind)
-        columns[place] = column
-    return columns
+
+    def __init__(self, rows: Sequence[Form]) -> None:
+        self.lines: list[Form] = []
+        self.line: list[int] = []
+        self.scale: list[Fraction] = []
+        self.block: list[int] = []
+        for row in rows:
+            self._add(row)
+        self.users = [frozenset(p for p, own in enumerate(self.line) if own == i) for i in range(len(self.lines))]
+        self._makings: dict[tuple[int, int], Making] = {}
+
+    def _add(self, row: Form) -> None:
+        index, first = row[0] if row else (0, 0)
+        if len(row) <= 1:
+            line, scale = -1, rational(first)
+        else:
+            known = next((i for i, line in enumerate(self.lines) if _multiple(row, line) is not None), None)
+            line = len(self.lines) if known is None else known
+            self.lines += [row] if known is None else []
+            scale = _multiple(row, self.lines[line]) or Fraction(1)
+        self.line.append(line)
+        self.scale.append(scale)
+        self.block.append(index)
+
+    def making(self, line: int, held: int) -> Making:
+        """The cheapest way to form `line` from the line `held`, or from blocks alone if `held` is -1."""
+        if (line, held) not in self._makings:
+            self._makings[line, held] = self._cheapest(self.lines[line], self.lines[held] if held >= 0 else ())
+        return self._makings[line, held]
+
+    def best(self, line: int, held: Sequence[int]) -> tuple[int, Making]:
+        """The cheapest way to form a line, and the line it starts from: one of `held`, or -1 for blocks alone."""
+        ways = [(h, self.making(line, h)) for h in (-1, *held)]
+        return min(ways, key=lambda way: (way[1].additions, way[1].traffic))
+
+    def cheapest(self, line: int) -> int:
+        """The fewest additions that form a line, whichever other line is held."""
+        return min(self.making(line, h).additions for h in range(-1, len(self.lines)) if h != line)
+
+    @staticmethod
+    def _cheapest(wanted: Form, held: Form) -> Making:
+        have = {i: rational(c) for i, c in held}
+        factors = {Fraction(0)} | {rational(c) / have[i] for i, c in wanted if i in have}
+        ways = [Making(f, form([*wanted, *((i, -f * c) for i, c in have.items())])) for f in sorted(factors)]
+        return min((way for way in ways if bool(way.factor) == bool(held)), key=lambda w: w.additions, default=Making(Fraction(0), wanted))
+
+
+def _multiple(row: Form, line: Form) -> Fraction | None:
+    """The factor of `row` to `line`; None if it is not a multiple."""
+    factor = rational(row[0][1]) / rational(line[0][1])
+    return factor if row == form((i, factor * rational(c)) for i, c in line) else None

@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from bilinear.errors import fail
-from bilinear.ir.linear import Form
-from bilinear.ir.number import Symbolic, residue
+from bilinear.ir.linear import Form, transposed_rows
+from bilinear.ir.number import residue
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme, block_name
-from bilinear.scheduling.in_place.partitions import StageEffort, StageProgress, StageSearch
-from bilinear.scheduling.in_place.schedule import ScratchSearch, write_schedule
-from bilinear.scheduling.in_place.stages import PRIME, OperandSide, Row, is_sum
+from bilinear.lowering.prepare import require_rationals
+from bilinear.scheduling.in_place.partitions import ScratchSearch, StageEffort, StageProgress, StageSearch
+from bilinear.scheduling.in_place.schedule import write_schedule
+from bilinear.scheduling.in_place.walks import PRIME, OperandSide, Row, is_sum
 
 __all__ = ["StageProgress", "find_in_place"]
 
@@ -46,8 +47,7 @@ def find_in_place(
     candidates, and `seconds` ends the search early with the best so far. Raises `BilinearError`: E551 if a coefficient is not rational,
     E552 and E559 if an operand cannot be kept, E553 and E560 if an option is invalid.
     """
-    _check_options(keep, temporaries, effort)
-    _check_scratch(scratch)
+    _check_options(keep, scratch, temporaries, effort)
     tables = rational_tables(scheme)
     for name, rows in zip("AB", tables, strict=False):
         if name in keep and not temporaries and not (overwrite and name in scratch):
@@ -75,12 +75,8 @@ def effort_for(size: int, effort: int, seconds: float) -> StageEffort:
 def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:
     """U, V and the columns of W: three forms a product. Schemes over other rings than Z and Q are refused (E551)."""
     u, v, w = scheme.tables
-    strange = next((c for table in (u, v, w) for row in table for _, c in row if isinstance(c, Symbolic)), None)
-    if strange is None and not scheme.ring.modulus:
-        return u, v, tuple(tuple((i, c) for i, row in enumerate(w) for q, c in row if q == p) for p in range(scheme.rank))
-    what = f"is over {scheme.ring}" if strange is None else f"has the coefficient {strange}"
-    message = f"in-place schedules are found for schemes over Z and Q, and {scheme.name} {what}"
-    raise fail("E551", message, "take a scheme with rational coefficients, or write the schedule by hand")
+    require_rationals(scheme, "E551", "in-place schedules", "take a scheme with rational coefficients, or write the schedule by hand")
+    return u, v, transposed_rows(w, scheme.rank)
 
 
 def useful_products(tables: Sequence[Sequence[Form]]) -> tuple[int, ...]:
@@ -99,17 +95,12 @@ def residues(rows: Sequence[Form], blocks: int) -> tuple[Row, ...]:
     return tuple(table)
 
 
-def _check_options(keep: Collection[str], temporaries: int, effort: int) -> None:
-    unknown = sorted(set(keep) - {"A", "B"})
-    if unknown:
+def _check_options(keep: Collection[str], scratch: Collection[str], temporaries: int, effort: int) -> None:
+    if unknown := sorted(set(keep) - {"A", "B"}):
         raise fail("E553", f"keep={unknown[0]!r}: A and B are the operands that can be kept")
     if temporaries < 0 or effort < 1:
         raise fail("E553", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
-
-
-def _check_scratch(scratch: Collection[str]) -> None:
-    unknown = sorted(set(scratch) - {"A", "B"})
-    if unknown:
+    if unknown := sorted(set(scratch) - {"A", "B"}):
         raise fail("E560", f"scratch={unknown[0]!r}: blocks of C may hold sums of A and of B")
 
 

@@ -1,15 +1,80 @@
-"""Search over ordered partitions of a scheme's products into stages: simulated annealing, evaluated by walks on every operand."""
+"""Search for the product stages of an in-place schedule: an ordered partition of a scheme's products, evaluated by walks on every operand.
+
+The left forms of a group must be independent, and the right ones too, so a group is independent in two linear matroids at once. Ejection
+chains search for a partition into the fewest groups: a product that fits nowhere displaces the products in its way. Simulated annealing
+searches from there. Ranks are taken modulo a prime. Forms that are independent there are independent over the rationals, so every partition
+found is valid; at worst the search misses the lower bound.
+"""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bilinear.scheduling.in_place.stages import Independence, OperandSide, Partition, find_partition
-from bilinear.scheduling.in_place.walks import OperandWalk, SumSearch
+from bilinear.errors import fail
+from bilinear.scheduling.in_place.walks import OperandSide, OperandWalk, SumSearch
+
+Partition = tuple[frozenset[int], ...]
+
+
+class Independence:
+    """Decides which sets of products are independent on every side, and remembers the answers."""
+
+    def __init__(self, sides: Sequence[OperandSide]) -> None:
+        self.sides = sides
+        self.known: dict[frozenset[int], tuple[int, ...]] = {}
+
+    def needs(self, group: frozenset[int]) -> tuple[int, ...]:
+        """For each side, the temporaries that the forms of these products need in order to stand at once."""
+        if group not in self.known:
+            self.known[group] = tuple(side.needs(sorted(group)) for side in self.sides)
+        return self.known[group]
+
+    def holds(self, group: frozenset[int]) -> bool:
+        """True if a stage can hold the forms of these products."""
+        return all(number <= side.spare for number, side in zip(self.needs(group), self.sides, strict=True))
+
+    def in_the_way(self, product: int, group: frozenset[int]) -> Iterator[frozenset[int]]:
+        """The products to remove from a group so that a product fits: none, one or two."""
+        if self.holds(group | {product}):
+            yield frozenset()
+            return
+        singles = [q for q in sorted(group) if self.holds(group - {q} | {product})]
+        yield from (frozenset({q}) for q in singles)
+        if singles:
+            return
+        ordered = sorted(group)
+        for i, q in enumerate(ordered):
+            for other in ordered[:i]:
+                if self.holds(group - {q, other} | {product}):
+                    yield frozenset({q, other})
+
+
+def find_partition(independence: Independence, products: int, stages: int, generator: random.Random, tries: int) -> Partition | None:
+    """The products in this many groups; None if `tries` ejections find no such partition."""
+    groups = [frozenset[int]()] * stages
+    waiting = list(range(products))
+    generator.shuffle(waiting)
+    last_moved = [0] * products
+    for turn in range(1, tries + products):
+        if not waiting:
+            return tuple(groups)
+        product = waiting.pop()
+        choices = [(out, g) for g, group in enumerate(groups) for out in independence.in_the_way(product, group)]
+        if not choices:
+            return None
+        free = [choice for choice in choices if not choice[0]]
+        if free:
+            out, place = generator.choice(free)
+        else:
+            out, place = min(choices, key=lambda c: (sum(1 + 2 * (last_moved[q] > turn - products // 3) for q in c[0]), generator.random()))
+        groups[place] = groups[place] - out | {product}
+        last_moved[product] = turn
+        waiting[:0] = sorted(out)
+    return None
 
 
 @dataclass(frozen=True)
@@ -213,3 +278,112 @@ def _mixed(candidates: tuple[WalkedPartition, WalkedPartition]) -> WalkedPartiti
         return min(candidates, key=lambda c: c.cost)
     pairs = zip(one.walks, other.walks, strict=True)
     return WalkedPartition(one.order, tuple(min(pair, key=lambda w: (w.additions, w.traffic)) for pair in pairs), one.colours, one.lent)
+
+
+Shares = tuple[tuple[int, ...], ...]
+"""For each operand the blocks of C lent to it, those free longest first."""
+
+
+class ScratchSearch(StageSearch):
+    """The search that uses the `blocks` blocks of C as temporaries until a product is written there.
+
+    `fits` says for each operand whether its sums may stand in a block of C.
+    """
+
+    def __init__(
+        self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int, fits: Sequence[bool], blocks: int
+    ) -> None:
+        super().__init__(sides, outputs, restores, seed)
+        self.fits, self.blocks = tuple(fits), blocks
+        most = max(1, blocks - min(map(len, outputs)))
+        self.fewest = max(side.fewest_with(most * fit) for side, fit in zip(sides, fits, strict=True))
+
+    def _first_partitions(self, number: int, effort: StageEffort) -> list[Partition]:
+        """Orders filled at random, of these the ones without scratch if there are any, and of these the ones with the fewest stages.
+
+        If an operand is kept there may be none (E559).
+        """
+        found = [] if any(side.kept and not side.spare for side in self.sides) else super()._first_partitions(number, effort)
+        for _ in range(5 * number):
+            if found and effort.is_over():
+                break
+            filled = self._filled()
+            found += [filled] if filled else []
+        if not found:
+            message = "no order of the products was found in which the free blocks of C hold all sums of the operands that are kept"
+            raise fail("E559", message, "allow a temporary")
+        fewest = min(map(len, found))
+        return [order for order in found if len(order) == fewest]
+
+    def _filled(self) -> Partition:
+        """Put the products, in random order, into stages that have room for them; empty if a product fits nowhere."""
+        order: Partition = ()
+        for product in self.generator.sample(range(self.products), self.products):
+            joined = [(*order[:i], group | {product}, *order[i + 1 :]) for i, group in enumerate(order)]
+            alone = [(*order[:i], frozenset({product}), *order[i:]) for i in range(len(order) + 1)]
+            choices = list(filter(self._allows, joined)) or list(filter(self._allows, alone))
+            if not choices:
+                return ()
+            order = self.generator.choice(choices)
+        return order
+
+    def _allows(self, order: Partition) -> bool:
+        return all(order) and next(self._shares(order), None) is not None
+
+    def _weigh(self, order: Partition, width: int, discount: float) -> WalkedPartition:
+        candidates = []
+        known: dict[tuple[OperandSide, tuple[int, ...]], OperandWalk] = {}
+        for shares in dict.fromkeys(self._shares(order)):
+            lent = tuple(self._capacities(order, share) for share in shares)
+            for side, capacity in zip(self.sides, lent, strict=True):
+                if (side, capacity) not in known:
+                    known[side, capacity] = self._walk(side, order, width, discount, capacity)
+            walks = tuple(known[pair] for pair in zip(self.sides, lent, strict=True))
+            candidates.append(WalkedPartition(order, walks, sum(map(self._colours, order)), shares))
+        return min(candidates, key=lambda c: c.cost)
+
+    def _shares(self, order: Partition) -> Iterator[Shares]:
+        """Ways to share the free blocks of C so that every stage has room: all to one operand, in turn, or by need."""
+        ends = self._ends(order)
+        free = sorted((block for block in range(self.blocks) if ends[block]), key=lambda block: -ends[block])
+        needed = zip(*map(self.independence.needs, order), strict=True)
+        missing = [[max(0, n - side.spare) for n in needs] for side, needs in zip(self.sides, needed, strict=True)]
+        for shares in self._ways(free, ends, missing):
+            lent = (self._capacities(order, share) for share in shares)
+            if all(n <= room for needs, capacity in zip(missing, lent, strict=True) for n, room in zip(needs, capacity, strict=True)):
+                yield shares
+
+    def _ways(self, free: list[int], ends: list[int], missing: list[list[int]]) -> Iterator[Shares]:
+        able = [number for number, fit in enumerate(self.fits) if fit]
+        for number in able:
+            yield tuple(tuple(free if i == number else ()) for i in range(len(self.sides)))
+        if len(able) < 2:
+            yield ((), ())
+            return
+        yield tuple(free[0::2]), tuple(free[1::2])
+        yield tuple(free[1::2]), tuple(free[0::2])
+        yield self._by_need(free, ends, missing)
+
+    def _by_need(self, free: list[int], ends: list[int], missing: list[list[int]]) -> Shares:
+        """Give every block to the operand that lacks one in the latest stage that the block can serve."""
+        left = [list(needs) for needs in missing]
+        shares: list[list[int]] = [[], []]
+        for block in free:
+            served = range(ends[block])
+            side = max((0, 1), key=lambda i: ([left[i][stage] for stage in reversed(served)], -len(shares[i])))
+            shares[side].append(block)
+            for stage in served:
+                left[side][stage] -= left[side][stage] > 0
+        return tuple(map(tuple, shares))
+
+    def _ends(self, order: Partition) -> list[int]:
+        """For each block of C, the number of stages before its first product."""
+        return [
+            next((stage for stage, group in enumerate(order) if any(block in self.outputs[p] for p in group)), len(order))
+            for block in range(self.blocks)
+        ]
+
+    def _capacities(self, order: Partition, share: tuple[int, ...]) -> tuple[int, ...]:
+        """The number of these blocks that are free in each stage."""
+        ends = self._ends(order)
+        return tuple(sum(ends[block] > stage for block in share) for stage in range(len(order)))

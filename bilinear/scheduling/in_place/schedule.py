@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from bilinear.analysis.block_maps import relabel
-from bilinear.errors import fail
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import exact, rational, residue
 from bilinear.ir.schedule import (
@@ -16,9 +14,6 @@ from bilinear.ir.schedule import (
     LinearStage,
     Product,
     ProductStage,
-    Result,
-    ScaledSchedule,
-    ScaledTarget,
     Schedule,
     Space,
     Stage,
@@ -26,9 +21,8 @@ from bilinear.ir.schedule import (
 )
 from bilinear.ir.scheme import Scheme
 from bilinear.passes.order_products import colour_products
-from bilinear.scheduling.in_place.partitions import StageEffort, StageSearch, WalkedPartition
-from bilinear.scheduling.in_place.stages import PRIME, OperandSide, Partition
-from bilinear.scheduling.in_place.walks import BlockAddition, OperandWalk
+from bilinear.scheduling.in_place.partitions import Partition
+from bilinear.scheduling.in_place.walks import PRIME, BlockAddition, OperandWalk
 
 Terms = dict[int, Fraction]
 """A form: coefficients by block."""
@@ -165,115 +159,6 @@ def unscrambled(held: Sequence[Mapping[int, Fraction]], places: Sequence[int]) -
     return (layer,) if layer else ()
 
 
-Shares = tuple[tuple[int, ...], ...]
-"""For each operand the blocks of C lent to it, those free longest first."""
-
-
-class ScratchSearch(StageSearch):
-    """The search that uses the `blocks` blocks of C as temporaries until a product is written there.
-
-    `fits` says for each operand whether its sums may stand in a block of C.
-    """
-
-    def __init__(
-        self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int, fits: Sequence[bool], blocks: int
-    ) -> None:
-        super().__init__(sides, outputs, restores, seed)
-        self.fits, self.blocks = tuple(fits), blocks
-        most = max(1, blocks - min(map(len, outputs)))
-        self.fewest = max(side.fewest_with(most * fit) for side, fit in zip(sides, fits, strict=True))
-
-    def _first_partitions(self, number: int, effort: StageEffort) -> list[Partition]:
-        """Orders filled at random, of these the ones without scratch if there are any, and of these the ones with the fewest stages.
-
-        If an operand is kept there may be none (E559).
-        """
-        found = [] if any(side.kept and not side.spare for side in self.sides) else super()._first_partitions(number, effort)
-        for _ in range(5 * number):
-            if found and effort.is_over():
-                break
-            filled = self._filled()
-            found += [filled] if filled else []
-        if not found:
-            message = "no order of the products was found in which the free blocks of C hold all sums of the operands that are kept"
-            raise fail("E559", message, "allow a temporary")
-        fewest = min(map(len, found))
-        return [order for order in found if len(order) == fewest]
-
-    def _filled(self) -> Partition:
-        """Put the products, in random order, into stages that have room for them; empty if a product fits nowhere."""
-        order: Partition = ()
-        for product in self.generator.sample(range(self.products), self.products):
-            joined = [(*order[:i], group | {product}, *order[i + 1 :]) for i, group in enumerate(order)]
-            alone = [(*order[:i], frozenset({product}), *order[i:]) for i in range(len(order) + 1)]
-            choices = list(filter(self._allows, joined)) or list(filter(self._allows, alone))
-            if not choices:
-                return ()
-            order = self.generator.choice(choices)
-        return order
-
-    def _allows(self, order: Partition) -> bool:
-        return all(order) and next(self._shares(order), None) is not None
-
-    def _weigh(self, order: Partition, width: int, discount: float) -> WalkedPartition:
-        candidates = []
-        known: dict[tuple[OperandSide, tuple[int, ...]], OperandWalk] = {}
-        for shares in dict.fromkeys(self._shares(order)):
-            lent = tuple(self._capacities(order, share) for share in shares)
-            for side, capacity in zip(self.sides, lent, strict=True):
-                if (side, capacity) not in known:
-                    known[side, capacity] = self._walk(side, order, width, discount, capacity)
-            walks = tuple(known[pair] for pair in zip(self.sides, lent, strict=True))
-            candidates.append(WalkedPartition(order, walks, sum(map(self._colours, order)), shares))
-        return min(candidates, key=lambda c: c.cost)
-
-    def _shares(self, order: Partition) -> Iterator[Shares]:
-        """Ways to share the free blocks of C so that every stage has room: all to one operand, in turn, or by need."""
-        ends = self._ends(order)
-        free = sorted((block for block in range(self.blocks) if ends[block]), key=lambda block: -ends[block])
-        needed = zip(*map(self.independence.needs, order), strict=True)
-        missing = [[max(0, n - side.spare) for n in needs] for side, needs in zip(self.sides, needed, strict=True)]
-        for shares in self._ways(free, ends, missing):
-            lent = (self._capacities(order, share) for share in shares)
-            if all(n <= room for needs, capacity in zip(missing, lent, strict=True) for n, room in zip(needs, capacity, strict=True)):
-                yield shares
-
-    def _ways(self, free: list[int], ends: list[int], missing: list[list[int]]) -> Iterator[Shares]:
-        able = [number for number, fit in enumerate(self.fits) if fit]
-        for number in able:
-            yield tuple(tuple(free if i == number else ()) for i in range(len(self.sides)))
-        if len(able) < 2:
-            yield ((), ())
-            return
-        yield tuple(free[0::2]), tuple(free[1::2])
-        yield tuple(free[1::2]), tuple(free[0::2])
-        yield self._by_need(free, ends, missing)
-
-    def _by_need(self, free: list[int], ends: list[int], missing: list[list[int]]) -> Shares:
-        """Give every block to the operand that lacks one in the latest stage that the block can serve."""
-        left = [list(needs) for needs in missing]
-        shares: list[list[int]] = [[], []]
-        for block in free:
-            served = range(ends[block])
-            side = max((0, 1), key=lambda i: ([left[i][stage] for stage in reversed(served)], -len(shares[i])))
-            shares[side].append(block)
-            for stage in served:
-                left[side][stage] -= left[side][stage] > 0
-        return tuple(map(tuple, shares))
-
-    def _ends(self, order: Partition) -> list[int]:
-        """For each block of C, the number of stages before its first product."""
-        return [
-            next((stage for stage, group in enumerate(order) if any(block in self.outputs[p] for p in group)), len(order))
-            for block in range(self.blocks)
-        ]
-
-    def _capacities(self, order: Partition, share: tuple[int, ...]) -> tuple[int, ...]:
-        """The number of these blocks that are free in each stage."""
-        ends = self._ends(order)
-        return tuple(sum(ends[block] > stage for block in share) for stage in range(len(order)))
-
-
 def write_schedule(
     scheme: Scheme,
     order: Partition,
@@ -370,43 +255,3 @@ def block_map(blocks: Sequence[Block], layer: Layer) -> BlockMap:
     targets = sorted(layer)
     outputs = tuple(form((place[source], exact(c)) for source, c in layer[target].items()) for target in targets)
     return BlockMap(tuple(blocks[s] for s in sources), tuple(blocks[t] for t in targets), LinearMap(len(sources), outputs))
-
-
-def scaling_itself(schedule: Schedule) -> ScaledSchedule:
-    """A one-level schedule with explicit scaling and temporaries of one block each: C = A*B + C, or C = A*B if it overwrites.
-
-    A product that overwrites some blocks and is added to others becomes two steps of one stage.
-    """
-    renamed = {
-        block: Block(f"{space.name}{number}", -1, -1) for space in schedule.workspaces for number, block in enumerate(space.blocks, 1)
-    }
-    shapes = [(renamed[block].space, space.shape) for space in schedule.workspaces for block in space.blocks]
-    temporaries = tuple(Space(name, shape, 0, 0) for name, shape in shapes)
-    stages = tuple(_scaled(stage, renamed) for stage in schedule.stages)
-    return schedule.scaled(stages, temporaries, Result(1, int(not schedule.overwrites)))
-
-
-def side_by_side(stage: LinearStage) -> LinearStage:
-    """The stage as one map over all its blocks, as the language reads stages of a schedule with explicit scaling."""
-    sources = tuple(sorted({block for m in stage.maps for block in m.sources}))
-    place = {block: i for i, block in enumerate(sources)}
-    outputs = tuple(form((place[m.sources[i]], c) for i, c in row) for m in stage.maps for row in m.map.outputs)
-    targets = tuple(target for m in stage.maps for target in m.targets)
-    return replace(stage, maps=(BlockMap(sources, targets, LinearMap(len(sources), outputs)),))
-
-
-def _scaled(stage: Stage, renamed: Mapping[Block, Block]) -> Stage:
-    def named(block: Block) -> Block:
-        return renamed.get(block, block)
-
-    if isinstance(stage, LinearStage):
-        return side_by_side(replace(stage, maps=tuple(relabel(m, named) for m in stage.maps)))
-    return ProductStage(tuple(step for p in stage.products for step in _steps(replace(p, left=named(p.left), right=named(p.right)))))
-
-
-def _steps(product: Product) -> Iterator[Product]:
-    """A product as one step that overwrites and one that adds."""
-    for kept in (0, 1):
-        targets = tuple(ScaledTarget(t.block, t.coefficient, kept) for t in product.targets if bool(t.kept) == bool(kept))
-        if targets:
-            yield replace(product, targets=targets)

@@ -8,13 +8,79 @@ later stages weighted less. Residues stand for rationals.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.scheduling.in_place.stages import PRIME, OperandSide, Row, is_sum, monic
+from bilinear.ir.number import rank_modulo
+
+PRIME = 2**31 - 1
+"""The prime of the search: products of two residues fit into 64 bits."""
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class OperandSide:
+    """The forms of one operand: for each product its residues over the operand's blocks.
+
+    A group of forms fits if all but `spare` of them, which stand in temporaries, are independent. The blocks of a `kept` operand never
+    change: a form with several terms needs a temporary, and products may share operands. The stages of a `backwards` side come in reverse
+    order.
+    """
+
+    forms: tuple[Row, ...]
+    blocks: int
+    spare: int = 0
+    kept: bool = False
+    backwards: bool = False
+
+    def needs(self, group: Sequence[int]) -> int:
+        """The temporaries that the forms of these products need in order to stand at once."""
+        rows = [self.forms[p] for p in group]
+        return len({monic(row) for row in rows if is_sum(row)}) if self.kept else len(rows) - rank_modulo(rows, PRIME)
+
+    def fits(self, group: Sequence[int]) -> bool:
+        """True if the forms of these products can stand at once."""
+        return self.needs(group) <= self.spare
+
+    @property
+    def fewest_stages(self) -> int:
+        """A lower bound on the number of groups, from the number of blocks and from forms that are equal up to a factor."""
+        lines = Counter(map(monic, self.forms))
+        if self.kept:
+            return max(1, -(-sum(map(is_sum, lines)) // max(1, self.spare)))
+        return max(-(-len(self.forms) // (self.blocks + self.spare)), -(-max(lines.values()) // (1 + self.spare)))
+
+    def fewest_with(self, lent: int) -> int:
+        """The bound if all stages but the last have `lent` more temporaries."""
+        more = replace(self, spare=self.spare + lent)
+        groups = more.fewest_stages
+        while not more._have_room(groups, lent):
+            groups += 1
+        return groups
+
+    def _have_room(self, groups: int, lent: int) -> bool:
+        """True if, by counting, this many groups can suffice when the last one has `lent` fewer temporaries."""
+        lines = Counter(map(monic, self.forms))
+        if self.kept:
+            return sum(map(is_sum, lines)) <= self.spare * groups - lent
+        return len(self.forms) <= (self.blocks + self.spare) * groups - lent and max(lines.values()) <= (1 + self.spare) * groups - lent
+
+
+def is_sum(row: Row) -> bool:
+    """True if a form has more than one term."""
+    return sum(map(bool, row)) > 1
+
+
+def monic(row: Row) -> Row:
+    """The multiple of a form whose first coefficient is 1."""
+    first = next((x for x in row if x), 1)
+    inverse = pow(first, -1, PRIME)
+    return tuple(x * inverse % PRIME for x in row)
+
 
 Matrix = NDArray[np.int64]
 """An integer array of residues: wanted forms by blocks."""

@@ -1,106 +1,60 @@
-"""Write a depth-first schedule in the language: with explicit scaling, one temporary for each memory, and shared sums as stages."""
+"""Found schedules in the language, which names every factor there: schedules with explicit scaling, and temporaries of one block each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
-from functools import cached_property
+from dataclasses import replace
 
-from bilinear.analysis.block_maps import relabel_stage
+from bilinear.analysis.block_maps import is_plain, relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.number import rational
 from bilinear.ir.schedule import (
     ALPHA,
     Block,
     BlockMap,
     LinearStage,
     ProductStage,
+    Result,
     ScaledSchedule,
     ScaledTarget,
     Schedule,
     Space,
     Stage,
-    Target,
 )
 from bilinear.lowering.place import Room, lifetimes, place, stage_uses
-from bilinear.scheduling.in_place.schedule import side_by_side
 
 
-@dataclass(frozen=True)
-class Making:
-    """How to make a line from another: `factor` times the held line, plus `rest`, a form over the operand's blocks."""
+def explicit_in_place(schedule: Schedule) -> ScaledSchedule:
+    """A one-level schedule with explicit scaling and temporaries of one block each: C = A*B + C, or C = A*B if it overwrites.
 
-    factor: Fraction
-    rest: Form
-
-    @cached_property
-    def additions(self) -> int:
-        """Block additions; a line made from nothing needs one fewer."""
-        return len(self.rest) - (not self.factor)
-
-    @property
-    def traffic(self) -> int:
-        """Blocks read and written."""
-        return len(self.rest) + bool(self.factor) + 1
-
-
-class HeldFactors:
-    """The factors of one operand: `lines` are the sums up to a multiple; `line[p]` is the line of product p, or -1 for a single block.
-
-    `scale[p]` is the multiple of the line, or of the block `block[p]`.
+    A product that overwrites some blocks and is added to others becomes two steps of one stage.
     """
-
-    def __init__(self, rows: Sequence[Form]) -> None:
-        self.lines: list[Form] = []
-        self.line: list[int] = []
-        self.scale: list[Fraction] = []
-        self.block: list[int] = []
-        for row in rows:
-            self._add(row)
-        self.users = [frozenset(p for p, own in enumerate(self.line) if own == i) for i in range(len(self.lines))]
-        self._makings: dict[tuple[int, int], Making] = {}
-
-    def _add(self, row: Form) -> None:
-        index, first = row[0] if row else (0, 0)
-        if len(row) <= 1:
-            line, scale = -1, rational(first)
-        else:
-            known = next((i for i, line in enumerate(self.lines) if _multiple(row, line) is not None), None)
-            line = len(self.lines) if known is None else known
-            self.lines += [row] if known is None else []
-            scale = _multiple(row, self.lines[line]) or Fraction(1)
-        self.line.append(line)
-        self.scale.append(scale)
-        self.block.append(index)
-
-    def making(self, line: int, held: int) -> Making:
-        """The cheapest way from the held line `held` (-1: nothing) to `line`."""
-        if (line, held) not in self._makings:
-            self._makings[line, held] = self._cheapest(self.lines[line], self.lines[held] if held >= 0 else ())
-        return self._makings[line, held]
-
-    def best(self, line: int, held: Sequence[int]) -> tuple[int, Making]:
-        """The cheapest way to a line from one of these, or from nothing."""
-        ways = [(h, self.making(line, h)) for h in (-1, *held)]
-        return min(ways, key=lambda way: (way[1].additions, way[1].traffic))
-
-    def cheapest(self, line: int) -> int:
-        """The fewest additions that make a line from any other."""
-        return min(self.making(line, h).additions for h in range(-1, len(self.lines)) if h != line)
-
-    @staticmethod
-    def _cheapest(wanted: Form, held: Form) -> Making:
-        have = {i: rational(c) for i, c in held}
-        factors = {Fraction(0)} | {rational(c) / have[i] for i, c in wanted if i in have}
-        ways = [Making(f, form([*wanted, *((i, -f * c) for i, c in have.items())])) for f in sorted(factors)]
-        return min((way for way in ways if bool(way.factor) == bool(held)), key=lambda w: w.additions, default=Making(Fraction(0), wanted))
+    renamed = {
+        block: Block(f"{space.name}{number}", -1, -1) for space in schedule.workspaces for number, block in enumerate(space.blocks, 1)
+    }
+    shapes = [(renamed[block].space, space.shape) for space in schedule.workspaces for block in space.blocks]
+    temporaries = tuple(Space(name, shape, 0, 0) for name, shape in shapes)
+    stages = tuple(_relabelled(_split(stage), renamed) for stage in schedule.stages)
+    return schedule.scaled(stages, temporaries, Result(1, int(not schedule.overwrites)))
 
 
-def _multiple(row: Form, line: Form) -> Fraction | None:
-    """The factor of `row` to `line`; None if it is not a multiple."""
-    factor = rational(row[0][1]) / rational(line[0][1])
-    return factor if row == form((i, factor * rational(c)) for i, c in line) else None
+def side_by_side(stage: LinearStage) -> LinearStage:
+    """The stage as one map over all its blocks, as the language reads stages of a schedule with explicit scaling."""
+    sources = tuple(sorted({block for m in stage.maps for block in m.sources}))
+    place = {block: i for i, block in enumerate(sources)}
+    outputs = tuple(form((place[m.sources[i]], c) for i, c in row) for m in stage.maps for row in m.map.outputs)
+    targets = tuple(target for m in stage.maps for target in m.targets)
+    return replace(stage, maps=(BlockMap(sources, targets, LinearMap(len(sources), outputs)),))
+
+
+def _split(stage: Stage) -> Stage:
+    """The stage with each product as one step that overwrites and one that adds."""
+    if isinstance(stage, LinearStage):
+        return stage
+    steps = []
+    for product, kept in ((product, kept) for product in stage.products for kept in (0, 1)):
+        targets = tuple(ScaledTarget(t.block, t.coefficient, kept) for t in product.targets if bool(t.kept) == bool(kept))
+        steps += [replace(product, targets=targets)] if targets else []
+    return ProductStage(tuple(steps))
 
 
 def memories(schedule: Schedule) -> tuple[tuple[Space, ...], ...]:
@@ -111,7 +65,7 @@ def memories(schedule: Schedule) -> tuple[tuple[Space, ...], ...]:
     return tuple(tuple(s for s, offset in zip(schedule.workspaces, offsets, strict=True) if offset == owner) for owner in owners)
 
 
-def saying_its_scaling(schedule: Schedule) -> ScaledSchedule:
+def explicit_depth_first(schedule: Schedule) -> ScaledSchedule:
     """The schedule with explicit alpha: C = alpha*A*B, or C = alpha*A*B + beta*C if it accumulates.
 
     The schedule must have marked first writes. A memory that holds sums of A at one time and products at another becomes one temporary
@@ -124,17 +78,18 @@ def saying_its_scaling(schedule: Schedule) -> ScaledSchedule:
     for name, spaces in zip(names, shared, strict=False):
         temporaries.append(Space(name, spaces[0].shape if len({s.shape for s in spaces}) == 1 else "", 0, 0))
         named |= {space.blocks[0]: Block(name, -1, -1) for space in spaces}
-    stages = [step for number in range(len(schedule.stages)) for step in _scaled(schedule, number)]
+    stages = [step for number in range(len(schedule.stages)) for step in _written_out(schedule, number)]
     moved = tuple(_relabelled(stage, named) for stage in stages)
     ordered = tuple(sorted(temporaries, key=lambda space: bool(space.shape)))
     return schedule.scaled(moved, ordered, schedule.result)
 
 
-def _scaled(schedule: Schedule, number: int) -> Iterator[Stage]:
+def _written_out(schedule: Schedule, number: int) -> Iterator[Stage]:
     """The stages that write out one stage."""
     stage = schedule.stages[number]
     if isinstance(stage, ProductStage):
-        yield ProductStage(tuple(replace(p, targets=tuple(map(_target, p.targets))) for p in stage.products))
+        targets = [tuple(ScaledTarget(t.block, ALPHA * t.coefficient, t.kept) for t in p.targets) for p in stage.products]
+        yield ProductStage(tuple(replace(p, targets=own) for p, own in zip(stage.products, targets, strict=True)))
         return
     maps: list[BlockMap] = []
     for block_map in stage.maps:
@@ -143,10 +98,6 @@ def _scaled(schedule: Schedule, number: int) -> Iterator[Stage]:
         maps += [last] if last.targets else []
     if maps:
         yield LinearStage(tuple(maps))
-
-
-def _target(target: Target) -> ScaledTarget:
-    return ScaledTarget(target.block, ALPHA * target.coefficient, target.kept)
 
 
 def _with_old_values(block_map: BlockMap) -> BlockMap:
@@ -194,15 +145,11 @@ def _next_step(
 
 def _over_blocks(holds: Mapping[int, Block], rows: Sequence[Form], targets: Sequence[Block]) -> BlockMap:
     """Rows over values as a map over the blocks that now hold the values; a target that keeps its value is left out."""
-    kept = [(target, row) for target, row in zip(targets, rows, strict=True) if not _is_there(holds, row, target)]
+    kept = [(t, row) for t, row in zip(targets, rows, strict=True) if not (is_plain(row) and holds[row[0][0]] == t)]
     sources = sorted({holds[index] for _, row in kept for index, _ in row})
     place_of = {block: i for i, block in enumerate(sources)}
     outputs = tuple(form((place_of[holds[index]], c) for index, c in row) for _, row in kept)
     return BlockMap(tuple(sources), tuple(target for target, _ in kept), LinearMap(len(sources), outputs))
-
-
-def _is_there(holds: Mapping[int, Block], row: Form, target: Block) -> bool:
-    return len(row) == 1 and row[0][1] == 1 and holds[row[0][0]] == target
 
 
 def _dies(block: Block, schedule: Schedule, number: int) -> bool:
@@ -214,9 +161,6 @@ def _dies(block: Block, schedule: Schedule, number: int) -> bool:
     return block.space not in ("A", "B", "C")
 
 
-def _relabelled(stage: Stage, named: dict[Block, Block]) -> Stage:
-    def new(block: Block) -> Block:
-        return named.get(block, block)
-
-    moved = relabel_stage(stage, new)
+def _relabelled(stage: Stage, names: Mapping[Block, Block]) -> Stage:
+    moved = relabel_stage(stage, lambda block: names.get(block, block))
     return side_by_side(moved) if isinstance(moved, LinearStage) else moved
