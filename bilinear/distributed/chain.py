@@ -22,7 +22,6 @@ from bilinear.distributed.multiply import (
     carrier,
     check_piece,
     current,
-    name_of,
     require_carrier,
     said,
     scheme_named,
@@ -279,16 +278,8 @@ def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, ti
         require_carrier(kind.on_gpu, connection.comm.size)
         return (plan, kind, own), digest
 
-    values: dict[str, object] = {
-        "extents": asked.extents,
-        "distributions": asked.distributions,
-        "decomposition": name_of(asked.decomposition),
-        "machine": asked.machine,
-        "algorithm": asked.algorithm,
-        "local_levels": asked.local_levels,
-    }
     first = pieces[0] if pieces else None
-    plan, kind, own = agreed(connection, said(first, values, carrier(is_on_gpu(first))), planned, timeout)
+    plan, kind, own = agreed(connection, said(first, asked, carrier(is_on_gpu(first))), planned, timeout)
     multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels)
     with current(own[0], kind.on_gpu):
         return kind.give_back(connection.run(chain_steps(plan, connection.comm.rank, own, multiply), kind.on_gpu))

@@ -23,7 +23,6 @@ from bilinear.distributed.multiply import (
     check_options,
     check_pieces,
     local_multiply,
-    options_of,
     plan_for,
     require_carrier,
     said,
@@ -309,7 +308,13 @@ def multiply_dtensors(
         multiply = local_multiply(asked, taken.plan.plan, rank, on_gpu, taken.a.dtype.itemsize)
         piece = give_tensor(torch, connection.run(mesh_steps(taken.plan, rank, taken.a, taken.b, multiply), on_gpu))
     m, _, n = taken.extents
-    placements = [_written(module, placement) for placement in taken.plan.c.placements]
+    made = {
+        MeshPlacement.ROWS: module.Shard(0),
+        MeshPlacement.COLUMNS: module.Shard(1),
+        MeshPlacement.COPIES: module.Replicate(),
+        MeshPlacement.SUMMANDS: module.Partial(),
+    }
+    placements = [made[placement] for placement in taken.plan.c.placements]
     return module.DTensor.from_local(piece, operands[0].device_mesh, placements, run_check=False, shape=torch.Size((m, n)), stride=(n, 1))
 
 
@@ -338,7 +343,8 @@ def _facts(operands: tuple[Array, Array], wanted: Sequence[object] | None, asked
         values[f"the placements of {name}"] = getattr(x, "placements", None)
     values["placements"] = wanted
     kinds = {getattr(getattr(x, "device_mesh", None), "device_type", "") for x in operands}
-    return said(operands[0], values | options_of(asked), carrier("cuda" in kinds))
+    own = said(operands[0], asked, carrier("cuda" in kinds), but=("shape", "distributions"))
+    return own | {name: str(value) for name, value in values.items()}
 
 
 def _mesh_of(module: ModuleType, operands: tuple[Array, Array], connection: Connection) -> Mesh:
@@ -390,16 +396,6 @@ def _read(module: ModuleType, placement: Array) -> MeshPlacement:
         return (MeshPlacement.ROWS, MeshPlacement.COLUMNS)[placement.dim]
     hint = "redistribute the matrix to Shard(0), Shard(1), Replicate() or Partial() first"
     raise fail("E796", f"the placement {placement!r} is not one that is multiplied", hint)
-
-
-def _written(module: ModuleType, placement: MeshPlacement) -> object:
-    makers = {
-        MeshPlacement.ROWS: lambda: module.Shard(0),
-        MeshPlacement.COLUMNS: lambda: module.Shard(1),
-        MeshPlacement.COPIES: module.Replicate,
-        MeshPlacement.SUMMANDS: module.Partial,
-    }
-    return makers[placement]()
 
 
 def _require_no_gradient(torch: ModuleType, operands: tuple[Array, Array]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache, partial
 from hashlib import sha256
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.named import algorithm_as_it_is
 from bilinear.version import __version__
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 P = TypeVar("P")
 CLASSICAL = "2d"
@@ -70,7 +73,7 @@ def run(connection: Connection, a: Array, b: Array, asked: Request, timeout: flo
         require_carrier(kind.on_gpu, connection.comm.size)
         return _RankWork(plan, kind, *pieces), digest
 
-    facts = said(a, {"shape": asked.shape, "distributions": asked.distributions, **options_of(asked)}, carrier(is_on_gpu(a)))
+    facts = said(a, asked, carrier(is_on_gpu(a)))
     taken = agreed(connection, facts, planned, timeout)
     with current(taken.a, taken.kind.on_gpu):
         multiply = local_multiply(asked, taken.plan, connection.comm.rank, taken.kind.on_gpu, taken.a.dtype.itemsize)
@@ -113,20 +116,10 @@ def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], 
     return plan
 
 
-def options_of(asked: Request) -> dict[str, object]:
-    """What a call asks for beside matrices and where they lie, by name."""
-    return {
-        "decomposition": name_of(asked.decomposition),
-        "levels": asked.levels,
-        "memory": asked.memory,
-        "algorithm": asked.algorithm,
-        "local_levels": asked.local_levels,
-        "accuracy": asked.accuracy,
-    }
-
-
-def said(a: Array, values: dict[str, object], carrier: str) -> dict[str, str]:
-    """Facts as text, after the version, the element type and what carries the pieces."""
+def said(a: Array, asked: DataclassInstance, carrier: str, but: Collection[str] = ()) -> dict[str, str]:
+    """What must be the same on all ranks, as text: the version, the element type, what carries the pieces, and what the call asks for."""
+    values = {one.name: getattr(asked, one.name) for one in fields(asked) if one.name not in but}
+    values["decomposition"] = name_of(values["decomposition"])
     own = {
         "the version of bilinear": __version__,
         "the element type": getattr(a, "dtype", type(a).__name__),

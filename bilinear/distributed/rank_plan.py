@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from math import floor, prod, sqrt
 
 from bilinear.distributed.distributions import Distribution, Rect, Run, Runs, Spread, joined, length, meet, near_even, run
@@ -405,16 +405,6 @@ class RankTask:
 
 
 @dataclass(frozen=True)
-class Transfer:
-    """One message: a rank sends another a part of a matrix, or of a factor or product of which `product` is the number."""
-
-    source: int
-    target: int
-    product: int
-    part: Rect
-
-
-@dataclass(frozen=True)
 class RankPlan:
     """C = A B of `extents` over ranks.
 
@@ -461,29 +451,6 @@ class RankPlan:
         return f"{depth}{self.breadth[0].name}^{len(self.breadth)}"
 
 
-def moves_between(source: Spread, target: Spread, product: int = 0) -> tuple[Transfer, ...]:
-    """The messages that bring a matrix from one spread to another; what a rank holds already is not sent."""
-    found = []
-    for p, held in enumerate(source):
-        for q, wanted in enumerate(target):
-            part = held.meet(wanted)
-            if p != q and part.size:
-                found.append(Transfer(p, q, product, part))
-    return tuple(found)
-
-
-def operand_moves(plan: RankPlan, side: int) -> tuple[Transfer, ...]:
-    """The messages of one round that bring the tasks their left (0) or right (1) operands."""
-    found = []
-    for target, tasks in enumerate(plan.tasks):
-        for task in tasks:
-            for source, held in enumerate(plan.form[side]):
-                part = held.meet(task.operands[side])
-                if source != target and part.size:
-                    found.append(Transfer(source, target, task.product, part))
-    return tuple(found)
-
-
 def begins_result(tasks: tuple[RankTask, ...], at: int) -> bool:
     """Whether a task is the first that is added up to its result."""
     return at == 0 or _result(tasks[at - 1]) != _result(tasks[at])
@@ -509,35 +476,28 @@ def results_of(tasks: tuple[RankTask, ...]) -> tuple[tuple[RankTask, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def product_moves(plan: RankPlan) -> tuple[Transfer, ...]:
-    """The messages of one round that bring the results of the tasks to where they are summed."""
-    found = []
-    for source, tasks in enumerate(plan.tasks):
-        for group in results_of(tasks):
-            for target, wanted in enumerate(plan.form[2]):
-                part = wanted.meet(group[0].result)
-                if source != target and part.size:
-                    found.append(Transfer(source, target, group[0].product, part))
-    return tuple(found)
-
-
 Pairs = Counter[tuple[int, int]]
 """Elements by source and target."""
 
 
 def traffic(plan: RankPlan) -> Pairs:
-    """What every rank sends to every other one."""
+    """What every rank sends to every other one; what a rank holds already is not sent."""
     found: Pairs = Counter()
-    _count(found, moves_between(plan.given[0], plan.home[0]), 1)
-    _count(found, moves_between(plan.given[1], plan.home[1]), 1)
-    _count(found, (*operand_moves(plan, 0), *operand_moves(plan, 1), *product_moves(plan)), plan.rounds)
-    _count(found, moves_between(plan.home[2], plan.given[2]), 1)
+
+    def count(times: int, holders: Iterable[tuple[int, Rect]], readers: Iterable[tuple[int, Rect]]) -> None:
+        for (source, held), (target, wanted) in product(holders, readers):
+            if source != target and (size := held.meet(wanted).size):
+                found[source, target] += times * size
+
+    for source, target in ((plan.given[0], plan.home[0]), (plan.given[1], plan.home[1]), (plan.home[2], plan.given[2])):
+        count(1, enumerate(source), enumerate(target))
+    for rank, tasks in enumerate(plan.tasks):
+        for task in tasks:
+            for side, wanted in enumerate(task.operands):
+                count(plan.rounds, enumerate(plan.form[side]), [(rank, wanted)])
+        for group in results_of(tasks):
+            count(plan.rounds, [(rank, group[0].result)], enumerate(plan.form[2]))
     return found
-
-
-def _count(found: Pairs, moves: tuple[Transfer, ...], times: int) -> None:
-    for move in moves:
-        found[move.source, move.target] += times * move.part.size
 
 
 def busiest(pairs: Pairs, ranks: int) -> int:

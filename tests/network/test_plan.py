@@ -35,9 +35,10 @@ SCHEMES = {name: load(name).scheme for name in ("strassen", "winograd", "laderma
 
 
 def integers(extents: Extents) -> tuple[np.ndarray, np.ndarray]:
+    """As float64: exact, and multiplied by BLAS."""
     m, k, n = extents
     generator = np.random.default_rng(sum(extents))
-    return generator.integers(-9, 10, (m, k)), generator.integers(-9, 10, (k, n))
+    return generator.integers(-9, 10, (m, k)).astype(float), generator.integers(-9, 10, (k, n)).astype(float)
 
 
 def check(plan: RankPlan) -> Counter[tuple[int, int]]:
