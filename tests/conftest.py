@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from importlib import import_module
 from itertools import islice
@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from runtime.pretended_gpu import Gpu
     from shell import Shell
 
 PACKAGE = Path(__file__).parents[1] / "bilinear"
@@ -117,6 +118,16 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
 
     monkeypatch.chdir(tmp_path)
     return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    """A pretended GPU, described by the shipped description that the test's module names as `DESCRIBED`, if it does."""
+    from runtime.pretended_gpu import describe, undescribed
+
+    with undescribed(monkeypatch) as found:
+        describe(monkeypatch, getattr(request.module, "DESCRIBED", None))
+        yield found
 
 
 @pytest.fixture

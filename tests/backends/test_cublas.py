@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sys
 import threading
-from collections.abc import Iterator
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 from artifact.built_folders import needs_emulator
 from numpy.lib.stride_tricks import as_strided
 from runtime.blas import gemm
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
 from bilinear.backends.gemm import MOST, NOT_TRANSPOSED, TRANSPOSED, Gemm, gemm_of
@@ -112,12 +111,6 @@ def test_extents_that_are_no_ints_or_nothing_are_left_to_cupy() -> None:
         assert (gemm_of(tall, by_rows(1, 1), tall) is not None) == fits
         assert (gemm_of(tall.T, tall, by_rows(1, 1)) is not None) == fits
     assert gemm_of(layout_of(PACKED[:, None]), by_rows(1, 2), by_rows(6, 2)) is None, "strides that are no whole numbers of elements"
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    with undescribed(monkeypatch) as found:
-        yield found
 
 
 def operands(seed: int, dtype: str = "float64", orders: Any = "CCC") -> tuple[list[Any], list[Array]]:

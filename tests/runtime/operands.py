@@ -37,3 +37,24 @@ def laid_out(array: Any, layout: str) -> Any:
     view = views[layout]
     view[...] = array
     return view
+
+
+def laid(x: Any, dtype: Any, by_columns: bool, padded: int = 0, apart: int = 1) -> Any:
+    """A matrix in either order, its lines and its elements apart by others that are NaN (99 for integers)."""
+    rows, columns = x.shape[::-1] if by_columns else x.shape
+    filler = 99 if np.dtype(dtype).kind in "iu" else np.nan
+    view = np.full((rows, columns * apart + padded), filler, dtype)[:, : columns * apart : apart]
+    view = view.T if by_columns else view
+    view[...] = x
+    return view
+
+
+def in_layout(x: Any, layout: str) -> Any:
+    """A matrix by rows, by columns, with gaps between its rows, by every second column, or backwards; other numbers lie in the gaps."""
+    m, n = x.shape
+    space = np.full((max(m, n), 2 * max(m, n) + 3), 77).astype(x.dtype)
+    own = space[:m, :n].copy()
+    views = {"rows": own, "columns": space[:n, :m].copy().T, "gaps": space[:m, :n], "seconds": space[:m, : 2 * n : 2], "back": own[::-1]}
+    view = views[layout]
+    view[...] = x
+    return view

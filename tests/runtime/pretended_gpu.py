@@ -403,10 +403,17 @@ def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
 
 
+def describe(monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
+    """Describe the pretended GPU as one whose description is shipped."""
+    if name is not None:
+        found = load_device(name)
+        monkeypatch.setattr(devices_here, "_described", lambda named, index: found)
+
+
 def described(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Describe the pretended GPU as one whose description is shipped, and let CuPy copy arrays to it and back."""
+    """The same, and let CuPy copy arrays to it and back."""
+    describe(monkeypatch, name)
     cupy = sys.modules["cupy"]
-    monkeypatch.setattr(devices_here, "_described", lambda named, index: load_device(name))
     monkeypatch.setattr(cupy, "asarray", lambda array, dtype=None: array if isinstance(array, Array) else Array(array))
     monkeypatch.setattr(cupy, "asnumpy", lambda array: array.host, raising=False)
 

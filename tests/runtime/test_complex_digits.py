@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -11,7 +10,8 @@ import numpy as np
 import pytest
 from codegen.emulated import c_type
 from digit_unit import slow_units
-from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
+from runtime.operands import laid
+from runtime.pretended_gpu import Array, Gpu, compiled
 
 import bilinear
 from bilinear.algebra.complex_products import complex_scheme, two_products
@@ -44,32 +44,15 @@ from bilinear.verify.digits import prove_digits
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
+DESCRIBED = "h200"
 PLAIN: tuple[str, ...] = ()
 WINOGRAD = ("winograd",)
 DTYPES = {"pairs": "complex64", "residues7": "complex64", "residues13": "complex128", "residues14": "complex128"}
 DTYPES |= {"gaussian7": "complex64", "gaussian8": "complex64", "gaussian15": "complex128", "gaussian17": "complex128"}
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        yield found
-
-
 def plan_of(shape: tuple[int, int, int], levels: tuple[str, ...], products: str, **options: Any) -> Plan:
     return bilinear.plan(*shape, DTYPES[products], device=H200, levels=levels, products=products, **options)
-
-
-def laid(x: Any, dtype: str, by_columns: bool, padded: int = 0, apart: int = 1) -> Any:
-    """The matrix in either order, its lines and its elements apart by others that are NaN."""
-    rows, columns = x.shape[::-1] if by_columns else x.shape
-    lines = np.full((rows, columns * apart + padded), np.nan, dtype)
-    view = lines[:, : columns * apart : apart]
-    view = view.T if by_columns else view
-    view[...] = x
-    return view
 
 
 def gaussian(generator: Any, most: int, *shape: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from digit_unit import slow_units
-from runtime.pretended_gpu import Array, Device, Gpu, undescribed
+from runtime.operands import laid
+from runtime.pretended_gpu import Array, Device, Gpu
 
 import bilinear
 from bilinear.analysis.accuracy import path_growth
@@ -37,29 +37,13 @@ from bilinear.runtime.layouts import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
+DESCRIBED = "h200"
 ORDERS: tuple[tuple[str, ...], ...] = ((), ("A",), ("B",), ("A", "B", "C"), ("C",))
 LEVELS: tuple[tuple[str, ...], ...] = ((), ("winograd",), ("winograd", "winograd"), ("laderman",))
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        yield found
-
-
 def digit_plan(shape: tuple[int, int, int], levels: tuple[str, ...]) -> Plan:
     return bilinear.plan(*shape, "float32", device=H200, levels=levels, products="pairs")
-
-
-def laid(x: Any, by_columns: bool, padded: int = 0) -> Any:
-    """The matrix in either order, its lines apart by `padded` elements that are NaN."""
-    rows, columns = x.shape[::-1] if by_columns else x.shape
-    lines = np.full((rows, columns + padded), np.nan, np.float32)
-    view = lines[:, :columns].T if by_columns else lines[:, :columns]
-    view[...] = x
-    return view
 
 
 @pytest.mark.sample(2)
@@ -70,7 +54,7 @@ def test_integers_are_exact_in_every_order(gpu: Gpu, levels: tuple[str, ...], by
     for (m, k, n), padded in (((37, 70, 29), 0), ((300, 41, 260), 3)):
         generator = np.random.default_rng(m)
         whole = [generator.integers(-30, 31, shape) for shape in ((m, k), (k, n), (m, n))]
-        a, b, old = (laid(x, name in by_columns, padded) for name, x in zip("ABC", whole, strict=True))
+        a, b, old = (laid(x, np.float32, name in by_columns, padded) for name, x in zip("ABC", whole, strict=True))
         out, plan = Array(old.copy(order="K")), digit_plan((m, k, n), levels)
         for alpha, beta in ((1, 0), (3, -2)):
             out.host[...] = np.nan if beta == 0 else whole[2]
@@ -269,7 +253,7 @@ def test_slower_digits_run_where_nothing_else_is_accurate_enough() -> None:
 def test_a_plan_knows_the_memory_of_a_result_by_columns(gpu: Gpu) -> None:
     a, b = (np.random.default_rng(1).integers(-9, 10, shape).astype(np.float32) for shape in ((300, 64), (64, 200)))
     for by_columns in (False, True):
-        out = Array(laid(np.zeros((300, 200)), by_columns))
+        out = Array(laid(np.zeros((300, 200)), np.float32, by_columns))
         problem = problem_of(layouts_of(Array(a), Array(b), out), "preserve", None)
         needed = digit_candidate(problem, H200, (), "pairs", 2**40).workspace
         own = digit_multiply_of(layout_of(Array(a)), layout_of(Array(b)), layout_of(out), Digits((), "pairs"))

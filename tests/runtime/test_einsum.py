@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 from runtime.test_torch_tensors import STREAM, Tensor, Torch
 
 import bilinear
@@ -233,12 +232,6 @@ def test_nothing_is_consumed_that_a_later_product_reads() -> None:
     a, b = operands([(8, 8), (8, 8)], np.float64)
     with pytest.raises(BilinearError, match=r"E523.*operands 1 and 3 apart"):
         bilinear.einsum("ij,jk,kl->il", a, b, a, algorithm="msmes", levels=1, inputs="consume")
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    with undescribed(monkeypatch) as found:
-        yield found
 
 
 @pytest.mark.parametrize("subscripts", ["bij,bjk->bki", "ii,ij->j", "ij,jk,kl->li", "ijk,lk->li", "ij->ji", "ij,jk->", "i,j->ij"])

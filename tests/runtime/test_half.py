@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from runtime.blas import narrowed, widened
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.operands import in_layout
+from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
 from bilinear.emulator import skip_reason
@@ -29,12 +29,6 @@ from bilinear.runtime.options import Options
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 WHOLE = 16
 """The mode of cuBLAS in which parts of sums are added up in float32."""
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    with undescribed(monkeypatch) as found:
-        yield found
 
 
 def bits(x: Any, element: Element) -> Any:
@@ -74,18 +68,6 @@ def multiplied(
     return half.by_half(options, kind_of(left, right), element, left, right, out)
 
 
-def laid(x: Any, layout: str) -> Any:
-    """A matrix by rows, by columns, with gaps between its rows, by every second column, or backwards."""
-    m, n = x.shape
-    space = np.full((max(m, n), 2 * max(m, n) + 3), 77).astype(x.dtype)
-    own = space[:m, :n].copy()
-    view = {"rows": own, "columns": space[:n, :m].copy().T, "gaps": space[:m, :n], "seconds": space[:m, : 2 * n : 2], "back": own[::-1]}[
-        layout
-    ]
-    view[...] = x
-    return view
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize(
@@ -106,7 +88,7 @@ def test_integers_are_exact(
     generator = np.random.default_rng(m)
     whole = [generator.integers(-1, 2, s) for s in ((m, k), (k, n), (m, n))]
     for alpha, beta in ((1, 0), (2, -1), (-0.5, 2)):
-        a, b, c = (laid(bits(x, element), layout) for x, layout in zip(whole, layouts, strict=True))
+        a, b, c = (in_layout(bits(x, element), layout) for x, layout in zip(whole, layouts, strict=True))
         if beta == 0:
             c[...] = bits(np.full(c.shape, np.nan), element) if element == FLOAT16 else 0x7FFF
         before = a.copy(), b.copy()
@@ -225,8 +207,8 @@ def test_a_result_of_float32_is_never_rounded_to_16_bits(
     whole = [generator.integers(-most, most + 1, s) for s in ((m, k), (k, n), (m, n))]
     assert abs(whole[0] @ whole[1]).max() > 2**element.significand
     for alpha, beta in ((1, 0), (2, -1)):
-        a, b = (laid(bits(x, element), layout) for x, layout in zip(whole[:2], layouts[:2], strict=True))
-        c = laid(whole[2].astype(np.float32), layouts[2])
+        a, b = (in_layout(bits(x, element), layout) for x, layout in zip(whole[:2], layouts[:2], strict=True))
+        c = in_layout(whole[2].astype(np.float32), layouts[2])
         if beta == 0:
             c[...] = np.nan
         out = multiplied(element, a, b, c, algorithm, levels, alpha, beta)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 import numpy as np
 import pytest
 from runtime import pretended_gpu
-from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
+from runtime.operands import in_layout
+from runtime.pretended_gpu import Array, Gpu, compiled
 
 import bilinear
 from bilinear.codegen.lower_digits import OperandOrder
@@ -27,12 +27,6 @@ from bilinear.runtime import integers
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    with undescribed(monkeypatch) as found:
-        yield found
-
-
 def drawn(seed: int, shape: tuple[int, ...], dtype: str) -> Any:
     """Integers over the whole range of a type, many of them its ends."""
     generator, info = np.random.default_rng(seed), np.iinfo(dtype)
@@ -40,16 +34,6 @@ def drawn(seed: int, shape: tuple[int, ...], dtype: str) -> Any:
     x[generator.random(shape) < 1 / 6] = info.max
     x[generator.random(shape) < 1 / 6] = info.min
     return x
-
-
-def laid(x: Any, layout: str) -> Any:
-    """A matrix by rows, by columns, or with gaps between its rows, which hold other numbers."""
-    m, n = x.shape
-    space = np.full((max(m, n), max(m, n) + 3), 77, x.dtype)
-    own = space[:m, :n].copy()
-    view = {"rows": own, "columns": space[:n, :m].copy().T, "gaps": space[:m, :n], "back": own[::-1]}[layout]
-    view[...] = x
-    return view
 
 
 @pytest.mark.sample(2)
@@ -67,11 +51,11 @@ def laid(x: Any, layout: str) -> Any:
     ],
 )
 def test_integers_of_the_whole_range_wrap_as_in_numpy(gpu: Gpu, left: str, right: str, algorithm: str, layouts: tuple[str, ...]) -> None:
-    a, b = laid(drawn(1, (37, 70), left), layouts[0]), laid(drawn(2, (70, 29), right), layouts[1])
+    a, b = in_layout(drawn(1, (37, 70), left), layouts[0]), in_layout(drawn(2, (70, 29), right), layouts[1])
     old = drawn(3, (37, 29), str(np.result_type(a, b)))
     with np.errstate(over="ignore"):
         for alpha, beta in ((1, 0), (-3 if old.dtype.kind == "i" else 3, 5)):
-            out = Array(laid(old, layouts[2]))
+            out = Array(in_layout(old, layouts[2]))
             assert bilinear.matmul(Array(a), Array(b), out, algorithm=algorithm, levels=1, alpha=alpha, beta=beta) is out
             np.testing.assert_array_equal(out.host, old.dtype.type(alpha) * (a @ b) + old.dtype.type(beta) * old)
     assert gpu.library == 0
@@ -265,7 +249,7 @@ def test_one_look_bounds_both_operands(gpu: Gpu, left: str, right: str, layouts:
                 x = np.zeros(shape, own)
                 x[-1, -1] = {"least": info.min, "most": info.max}.get(str(extreme), extreme)
                 whole.append(x)
-            found = largest_magnitudes(*(Array(laid(x, layout)) for x, layout in zip(whole, layouts, strict=True)))
+            found = largest_magnitudes(*(Array(in_layout(x, layout)) for x, layout in zip(whole, layouts, strict=True)))
             for bound, x in zip(found, whole, strict=True):
                 largest = max(abs(int(value)) for value in x.astype("int64").flat)  # numbers of uint64 as kernels read them
                 assert largest <= bound <= min(largest + 1, INTEGERS[str(x.dtype)].largest)
@@ -276,7 +260,7 @@ def test_one_look_bounds_both_operands(gpu: Gpu, left: str, right: str, layouts:
 @pytest.mark.parametrize("algorithm", ["classical", "winograd"])
 def test_bool_matrices_are_multiplied_by_counting(gpu: Gpu, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(2)
-    a, b = (laid(generator.random(shape) < 0.1, layout) for shape, layout in (((37, 70), "gaps"), ((70, 29), "columns")))
+    a, b = (in_layout(generator.random(shape) < 0.1, layout) for shape, layout in (((37, 70), "gaps"), ((70, 29), "columns")))
     a[:, 5] = b[5] = True
     a[3] = False
     found = bilinear.matmul(Array(a), Array(b), algorithm=algorithm, levels=1)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from runtime.pretended_gpu import Array, Gpu, undescribed
-from runtime.test_residues import laid
+from runtime.operands import laid
+from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
 from bilinear.emulator import skip_reason
@@ -27,22 +26,16 @@ from bilinear.planner.plan import Candidate, Panel, Plan
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
-from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
 ON_LOAD, PLAIN = ("pairs_on_load", ()), (SMALL, ("classical",))
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        yield found
-
-
 Parts = list[tuple[int, str, tuple[str, ...], tuple[int, int]]]
+
+
+DESCRIBED = "h200"
 
 
 def in_parts(shape: tuple[int, int, int], dtype: str, parts: Parts, by_columns: bool = False, lent: str = "ABP") -> Plan:

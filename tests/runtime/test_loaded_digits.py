@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +10,9 @@ import numpy as np
 import pytest
 from digit_unit import slow_units
 from runtime import pretended_gpu
-from runtime.pretended_gpu import Array, Device, Gpu, undescribed
-from runtime.test_digits import ORDERS, error_of, laid
+from runtime.operands import laid
+from runtime.pretended_gpu import Array, Device, Gpu
+from runtime.test_digits import ORDERS, error_of
 
 import bilinear
 from bilinear.codegen.render import render
@@ -32,20 +32,13 @@ from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
+DESCRIBED = "h200"
 NAME = "pairs_on_load"
 
 
 def without_rates(device: Described) -> Described:
     """The device, with no rates of these products."""
     return replace(device, digits=tuple(own for own in device.digits if own[0] != NAME))
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        yield found
 
 
 def loaded_plan(m: int, k: int, n: int, **options: Any) -> Plan:
@@ -60,7 +53,7 @@ def test_integers_are_exact_in_every_order(gpu: Gpu, by_columns: tuple[str, ...]
     m, k, n = shape
     generator = np.random.default_rng(m)
     whole = [generator.integers(-30, 31, extents) for extents in ((m, k), (k, n), (m, n))]
-    a, b, old = (laid(x, name in by_columns, padded) for name, x in zip("ABC", whole, strict=True))
+    a, b, old = (laid(x, np.float32, name in by_columns, padded) for name, x in zip("ABC", whole, strict=True))
     out, plan, before = Array(old.copy(order="K")), loaded_plan(m, k, n), (a.copy(), b.copy())
     for alpha, beta in ((1, 0), (3, -2)):
         out.host[...] = np.nan if beta == 0 else whole[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from runtime import pretended_gpu
 from runtime.one_modulus import over
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
 from bilinear.codegen.render import render
@@ -29,12 +28,6 @@ from bilinear.methods.digits import modular
 from bilinear.runtime.named import algorithm_as_it_is
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    with undescribed(monkeypatch) as found:
-        yield found
 
 
 def exact(a: Any, b: Any, p: int, alpha: int = 1, beta: int = 0, old: Any = 0) -> Any:

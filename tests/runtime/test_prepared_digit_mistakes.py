@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from runtime.pretended_gpu import Array, Gpu
-from runtime.test_prepared_digits import SHAPE, SIDES, WAYS, gpu, kept, normal, plan_of, product
+from runtime.test_prepared_digits import SHAPE, SIDES, WAYS, kept, normal, plan_of, product
 
 import bilinear
 from bilinear.emulator import skip_reason
@@ -19,7 +19,7 @@ from bilinear.methods.digits.launches import CutMultiply
 from bilinear.methods.program import BESIDE
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
-__all__ = ["gpu"]
+DESCRIBED = "h200"
 Places = dict[str, tuple[int, int]]
 Buffers = Callable[[KeptMultiply], Places]
 

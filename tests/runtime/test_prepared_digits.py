@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from choices import running
 from digit_unit import slow_units
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.operands import laid
+from runtime.pretended_gpu import Array, Gpu
 from runtime.test_complex_digits import gaussian
-from runtime.test_residues import laid
 
 import bilinear
 from bilinear.emulator import skip_reason
@@ -28,6 +28,7 @@ from bilinear.runtime.prepared import Prepared
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
+DESCRIBED = "h200"
 WINOGRAD = ("winograd",)
 WAYS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "pairs": ("float32", "pairs", ()),
@@ -39,14 +40,6 @@ WAYS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 SIDES = "left", "right"
 SHAPE = 41, 70, 60
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        yield found
 
 
 def plan_of(shape: tuple[int, int, int], way: str = "pairs below winograd", **options: Any) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
@@ -16,7 +16,7 @@ import pytest
 from artifact.built_folders import needs_emulator
 from choices import running
 from numpy.lib.array_utils import byte_bounds
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
 from bilinear.backends import cuda_executor
@@ -32,12 +32,6 @@ pytestmark = needs_emulator
 PACKAGE = str(Path(bilinear.__file__).parent)
 WINOGRAD: dict[str, Any] = {"algorithm": "winograd", "levels": 1}
 IN_PLACE: dict[str, Any] = {"algorithm": "msmes", "levels": 1}
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    with undescribed(monkeypatch) as found:
-        yield found
 
 
 def operands(seed: int, n: int = 16) -> tuple[list[Any], list[Array]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from codegen.emulated import c_type
 from digit_unit import KINDS, allowed, data, slow_units
-from runtime.pretended_gpu import Array, Gpu, compiled, undescribed
+from runtime.operands import laid
+from runtime.pretended_gpu import Array, Gpu, compiled
 
 import bilinear
 from bilinear.analysis.digit_bounds import residue_bound, room_of, scale_exponent
@@ -40,16 +41,9 @@ from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
+DESCRIBED = "h200"
 PLAIN: tuple[str, ...] = ()
 WINOGRAD = ("winograd",)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        yield found
 
 
 def residue_plan(shape: tuple[int, int, int], levels: tuple[str, ...], products: str) -> Plan:
@@ -62,15 +56,6 @@ def dtype_of(products: str) -> str:
 
 def product_kernel(name: str, tile: ResidueTile) -> ResidueProductKernel:
     return ResidueProductKernel(name, tile.of, tile, representation_of(tile).moduli)
-
-
-def laid(x: Any, dtype: str, by_columns: bool, padded: int = 0) -> Any:
-    """The matrix in either order, its lines apart by `padded` elements that are NaN."""
-    rows, columns = x.shape[::-1] if by_columns else x.shape
-    lines = np.full((rows, columns + padded), np.nan, dtype)
-    view = lines[:, :columns].T if by_columns else lines[:, :columns]
-    view[...] = x
-    return view
 
 
 @pytest.mark.sample(1)

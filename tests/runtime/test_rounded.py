@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from runtime.blas import as_tf32, narrowed, widened
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 from runtime.test_residues import laid
 
 import bilinear
@@ -22,18 +21,12 @@ from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import plan_json
-from bilinear.runtime import devices_here
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        yield found
+DESCRIBED = "h200"
 
 
 def rounded_plan(name: str, shape: tuple[int, int, int], **options: Any) -> Plan:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from types import ModuleType, SimpleNamespace
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from choices import in_thin_tile, running
-from runtime.pretended_gpu import Array, Device, Gpu, undescribed
+from runtime.pretended_gpu import Array, Device, Gpu
 
 import bilinear
 from bilinear.backends import bound_launches, capture, loaded_kernels
@@ -28,21 +27,13 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import save_plan
 from bilinear.planner.problem import Problem
-from bilinear.runtime import auto, devices_here
+from bilinear.runtime import auto
 from bilinear.runtime.layouts import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")
+DESCRIBED = "h200"
 SHAPES = ((700, 8, 8), (8, 900, 8), (300, 200, 3), (3, 200, 300), (70, 5, 90), (17, 1030, 9))
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    with (pretended := undescribed(monkeypatch)) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: H200)
-        assert pretended is not None
-        yield found
 
 
 def integers(shape: tuple[int, int], dtype: str, by_columns: bool = False) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.emulated import c_type
+from runtime.operands import laid
 from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 
 import bilinear
@@ -186,15 +187,6 @@ def test_mutants_of_products_of_residues_fail(name: str) -> None:
 ORDERED: tuple[tuple[str, ...], ...] = ((), ("A",), ("B",), ("A", "B", "C"))
 
 
-def laid(x: Any, dtype: str, by_columns: bool) -> Any:
-    """The matrix in either order, its lines apart by three elements that are not its own."""
-    rows, columns = x.shape[::-1] if by_columns else x.shape
-    lines = np.full((rows, columns + 3), 99, dtype)
-    view = lines[:, :columns].T if by_columns else lines[:, :columns]
-    view[...] = x
-    return view
-
-
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("products", "dtype", "levels", "by_columns"),
@@ -217,7 +209,7 @@ def test_integers_are_exact_in_every_order(
     assert plan.chosen.ms is None and "no time is known" in plan.chosen.why
     assert plan.chosen.workspace == bilinear.plan(m, k, n, dtype, device="h200", levels=levels, products=products).chosen.workspace
     whole = [generator.integers(-30, 31, shape) for shape in ((m, k), (k, n), (m, n))]
-    a, b, old = (laid(x, dtype, name in by_columns) for name, x in zip("ABC", whole, strict=True))
+    a, b, old = (laid(x, dtype, name in by_columns, 3) for name, x in zip("ABC", whole, strict=True))
     out = Array(old)
     for alpha, beta in ((1, 0), (3, -2)):
         out.host[...] = whole[2]
