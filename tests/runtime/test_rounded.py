@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 from runtime.blas import as_tf32, narrowed, widened
+from runtime.operands import laid
 from runtime.pretended_gpu import Array, Gpu
-from runtime.test_residues import laid
 
 import bilinear
 from bilinear.analysis.digit_bounds import rounded_bound, rounded_probable
