@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -98,23 +99,22 @@ def is_writable(array: Array) -> bool:
 
 
 def shares_memory(x: Array, y: Array) -> bool:
-    """Whether two arrays may have an element in common; undecided counts as yes."""
-    if isinstance(x, np.ndarray):
-        if x.size == 0 or y.size == 0:
-            return False
-        try:
-            return bool(np.shares_memory(x, y, max_work=MOST_WORK))  # type: ignore[arg-type]  # any count is allowed
-        except np.exceptions.TooHardError:
-            return not _beside_each_other(x, y)
-    (x_low, x_high), (y_low, y_high) = _bounds(x), _bounds(y)
-    return x_low < y_high and y_low < x_high and x.size > 0 and y.size > 0 and not _beside_each_other(x, y)
+    """Whether two arrays have an element in common; undecided counts as yes."""
+    if x.size == 0 or y.size == 0:
+        return False
+    try:
+        return bool(np.shares_memory(_addresses(x), _addresses(y), max_work=MOST_WORK))  # type: ignore[arg-type]  # any count is allowed
+    except np.exceptions.TooHardError:
+        return not _beside_each_other(x, y)
 
 
-def _bounds(array: Array) -> tuple[int, int]:
-    """The address of an array's first byte, and the address behind its last."""
-    address, layout, _ = matrix_of(array)
-    low, high = layout.reach
-    return address + low, address + high
+def _addresses(array: Array) -> Array:
+    """A NumPy array with the addresses of an array that may lie on a GPU. Nothing may read its elements."""
+    if isinstance(array, np.ndarray):
+        return array
+    where = (matrix_of(array).address, False)
+    interface = {"version": 3, "shape": array.shape, "strides": array.strides, "typestr": array.dtype.str, "data": where}
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def _beside_each_other(x: Array, y: Array) -> bool:

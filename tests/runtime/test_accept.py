@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
+from runtime.pretended_gpu import Array as Pretence
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.runtime.accept import shares_memory
 
 Call = Callable[[list[Any], Any], Any]
 N = 8
@@ -234,3 +236,14 @@ def test_options_without_a_use_are_refused() -> None:
     for call in on_streams:
         with pytest.raises(BilinearError, match=r"E510.*in the host's memory"):
             call("nonsense")
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_only_common_elements_are_shared_memory(on_gpu: bool) -> None:
+    """Interleaved columns lie in one range of addresses, and have no element in common."""
+    memory = np.zeros(64)
+    column, beside, across = (as_strided(memory[at:], (5, 1), (40, 16)) for at in (1, 2, 6))
+    own = Pretence if on_gpu else np.asarray
+    assert not shares_memory(own(column), own(beside))
+    assert shares_memory(own(column), own(across))
+    assert not shares_memory(own(column), own(across[:0]))

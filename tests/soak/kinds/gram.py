@@ -34,7 +34,8 @@ def act(scene: Scene) -> str:
     call = partial(
         bilinear.gram, a.array, None if out is None else out.array, transposed=transposed, triangle=triangle, **factors, **options
     )
-    return scene.settle(call, exact, dtype, [out], scene.reasons(options, dtype, out, factors))
+    half = {"E794"} if options.get("algorithm") == "rxtx" and dtype.char == "e" and scene.home.name == "torch" else set()
+    return scene.settle(call, exact, dtype, [out], scene.reasons(options, dtype, out, factors) | half)
 
 
 def _mirrored(old: Array, triangle: str) -> Array:
