@@ -42,7 +42,6 @@ KERNEL_MAKERS = (
     *("ir", "passes", "lowering", "codegen"),
     *(
         "analysis/block_maps.py",
-        "analysis/collector.py",
         "analysis/evaluation_order.py",
         "algebra/maps.py",
     ),

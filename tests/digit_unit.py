@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from math import fsum, isqrt
+from math import frexp, fsum, isfinite, isqrt, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.analysis.digit_bounds import Summation, Unit, line_exponent, norm_upward, products_of_digits, scale_exponent
+from bilinear.analysis.digit_bounds import Summation, Unit, products_of_digits, room_of
 from bilinear.frontend import LoadedDigits, load_any
 from bilinear.ir.digits import DigitScheme, Representation, least_residue
 from bilinear.ir.element import FLOAT32, FLOAT64, Element
@@ -175,3 +175,38 @@ def slow_units(device: Device) -> Device:
 
     policy = replace(device.policy, least_gain_digits=-1e9)
     return replace(device, policy=policy, elements=tuple((name, slow(own)) for name, own in device.elements))
+
+
+LARGEST_EXPONENT = 126
+"""A scale of floating-point digits is at most 2^126."""
+
+
+def line_exponent(largest: float, representation: Representation, headroom: int = 0) -> int:
+    """The exponent of the scale of a row of A, or a column of B, of floating-point digits whose largest number has this size; 0 for zeros.
+
+    2^e * largest lies in [2^(most - 2 - headroom), 2^(most - 1 - headroom)), where 2^most overflows in the digits' type; or e is 126, the
+    largest exponent whose power of two and its reciprocal are normal floats. Then all numbers of the line are multiples of 2^-23.
+    """
+    assert representation.digit is not None and isfinite(largest)
+    if not representation.scaled or not largest:
+        return 0
+    return min(representation.digit.most - 1 - headroom - frexp(largest)[1], LARGEST_EXPONENT)
+
+
+def scale_exponent(norm: Fraction | float, representation: Representation, inner: int) -> int:
+    """The exponent e of the scale of a row of A, or a column of B, with this 2-norm rounded up; 0 for zeros.
+
+    It is the largest e with 2^e * norm + r * sqrt(K) <= R, where r is the most that rounding to an integer adds: 1/2, or 0 if truncated.
+    The integers of the row then have a 2-norm of at most R, so sum |a'||b'| <= R^2 < M/2 by Cauchy and Schwarz, for every input.
+    """
+    room = room_of(representation, inner)
+    if not norm:
+        return 0
+    ratio = Fraction(room) / Fraction(norm)
+    exponent = ratio.numerator.bit_length() - ratio.denominator.bit_length()
+    return exponent if Fraction(2) ** exponent <= ratio else exponent - 1
+
+
+def norm_upward(squares: float, inner: int) -> float:
+    """An upper bound of a 2-norm from a sum of K squares, added up in float64 in any order without under- or overflow."""
+    return sqrt(squares) * (1 + (inner + 8) * 2.0**-53)

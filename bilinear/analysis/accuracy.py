@@ -1,4 +1,4 @@
-"""Error bounds for fast multiplies in floating point: some hold for all data, others with a stated confidence."""
+"""Error bounds for fast multiplies in floating point, for all data or with a confidence; and an error's norm from random projections."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from math import cos, hypot, inf, isnan, log, pi, sqrt
+from math import ceil, cos, e, inf, isnan, log, log2, pi, sqrt
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bilinear.analysis.rounding import SLACK, OperandValue, ResultValue, Trace, Vector, gamma, magnitude, sides
 from bilinear.ir.complex_scheme import Products
@@ -29,19 +26,12 @@ With v the variance of the error of a product of parts whose entries have unit v
 part 4v + v + v, because the sums in the third product have twice the variance; four products have 2v and 2v.
 """
 
-Parts = NDArray[np.float64]
-
 
 class PartsBound(NamedTuple):
     """Bounds of the errors of the real and of the imaginary part, each in units of the largest magnitudes of parts of A and of B."""
 
     real: float
     imaginary: float
-
-    @property
-    def of_modulus(self) -> float:
-        """The bound of |error|."""
-        return hypot(self.real, self.imaginary)
 
 
 def four_products_bound(inner: int, unit_roundoff: float) -> PartsBound:
@@ -53,13 +43,6 @@ def four_products_bound(inner: int, unit_roundoff: float) -> PartsBound:
 def three_products_bound(inner: int, unit_roundoff: float) -> PartsBound:
     """The bounds for sums of `inner` terms by three products, each summed classically."""
     return PartsBound(2 * inner * gamma(inner + 1, unit_roundoff), 6 * inner * gamma(inner + 4, unit_roundoff))
-
-
-def element_bounds(a: NDArray[np.complex128], b: NDArray[np.complex128], unit_roundoff: float) -> tuple[Parts, Parts]:
-    """The bounds of three products for every element of a @ b, of its real and of its imaginary part."""
-    x, y, z, w = (np.abs(part) for part in (a.real, a.imag, b.real, b.imag))
-    k, own = a.shape[-1], x @ z + y @ w
-    return gamma(k + 1, unit_roundoff) * own, gamma(k + 4, unit_roundoff) * ((x + y) @ (z + w) + own)
 
 
 LARGEST_ROUNDOFF = 2.0**-24
@@ -254,11 +237,7 @@ def _moments(scheme: Scheme) -> tuple[Moments, Moments]:
 
 
 def _worst(scheme: Scheme, left: tuple[float, ...], right: tuple[float, ...]) -> float:
-    return max(_weighted(row, left, right) for row in scheme.tables[2])
-
-
-def _weighted(row: Form, left: tuple[float, ...], right: tuple[float, ...]) -> float:
-    return sum(to_float(c) ** 2 * left[p] * right[p] for p, c in row)
+    return max(sum(to_float(c) ** 2 * left[p] * right[p] for p, c in row) for row in scheme.tables[2])
 
 
 def _side_depths(scheme: Scheme, levels: int) -> tuple[float, float, float]:
@@ -523,3 +502,38 @@ def _size(row: Form) -> float:
 def _rational(value: object) -> Fraction:
     assert isinstance(value, int | Fraction)
     return Fraction(value)
+
+
+BITS = 8
+"""A random entry is one of the 2^BITS odd integers between -2^BITS and 2^BITS, all equally likely."""
+GRAIN = 4.0**-BITS
+"""The loss because entries lie on a grid: the variance of a cell as a fraction of that of a continuous entry."""
+DENSITY = pi * e / 3
+"""2 pi e times the squared density that no normed sum of independent uniform variables of variance 1 exceeds, which is 1/6."""
+
+
+def shrinking(risk: float, vectors: int) -> float:
+    """The factor f with |D X|_F >= f |D|_F, except with a probability of at most `risk`, for any real D and `vectors` random columns X.
+
+    The entries of X are those of `BITS`. 0 if there are too few vectors. Source: docs/checking.md, with K. Ball's bound (1986).
+    """
+    share = risk ** (2 / vectors) / DENSITY - GRAIN
+    return float(2**BITS) * sqrt(vectors * max(0.0, share) / 3)
+
+
+def expected(vectors: int) -> float:
+    """The root of the mean of |D X|_F^2 / |D|_F^2."""
+    return float(2**BITS) * sqrt(vectors * (1 - GRAIN) / 3)
+
+
+def least_vectors(risk: float) -> int:
+    """The fewest vectors from which the grid costs less than half of the factor's square."""
+    return max(1, ceil(2 * log(risk) / log(2 * GRAIN * DENSITY)))
+
+
+def least_exact_vectors(risk: float) -> int:
+    """The fewest uniform vectors over the integers modulo 2^w that a matrix other than 0 maps to 0 with a probability of at most `risk`.
+
+    One vector is mapped to 0 with a probability of at most 1/2 (R. Freivalds, 1979).
+    """
+    return max(1, ceil(-log2(risk)))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import wraps
 from operator import itemgetter
+from typing import ParamSpec, TypeVar
 
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, to_float
@@ -210,3 +213,26 @@ def headroom(linear: LinearMap) -> int:
     while 2**h < most:
         h += 1
     return h
+
+
+P = ParamSpec("P")
+Returned = TypeVar("Returned")
+
+
+def uncollected(function: Callable[P, Returned]) -> Callable[P, Returned]:
+    """The function with Python's collector of cycles paused while it runs; the collector goes on afterwards, also after an exception.
+
+    While millions of tuples are made, it would walk over all objects again and again, and find no cycle. A collector that is off stays off.
+    """
+
+    @wraps(function)
+    def paused(*args: P.args, **kwargs: P.kwargs) -> Returned:
+        if not gc.isenabled():
+            return function(*args, **kwargs)
+        gc.disable()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            gc.enable()
+
+    return paused

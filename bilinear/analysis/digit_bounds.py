@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, frexp, isfinite, isqrt, sqrt
+from math import ceil, isqrt, sqrt
 from typing import Literal
 
 from bilinear.analysis.accuracy import path_growth
@@ -18,8 +18,6 @@ from bilinear.ir.number import generator, to_float
 from bilinear.ir.rounded import Rounding
 from bilinear.ir.scheme import Scheme
 
-LARGEST_EXPONENT = 126
-"""A scale of floating-point digits is at most 2^126."""
 CUT_OFF = 2.0**-23
 """The largest relative error of truncating to the 24 bits of a float32."""
 ROUNDED = 0.393
@@ -118,18 +116,6 @@ def digit_bound(scheme: DigitScheme, inner: int, summation: Summation | None = N
     return DigitBound(_both(total, gamma(3, u)) * SLACK, floor * (1 + total), lost)
 
 
-def line_exponent(largest: float, representation: Representation, headroom: int = 0) -> int:
-    """The exponent of the scale of a row of A, or a column of B, of floating-point digits whose largest number has this size; 0 for zeros.
-
-    2^e * largest lies in [2^(most - 2 - headroom), 2^(most - 1 - headroom)), where 2^most overflows in the digits' type; or e is 126, the
-    largest exponent whose power of two and its reciprocal are normal floats. Then all numbers of the line are multiples of 2^-23.
-    """
-    assert representation.digit is not None and isfinite(largest)
-    if not representation.scaled or not largest:
-        return 0
-    return min(representation.digit.most - 1 - headroom - frexp(largest)[1], LARGEST_EXPONENT)
-
-
 def block_bound(
     block: Products | None, levels: int, inner: int, leaf: Callable[[int], float], unit_roundoff: float = FLOAT32.unit_roundoff
 ) -> float:
@@ -163,11 +149,11 @@ def probable_digits(scheme: DigitScheme, inner: int, summation: Summation | None
     below = inner if block is None else max(1, inner // block.k**levels)
     computed, dropped = products_of_digits(scheme)
     others = [(i, j) for i, j in computed if i + j]
-    sizes = probable_sizes(representation)
+    sizes = 1.0, *(ROUNDED * size for size in digit_sizes(representation)[1:])  # for uniform remainders
     chunk = min(how.chunk, below)
     shrunk, varied = cut_off(chunk * (len(computed) if how.others == "mixed" else 1), how.unit)
     varied += (ROUNDED * u) ** 2 * (ceil(below / chunk) / 2 + 1)
-    varied += 2 * (probable_part(representation)) ** 2 + sum((sizes[i] * sizes[j]) ** 2 for i, j in dropped)
+    varied += 2 * (ROUNDED * cutting_error(representation)) ** 2 + sum((sizes[i] * sizes[j]) ** 2 for i, j in dropped)
     together = below if how.others == "separate" else chunk
     low = cut_off(len(others) * together, how.unit) if others and how.others != "mixed" else (0.0, 0.0)
     varied += (low[0] ** 2 + low[1]) * sum((sizes[i] * sizes[j]) ** 2 for i, j in others)
@@ -247,16 +233,6 @@ def smallest_part(representation: Representation) -> float:
     return _half_of_smallest(representation) * weight
 
 
-def probable_sizes(representation: Representation) -> tuple[float, ...]:
-    """The root mean square of each digit times its power of lambda, relative to that of x, for uniform remainders."""
-    return 1.0, *(ROUNDED * size for size in digit_sizes(representation)[1:])
-
-
-def probable_part(representation: Representation) -> float:
-    """The root mean square of the last remainder, relative to that of x."""
-    return ROUNDED * cutting_error(representation)
-
-
 def _half_of_smallest(representation: Representation) -> float:
     assert representation.digit is not None
     return 2.0 ** (representation.digit.least - representation.rounded)
@@ -329,30 +305,11 @@ class ResidueBound:
         return (self.rounded + 2 * cut + cut**2) * SLACK
 
 
-def scale_exponent(norm: Fraction | float, representation: Representation, inner: int) -> int:
-    """The exponent e of the scale of a row of A, or a column of B, with this 2-norm rounded up; 0 for zeros.
-
-    It is the largest e with 2^e * norm + r * sqrt(K) <= R, where r is the most that rounding to an integer adds: 1/2, or 0 if truncated.
-    The integers of the row then have a 2-norm of at most R, so sum |a'||b'| <= R^2 < M/2 by Cauchy and Schwarz, for every input.
-    """
-    room = room_of(representation, inner)
-    if not norm:
-        return 0
-    ratio = Fraction(room) / Fraction(norm)
-    exponent = ratio.numerator.bit_length() - ratio.denominator.bit_length()
-    return exponent if Fraction(2) ** exponent <= ratio else exponent - 1
-
-
-def norm_upward(squares: float, inner: int) -> float:
-    """An upper bound of a 2-norm from a sum of K squares, added up in float64 in any order without under- or overflow."""
-    return sqrt(squares) * (1 + (inner + 8) * 2.0**-53)
-
-
 def residue_bound(scheme: DigitScheme, inner: int) -> ResidueBound:
     """The certain bound of a product over K = `inner` by residues, without block levels above. Raises `BilinearError` (E567)."""
     representation = scheme.representation
     loss = 0.5 if representation.rounded else 1.0
-    # 2^(e+1) is too large a scale, so 2^-e < 2 * norm / room; norms are rounded up by `norm_upward`
+    # 2^(e+1) is too large a scale, so 2^-e < 2 * norm / room; norms are rounded up, by a factor of 1 + (K + 8) u
     cut = 2 * loss / room_of(representation, inner) * (1 + (inner + 8) * 2.0**-53)
     return ResidueBound(gamma(3, representation.of.unit_roundoff) * (1 + cut * sqrt(inner)) ** 2, cut * (1 + 2.0**-20), inner)
 

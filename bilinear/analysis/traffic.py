@@ -67,22 +67,6 @@ def tiled_traffic(extents: Extents, rows: int, columns: int) -> int:
     return operand_reads(extents, rows, columns) + extents[0] * extents[2]
 
 
-def lines_by_rows(rows: int, columns: int, tile: tuple[int, int], line: int) -> int:
-    """Cache lines that are fetched to read each tile of a matrix once, if the matrix lies by rows from the start of a line on.
-
-    Each row of a tile is fetched separately, in lines of `line` elements, so narrow tiles fetch many elements that they do not need.
-    """
-    widths = [(first, min(first + tile[1], columns)) for first in range(0, columns, tile[1])]
-    return sum((row * columns + stop - 1) // line - (row * columns + first) // line + 1 for row in range(rows) for first, stop in widths)
-
-
-def lines_in_blocks(rows: int, columns: int, tile: tuple[int, int], line: int) -> int:
-    """The same in blocked storage: the elements of a tile are contiguous, and each tile begins at the start of a line."""
-    heights = [min(tile[0], rows - first) for first in range(0, rows, tile[0])]
-    widths = [min(tile[1], columns - first) for first in range(0, columns, tile[1])]
-    return sum(ceil(height * width / line) for height in heights for width in widths)
-
-
 def traffic_bound(extents: Extents, fast: int) -> int:
     """The least traffic of any order of a classical multiply C = A B with a fast memory of S elements: the larger of two bounds.
 

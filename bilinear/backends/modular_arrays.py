@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bilinear.analysis.modular_bounds import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
+from bilinear.analysis.integer_range import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
 from bilinear.backends.array_sums import ElementArithmetic
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array, Dtype, Factor, matrix_of

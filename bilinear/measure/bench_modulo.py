@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from statistics import median
 
-from bilinear.analysis.modular_bounds import way_for
+from bilinear.analysis.integer_range import way_for
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError
 from bilinear.frontend import load

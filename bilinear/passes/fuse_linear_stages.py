@@ -14,8 +14,7 @@ from functools import cache
 from itertools import groupby, pairwise
 from pathlib import Path
 
-from bilinear.analysis.block_maps import beside, components, pruned, relabel_stage, restrict, then
-from bilinear.analysis.collector import uncollected
+from bilinear.analysis.block_maps import beside, components, pruned, relabel_stage, restrict, then, uncollected
 from bilinear.analysis.evaluation_order import NOTHING, GroupLayer, Members, equal_groups, holds_at_most, own_inputs
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Schedule, Stage

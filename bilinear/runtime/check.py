@@ -9,7 +9,7 @@ from numbers import Real
 
 import numpy as np
 
-from bilinear.analysis.projections import expected, least_exact_vectors, least_vectors, shrinking
+from bilinear.analysis.accuracy import expected, least_exact_vectors, least_vectors, shrinking
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, Factor

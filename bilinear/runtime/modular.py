@@ -10,7 +10,7 @@ from functools import cache
 
 import numpy as np
 
-from bilinear.analysis.modular_bounds import LARGEST_MODULUS, way_for
+from bilinear.analysis.integer_range import LARGEST_MODULUS, way_for
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import Executor
 from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, is_aligned, largest_of, multiply_modulo

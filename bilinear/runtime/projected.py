@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from bilinear.analysis.projections import BITS
+from bilinear.analysis.accuracy import BITS
 from bilinear.ir.matrix import Array, Dtype
 from bilinear.runtime.thin_products import (
     PANEL_BYTES,

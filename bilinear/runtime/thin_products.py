@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from types import ModuleType
 
-from bilinear.analysis.projections import BITS
+from bilinear.analysis.accuracy import BITS
 from bilinear.ir.matrix import Array, Dtype
 
 UNIT = 2.0**-53

@@ -21,8 +21,8 @@ from functools import cached_property, lru_cache
 from itertools import accumulate, product
 from math import lcm, prod
 
+from bilinear.analysis.block_maps import uncollected
 from bilinear.analysis.brent import products_of_coefficients, residual
-from bilinear.analysis.collector import uncollected
 from bilinear.analysis.schedule_run import ScheduleRun, Terms
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product

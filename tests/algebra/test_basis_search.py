@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import replace
 from fractions import Fraction
@@ -138,8 +137,3 @@ def test_the_command(tmp_path: Path) -> None:
     (written,) = parse_source(Source(str(output), output.read_text())).schemes
     assert written.additions == 12 and prove_scheme(written).holds
     assert written.tables == load("winograd").scheme.tables and print_scheme(written) == output.read_text()
-
-
-def test_the_command_for_machines() -> None:
-    facts = json.loads(CliRunner().invoke(app, ["share", "winograd", "--other-basis", "--json"]).output)
-    assert facts["bases"]["A"] == {"additions": 2, "scalings": 0} and facts["C"]["after"] == {"additions": 6, "scalings": 0}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bilinear.analysis.modular_bounds import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
+from bilinear.analysis.integer_range import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
 
 SIZES = (1, 127, 2**15, 2**24, 2**30, 2**52, 2**61)
 

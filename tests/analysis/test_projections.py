@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilinear.analysis.projections import BITS, expected, least_exact_vectors, least_vectors, shrinking
+from bilinear.analysis.accuracy import BITS, expected, least_exact_vectors, least_vectors, shrinking
 
 GRID = np.arange(1 - 2**BITS, 2**BITS, 2).astype(float)
 DIRECTIONS = [(1, 0), (1, 1), (1, -1), (1, 2), (3, 1), (1, 1e-3)]

@@ -9,15 +9,13 @@ from math import isqrt, log2
 
 import numpy as np
 import pytest
-from digit_unit import KINDS, allowed, as_integers, by_residues, data, digits
+from digit_unit import KINDS, allowed, as_integers, by_residues, data, digits, norm_upward, scale_exponent
 
 from bilinear.analysis.digit_bounds import (
     moduli_for,
-    norm_upward,
     probable_residues,
     residue_block_bound,
     residue_bound,
-    scale_exponent,
 )
 from bilinear.errors import BilinearError
 from bilinear.ir.element import FLOAT32, FLOAT64

@@ -17,8 +17,6 @@ from bilinear.analysis.traffic import (
     fitting_side,
     intensity,
     least_traffic,
-    lines_by_rows,
-    lines_in_blocks,
     operations,
     tiled_traffic,
     traffic_bound,
@@ -75,25 +73,6 @@ def test_the_figures_of_the_lecture() -> None:
     assert intensity(operations((n, n, n)), tiled_traffic((n, n, n), 40, 40) - n**2) == pytest.approx(40)
     assert intensity(operations((n, n, n)), least_traffic((n, n, n))) == pytest.approx(2 * n / 3)
     assert intensity(2 * n**2, n**2 + 2 * n) == pytest.approx(2, rel=1e-2), "a matrix times a vector"
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_lines_are_those_that_are_touched(seed: int) -> None:
-    generator = random.Random(seed)
-    rows, columns, height, width, line = (generator.randint(1, most) for most in (7, 20, 4, 9, 8))
-    by_rows = in_blocks = at = 0
-    for tile_rows, tile_columns in product(ranges(rows, height), ranges(columns, width)):
-        by_rows += sum(len({(row * columns + column) // line for column in tile_columns}) for row in tile_rows)
-        at = -(-at // line) * line
-        in_blocks += len({element // line for element in range(at, at + len(tile_rows) * len(tile_columns))})
-        at += len(tile_rows) * len(tile_columns)
-    assert lines_by_rows(rows, columns, (height, width), line) == by_rows
-    assert lines_in_blocks(rows, columns, (height, width), line) == in_blocks
-
-
-def test_blocked_storage_fetches_nothing_that_is_not_needed() -> None:
-    """Tiles of 8 x 8 doubles in lines of 128 bytes: by rows each fetches twice what it needs."""
-    assert lines_by_rows(256, 256, (8, 8), 16) == 2 * 256 * 256 // 16 == 2 * lines_in_blocks(256, 256, (8, 8), 16)
 
 
 def cached(cells: Iterator[Cell], fast: int) -> int:

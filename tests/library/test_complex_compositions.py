@@ -12,7 +12,7 @@ from shell import Shell
 import bilinear
 from bilinear.algebra.complex_products import complex_scheme
 from bilinear.errors import BilinearError
-from bilinear.frontend import LoadedComplex, load, load_any, parse_source
+from bilinear.frontend import LoadedComplex, load_any, parse_source
 from bilinear.frontend.printer import print_complex
 from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap
 from bilinear.ir.complex_scheme import ComplexAlgorithm
@@ -141,11 +141,6 @@ def test_algorithms_modulo_p_are_proved_but_do_not_run(tmp_path: Path) -> None:
     )
     with pytest.raises(BilinearError, match=r"E236.*over Z/5"):
         bilinear.matmul(gaussian(4, 4), gaussian(4, 4), algorithm=str(file))
-
-
-def test_they_are_no_schemes_of_blocks() -> None:
-    with pytest.raises(BilinearError, match=r"(?s)E566.*multiplies complex numbers"):
-        load("complex3 (x) winograd")
 
 
 def test_the_commands_take_them(shell: Shell, tmp_path: Path) -> None:

@@ -12,11 +12,11 @@ from bilinear.analysis.block_maps import components
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.schedule import ALPHA, BETA, Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Stage, Target
-from bilinear.lowering.prepare import prepare, runnable
+from bilinear.lowering.prepare import prepare
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.imply_scaling import why_not_implied
 from bilinear.passes.nest_levels import nest_levels
-from bilinear.passes.order_products import _colours, mark_first_writes
+from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule
 
@@ -64,28 +64,6 @@ def test_traffic_of_msmes_falls_below_the_unfused_counts() -> None:
     assert traffic(fuse_linear_stages(msmes())) == 10
     assert traffic(fuse_linear_stages(nest_levels([msmes()] * 2))) <= 18.25
     assert traffic(fuse_linear_stages(nest_levels([msmes()] * 3))) <= 33.4
-
-
-def test_fusing_changes_no_value() -> None:
-    for levels in (1, 2):
-        nested = nest_levels([msmes()] * levels)
-        assert computes(runnable(nested), trials=1)
-        assert computes(runnable(fuse_linear_stages(nested)), trials=1)
-
-
-def test_the_first_product_stage_of_msmes_has_two_colours() -> None:
-    stage = msmes().stages[1]
-    assert isinstance(stage, ProductStage)
-    first, second = _colours(stage)
-    assert first == (stage.products[0], stage.products[3])
-    assert second == (stage.products[1], stage.products[2])
-
-
-@pytest.mark.parametrize(("levels", "groups"), [(1, [2, 2]), (2, [4, 4, 4, 4]), (3, [8] * 8)])
-def test_colours_multiply_with_the_levels(levels: int, groups: list[int]) -> None:
-    stages = [s for s in nest_levels([msmes()] * levels).stages if isinstance(s, ProductStage)]
-    assert [len(_colours(stage)) for stage in stages] == [2**levels] * len(stages)
-    assert [len(group) for group in _colours(stages[0])] == groups
 
 
 @pytest.mark.parametrize("levels", [1, 2, 3])

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.emulated import c_type
-from digit_unit import KINDS, allowed, data, slow_units
+from digit_unit import KINDS, allowed, data, scale_exponent, slow_units
 from runtime.operands import laid
 from runtime.pretended_gpu import Array, Gpu, compiled
 
 import bilinear
-from bilinear.analysis.digit_bounds import residue_bound, room_of, scale_exponent
+from bilinear.analysis.digit_bounds import residue_bound, room_of
 from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.lower_residues import lower_residues
 from bilinear.codegen.render import render

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from schedule_oracle import Undefined, computes_in_every_order, run_stage, start_of, steps
+from schedule_oracle import computes_in_every_order, run_stage, start_of, steps
 from trace_oracle import leaves_no_trace, lost_everywhere
 
 from bilinear.errors import BilinearError
@@ -471,12 +471,6 @@ def test_why_a_schedule_that_overwrites_c_cannot_recurse_in_place(more: tuple[in
     assert why_not_recursive(schedule, ("A", "B")) == why
 
 
-def test_undefined_reads_are_what_the_oracle_finds_too() -> None:
-    schedule = parse_source(Source("x.bl", "schedule s of naive2x2: C = A*B\n  stage { C11 += A11*B11 }\n")).schedules[0]
-    with pytest.raises(Undefined):
-        run(schedule, {})
-
-
 def test_the_example_of_the_language() -> None:
     text = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```bl\n(schedule careful (?:.*\n)*?)```", text, re.MULTILINE)
@@ -495,17 +489,3 @@ def test_additions_to_one_block_may_stand_in_one_stage() -> None:
         assert proof.holds == right == computes_in_every_order(schedule)
         assert proof.stages[0].contended == ("C11", "C12")
         assert not right or proof.why_not == "two products of stage 1 write C11, which every inner level uses as its own C"
-
-
-@pytest.mark.parametrize(
-    ("more", "verdict"), [(("X = A11*B11", "A12 += X", "A22 += A12"), RECOMPUTE), (("X = A11*B11", "A11 += 5 X"), LOST)]
-)
-def test_larger_formats_are_decided(more: tuple[str, ...], verdict: str) -> None:
-    size = range(1, 6)
-    terms = [(i, j, p) for i in size for j in size for p in size]
-    rows = "".join(f"  C{i}{j} = {' + '.join(f'A{i}{p}*B{p}{j}' for p in size)}\n" for i in size for j in size)
-    body = "".join(f"  stage {{ C{i}{j} {'=' if p == 1 else '+='} A{i}{p}*B{p}{j} }}\n" for i, j, p in terms)
-    body += "".join(f"  stage {{ {step} }}\n" for step in more)
-    text = f"scheme c <5,5,5;125>\n{rows}schedule s of c: C = A*B, temporary X\n{body}"
-    found = fates(parse_source(Source("x.bl", text)).schedules[0])
-    assert (found["A"].verdict, found["B"].verdict) == (verdict, RESTORED)
