@@ -340,13 +340,10 @@ class SchemeTree:
         if not self.parts:
             return self.text
         left, right = self.parts
-        first = left.expression if left._stands_before(self.operator) else f"({left.expression})"
+        # products bind tighter, and equal operators associate to the left
+        first = left.expression if not left.parts or left.operator in (TENSOR, self.operator) else f"({left.expression})"
         second = right.expression if not right.parts or right.operator == TENSOR != self.operator else f"({right.expression})"
         return f"{first} {self.operator} {second}"
-
-    def _stands_before(self, operator: str) -> bool:
-        """True if it needs no parentheses on the left of an operator: products bind tighter, and equal operators associate to the left."""
-        return not self.parts or self.operator in (TENSOR, operator)
 
     def made(self) -> Scheme:
         """Build the scheme. Raises `BilinearError` if an operation does."""

@@ -291,7 +291,8 @@ class SumWalk:
         idle = 0
         while not self.budget.is_spent and not self.is_least(best):
             progress(len(best))
-            made = self._with_one_extra(best) if self._could_be_one(best) else self._step(made)
+            could_be_one = self.is_plain and len(best) == len(self.wanted) + 2 and not self._one_is_too_few
+            made = self._with_one_extra(best) if could_be_one else self._step(made)
             idle += 1
             if len(made) < len(best):
                 best, idle = made, 0
@@ -317,12 +318,9 @@ class SumWalk:
     def _origin(self, value: int, v: int, w: int) -> Origin:
         for a, b in self.pairs:
             other = a * value + b * v
-            if self._canonical(other) == w:
+            if (abs(other) if self.is_plain else primitive(other)) == w:
                 return Origin(value, v, w, (-b, other // w), a)
         raise AssertionError("no sum of the two gives this value")
-
-    def _canonical(self, packed: int) -> int:
-        return abs(packed) if self.is_plain else primitive(packed)
 
     def _sums(self, v: int, w: int) -> tuple[int, ...]:
         """The sums of two different values, including the values that together with one of them make the other."""
@@ -428,9 +426,6 @@ class SumWalk:
         if not candidates:
             return made
         return made | self._reach(set(reached), reached, {self.random.choice(candidates): None})
-
-    def _could_be_one(self, made: Made) -> bool:
-        return self.is_plain and len(made) == len(self.wanted) + 2 and not self._one_is_too_few
 
     def _with_one_extra(self, made: Made) -> Made:
         """One extra that suffices if there is one; it must be a sum of two values that are reached without extras.

@@ -372,13 +372,10 @@ class _MapSearch:
                     guesses.append((made, used))
                     pairs |= used
         walk = SumWalk(rows.units, rows.values, pairs, budget, self.seed)
-        made = walk.run([made for made, _ in guesses], _values_of(start, rows), self.progress)
+        others = [value for row in partial_sums(start) if (value := rows.value_of(row))]
+        made = walk.run([made for made, _ in guesses], others, self.progress)
         whole = not self.ring.modulus and all(c in (1, -1) for row in start.matrix for _, c in row)
         return program_of(start.inputs, rows, walk.origins(made)), whole and walk.is_least(made)
-
-
-def _values_of(linear: LinearMap, rows: PackedRows) -> list[int]:
-    return [value for row in partial_sums(linear) if (value := rows.value_of(row))]
 
 
 def _cost(linear: LinearMap) -> tuple[int, int]:

@@ -201,13 +201,9 @@ def rows_by_matrices(tables: Integers, blocks: tuple[int, int], needed: Callable
 
 def _largest_sum(tables: Integers) -> int:
     """A bound on the absolute value of every sum in a row of the residual."""
-    sizes = [_largest(u) * _largest(v) for u, v in zip(tables.left, tables.right, strict=True)]
-    sums = (sum(abs(factor[0][1]) * max(sizes[p], 1) for p, factor in row) for row in tables.outputs)
-    return tables.units.scale + max(sums, default=0)
-
-
-def _largest(terms: Terms) -> int:
-    return max((abs(value) for _, value in terms), default=0)
+    largest = [[max((abs(value) for _, value in row), default=0) for row in side] for side in (tables.left, tables.right)]
+    sizes = [max(u * v, 1) for u, v in zip(*largest, strict=True)]
+    return tables.units.scale + max((sum(abs(factor[0][1]) * sizes[p] for p, factor in row) for row in tables.outputs), default=0)
 
 
 @dataclass(frozen=True)

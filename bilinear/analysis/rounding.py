@@ -241,7 +241,8 @@ class Trace(ScheduleRun[Value]):
 
     def output(self, form: Form, values: Sequence[Value], sources: int) -> Value:
         """A sum that is stored."""
-        return self.sum(form, values, self._storing(form, sources))
+        shared = self.summed is not None and sum_roundings(form) == 0 and any(index >= sources for index, _ in form)
+        return self.sum(form, values, int(shared))  # a shared value was not stored itself
 
     def plus(self, value: Value, block: Block, kept: Coefficient, span: Span | None) -> Value:
         """A sum of products beside what the block keeps; beta and the sum cost one rounding each."""
@@ -259,10 +260,6 @@ class Trace(ScheduleRun[Value]):
         added = value.scaled(magnitude(target.coefficient), roundings(target.coefficient) + 2 + bool(target.kept), u)
         return added.plus(before.scaled(1.0, 1 + (target.kept == BETA), u))
 
-    def _storing(self, terms: Form, read: int) -> int:
-        """The additional roundings when a form is stored: none, unless it is a shared value, which was not stored itself."""
-        return int(self.summed is not None and sum_roundings(terms) == 0 and any(index >= read for index, _ in terms))
-
     def product(self, product: Product) -> Value:
         """A leaf product, summed in any order: gamma_K of the factors' computed sizes, plus the factors' own errors."""
         left, right = self.state[product.left], self.state[product.right]
@@ -279,19 +276,16 @@ class Trace(ScheduleRun[Value]):
         used = [(c, values[index]) for index, c in terms]
         operands = [(c, value) for c, value in used if isinstance(value, OperandValue)]
         if not operands:
-            return self.sum_of_results(terms, storing, [value for _, value in used if isinstance(value, ResultValue)])
+            total, count = ResultValue(), sum_roundings(terms) + storing
+            for c, value in used:
+                assert isinstance(value, ResultValue)
+                total = total.plus(value.scaled(magnitude(c), count, self.unit_roundoff))
+            return total
         if len(operands) < len(used) or len({value.space for _, value in operands}) > 1:
             raise ValueError("a sum mixes forms of A, of B and of products")
-        return self.sum_of_operands(sum_roundings(terms) + storing, operands)
+        return self._sum_of_operands(sum_roundings(terms) + storing, operands)
 
-    def sum_of_results(self, terms: Form, storing: int, values: Sequence[ResultValue]) -> ResultValue:
-        """A sum over products."""
-        total, count = ResultValue(), sum_roundings(terms) + storing
-        for (_, c), value in zip(terms, values, strict=True):
-            total = total.plus(value.scaled(magnitude(c), count, self.unit_roundoff))
-        return total
-
-    def sum_of_operands(self, count: int, terms: Sequence[tuple[Coefficient, OperandValue]]) -> OperandValue:
+    def _sum_of_operands(self, count: int, terms: Sequence[tuple[Coefficient, OperandValue]]) -> OperandValue:
         """A sum over forms of one operand, whose rounding becomes a new local error."""
         u, space = self.unit_roundoff, terms[0][1].space
         errors = self._locals[space]

@@ -120,7 +120,8 @@ class Representation:
         if self.is_modular:
             claims = [f"int8 modulo {' '.join(map(str, self.moduli))}"]
         else:
-            claims = [f"{self.digit} x {self.count}", *([f"lambda = {written_power(self.step)}"] if self.count > 1 else [])]
+            exponent = self.step.numerator.bit_length() - self.step.denominator.bit_length()
+            claims = [f"{self.digit} x {self.count}", *([f"lambda = 2^{exponent}"] if self.count > 1 else [])]
             claims += ["unshifted"] if self.count > 1 and not self.shifted else []
         claims += [] if self.rounded else ["truncated"]
         return *claims, "scaled by rows of A and columns of B" if self.scaled else "unscaled"
@@ -253,9 +254,3 @@ def root_of_minus_one(p: int) -> int | None:
 def least_residue(x: int, p: int) -> int:
     """The residue of least size: -p/2 <= r < p/2, so that it fits int8 for every p up to 256."""
     return (x + p // 2) % p - p // 2
-
-
-def written_power(value: Fraction) -> str:
-    """A power of two as it is written: `2^-11`."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()
-    return f"2^{exponent}"

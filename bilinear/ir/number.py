@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -192,11 +192,7 @@ def _collect(terms: Iterable[tuple[Monomial, Fraction]]) -> Coefficient:
     total: dict[Monomial, Fraction] = {}
     for monomial, coefficient in terms:
         total[monomial] = total.get(monomial, Fraction(0)) + coefficient
-    kept = _ordered(total)
+    kept = tuple((monomial, total[monomial]) for monomial in sorted(total) if total[monomial])
     if not kept:
         return 0
     return exact(kept[0][1]) if len(kept) == 1 and not kept[0][0] else Symbolic(kept)
-
-
-def _ordered(total: Mapping[Monomial, Fraction]) -> tuple[tuple[Monomial, Fraction], ...]:
-    return tuple((monomial, total[monomial]) for monomial in sorted(total) if total[monomial])

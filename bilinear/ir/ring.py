@@ -67,15 +67,12 @@ def parse_ring(text: str) -> Ring | None:
     match = _RING.fullmatch(name)
     if match is None or any(group is not None and len(group) > MOST_DIGITS for group in match.groups()):
         return None
-    if match[1] is not None and not (_is_prime(int(match[1])) or _is_power_of_2(int(match[1]))):
+    p = int(match[1] or 2)
+    if not (_is_prime(p) or (p > 1 and p & (p - 1) == 0)):
         return None
     if match[2] is not None and not _is_free_of_squares(int(match[2])):
         return None
     return Ring(name)
-
-
-def _is_power_of_2(number: int) -> bool:
-    return number > 1 and number & (number - 1) == 0
 
 
 def _is_prime(p: int) -> bool:

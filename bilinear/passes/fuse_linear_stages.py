@@ -25,11 +25,6 @@ LONG = 10
 TABLE = Path(__file__).with_name("cuts.json")
 
 
-def digest_of(*facts: object) -> str:
-    """The hash of facts that print what they are."""
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:24]
-
-
 def kept_ends(digest: str) -> tuple[int, ...]:
     """Where the passes of a run end, counted from its begin; empty if that is not known."""
     return tuple(_table().get(digest, ()))
@@ -114,7 +109,9 @@ class LinearRun:
         What is kept of a run like this is not searched for again.
         """
         ends = kept_ends(self.digest()) if self.end - self.begin >= LONG else ()
-        cuts = self.between(ends) if ends else [(self.begin, self.end)] if self._is_possible(self.begin, self.end) else self.searched()
+        whole = self.begin, self.end
+        is_one = not ends and self.weighed(*whole) is not None and self._is_held(*whole)
+        cuts = self.between(ends) if ends else [whole] if is_one else self.searched()
         return tuple(stage for begin, end in cuts if (stage := self._fused(begin, end)).maps)
 
     def between(self, ends: Sequence[int]) -> list[tuple[int, int]]:
@@ -139,10 +136,8 @@ class LinearRun:
         maps: dict[LinearMap, int] = {}
         kind, _ = self.kind(maps)
         tables = [(linear.inputs, linear.outputs, linear.steps) for linear in maps]
-        return digest_of(kind, tables, self.elements, self.thread.most_live, self.thread.most_work)
-
-    def _is_possible(self, begin: int, end: int) -> bool:
-        return self.weighed(begin, end) is not None and self._is_held(begin, end)
+        facts = kind, tables, self.elements, self.thread.most_live, self.thread.most_work
+        return hashlib.sha256(repr(facts).encode()).hexdigest()[:24]
 
     def _is_held(self, begin: int, end: int) -> bool:
         """True if a thread holds the values of a pass that is known to be possible otherwise."""

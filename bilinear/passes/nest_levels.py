@@ -7,13 +7,15 @@ after. `why_not_nested` gives the reason if a schedule cannot run below another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
 from bilinear.analysis.block_maps import beside, relabel, relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, exact
-from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
+from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
 
 
 def nest_levels(schedules: Sequence[Schedule]) -> Schedule:
@@ -66,17 +68,22 @@ def _nest(outer: Schedule, inner: Schedule, level: int) -> Schedule:
             stages.append(replace(stage, maps=tuple(_refined(m, *grid[shape_of[m.targets[0].space]]) for m in stage.maps)))
             continue
         width = max(width, len(stage.products))
-        stages += [_inside(stage, step, outer, inner) for step in inner.stages]
-    lifted = tuple(_lifted(space, *grid[space.shape]) for space in outer.workspaces)
+        for step in inner.stages:  # each runs for all products of the outer stage at once
+            if isinstance(step, LinearStage):
+                stages.append(replace(step, maps=tuple(_mapped(m, stage, outer, inner) for m in step.maps)))
+            else:
+                pairs = ((i, product, small) for i, product in enumerate(stage.products) for small in step.products)
+                stages.append(ProductStage(tuple(_multiplied(product, i, small, inner) for i, product, small in pairs)))
+    lifted = tuple(
+        replace(space, rows=space.rows * rows, columns=space.columns * columns)
+        for space in outer.workspaces
+        for rows, columns in [grid[space.shape]]
+    )
     copies = tuple(replace(space, rows=space.rows * width) for space in inner.workspaces)
     m, k, n = outer.m * inner.m, outer.k * inner.k, outer.n * inner.n
     in_place = outer.in_place and inner.in_place
     ring = inner.ring if inner.ring.generator else outer.ring
     return replace(outer, m=m, k=k, n=n, stages=tuple(stages), workspaces=lifted + copies, levels=level, in_place=in_place, ring=ring)
-
-
-def _lifted(space: Space, rows: int, columns: int) -> Space:
-    return replace(space, rows=space.rows * rows, columns=space.columns * columns)
 
 
 def _within(block: Block, row: int, column: int, rows: int, columns: int) -> Block:
@@ -85,29 +92,16 @@ def _within(block: Block, row: int, column: int, rows: int, columns: int) -> Blo
 
 def _refined(block_map: BlockMap, rows: int, columns: int) -> BlockMap:
     """The same map on every finer block."""
-    return beside(
-        relabel(block_map, lambda block, i=i, j=j: _within(block, i, j, rows, columns))  # type: ignore[misc]
-        for i in range(rows)
-        for j in range(columns)
-    )
-
-
-def _inside(stage: ProductStage, step: Stage, outer: Schedule, inner: Schedule) -> Stage:
-    """One stage of the inner schedule, run for all products of an outer stage at once."""
-    if isinstance(step, LinearStage):
-        return replace(step, maps=tuple(_mapped(m, stage, outer, inner) for m in step.maps))
-    return ProductStage(tuple(_multiplied(product, i, small, inner) for i, product in enumerate(stage.products) for small in step.products))
+    places = product(range(rows), range(columns))
+    return beside(relabel(block_map, partial(_within, row=i, column=j, rows=rows, columns=columns)) for i, j in places)
 
 
 def _mapped(block_map: BlockMap, stage: ProductStage, outer: Schedule, inner: Schedule) -> BlockMap:
     """A map of the inner schedule, run for all products of an outer stage."""
     if block_map.targets[0].space != "C" or inner.overwrites:
-        return beside(relabel(block_map, _placing(product, i, inner)) for i, product in enumerate(stage.products))
+        placings = [partial(_place, product=product, index=i, inner=inner) for i, product in enumerate(stage.products)]
+        return beside(relabel(block_map, placing) for placing in placings)
     return _added_up(beside(_landing(block_map, product, i, inner) for i, product in enumerate(stage.products)), outer)
-
-
-def _placing(product: Product, index: int, inner: Schedule) -> Callable[[Block], Block]:
-    return lambda block: _place(block, product, index, inner)
 
 
 def _place(block: Block, product: Product, index: int, inner: Schedule) -> Block:
@@ -127,7 +121,7 @@ def _landing(block_map: BlockMap, product: Product, index: int, inner: Schedule)
     sources = tuple(_place(block, product, index, inner) for block in block_map.sources)
     landed = [(t, b, o) for t in product.targets for b, o in zip(block_map.targets, block_map.map.outputs, strict=True)]
     targets = tuple(_within(t.block, b.row, b.column, inner.m, inner.n) for t, b, _ in landed)
-    outputs = tuple(_scaled(output, t.coefficient) for t, _, output in landed)
+    outputs = tuple(form((index, c * t.coefficient) for index, c in output) for t, _, output in landed)
     return BlockMap(sources, targets, replace(block_map.map, outputs=outputs), tuple(t.kept for t, _, _ in landed))
 
 
@@ -152,10 +146,6 @@ def _added_up(block_map: BlockMap, outer: Schedule) -> BlockMap:
     linear = block_map.map
     added = LinearMap(len(sources) + len(kept), tuple(map(renamed, terms.values())), tuple(map(renamed, linear.steps)), linear.names)
     return BlockMap(sources + tuple(kept), tuple(terms), added, tuple(factors.values()))
-
-
-def _scaled(output: Form, factor: Coefficient) -> Form:
-    return form((index, coefficient * factor) for index, coefficient in output)
 
 
 def _multiplied(product: Product, index: int, small: Product, inner: Schedule) -> Product:

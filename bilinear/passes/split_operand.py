@@ -53,14 +53,13 @@ def _filled(schedule: Schedule, operand: str) -> frozenset[str]:
     maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
     while True:
         sources = {operand, *filled}
-        foreign = {t.space for m in maps for t in m.targets if not _reads_only(m, sources) or not _writes_only(m, filled)}
+        foreign = set()
+        for m in maps:
+            if any(m.kept) or any(block.space not in sources for block in m.sources) or not _writes_only(m, filled):
+                foreign |= {t.space for t in m.targets}
         if not foreign & filled:
             return frozenset(filled & {t.space for m in maps for t in m.targets})
         filled -= foreign
-
-
-def _reads_only(block_map: BlockMap, spaces: set[str]) -> bool:
-    return not any(block_map.kept) and all(block.space in spaces for block in block_map.sources)
 
 
 def _writes_only(block_map: BlockMap, spaces: set[str] | frozenset[str]) -> bool:

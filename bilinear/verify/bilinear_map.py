@@ -10,9 +10,7 @@ from math import gcd
 
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
-from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Symbolic, exact, rank_modulo, residue
-from bilinear.ir.ring import Ring
 from bilinear.verify.facts import told
 
 MOST_TERMS = 200_000
@@ -87,7 +85,9 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
     too large to prove.
     """
     _require_sizes(algorithm)
-    _require_coefficients(algorithm)
+    for value in (c for table in algorithm.tables for row in table for _, c in row):
+        if not algorithm.ring.holds(value):
+            raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is not an element of {algorithm.ring}")
     target, common = algorithm.target, 0
     differences: list[Difference] = []
     allowed: list[Difference] = []
@@ -97,7 +97,7 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
             found, needed = computed.get((i, j), 0), wanted.get((i, j), 0)
             difference = found - needed
             common = gcd(common, *_numerators(difference))
-            if _remains(difference, algorithm.ring):
+            if residue(difference, algorithm.ring.modulus) if algorithm.ring.modulus else difference:
                 kept = allowed if target.order and _lowest_power(difference) >= target.order else differences
                 kept.append(Difference(target.outputs[number], target.left[i], target.right[j], found, needed))
     return MapProof(algorithm.name, target.title, str(algorithm.ring), tuple(differences), common, tuple(allowed))
@@ -128,16 +128,11 @@ def computed_outputs(algorithm: BilinearAlgorithm) -> Iterator[Computed]:
     if work > MOST_TERMS:
         raise fail("E303", f"{algorithm.name} is too large to prove: it adds up {work} products of coefficients", f"at most {MOST_TERMS}")
     for row in w:
-        yield _summed(row, u, v)
-
-
-def _summed(row: Form, u: tuple[Form, ...], v: tuple[Form, ...]) -> Computed:
-    total: Computed = {}
-    for p, z in row:
-        for i, x in u[p]:
-            for j, y in v[p]:
+        total: Computed = {}
+        for p, z in row:
+            for (i, x), (j, y) in product(u[p], v[p]):
                 total[i, j] = total.get((i, j), 0) + z * x * y
-    return {pair: exact(c) for pair, c in total.items() if c != 0}
+        yield {pair: exact(c) for pair, c in total.items() if c != 0}
 
 
 def _folded(row: Computed) -> Computed:
@@ -155,18 +150,6 @@ def _require_sizes(algorithm: BilinearAlgorithm) -> None:
     if (u.inputs, v.inputs, len(w.outputs)) != algorithm.target.sizes or len(ranks) != 1:
         found = f"{u.inputs}, {v.inputs} and {len(w.outputs)} values, ranks {sorted(ranks)}"
         raise fail("E253", f"{algorithm.name} has not the sizes of {algorithm.target.title}: {found}")
-
-
-def _require_coefficients(algorithm: BilinearAlgorithm) -> None:
-    for value in (c for table in algorithm.tables for row in table for _, c in row):
-        if not algorithm.ring.holds(value):
-            raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is not an element of {algorithm.ring}")
-
-
-def _remains(difference: Coefficient, ring: Ring) -> bool:
-    if not ring.modulus:
-        return difference != 0
-    return residue(difference, ring.modulus) != 0
 
 
 def _lowest_power(value: Coefficient) -> int:

@@ -43,7 +43,8 @@ class Small:
 
     def __mul__(self, other: Small) -> Small:
         columns = list(zip(*other.rows, strict=True))
-        return Small(tuple(tuple(_dot(row, column) for column in columns) for row in self.rows))
+        products = [[[x * y for x, y in zip(row, column, strict=True)] for column in columns] for row in self.rows]
+        return Small(tuple(tuple(sum(rest, first) for first, *rest in row) for row in products))
 
     def scaled(self, factor: Number) -> Small:
         """The matrix times a factor."""
@@ -58,11 +59,6 @@ class Small:
 def constant(value: Number, size: int) -> Small:
     """A multiple of the identity matrix."""
     return Small(tuple(tuple(value if i == j else value - value for j in range(size)) for i in range(size)))
-
-
-def _dot(row: Sequence[Number], column: Sequence[Number]) -> Number:
-    first, *rest = [x * y for x, y in zip(row, column, strict=True)]
-    return sum(rest, first)
 
 
 SmallChange = dict[Block, Number]
@@ -365,12 +361,10 @@ class CounterexampleSearch:
             return None
         has_c = any(state[block] != self.zero for state in (first, second) for block in state if block.space == "C")
         shown = [{b: v.text(self.number) for b, v in s.items() if b.space != "C" or has_c} for s in (first, second, final)]
-        return Counterexample(side, shown[0], shown[1], shown[2], self._names(alpha, beta))
-
-    def _names(self, alpha: Number, beta: Number) -> tuple[str, ...]:
         result = self.schedule.result
-        pairs = zip(("alpha", "beta"), (alpha, beta), (result.alpha, result.beta), strict=True)
-        return tuple(f"{name} = {value}" for name, value, parameter in pairs if isinstance(parameter, Symbolic) and self.scaled)
+        scales = (("alpha", alpha, result.alpha), ("beta", beta, result.beta))
+        named = tuple(f"{name} = {value}" for name, value, parameter in scales if isinstance(parameter, Symbolic) and self.scaled)
+        return Counterexample(side, shown[0], shown[1], shown[2], named)
 
 
 def _letter(place: int, exponent: int) -> Word:

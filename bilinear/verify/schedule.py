@@ -65,7 +65,8 @@ def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> Sched
     run.run(schedule)
     meaningless = any(d.code in UNDEFINED for d in run.failures)
     wrong = [] if meaningless else _wrong_results(run)
-    restored = _restored(run)
+    changed = {block.space for block, value in run.symbols.original.items() if run.state.get(block) != value}
+    restored = tuple(name for name in ("A", "B") if name not in changed)
     failures = [*run.failures, *_shared_operands(schedule), *(run.strangers if wrong else []), *wrong]
     sound = schedule.levels == 1 and not wrong and not any(d.code in ILL_DEFINED for d in run.failures)
     fates = operand_fates(schedule, run.symbols, run.state) if sound else ()
@@ -116,15 +117,13 @@ def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:
     s, symbols, original = run.schedule, run.symbols, run.symbols.original
     alpha, beta = symbols.scalar(s.result.alpha), symbols.scalar(s.result.beta)
     found = []
-    for i in range(s.m):
-        for j in range(s.n):
-            block = Block("C", i, j)
-            product = sum((original[Block("A", i, p)] * original[Block("B", p, j)] for p in range(s.k)), symbols.ring.zero)
-            wanted = alpha * product + beta * original[block]
-            if block not in run.state:
-                found.append(Diagnostic("E406", f"{s.name}: nothing is written to {block}", s.span))
-            elif not symbols.vanishes(run.state[block] - wanted):
-                found.append(_wrong(run, block, run.state[block] - wanted))
+    for block in s.space("C").blocks:
+        terms = (original[Block("A", block.row, p)] * original[Block("B", p, block.column)] for p in range(s.k))
+        wanted = alpha * sum(terms, symbols.ring.zero) + beta * original[block]
+        if block not in run.state:
+            found.append(Diagnostic("E406", f"{s.name}: nothing is written to {block}", s.span))
+        elif not symbols.vanishes(run.state[block] - wanted):
+            found.append(_wrong(run, block, run.state[block] - wanted))
     if found and run.wasted:
         found[0] = replace(found[0], notes=(*found[0].notes, *_wasted(run)))
     return found
@@ -144,11 +143,6 @@ def _wasted(run: SymbolicRun, most: int = 4) -> list[str]:
         return f"nothing reads what the step {where} writes to {block}"
 
     return [told(*write) for write in run.wasted[:most]]
-
-
-def _restored(run: SymbolicRun) -> tuple[str, ...]:
-    changed = {block.space for block, value in run.symbols.original.items() if run.state.get(block) != value}
-    return tuple(name for name in ("A", "B") if name not in changed)
 
 
 def _broken_promises(run: SymbolicRun, fates: tuple[OperandFate, ...]) -> list[Diagnostic]:
@@ -182,13 +176,11 @@ def _way_back(fate: OperandFate, schedule: AnySchedule) -> tuple[Lines, Lines]:
 def schedule_costs(schedule: AnySchedule, history: Sequence[Mapping[Block, Value]], original: Mapping[Block, Value]) -> ScheduleCosts:
     """The costs of a schedule from the states after each stage."""
     widths = tuple(len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage))
-    return ScheduleCosts(_live_blocks(schedule, history, original), _chain(schedule), widths, _passes(schedule))
-
-
-def _live_blocks(schedule: AnySchedule, history: Sequence[Mapping[Block, Value]], original: Mapping[Block, Value]) -> int:
-    needed = needed_after(schedule)
-    moments = zip(needed, history, strict=True)
-    return max((sum(1 for b in blocks if b in state and state[b] != original.get(b)) for blocks, state in moments), default=0)
+    moments = zip(needed_after(schedule), history, strict=True)
+    live = max((sum(1 for b in blocks if b in state and state[b] != original.get(b)) for blocks, state in moments), default=0)
+    kinds = [isinstance(stage, LinearStage) for stage in schedule.stages]
+    passes = sum(1 for i, linear in enumerate(kinds) if not linear or i == 0 or not kinds[i - 1])
+    return ScheduleCosts(live, _chain(schedule), widths, passes)
 
 
 def _chain(schedule: AnySchedule) -> int:
@@ -200,11 +192,6 @@ def _chain(schedule: AnySchedule) -> int:
             written |= {block: max(depth, written.get(block, 0)) for block in step.writes}
         depths |= written
     return max(depths.values(), default=0)
-
-
-def _passes(schedule: AnySchedule) -> int:
-    kinds = [isinstance(stage, LinearStage) for stage in schedule.stages]
-    return sum(1 for i, linear in enumerate(kinds) if not linear or i == 0 or not kinds[i - 1])
 
 
 EXTENTS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}

@@ -90,6 +90,7 @@ class SchemeProof:
             return
         first = self.failures[0]
         over = "" if self.ring == "Q" else f" over {self.ring}"
+        declared = [f"if that is the ring that is meant, say so in the header: over {ring}" for ring in self.valid_over[:1]]
         many = f"{len(self.failures)}" if self.complete else f"at least {len(self.failures)}"
         raise BilinearError(
             Diagnostic(
@@ -98,7 +99,7 @@ class SchemeProof:
                 first.span,
                 label=str(first),
                 notes=tuple(self._notes()),
-                hints=tuple(self._hints()),
+                hints=(*declared, "compare the coefficients of the products that hold these blocks with their source"),
             )
         )
 
@@ -109,11 +110,6 @@ class SchemeProof:
             yield f"and {len(self.failures) - 6} more"
         if self.valid_over:
             yield f"as it is written it holds over {', '.join(self.valid_over)}"
-
-    def _hints(self) -> Iterator[str]:
-        if self.valid_over:
-            yield f"if that is the ring that is meant, say so in the header: over {self.valid_over[0]}"
-        yield "compare the coefficients of the products that hold these blocks with their source"
 
 
 def prove_scheme(scheme: Scheme) -> SchemeProof:
@@ -172,14 +168,11 @@ def _place(scheme: Scheme, output: int, pairs: list[tuple[int, int]]) -> Span | 
         return None
     u, v, w = scheme.tables
     seen = pairs[:64]
-    touched = {p: _touched(frozenset(i for i, _ in u[p]), frozenset(j for j, _ in v[p]), seen) for p, _ in w[output]}
+    sides = {p: ({i for i, _ in u[p]}, {j for j, _ in v[p]}) for p, _ in w[output]}
+    touched = {p: sum(i in left and j in right for i, j in seen) for p, (left, right) in sides.items()}
     if not any(touched.values()):
         return scheme.places.outputs[output]
     return scheme.places.products[max(touched, key=lambda p: (touched[p], -len(u[p]) * len(v[p])))]
-
-
-def _touched(left: frozenset[int], right: frozenset[int], pairs: list[tuple[int, int]]) -> int:
-    return sum(i in left and j in right for i, j in pairs)
 
 
 def _require_coefficients(scheme: Scheme) -> None:

@@ -262,9 +262,14 @@ class SymbolicRun(ScheduleRun[Value]):
             self.number = number
             self.failures += find_hazards(number, stage, schedule)
             if isinstance(stage, LinearStage):
-                self._linear(number, stage)
+                updates = self.run_maps(stage.maps)
+                self._require_short(updates.values())
+                steps = tuple(f"{target} = {self.symbols.text(value)}" for target, value in updates.items())
+                self._add_fact(number, "restore" if stage.restores else "linear", steps, stage)
             else:
-                self._products(number, stage)
+                self.steps, self.names = [], []
+                self.run_products(stage.products)
+                self._add_fact(number, "product", tuple(self.steps), stage, contended(stage), tuple(self.names))
             self._note_writes(number, stage)
             if schedule.levels == 1:
                 self.history.append(dict(self.state))
@@ -281,17 +286,6 @@ class SymbolicRun(ScheduleRun[Value]):
             self.report("E405", f"{block} is read before anything is written to it", span, *notes, hint="a step before this one is missing")
             self.state[block] = self.zero
         return self.state[block]
-
-    def _linear(self, number: int, stage: LinearStage) -> None:
-        updates = self.run_maps(stage.maps)
-        self._require_short(updates.values())
-        steps = tuple(f"{target} = {self.symbols.text(value)}" for target, value in updates.items())
-        self._add_fact(number, "restore" if stage.restores else "linear", steps, stage)
-
-    def _products(self, number: int, stage: ProductStage) -> None:
-        self.steps, self.names = [], []
-        self.run_products(stage.products)
-        self._add_fact(number, "product", tuple(self.steps), stage, contended(stage), tuple(self.names))
 
     def sum(self, form: Form, values: Sequence[Value]) -> Value:
         """A linear form over polynomials."""
@@ -383,13 +377,10 @@ class SymbolicRun(ScheduleRun[Value]):
         products: tuple[str, ...] = (),
     ) -> None:
         width = len(stage.products) if isinstance(stage, ProductStage) else len(steps)
-        states = self._states() if self.schedule.levels == 1 else ()
-        self.facts.append(StageFact(number, kind, steps, tuple(map(str, contended_blocks)), width, states, products))
-
-    def _states(self) -> tuple[BlockState, ...]:
-        blocks = [block for space in self.schedule.spaces for block in space.blocks]
+        blocks = [block for space in self.schedule.spaces for block in space.blocks if self.schedule.levels == 1]
         earlier = self.facts[-1].states if self.facts else (None,) * len(blocks)
-        return tuple(self._block_state(block, old) for block, old in zip(blocks, earlier, strict=True))
+        states = tuple(self._block_state(block, old) for block, old in zip(blocks, earlier, strict=True))
+        self.facts.append(StageFact(number, kind, steps, tuple(map(str, contended_blocks)), width, states, products))
 
     def _block_state(self, block: Block, old: BlockState | None) -> BlockState:
         value = self.state.get(block)

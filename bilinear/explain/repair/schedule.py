@@ -211,7 +211,11 @@ def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = M
     At most three edits are combined, at most two of them on one of A, B and the targets.
     """
     steps = read_steps(schedule)
-    if steps is None or not _has_residues(steps) or _too_many(steps):
+    if steps is None:
+        return ScheduleSearch()
+    terms = [t for stage in steps.stages for s in stage for t in (s.terms if isinstance(s, WrittenForm) else s.targets)]
+    blocks, written = max(len(space.blocks) for space in schedule.spaces), sum(len(stage) + 1 for stage in steps.stages)
+    if not all(has_residue(c) for _, c in terms) or 2 * blocks * blocks * written > MOST_STEPS:
         return ScheduleSearch()
     trial, budget = Trial(steps), RepairBudget(work)
     complete = 0
@@ -265,14 +269,3 @@ def _with_edits(steps: WrittenSteps, edits: Sequence[StepEdit]) -> Schedule:
 def _closeness(repair: StepEdits) -> tuple[object, ...]:
     kinds = tuple(sorted((KINDS.index(e.kind) for e in repair), reverse=True))
     return kinds, tuple((*_place(e), e.text) for e in repair)
-
-
-def _has_residues(steps: WrittenSteps) -> bool:
-    terms = [t for stage in steps.stages for s in stage for t in (s.terms if isinstance(s, WrittenForm) else s.targets)]
-    return all(has_residue(c) for _, c in terms)
-
-
-def _too_many(steps: WrittenSteps) -> bool:
-    blocks = max(len(space.blocks) for space in steps.schedule.spaces)
-    written = sum(len(stage) + 1 for stage in steps.stages)
-    return 2 * blocks * blocks * written > MOST_STEPS

@@ -175,9 +175,8 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> RepairS
         if focus is None or focus.in_doubt > MOST_IN_DOUBT:
             return RepairSearch()
     every = edits(scheme, focus)
-    if scheme.bases is not None or not _has_residues(scheme):
-        return _search_by_proof(scheme, every)
-    if scheme.ring.modulus >= 2**31:
+    coefficients = (c for linear in (scheme.u, scheme.v, scheme.w) for f in (*linear.steps, *linear.outputs) for _, c in f)
+    if scheme.bases is not None or scheme.ring.modulus >= 2**31 or not all(map(has_residue, coefficients)):
         return _search_by_proof(scheme, every)
     if scheme.ring.modulus:
         return _search_modulo(scheme, every)
@@ -190,7 +189,8 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> RepairS
             tables = _EditCombinations(scheme, point, pool, size)
             if tables.work > limit:
                 return RepairSearch((), 0, complete, close)
-            repairs, count = _proved(scheme, [_ordered(hit) for hit in tables.hits()])
+            places = [sorted(hit, key=lambda e: (start_of(e), TABLES.index(e.table), e.changes[0].row)) for hit in tables.hits()]
+            repairs, count = _proved(scheme, [tuple(hit) for hit in places])
             if repairs:
                 return RepairSearch(repairs, count, complete, close)
             close = size
@@ -201,11 +201,12 @@ def search_repairs(scheme: Scheme, solutions: Mapping[str, Solution]) -> RepairS
 def closeness(repair: Sequence[Edit]) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """The sort key of repairs: few edits, then kinds that stay close to the text, then their places."""
     kinds = tuple(sorted((KINDS.index(e.kind) for e in repair), reverse=True))
-    return len(repair), kinds, tuple(e.span.start if e.span is not None else 0 for e in repair)
+    return len(repair), kinds, tuple(map(start_of, repair))
 
 
-def _ordered(repair: Sequence[Edit]) -> tuple[Edit, ...]:
-    return tuple(sorted(repair, key=lambda e: (e.span.start if e.span is not None else 0, TABLES.index(e.table), e.changes[0].row)))
+def start_of(edit: Edit) -> int:
+    """Where an edit stands in the text; 0 without one."""
+    return edit.span.start if edit.span is not None else 0
 
 
 def _proved(scheme: Scheme, found: list[tuple[Edit, ...]]) -> tuple[tuple[tuple[Edit, ...], ...], int]:
@@ -260,11 +261,6 @@ def _search_by_proof(scheme: Scheme, every: Sequence[Edit]) -> RepairSearch:
     sound = tuple((e,) for e in ordered[:most] if multiplies(with_edits(scheme, (e,))))
     complete = int(len(ordered) <= most)
     return RepairSearch(sound, len(sound), complete, complete)
-
-
-def _has_residues(scheme: Scheme) -> bool:
-    maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
-    return all(has_residue(c) for linear in maps for f in (*linear.steps, *linear.outputs) for _, c in f)
 
 
 def _pools(scheme: Scheme, chosen: Sequence[Edit], solutions: Mapping[str, Solution]) -> dict[tuple[str, bool], Pool]:

@@ -67,16 +67,12 @@ def replay(blocks: tuple[Block, ...], walk: OperandWalk, stages: Sequence[Sequen
     for number, moves in enumerate(walk.moves):
         wanted = [row for goal in goals[number:] for row in goal]
         exact.visit(walk, number, moves, wanted, len(goals[number]))
-        goals[number:] = _regrouped(wanted, goals[number:])
+        remaining = iter(wanted)
+        goals[number:] = [[next(remaining) for _ in group] for group in goals[number:]]
     layers = [*exact.layers]
     if walk.restores:
         layers[-1] += unscrambled(exact.held[-1], walk.places[-1])
     return ReplayRun(blocks, tuple(exact.steps), tuple(layers), tuple(exact.held))
-
-
-def _regrouped(rows: list[Terms], like: Sequence[Sequence[Terms]]) -> list[list[Terms]]:
-    remaining = iter(rows)
-    return [[next(remaining) for _ in group] for group in like]
 
 
 class _Replay:
@@ -187,12 +183,13 @@ def write_schedule(
     for number, group in enumerate(order):
         stages += _linear_stages(left, right, number, restores=False)
         places = walks[0].places[number], walks[1].places[number]
-        written = _products(scheme, sorted(group), places, (left, right), number)
-        stages.append(ProductStage(tuple(sorted(written, key=lambda product: -len(product.targets)))))
+        products = _products(scheme, sorted(group), places, (left, right), number)
+        stages.append(ProductStage(tuple(sorted(products, key=lambda product: -len(product.targets)))))
     if restores:
         stages += _linear_stages(left, right, len(order), restores=True)
     used = tuple(space for space in workspaces if space.rows)
-    promise = ("A", "B") if restores else _unwritten(stages)
+    written = {target.space for stage in stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
+    promise = tuple(name for name in ("A", "B") if restores or name not in written)
     found = Schedule("", scheme.name, scheme.m, scheme.k, scheme.n, tuple(stages), used, not used, promise, ring=scheme.ring)
     if lent:
         return _overwriting(replace(found, name=f"{scheme.name}-overwriting", in_place=False))
@@ -211,12 +208,6 @@ def _overwriting(schedule: Schedule) -> Schedule:
         else:
             stages.append(stage)
     return replace(schedule, stages=tuple(stages))
-
-
-def _unwritten(stages: Sequence[Stage]) -> tuple[str, ...]:
-    """The operands among A and B that no stage writes."""
-    written = {target.space for stage in stages if isinstance(stage, LinearStage) for m in stage.maps for target in m.targets}
-    return tuple(name for name in ("A", "B") if name not in written)
 
 
 def _products(
