@@ -39,7 +39,7 @@ from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 
 T = TypeVar("T")
-FORMAT, CPU_FORMAT = "bilinear-device/11", "bilinear-cpu/1"
+FORMAT, CPU_FORMAT = "bilinear-device/12", "bilinear-cpu/1"
 SHEETS, SHEETS_FORMAT = "data_sheets.json", "bilinear-data-sheets/1"
 """The table of data sheets, from which descriptions are estimated: a line a GPU."""
 _ROW = re.compile(r"\[[^][{}]*\]")

@@ -12,7 +12,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import CompiledModule, compile_on_cpu, compiler_name, guarded, skip_reason
 from bilinear.ir.element import ELEMENTS, FLOAT64, IN_ARRAYS
 from bilinear.ir.kernel import PartsKernel, ThinKernel
-from bilinear.ir.thin_tile import AnyThinTile, ThinBulkTile, ThinMmaTile, ThinTile
+from bilinear.ir.thin_tile import AnyThinTile, ThinMmaTile, ThinTile
 from bilinear.methods.thin.launches import BUSY_THREADS, parts_kernel
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -22,11 +22,6 @@ TILES = (
     ThinTile(32, 8, 8, 8, 2, 1, 3, 1),
     ThinTile(16, 16, 32, 2, 2, 4, 2, 1),
     ThinTile(32, 32, 8, 4, 8, 1, 2, 1),
-    ThinBulkTile(32, 8, 32, 8, 1, 4, 3, 1),
-    ThinBulkTile(64, 16, 16, 16, 2, 1, 2, 1),
-    ThinBulkTile(16, 16, 32, 2, 4, 8, 4, 1),
-    ThinBulkTile(64, 8, 8, 16, 2, 1, 3, 1, keeps=True),
-    ThinBulkTile(32, 16, 32, 8, 4, 1, 2, 1, keeps=True),
     ThinMmaTile(32, 16, 16, 2, 1, 1, 3, 1, 1),
     ThinMmaTile(16, 16, 32, 1, 1, 2, 2, 1, 1, staged=False),
     ThinMmaTile(32, 16, 16, 1, 2, 1, 2, 1, 1),

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from codegen.test_thin_bulk_on_cpu import ORDERS, RUNS, begins_evenly, common_mutants, is_exact, is_found_out, kernel_of
 from codegen.test_thin_on_cpu import element_of, emulated, laid, strides
+from codegen.thin_fetched import ORDERS, RUNS, begins_evenly, common_mutants, is_exact, is_found_out, kernel_of
 
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget

@@ -226,7 +226,7 @@ def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
         assert rates is not None and start is not None
         points = bench.thin_tiles(dtype, replace(found, thin=((dtype, start),)))
         assert median(off(found, rates, points, dtype)) < 0.03 < median(off(found, start, points, dtype))
-        assert rates.launch == pytest.approx(known.launch, rel=0.3)
+        assert rates.launch == pytest.approx(known.launch, rel=0.5)
         lanes, size = ELEMENTS[dtype].lanes, ELEMENTS[dtype].bytes
         for shape, faster in (((20_000, 8, 20_000), CUBLASLT), ((8, 20_000, 20_000), CUBLAS)):
             assert rates.library.faster("NN", shape, lanes, ("a", "b")) == faster

@@ -78,9 +78,9 @@ def test_sums_of_one_term_may_take_the_thin_kernel() -> None:
 
 
 def test_sums_are_not_split_without_a_workspace() -> None:
-    split, whole = (make_plan(Problem(256, 12288, 8, "float32", workspace=bytes_), H200).chosen for bytes_ in (None, 0))
+    split, whole = (make_plan(Problem(1024, 12288, 8, "float32", workspace=bytes_), H200).chosen for bytes_ in (None, 0))
     assert thin_of(split).parts > 1
-    assert split.workspace == thin_of(split).parts * 256 * 8 * 4
+    assert split.workspace == thin_of(split).parts * 1024 * 8 * 4
     assert (thin_of(whole).parts, whole.workspace) == (1, 0)
 
 

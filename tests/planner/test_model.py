@@ -211,7 +211,7 @@ def with_library(**columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "x"}, "its format is not 'bilinear-device/11'"),
+        ({"format": "x"}, "its format is not 'bilinear-device/12'"),
         ({"processors": 0}, "processors is not a number between 1e-18 and 1e+18"),
         ({"processors": 1.5}, "processors is not a whole number"),
         ({"bandwidth": "fast"}, "bandwidth is not a number between 1e-18 and 1e+18"),

@@ -17,7 +17,7 @@ from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.codegen.render import render
 from bilinear.frontend.algorithms import load_digits
-from bilinear.ir.thin_tile import THIN_TILES, ThinBulkMmaTile, ThinBulkTile, ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinBulkMmaTile, ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods.planning import make_plan
 from bilinear.methods.thin.choice import thin_of
@@ -112,7 +112,7 @@ def test_an_out_that_overlaps_an_operand_and_vectors_are_exact() -> None:
             np.testing.assert_array_equal(found.get(), x[0] @ y)
 
 
-Fetching = ThinBulkTile | ThinTriplesTile | ThinBulkMmaTile
+Fetching = ThinTriplesTile | ThinBulkMmaTile
 FETCHED = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, Fetching)]
 
 

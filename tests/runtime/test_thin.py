@@ -18,7 +18,7 @@ from bilinear.backends import bound_launches, capture, loaded_kernels
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.thin_tile import THIN_TILES, ThinBulkTile, ThinTriplesTile
+from bilinear.ir.thin_tile import THIN_TILES, ThinTriplesTile
 from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods import program
 from bilinear.methods.planning import load_plan, make_plan
@@ -235,34 +235,32 @@ def test_a_launch_that_the_driver_refuses_is_told_as_of_other_kernels(gpu: Gpu, 
     assert caught.value.undefined == (("C",) if failing else ()) and caught.value.changed == ()
 
 
-FETCHED = ThinBulkTile | ThinTriplesTile
-BULK = [(dtype, name) for dtype, tiles in THIN_TILES.items() for name, tile in tiles.items() if isinstance(tile, FETCHED)]
+TRIPLES = [name for name, tile in THIN_TILES["float32"].items() if isinstance(tile, ThinTriplesTile)]
 
 
-def bulk_plan(shape: tuple[int, int, int], dtype: str, tile: str, parts: int) -> Plan:
+def plan_in_tile(shape: tuple[int, int, int], dtype: str, tile: str, parts: int) -> Plan:
     """A plan for a tile by its name."""
     plan = thin_plan(shape, dtype, False)
     return replace(plan, candidates=(in_thin_tile(plan.chosen, plan.problem, tile, parts),))
 
 
-@pytest.mark.sample(6)
-@pytest.mark.parametrize(("dtype", "name"), BULK, ids=lambda value: value)
-def test_a_tile_by_bulk_copies_runs_by_its_name(gpu: Gpu, dtype: str, name: str) -> None:
-    tile = THIN_TILES[dtype][name]
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("name", TRIPLES)
+def test_a_tile_by_triples_runs_by_its_name(gpu: Gpu, name: str) -> None:
+    tile = THIN_TILES["float32"][name]
     m, k, n = 2 * tile.m + 3, tile.k if tile.keeps else 5 * tile.k + 7, tile.n
     for parts in (1,) if tile.keeps else (1, 3):
         for by_columns in (False, True):
-            a, b = (integers(shape, dtype, by_columns) for shape in ((m, k), (k, n)))
-            out = Array(np.full((n, m), np.nan, dtype).T if by_columns else np.full((m, n), np.nan, dtype))
-            bilinear.matmul(Array(a), Array(b), out, plan=bulk_plan((m, k, n), dtype, name, parts))
+            a, b = (integers(shape, "float32", by_columns) for shape in ((m, k), (k, n)))
+            out = Array(np.full((n, m), np.nan, "float32").T if by_columns else np.full((m, n), np.nan, "float32"))
+            bilinear.matmul(Array(a), Array(b), out, plan=plan_in_tile((m, k, n), "float32", name, parts))
             np.testing.assert_array_equal(out.host, a @ b)
-    assert any("bulk" in launch or "triples" in launch for launch, _ in gpu.launches) and gpu.library == 0
+    assert any("triples" in launch for launch, _ in gpu.launches) and gpu.library == 0
 
 
-@pytest.mark.parametrize("kind", ["bulk", "triples"])
-def test_only_a_measured_device_offers_tiles_whose_slices_warps_fetch(kind: str) -> None:
+def test_only_a_measured_device_offers_tiles_whose_slices_warps_fetch() -> None:
     offered = {file: load_device(file).thin_rates("float32") for file in ("a100", "h100", "h200", "b200", "l40s", "rtx4090", "rtx5090")}
-    assert [file for file, rates in offered.items() if rates and any(kind in tile.name for tile in rates.tiles)] == ["h100", "h200"]
+    assert [file for file, rates in offered.items() if rates and any("triples" in tile.name for tile in rates.tiles)] == ["h100", "h200"]
 
 
 def test_triples_run_on_one_architecture_alone() -> None:
@@ -274,16 +272,8 @@ def test_triples_run_on_one_architecture_alone() -> None:
 def test_triples_are_refused_by_other_devices(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, capability: str) -> None:
     monkeypatch.setattr(Device, "compute_capability", capability)
     a, b = integers((300, 70), "float32"), integers((70, 30), "float32")
-    plan = bulk_plan((300, 70, 30), "float32", "triples128x48x64-1-3x4", 1)
+    plan = plan_in_tile((300, 70, 30), "float32", "triples128x48x64-1-3x4", 1)
     with pytest.raises(BilinearError, match=r"E544.*by triples: of sm_90"):
-        bilinear.matmul(Array(a), Array(b), plan=plan)
-
-
-def test_a_tile_by_bulk_copies_is_refused_by_an_older_device(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Device, "compute_capability", "80")
-    a, b = integers((300, 8), "float32"), integers((8, 8), "float32")
-    plan = bulk_plan((300, 8, 8), "float32", "bulk_kept256x8x8-64x2x1-3x1", 1)
-    with pytest.raises(BilinearError, match=r"E544.*bulk tile: on a GPU from sm_90"):
         bilinear.matmul(Array(a), Array(b), plan=plan)
 
 

@@ -38,7 +38,7 @@ class Thin(Bindable):
     may_be_far: ClassVar[bool] = True
     title: ClassVar[str] = "kernel for thin products"
     needs: ClassVar[str] = (
-        "multiplies two arrays of one type (in a bulk tile: on a GPU from sm_90 on; by triples: of sm_90, sums of at least "
+        "multiplies two arrays of one type (by triples: of sm_90, sums of at least "
         f"{LEAST_TERMS} terms; keeping B: one that its tile holds), and needs an out of that type"
     )
     less: ClassVar[str] = "plan with this workspace, for sums that are whole need none, or use algorithm='auto'"

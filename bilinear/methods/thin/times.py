@@ -99,8 +99,6 @@ def suits(tile: AnyThinTile, view: View, element: Element, shared: int = MOST_SH
         return False
     if tile.copies_lines and not tile.keeps and view.k <= SHORT:
         return False
-    if not view.left_along and tile.m < min(tile.long_line, view.m):
-        return False  # a few threads would copy A element by element
     if tile.on_units:
         return _suits_units(tile, view) and _kernel(tile, view, element).shared_bytes <= shared
     if tile.n >= 8 * view.n or tile.n * 2 < min(view.n, SHORT) or tile.m >= 16 * view.m or tile.k >= 16 * view.k:
