@@ -33,7 +33,7 @@ def test_of_many_cases(case): pass
 """
 
 
-@pytest.mark.parametrize("workers", [[], ["-n", "1"]], ids=["alone", "spread"])
+@pytest.mark.parametrize("workers", [pytest.param([], id="alone"), pytest.param(["-n", "1"], id="spread", marks=pytest.mark.slow)])
 def test_what_is_skipped_is_told(workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: slow\n  gpu: gpu\n  sample(n): n quick cases\n")

@@ -79,7 +79,10 @@ def _read_plain(path: Path) -> Source:
 def begins_exp(begins: Beginning) -> bool:
     """True where the first line is a product of sums of blocks, and nothing else."""
     line = without_latex(begins.content).partition("\n")[0]
-    return re.fullmatch(r"[-+.0-9jabcABC_\[\]*/(), \t;]*", line) is not None and re.search(r"\(.*[abcABC][0-9_\[]", line) is not None
+    return (
+        re.fullmatch(r"[-+.0-9jabcABC_\[\]*/(), \t;]*", line) is not None
+        and re.search(r"[abcABC][0-9_\[]", line.partition("(")[2]) is not None
+    )
 
 
 def read_exp(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:

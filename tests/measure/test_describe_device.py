@@ -255,8 +255,6 @@ def test_the_command_writes_and_keeps_rates_of_modes(monkeypatch: pytest.MonkeyP
     written = load_device(str(tmp_path / "mine.json"))
     assert status == 0 and "kept in" in out and written.modes is not None
     assert written == kept_description("Pretended", 13000)
-    status, out, _ = shell("tune", "--modes")
-    assert (status, out) == (0, device_json(written))
     status, out, _ = shell("tune", "--keep")
     kept = kept_description("Pretended", 13000)
     assert status == 0 and kept == replace(written, modes=None), "a description is written as a whole"

@@ -99,9 +99,9 @@ def test_schemes_over_a_large_modulus_run_for_it_and_for_no_other(gpu: Gpu, tmp_
 
 def test_large_products_are_multiplied_in_parts(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     p = 65521
-    a, b, old = residues(10, (42, 66), p), residues(11, (66, 50), p), residues(12, (42, 50), p)
+    a, b, old = residues(10, (22, 34), p), residues(11, (34, 26), p), residues(12, (22, 26), p)
     counts = []
-    for most in (modular.MOST_RESIDUES, 2048):
+    for most in (modular.MOST_RESIDUES, 600):
         monkeypatch.setattr(modular, "MOST_RESIDUES", most)
         left, right, out = Array(a.copy()), Array(b.copy()), Array(old.copy())
         del gpu.launches[:]

@@ -17,6 +17,7 @@ STORED_ONLY = {"copies_converting.cu.j2"}
 """Only programs of `compile` multiply types that are stored and not computed in."""
 
 
+@pytest.mark.slow  # each kernel is exact in tests of its own
 def test_every_template_runs_and_every_result_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     import sanitize_cases
