@@ -90,6 +90,7 @@ def _schedule(entry: Json, scheme: Json, draw: random.Random) -> None:
     claims, levels = entry["claims"], entry["levels"]
     _require(isinstance(levels, int) and 1 <= levels <= 20, "levels")
     _require([entry[x] for x in "mkn"] == [scheme[x] ** levels for x in "mkn"], "sizes")
+    _require_shapes(entry)
     scaling, alpha, beta = claims["scaling"], draw.randrange(1, PRIME), draw.randrange(1, PRIME)
 
     def image(text: str) -> int:
@@ -112,7 +113,27 @@ def _schedule(entry: Json, scheme: Json, draw: random.Random) -> None:
     _require(set(claims["restores"]) <= end.kept, "restores")
     written = {block[0] for stage in entry["stages"] for block in _targets(stage) if _is_grid(block)}
     _require(claims["preserves"] == [x for x in "AB" if x not in written], "preserves")
-    _require(not claims["recurses_in_place"] or (not entry["workspaces"] and end.kept == {"A", "B"}), "recursion")
+    if claims["recurses_in_place"]:
+        _require(not entry["workspaces"] and end.kept == {"A", "B"}, "recursion")
+        for products in (stage["products"] for stage in entry["stages"] if "products" in stage):
+            operands = [block for p in products for block in (p["left"], p["right"])]
+            _require(len(set(operands)) == len(operands), "operands of a stage that recursion writes")
+            _require(scaling == "implied" or all([t[2:] for t in p["targets"]] == [["first"]] for p in products), "targets of recursion")
+
+
+def _require_shapes(entry: Json) -> None:
+    """A product is of a block shaped as A's and one shaped as B's; blocks of one map have one shape."""
+    shapes = {"A": "A", "B": "B", "C": "C"} | {name: shape for name, shape, _, _ in entry["workspaces"]}
+
+    def shape(block: str) -> str:
+        return str(shapes[block.partition("[")[0] if "[" in block else block[:-2]])
+
+    for stage in entry["stages"]:
+        for step in stage.get("maps", ()):
+            _require(len({shape(block) for block in step["sources"] + step["targets"]}) == 1, "shapes of a map")
+        for step in stage.get("products", ()):
+            found = shape(step["left"]), shape(step["right"]), *(shape(target[0]) for target in step["targets"])
+            _require(found[:2] == ("A", "B") and {*found[2:]} == {"C"}, "shapes of a product")
 
 
 def _targets(stage: Json) -> list[str]:

@@ -203,7 +203,8 @@ def test_a_proof_that_does_not_look_at_c_is_found(tmp_path: Path, monkeypatch: p
 
 
 def test_a_proof_that_does_not_look_at_a_and_b_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proofs, "_restored", lambda run: ("A", "B"))
+    prove = proofs.prove_schedule
+    monkeypatch.setattr(proofs, "prove_schedule", lambda *asked: replace(prove(*asked), restored=("A", "B")))
     monkeypatch.setattr(proofs, "_broken_promises", lambda run, fates: [])
     text = found("schedules", range(200), tmp_path)
     assert "come back" in text
