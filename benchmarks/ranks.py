@@ -14,9 +14,10 @@ from picture import FONT, THEMES, Theme
 from simulated_ranks import simulate
 
 from bilinear.distributed import home
-from bilinear.distributed.model import Machine, best_levels, estimate, holds, machines
+from bilinear.distributed.model import Machine, estimate, machines
 from bilinear.distributed.rank_plan import decompose
 from bilinear.frontend import load
+from bilinear.ir.scheme import Scheme
 
 SCHEME = load("winograd").scheme
 SIDES = 65_536, 1_048_576
@@ -26,6 +27,21 @@ WIDTH, HEIGHT, TOP, BOTTOM = 860, 330, 80, 280
 LEFT, PANEL, GAP = 50, 350, 60
 HIGHEST = 2.0
 PAGE = ROOT / "docs" / "distributed.md"
+
+
+def holds(machine: Machine, n: int, ranks: int, scheme: Scheme | None = None, levels: int = 0) -> bool:
+    """Whether A, B and C, the factors of all products, and the products fit into the memory of the ranks."""
+    elements = 3.0 * n * n
+    if scheme is not None:
+        m, k, b = n / scheme.m**levels, n / scheme.k**levels, n / scheme.n**levels
+        elements += scheme.rank**levels * (m * k + k * b + m * b)
+    return elements * machine.itemsize / ranks <= machine.holds
+
+
+def best_levels(machine: Machine, n: int, ranks: int, scheme: Scheme, most: int = 6) -> int | None:
+    """The number of levels with the least time among those that memory allows, all breadth first; None if it allows none."""
+    allowed = [levels for levels in range(1, most + 1) if holds(machine, n, ranks, scheme, levels)]
+    return min(allowed, key=lambda levels: estimate(machine, (n, n, n), ranks, scheme, levels).seconds, default=None)
 
 
 def efficiency(machine: Machine, n: int, ranks: int, fast: bool) -> tuple[float, int] | None:

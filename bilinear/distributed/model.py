@@ -158,18 +158,3 @@ def sums(scheme: Scheme, levels: int, extents: tuple[float, float, float]) -> tu
 def _passes(linear: LinearMap) -> int:
     """Blocks that are read and written to compute a map."""
     return sum(len(form) + 1 for form in (*linear.steps, *linear.outputs) if len(form) > 1)
-
-
-def holds(machine: Machine, n: int, ranks: int, scheme: Scheme | None = None, levels: int = 0) -> bool:
-    """Whether A, B and C, the factors of all products, and the products fit into the memory of the ranks."""
-    elements = 3.0 * n * n
-    if scheme is not None:
-        m, k, b = n / scheme.m**levels, n / scheme.k**levels, n / scheme.n**levels
-        elements += scheme.rank**levels * (m * k + k * b + m * b)
-    return elements * machine.itemsize / ranks <= machine.holds
-
-
-def best_levels(machine: Machine, n: int, ranks: int, scheme: Scheme, most: int = 6) -> int | None:
-    """The number of levels with the least time among those that memory allows, all breadth first; None if it allows none."""
-    allowed = [levels for levels in range(1, most + 1) if holds(machine, n, ranks, scheme, levels)]
-    return min(allowed, key=lambda levels: estimate(machine, (n, n, n), ranks, scheme, levels).seconds, default=None)

@@ -41,7 +41,6 @@ SHARE_OF_MEMORY = 0.25
 ROUNDS, IN_A_ROW = 3, 4
 HOLD_MS = 0.25
 """For so long the device is held while a few calls are queued."""
-TURN = "turn"
 MOST_BRIEF = 0.15
 """The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
 BRIEF, BRIEF_WORK = 6_000_000, 100_000_000
@@ -142,14 +141,6 @@ class ThinStand:
         (a, b, c), name = self._operands, Thin.strategy
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin_of(found))
         return None if multiply is None else self._microseconds({name: partial(multiply, a, b, c, 1, 0)})[name]
-
-    def turning(self, case: ThinCase) -> float:
-        """Microseconds of CuPy's copy of C^T, by columns, into C."""
-        import cupy
-
-        m, n, _ = case.shape
-        source, target = self._memory[0][: m * n].reshape(m, n), self._memory[2][: m * n].reshape(n, m).T
-        return self._microseconds({TURN: partial(cupy.copyto, target, source)})[TURN]
 
     def wrong(self, case: ThinCase, found: Iterable[Candidate]) -> list[str]:
         """The tiles whose thin products differ from the library's on small integers; a tile that cannot run counts as right."""

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from hashlib import sha256
@@ -20,7 +20,6 @@ from pathlib import Path
 from bilinear.analysis.identity import schedule_hash, scheme_hash, target_entry
 from bilinear.codegen.render import environment
 from bilinear.errors import BilinearError, fail
-from bilinear.frontend import Loaded
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Monomial, Symbolic, rational, residue, square
@@ -410,21 +409,7 @@ def record() -> tuple[Accepted, ...]:
     return tuple(Accepted(**row) for row in json.loads(RECORD.read_text(encoding="utf-8")))
 
 
-def entry(loaded: Loaded, text: str, by: str) -> Accepted:
-    """The entry for a text that was accepted."""
-    return Accepted((loaded.schedule or loaded.scheme).name, scheme_hash(loaded.scheme), _hash(text), by)
-
-
-def as_json(entries: tuple[Accepted, ...]) -> str:
-    """The record as it is stored."""
-    return json.dumps([asdict(each) for each in entries], indent=1) + "\n"
-
-
 def on_record(text: str) -> str:
     """Who accepted exactly this text, and what of it; empty if nobody is known to have."""
-    mine = _hash(text)
+    mine = sha256(text.encode()).hexdigest()
     return next((f"{each.by} (on record)" for each in record() if each.sha256 == mine), "")
-
-
-def _hash(text: str) -> str:
-    return sha256(text.encode()).hexdigest()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from ranks import best_levels, holds
 from simulated_ranks import simulate
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, home
-from bilinear.distributed.model import best_levels, estimate, holds, machines, sums
+from bilinear.distributed.model import estimate, machines, sums
 from bilinear.distributed.rank_plan import RankPlan, decompose, traffic
 from bilinear.frontend import load
 
