@@ -385,12 +385,6 @@ class PlanChart:
     `slower` counts the candidates that are left out.
     """
 
-    width: float
-    height: float
-    left: float
-    right: float
-    top: float
-    bottom: float
     unit: str
     across: tuple[Tick, ...]
     down: tuple[Tick, ...]
@@ -400,6 +394,12 @@ class PlanChart:
     dots: tuple[Dot, ...]
     labels: tuple[Label, ...]
     slower: int
+    width: float = WIDTH
+    height: float = HEIGHT
+    left: float = LEFT
+    right: float = WIDTH - RIGHT
+    top: float = TOP
+    bottom: float = HEIGHT - BOTTOM
 
 
 def plan_chart(plan: Plan) -> PlanChart:
@@ -422,12 +422,6 @@ def plan_chart(plan: Plan) -> PlanChart:
     told = names(plan)
     named = [(told[c], places[c], c is plan.chosen or c in front) for c in important if c.strategy != LIBRARY]
     return PlanChart(
-        WIDTH,
-        HEIGHT,
-        LEFT,
-        WIDTH - RIGHT,
-        TOP,
-        HEIGHT - BOTTOM,
         f"workspace, {unit}",
         tuple(Tick(x(t * size), f"{t:g}") for t in _round_steps(0, most / size)),
         tuple(Tick(y(t), f"{t:g}") for t in _round_steps(y.low, y.high)),

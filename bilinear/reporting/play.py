@@ -164,13 +164,9 @@ def _plan(facts: ScheduleFacts) -> _RowPlan:
 
 def _begin(facts: ScheduleFacts) -> dict[str, BlockState]:
     """The state before the first stage: A, B and C as given, workspaces undefined."""
-    return {
-        block: BlockState(
-            block, "original" if space.name in ("A", "B", "C") else "undefined", block if space.name in ("A", "B", "C") else ""
-        )
-        for space in facts.spaces
-        for block in space.blocks
-    }
+    given = {block: block for space in facts.spaces[:3] for block in space.blocks}
+    blocks = (block for space in facts.spaces for block in space.blocks)
+    return {block: BlockState(block, "original" if block in given else "undefined", given.get(block, "")) for block in blocks}
 
 
 def _lanes_width(stage: StageLine, plan: _RowPlan) -> float:

@@ -43,7 +43,6 @@ MOST_EQUATIONS, MOST_LISTED = 12, 60
 MOST_LINES = 64
 """The most products written out as equations on a page."""
 SHORT_HASH = 16
-PROMISES = {"preserve": "never written", "restore": "restored", "consume": "consumed"}
 Rows = tuple[tuple[str, str], ...]
 """Labels and values."""
 Table = tuple[tuple[str, ...], ...]

@@ -71,6 +71,7 @@ def error_of(c: Any, a: Any, b: Any) -> tuple[float, float]:
     return float(np.linalg.norm(off.astype(float)) / np.linalg.norm(exact.astype(float))), float((off / product).max())
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("scales", [(0, 0), (30, -30), (120, -126), (-140, 100), (9, 0)], ids=str)
 @pytest.mark.parametrize("levels", [(), ("winograd",)], ids="-".join)
 def test_errors_are_as_small_as_those_of_float32_at_every_scale(gpu: Gpu, levels: tuple[str, ...], scales: tuple[int, int]) -> None:

@@ -61,6 +61,7 @@ def run(a: Any, c: Any, alpha: float = 1, beta: float = 0) -> None:
     multiply_of(a, c)(x.data.ptr, x.data.ptr, out.data.ptr, alpha, beta)
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(("layout", "result"), [*product(LAYOUTS, ("C", "padded"))])
 @pytest.mark.parametrize(("n", "k"), [(2, 1), (130, 70), (300, 41)])
 def test_integers_are_exact_in_both_triangles(gpu: Gpu, layout: str, result: str, n: int, k: int) -> None:
