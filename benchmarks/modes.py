@@ -1,32 +1,28 @@
 """Execution modes: what each of them launches and moves, and on a GPU its times beside those of the cost models (docs/modes.md).
 
 Without options, the tables of docs/modes.md are drawn from counts, for which no GPU is needed, and from the committed results, if there
-are any; with --check they are only compared. With --measure, pilots are timed first; then every mode multiplies integers, which must come
-out exact; then each stage is timed by itself, and the whole plan, launched and as a graph, on the device alone. --describe adds the rates
-that follow from the pilots to a description that is there already; `bilinear tune --modes` measures a whole one.
+are any; with --check they are only compared. With --measure, every mode multiplies integers, which must come
+out exact; then each stage is timed by itself, and the whole plan, launched and as a graph, on the device alone.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from common import Call, median, need_gpu, parser_of, queued, save
 from drawn import RESULTS, ROOT, filled, keep
+from mode_model import H200, IN_A_ROW, ModeStand, extended_seconds, graph_of, placed, published_seconds, stages_of, traffic_of
 
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.placement import MODES
-from bilinear.measure.mode_pilots import SCHEME, pilot_plans, pilots, placed, rates_of
-from bilinear.measure.mode_stand import IN_A_ROW, ModeStand, build_launches, graph_of, time_pilots, time_plan
+from bilinear.measure.device_bench import build_launches
 from bilinear.planner.device import Device
-from bilinear.planner.device_files import device_json, load_device
-from bilinear.planner.mode_model import extended_seconds, published_seconds, stages_of, traffic_of
+from bilinear.planner.device_files import load_device
 
 PAGE, MODES_MEASURED = ROOT / "docs" / "modes.md", RESULTS / "modes-h200.json"
 CASES_DRAWN, SIZE_DRAWN = (("strassen", 2), ("laderman", 1)), 6144
@@ -102,21 +98,12 @@ def measured(name: str, levels: int, dtype: str, size: int, modes: Iterable[str]
     }
 
 
-def described(device: Device, repeats: int) -> tuple[Device, list[dict[str, Any]]]:
-    """The device with the rates that follow from pilots, and the times of the pilots."""
-    times = time_pilots(pilots(device.processors), repeats)
-    stages = {plan: time_plan(plan, repeats) for plan in pilot_plans()}
-    rows = [{"pilot": vars(pilot), "us": round(us, 3)} for pilot, us in times.items()]
-    rows += [{"pilot": vars(plan), "stages": [round(us, 2) for us in own]} for plan, own in stages.items()]
-    return replace(device, modes=rates_of(times, stages, device)), rows
-
-
 def beside_theory(row: dict[str, Any], device: Device) -> dict[str, Any]:
     """A measured row with what the equation says of its expansion, and the extension of every stage, in microseconds."""
     launches, placement = placed(row["mode"], row["dtype"], row["size"], row["scheme"], row["levels"])
     expansions = next(i for i, stage in enumerate(stages_of(launches)) if not isinstance(stage[0].kernel, LinearKernel))
-    theory = [round(1e6 * seconds, 2) for seconds in extended_seconds(launches, placement, row["dtype"], device)]
-    published = sum(seconds or 0.0 for seconds in published_seconds(launches, placement, device)[:expansions])
+    theory = [round(1e6 * seconds, 2) for seconds in extended_seconds(launches, placement, row["dtype"], device, H200)]
+    published = sum(seconds or 0.0 for seconds in published_seconds(launches, placement, H200)[:expansions])
     return row | {"expansions": expansions, "published": round(1e6 * published, 2), "extended": theory}
 
 
@@ -129,9 +116,8 @@ def told(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def build(cases: Iterable[tuple[str, str, str, int]]) -> None:
-    """Build the kernels of these modes, types, schemes and levels into the cache, and those of the pilots."""
-    wanted = {(plan.mode, plan.dtype, SCHEME, 1) for plan in pilot_plans()} | set(cases)
-    launches = [launch for mode, dtype, name, levels in wanted for launch in placed(mode, dtype, SIZE_DRAWN, name, levels)[0]]
+    """Build the kernels of these modes, types, schemes and levels into the cache."""
+    launches = [launch for mode, dtype, name, levels in cases for launch in placed(mode, dtype, SIZE_DRAWN, name, levels)[0]]
     print(f"{build_launches(launches, CudaTarget('sm_90'))} kernels", flush=True)
 
 
@@ -144,8 +130,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default="float32,float64")
     parser.add_argument("--sizes", default=f"1536,3072,{SIZE_DRAWN}")
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--device", default="h200", help="the description that the rates of modes are added to")
-    parser.add_argument("--describe", type=Path, help="write the description with the rates that follow from the pilots")
+    parser.add_argument("--device", default="h200", help="the description with the other rates")
     options = parser.parse_args()
     cases = [(name, int(levels)) for name, levels in (case.split(":") for case in options.schemes.split(","))]
     if options.build:
@@ -155,17 +140,15 @@ def main() -> None:
         keep({PAGE: page(PAGE.read_text())})
         return
     need_gpu()
-    device, rows = described(load_device(options.device), options.repeats)
-    print(device.modes, flush=True)
-    if options.describe is not None:
-        options.describe.write_text(device_json(device))
+    device = load_device(options.device)
+    rows: list[dict[str, Any]] = []
     sizes = [int(size) for size in options.sizes.split(",")]
     for dtype, size, (name, levels) in product(options.dtypes.split(","), sizes, cases):
         facts = {"scheme": name, "levels": levels, "dtype": dtype, "size": size}
         own = measured(name, levels, dtype, size, MODES, options.repeats)
         rows += [beside_theory(facts | {"mode": mode} | found, device) for mode, found in own.items()]
         save("modes", rows, options.json)
-    print(table([told(row) for row in rows if "pilot" not in row], MEASURED))
+    print(table(map(told, rows), MEASURED))
 
 
 if __name__ == "__main__":

@@ -499,8 +499,6 @@ def test_what_is_no_chain_is_refused(shell: Shell) -> None:
 def test_an_option_without_a_meaning_is_named(shell: Shell) -> None:
     for words, name in (
         (("tune", "--time", "5m"), "--time has no meaning without --shape"),
-        (("tune", "--cpu", "--modes"), "--modes measures execution modes for the description of a GPU, and --cpu describes processors"),
-        (("tune", "--shape", "64", "--modes"), "--modes measures execution modes for the description of a GPU, and a search times plans"),
         (("schedule", "winograd", "--depth-first", "--consume"), "--consume has no meaning with --depth-first"),
         (("schedule", "winograd", "--in-place", "--directly"), "--directly has no meaning with --in-place"),
     ):

@@ -50,7 +50,6 @@ def tune(
     workspace: Annotated[str | None, limit_option(help=_WORKSPACE, autocompletion=completing.workspaces)] = None,
     time: Annotated[str | None, limit_option(help=_TIME)] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Describe the processors and NumPy's library here, not the GPU.")] = False,
-    modes: Annotated[bool, typer.Option("--modes", help="Also measure rates of execution modes (`compile --mode`).")] = False,
     output: Annotated[Path | None, output_option("--output", "-o", help="Write the description to a file.")] = None,
     keep: Annotated[bool, output_option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
     json_file: Json = None,
@@ -62,9 +61,6 @@ def tune(
     shapes = _shapes(shape, shapes_file)
     if shapes is not None and cpu:
         raise fail("E557", "--cpu describes processors, and a search times plans on a GPU", "leave one of them out")
-    if modes and (cpu or shapes is not None):
-        other = "--cpu describes processors" if cpu else "a search times plans"
-        raise fail("E557", f"--modes measures execution modes for the description of a GPU, and {other}", "leave one of them out")
     if shapes is not None:
         if output is not None:
             raise fail("E557", "-o names a file for a description, and a search keeps plans", "leave one of them out, or give --keep")
@@ -81,7 +77,7 @@ def tune(
         return
     from bilinear.planner.device_files import device_json
 
-    device = _describe(keep, modes)
+    device = _describe(keep)
     if output is not None:
         write_file(output, device_json(device))
         say(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
@@ -100,8 +96,8 @@ def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] |
     return None if given is None else read_sizes(joined(given))
 
 
-def _describe(keep: bool, modes: bool = False, is_told: bool = True) -> Device:
-    """The description of the current GPU, measured now, with rates of execution modes and kept if requested."""
+def _describe(keep: bool, is_told: bool = True) -> Device:
+    """The description of the current GPU, measured now, and kept if requested."""
     from bilinear.backends.gpu import driver_version
     from bilinear.measure.describe_device import tune_here as measure
     from bilinear.planner.kept_plans import keep_description, require_place
@@ -109,7 +105,7 @@ def _describe(keep: bool, modes: bool = False, is_told: bool = True) -> Device:
     if keep:
         require_place()
     with progress_bar() as progress:
-        device = measure(progress, modes=modes)
+        device = measure(progress)
     if keep:
         path = keep_description(device, driver_version())
         if is_told:

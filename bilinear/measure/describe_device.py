@@ -1,4 +1,4 @@
-"""Describe a device: measure the rates that the planner needs, in less than three minutes, and on request those of execution modes."""
+"""Describe a device: measure the rates that the planner needs, in less than three minutes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import ROUNDS, with_digits
 from bilinear.measure.device_bench import DeviceTimes, gpu_bench
 from bilinear.measure.fit_thin import fit
-from bilinear.measure.mode_pilots import pilot_plans, pilots, rates_of
-from bilinear.planner.device import Device, ElementRates, ModeRates, TileRates, at
+from bilinear.planner.device import Device, ElementRates, TileRates, at
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.kept_plans import folder_of_plans
@@ -49,15 +48,13 @@ PLAIN = ProductWork(1, 0, 1)
 """The plain multiply: one product of A and B themselves."""
 
 
-def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None, modes: bool = False) -> Device:
-    """The description of the current GPU, measured now, with rates of execution modes if requested; nothing else should run on it.
+def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> Device:
+    """The description of the current GPU, measured now; nothing else should run on it.
 
-    `progress` is called with (what, done, of). Raises `BilinearError`: E512 without CuPy, E685 if a plan in an execution mode is not exact
-    on integers. Without a GPU it raises CuPy's errors.
+    `progress` is called with (what, done, of). Raises `BilinearError`: E512 without CuPy. Without a GPU it raises CuPy's errors.
     """
     bench = gpu_bench() if bench is None else bench
-    usual = 5 + len(THIN_TILES)
-    facts, of = bench.facts(), usual + (1 + len(pilot_plans()) if modes else 0)
+    facts, of = bench.facts(), 5 + len(THIN_TILES)
     progress("kernels", 0, of)
     rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
     bench.build([needed for dtype, own in rates for needed in _timed_schedules(dtype, own)])
@@ -74,10 +71,10 @@ def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None, mod
     device = with_digits(bench, device, lambda what: progress(what, 4, of))
     for i, dtype in enumerate(THIN_TILES):
         device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (5 + i, of)))))
-    return replace(device, modes=_modes(bench, device, progress, (usual, of))) if modes else device
+    return device
 
 
-def tune_here(progress: Progress = no_progress, modes: bool = False) -> Device:
+def tune_here(progress: Progress = no_progress) -> Device:
     """The same of the current GPU. If it is interrupted, the next call goes on from there, if the home folder keeps files."""
     from bilinear.backends.gpu import driver_version
     from bilinear.measure.kept_times import KeptTimes
@@ -86,8 +83,8 @@ def tune_here(progress: Progress = no_progress, modes: bool = False) -> Device:
     try:
         times = folder_of_plans(bench.facts().name, driver_version()) / "tune.times"
     except BilinearError:
-        return tune(progress, bench, modes)
-    device = tune(progress, KeptTimes(bench, times), modes)
+        return tune(progress, bench)
+    device = tune(progress, KeptTimes(bench, times))
     times.unlink(missing_ok=True)
     return device
 
@@ -122,18 +119,6 @@ def _thin(bench: DeviceTimes, device: Device, dtype: str, progress: Progress, pl
     measured = bench.thin_library(dtype, LIBRARY_SECONDS, tell)
     least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
     return replace(rates, library=library_points(measured, least))
-
-
-def _modes(bench: DeviceTimes, device: Device, progress: Progress, place: tuple[int, int]) -> ModeRates:
-    """The rates of execution modes, from pilots and the other rates of the device."""
-    done, of = place
-    progress("the pilot kernel of execution modes", done, of)
-    times, stages = bench.pilots(pilots(device.processors)), {}
-    for plan in pilot_plans():
-        done += 1
-        progress(f"mode {plan.mode}, {plan.dtype}, {plan.size}", done, of)
-        stages[plan] = bench.pilot_plan(plan)
-    return rates_of(times, stages, device)
 
 
 def _start_of(dtype: str, shared: int) -> ElementRates:

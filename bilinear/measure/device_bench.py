@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from bilinear.backends.target_here import target_here
+from bilinear.codegen.build import own_target
+from bilinear.codegen.cuda.nvrtc import build_all
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
+from bilinear.codegen.render import render
 from bilinear.errors import fail, install
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import MOST_SHARED_BYTES
+from bilinear.ir.launch import Launch
 from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
@@ -19,8 +24,6 @@ from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import DigitBench
 from bilinear.measure.digit_stand import DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
 from bilinear.measure.fit_thin import ThinPoint
-from bilinear.measure.mode_pilots import Pilot, PilotPlan
-from bilinear.measure.mode_stand import build_launches, time_pilots, time_plan
 from bilinear.measure.thin_stand import time_library, time_tiles
 from bilinear.measure.timing import in_a_queue, settled
 from bilinear.planner.device import Device
@@ -75,12 +78,6 @@ class DeviceTimes(DigitBench, Protocol):
 
     def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
         """Times of the library's calls on thin products, for this many seconds; `tell` is called with the share that has passed."""
-
-    def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
-        """Microseconds of runs of the pilot kernel of execution modes."""
-
-    def pilot_plan(self, plan: PilotPlan) -> Sequence[float]:
-        """Microseconds of each stage of a plan in an execution mode; of a small plan those of the whole as a graph."""
 
 
 def gpu_bench() -> DeviceTimes:
@@ -146,14 +143,6 @@ class GpuBench:
         """The library's calls on thin products."""
         return time_library(dtype, seconds, tell)
 
-    def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
-        """Runs of the pilot kernel."""
-        return time_pilots(runs)
-
-    def pilot_plan(self, plan: PilotPlan) -> Sequence[float]:
-        """Each stage of a plan, which must multiply integers exactly (E685)."""
-        return time_plan(plan)
-
     def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
         """Those that the GPU has the instructions for."""
         return able_digits(names, by_warps)
@@ -178,6 +167,13 @@ class GpuBench:
     def _seconds(self, call: Callable[[], object]) -> float:
         """Seconds of a call on the device."""
         return 1e-3 * settled(call)
+
+
+def build_launches(launches: Iterable[Launch], target: CudaTarget) -> int:
+    """Build the kernels of launches into the cache, as many at once as there are cores, and return their number."""
+    kernels = {launch.kernel for launch in launches}
+    build_all([(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels])
+    return len(kernels)
 
 
 def _operands(extents: Extents, dtype: str) -> tuple[Array, Array, Array]:

@@ -14,7 +14,6 @@ from bilinear.ir.tile import USUAL
 from bilinear.measure.device_bench import DeviceTimes, Facts
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
 from bilinear.measure.fit_thin import ThinPoint
-from bilinear.measure.mode_pilots import Pilot, PilotPlan
 from bilinear.methods.thin.times import View
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured
@@ -105,15 +104,6 @@ class KeptTimes:
         """The library's calls on thin products."""
         found = self._once(("thin library", dtype, seconds), lambda: self._bench.thin_library(dtype, seconds, tell))
         return [Measured(_tuple(shape), order, (small, large), *times) for shape, order, (small, large), *times in found]
-
-    def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
-        """Runs of the pilot kernel of execution modes."""
-        times = self._once(("pilots", *map(repr, runs)), lambda: list(self._bench.pilots(runs).values()))
-        return dict(zip(runs, times, strict=True))
-
-    def pilot_plan(self, plan: PilotPlan) -> Sequence[float]:
-        """Each stage of a plan in an execution mode."""
-        return list(self._once(("pilot plan", repr(plan)), lambda: list(self._bench.pilot_plan(plan))))
 
     def _once(self, key: tuple[object, ...], measure: Callable[[], T]) -> T:
         text = _key(key)

@@ -98,33 +98,6 @@ class DigitRates:
 
 
 @dataclass(frozen=True)
-class ModeRates:
-    """What a device does with the execution modes of docs/modes.md. Times are in microseconds.
-
-    The first six are those of equation 4.1 of Kasiviswanathan (2013): `groups` blocks of threads at a time (G_prac), `items` threads of a
-    block, or `warps` with paths of their own, at a time (I_prac), and the time to start blocks (`group`, L_g), to start threads (`item`,
-    L_i), and of a single calculation (`single`, B). `branch` is what one more kernel among those at once takes, `again` the rate in GB/s,
-    by mode, at which blocks are read that were read before, and `warp_tile` the rate in TFLOP/s, by element type, of products that a warp
-    computes alone.
-    """
-
-    groups: int
-    items: int
-    warps: int
-    group: float
-    item: float
-    single: float
-    branch: float
-    again: tuple[tuple[str, float], ...]
-    warp_tile: tuple[tuple[str, float], ...]
-
-    @property
-    def without_calculations(self) -> ModeRates:
-        """The rates of blocks and threads that do nothing."""
-        return replace(self, single=0.0)
-
-
-@dataclass(frozen=True)
 class Device:
     """A GPU. Rates of memory are in GB/s (10**9 bytes, read and written bytes counted alike), times in microseconds.
 
@@ -153,7 +126,6 @@ class Device:
     """The same by the kernels for chips without warpgroups, on a chip with warpgroups, which runs none of them."""
     rounded: tuple[tuple[str, Table], ...] = ()
     """The rates in TFLOP/s of the library's products of float32 numbers rounded to such types, by the size (m k n)**(1/3)."""
-    modes: ModeRates | None = None
     shared: int = MOST_SHARED_BYTES
     capability: int = 90
     """The compute capability, times ten."""

@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
-from bilinear.ir.placement import AGAIN
 from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL, TILES, USUAL
@@ -23,14 +22,13 @@ from bilinear.planner.description_fields import (
     by_name,
     column_of,
     read_not_negative,
-    read_positive,
     read_share,
     read_source,
     read_table,
     read_texts,
     read_whole,
 )
-from bilinear.planner.device import Device, DigitRates, ElementRates, ModeRates, Table, TileRates
+from bilinear.planner.device import Device, DigitRates, ElementRates, Table, TileRates
 from bilinear.planner.estimates import DataSheet, apart, estimate
 from bilinear.planner.library_points import ORDERS, LibraryPoints
 from bilinear.planner.policy import USUAL_POLICY, Extents, LibraryRules, Policy
@@ -49,9 +47,7 @@ _ROW = re.compile(r"\[[^][{}]*\]")
 def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
     elements = {name: _rates_json(own) for name, own in device.elements}
-    facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=(), modes=None))
-    modes = {} if device.modes is None else {"modes": _modes_json(device.modes)}
-    del facts["modes"]
+    facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=()))
     digits, by_warps = ({name: asdict(own) for name, own in family} for family in (device.digits, device.by_warps))
     thin = {name: _thin_json(own) for name, own in device.thin}
     tables = {
@@ -61,14 +57,9 @@ def device_json(device: Device) -> str:
         "digits": digits,
         "by_warps": by_warps,
         "rounded": dict(device.rounded),
-        **modes,
     }
     text = json.dumps({"format": FORMAT, **facts, **tables}, indent=1)
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
-
-
-def _modes_json(rates: ModeRates) -> dict[str, object]:
-    return {**asdict(rates), "again": dict(rates.again), "warp_tile": dict(rates.warp_tile)}
 
 
 def _rates_json(rates: ElementRates) -> dict[str, object]:
@@ -181,7 +172,7 @@ def parse_device(content: bytes, document: str) -> Device:
     """A description from its text; raises `BilinearError` (E542) that names the field that makes no sense."""
     value, reader = _parsed(content, document)
     _require_format(reader, value, FORMAT)
-    return reader.record(Device, value, _DEVICE, **({} if "modes" in value else {"modes": None}))
+    return reader.record(Device, value, _DEVICE)
 
 
 def parse_cpu(content: bytes, document: str) -> Cpu:
@@ -249,12 +240,6 @@ def _thin_rates(reader: FieldReader, value: object, name: str) -> ThinRates:
     return reader.record(ThinRates, value, {**_THIN, "tiles": partial(_thin_tiles, name)})
 
 
-def _each(names: Collection[str], reader: FieldReader, value: object, name: str) -> tuple[tuple[str, float], ...]:
-    if not isinstance(value, dict) or value.keys() != set(names):
-        raise reader.wrong(f"{name} is not by {', '.join(names)}")
-    return tuple((key, reader.field(value, key, read_positive)) for key in names)
-
-
 def _thin_tiles(dtype: str, reader: FieldReader, value: object, name: str) -> tuple[ThinTileRates, ...]:
     if not isinstance(value, dict) or not value.keys() <= THIN_TILES[dtype].keys():
         raise reader.wrong(f"{name} has other tiles than those for thin products of {dtype}")
@@ -301,11 +286,6 @@ _DIGITS: Fields = {
     "search": read_share,
     **dict.fromkeys(("start", "direct", "uneven", "loading", "tail", "line", "launch", "unaligned"), read_not_negative),
 }
-_MODES: Fields = {
-    **dict.fromkeys(("group", "item", "single", "branch"), read_not_negative),
-    "again": partial(_each, AGAIN),
-    "warp_tile": partial(_each, tuple(IN_ARRAYS)),
-}
 _DEVICE: Fields = {
     **dict.fromkeys(("launch", "call", "scan"), read_not_negative),
     "elements": _elements,
@@ -315,7 +295,6 @@ _DEVICE: Fields = {
     "digits": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
     "by_warps": by_name(DIGITS_TIMED, partial(_read, DigitRates, _DIGITS)),
     "rounded": by_name(ROUNDINGS, read_table),
-    "modes": partial(_read, ModeRates, _MODES),
     "estimate": read_source,
 }
 _SHEET: Fields = {"source": read_source, **dict.fromkeys(("float16", "bfloat16", "tf32", "int8"), read_not_negative)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import islice
 from math import ceil
 from pathlib import Path
@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from measure.bench_gpu import pretend
 from measure.digits_by_model import digit_times, rounded_time
-from measure.modes_by_model import TRUE, pilot_times, plan_times
 from shell import Shell
 
 from bilinear.backends import gpu as gpu_facts
@@ -27,7 +26,6 @@ from bilinear.measure.describe_device import tune, tune_here
 from bilinear.measure.device_bench import Facts, GpuBench
 from bilinear.measure.digit_stand import DigitCase, DigitTimes
 from bilinear.measure.fit_thin import ThinPoint, off
-from bilinear.measure.mode_pilots import Pilot, PilotPlan, pilot_plans
 from bilinear.measure.thin_stand import drawn, fastest_tiles, problem_of, timed_cases
 from bilinear.measure.timing import IN_A_ROW, SETTLE_MS, SETTLED_ROUNDS
 from bilinear.methods.planning import make_plan
@@ -43,7 +41,6 @@ from bilinear.planner.problem import Problem
 from bilinear.planner.thin_rates import ThinRates
 
 H200 = load_device("h200")
-MODES = replace(TRUE, item=0.0)
 
 
 def relative(own: TileRates, dtype: str) -> float:
@@ -126,12 +123,6 @@ class Pretended:
 
     def rounded(self, name: str, size: int) -> float | None:
         return rounded_time(name, size, self.device)
-
-    def pilots(self, runs: Sequence[Pilot]) -> dict[Pilot, float]:
-        return pilot_times(runs, MODES)
-
-    def pilot_plan(self, plan: PilotPlan) -> Sequence[float]:
-        return plan_times(plan, MODES, self.device)
 
     def slow(self, dtype: str) -> ThinRates:
         """The rates of the device, but launches take twice as long, and copies are half as fast."""
@@ -235,29 +226,13 @@ def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
             assert us == pytest.approx(shorter * known.least_us(shape, size, found.bandwidth), rel=0.2)
 
 
-def test_tuning_with_modes_adds_their_rates_and_changes_no_other(tuned: tuple[Device, list[str]]) -> None:
-    told = list[str]()
-    found = tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), Pretended(), modes=True)
-    assert found.modes is not None and replace(found, modes=None) == tuned[0]
-    assert told[0] == "0/14 kernels" and told[-7] == "7/14 the pilot kernel of execution modes"
-    assert told[-6:] == [f"{8 + i}/14 mode {plan.mode}, {plan.dtype}, {plan.size}" for i, plan in enumerate(pilot_plans())]
-    assert told[-1] == "13/14 mode S-M-T, float64, 8192"
-    own = asdict(found.modes)
-    for name in ("again", "warp_tile"):
-        assert dict(own.pop(name)) == pytest.approx(dict(getattr(MODES, name)), rel=0.05)
-    assert own == pytest.approx({name: getattr(MODES, name) for name in own}, rel=0.01)
-
-
-def test_the_command_writes_and_keeps_rates_of_modes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: Shell) -> None:
+def test_the_command_writes_and_keeps_a_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: Shell) -> None:
     monkeypatch.setattr(describe_device, "gpu_bench", Pretended)
     monkeypatch.setattr(gpu_facts, "driver_version", lambda: 13000)
-    status, out, _ = shell("tune", "--modes", "--keep", "-o", "mine.json")
+    status, out, _ = shell("tune", "--keep", "-o", "mine.json")
     written = load_device(str(tmp_path / "mine.json"))
-    assert status == 0 and "kept in" in out and written.modes is not None
+    assert status == 0 and "kept in" in out
     assert written == kept_description("Pretended", 13000)
-    status, out, _ = shell("tune", "--keep")
-    kept = kept_description("Pretended", 13000)
-    assert status == 0 and kept == replace(written, modes=None), "a description is written as a whole"
 
 
 def test_an_interrupted_tune_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tuned: tuple[Device, list[str]]) -> None:

@@ -575,7 +575,7 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     described = replace(SLOW_LIBRARY, name=HERE.name)
-    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: described)
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress: described)
     assert shell("--shape", "64", "--dtype", "float64")[0] == 0
     assert kept_description(HERE.name, 13000) is None, "one is known"
     told = f"kept in {kept_at(HERE.name, 13000)}: `auto` uses it on every {HERE.name} under this driver\n"
@@ -593,8 +593,6 @@ def test_a_gpu_is_described_where_that_is_asked_for_or_needed(
     ("words", "environment", "code"),
     [
         (("--shape", "64", "-o", "x.json"), {}, "E557"),
-        (("--shape", "64", "--modes"), {}, "E557"),
-        (("--cpu", "--modes"), {}, "E557"),
         (("--shape", "64", "--shapes-file", "x.txt"), {}, "E684"),
         (("--shapes-file", "/no/such/file"), {}, "E681"),
         (("--dtype", "float32"), {}, "E557"),
@@ -620,7 +618,7 @@ def test_what_cannot_be_searched_is_refused_at_once(
     words: tuple[str, ...], environment: dict[str, str], code: str, gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: pytest.fail("measured"))
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress: pytest.fail("measured"))
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     status, out, err = shell(*words)
@@ -632,7 +630,7 @@ def test_what_cannot_be_searched_is_refused_at_once(
 def test_a_place_where_nothing_can_be_kept_is_told_before_anything_is_timed(
     words: tuple[str, ...], gpu: Gpu, shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: pytest.fail("measured"))
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress: pytest.fail("measured"))
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     status, out, err = shell("--shape", "64", *words)

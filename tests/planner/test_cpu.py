@@ -219,6 +219,6 @@ def test_the_command_prints_writes_and_keeps(monkeypatch: pytest.MonkeyPatch, ca
     assert (tmp_path / "cpu.json").read_text() == cpu_json(FAST) and kept_cpu(FAST.name, FAST.library) == FAST
     monkeypatch.setattr(os, "getloadavg", lambda: (9.25, 0.1, 0.1))
     assert "the load average before was 9.2: other programs took part of the time" in tune("--keep")[1]
-    for extra in (("--shape", "64"), ("--json",), ("--modes",)):
+    for extra in (("--shape", "64"), ("--json",)):
         status, _, told = tune(*extra)
         assert status == 1 and "E557" in told

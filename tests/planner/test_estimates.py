@@ -61,7 +61,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_the_measured_gpu_scaled_to_itself_is_itself_but_for_the_margins() -> None:
     """But for these, what is not estimated, and the thin tiles that not every estimated GPU can run."""
     sheet = data_sheets()["h100"]
-    found, known = estimate(sheet, H100, sheet), replace(H100, modes=None)
+    found, known = estimate(sheet, H100, sheet), H100
     able = {dtype: {name for name, t in tiles.items() if t.runs_on(LEAST_CAPABILITY)} for dtype, tiles in THIN_TILES.items()}
     thin = tuple((dtype, replace(r, tiles=tuple(own for own in r.tiles if own.name in able[dtype]))) for dtype, r in known.thin)
     same = replace(found, policy=H100.policy, estimate="", memory=H100.memory, by_warps=H100.by_warps)

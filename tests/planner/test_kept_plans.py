@@ -236,7 +236,7 @@ def test_a_plan_that_cannot_be_read_is_told_and_not_used(caplog: pytest.LogCaptu
 
 def test_the_command_keeps_and_prints(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shell = Shell(monkeypatch, capsys)
-    monkeypatch.setattr(describe_device, "tune_here", lambda progress, modes: MINE)
+    monkeypatch.setattr(describe_device, "tune_here", lambda progress: MINE)
     gpu(monkeypatch, MINE.name, 13000)
     status, out, _ = shell("tune")
     assert (status, out) == (0, device_json(MINE)) and kept_description(MINE.name, 13000) is None

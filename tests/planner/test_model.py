@@ -276,6 +276,6 @@ def test_what_is_no_description_at_all_is_refused(content: bytes) -> None:
 
 def test_missing_fields_are_named() -> None:
     whole = json.loads(device_json(H200))
-    for name in set(whole) - {"format", "modes"}:  # of modes nothing need be known
+    for name in set(whole) - {"format"}:
         with pytest.raises(BilinearError, match=f"{name} is missing"):
             parse_device(json.dumps({key: value for key, value in whole.items() if key != name}).encode(), "mine.json")

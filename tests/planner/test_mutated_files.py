@@ -114,7 +114,7 @@ def test_absurd_figures_and_fields_that_nothing_reads_are_refused(change: dict[s
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_rates_that_a_description_lacks_are_not_needed(dtype: str) -> None:
-    device = replace(H200, thin=(), digits=(), rounded=(), modes=None)
+    device = replace(H200, thin=(), digits=(), rounded=())
     plan = bilinear.plan_gram(4096, 64, dtype, device=device, accuracy="classical" if dtype == "float64" else 1e-2)
     assert plan.seconds and bilinear.plan(4096, 64, 4096, dtype, device=device, explain=True).chosen.ms
 

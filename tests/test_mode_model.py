@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from mode_model import ModeRates, Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 
 from bilinear.backends.bound_launches import grid_blocks, launch_values
 from bilinear.codegen.lower import schedule_to_launches
-from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import LinearKernel, ProductKernel
@@ -19,9 +17,7 @@ from bilinear.ir.placement import ALIKE, ITEMS, KERNELS, MODES, Placement
 from bilinear.ir.schedule import LinearStage
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.planner.device import ModeRates
-from bilinear.planner.device_files import device_json, load_device, parse_device
-from bilinear.planner.mode_model import Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
+from bilinear.planner.device_files import load_device
 
 KEPLER = ModeRates(13, 192, 16, 13.0, 0.0, 1.0, 0.0, (), ())
 """The thesis's parameters of a Kepler K20 (section 4.2): 13 multiprocessors, 192 items alike or 16 that are not, L_g = 13, B = 1."""
@@ -104,67 +100,41 @@ def test_traffic_is_that_of_the_maps(name: str, levels: int, mode: str) -> None:
 
 
 def test_the_extension_adds_kernels_and_bytes_up() -> None:
-    device = replace(load_device("h200"), modes=replace(PILOTED, group=0.0))
+    device, rates = load_device("h200"), replace(PILOTED, group=0.0)
     launches, placement = placed("strassen", 1, KERNELS, 4096)
-    expansion, products, _ = extended_seconds(launches, placement, "float32", device)
+    expansion, products, _ = extended_seconds(launches, placement, "float32", device, rates)
     block = 4 * 2048**2
     first, written, again = 8 * block, 10 * block, 12 * block  # five forms of two blocks, of A and of B, whose every block is read
     memory = (first + written) / (0.81 * 4280e9)  # three streams reach 81 % of the bandwidth
     assert expansion == pytest.approx((3.688 + 9 * 1.5) * 1e-6 + memory + again / 6e12)
     whole, _ = placed("strassen", 1, "stage", 4096)
-    assert products == pytest.approx(extended_seconds(whole, placement, "float32", device)[1] + 6 * 1.5e-6)
-    slow = replace(device, modes=replace(PILOTED, group=100.0))
+    assert products == pytest.approx(extended_seconds(whole, placement, "float32", device, rates)[1] + 6 * 1.5e-6)
+    slow = replace(PILOTED, group=100.0)
     steps = sum(-(-launch.grid.y * 2048 // 8 * 2048 // 128 // 132) for launch in launches[:1])
-    assert extended_seconds(launches, placement, "float32", slow)[0] >= steps * 100e-6, "the time to start blocks, if that is longer"
+    assert extended_seconds(launches, placement, "float32", device, slow)[0] >= steps * 100e-6, (
+        "the time to start blocks, if that is longer"
+    )
 
 
 def test_a_mode_of_kernels_one_after_the_other_pays_for_each() -> None:
-    device = replace(load_device("h200"), modes=PILOTED)
     launches, placement = placed("strassen", 2, ALIKE, 96)
-    times = extended_seconds(launches, placement, "float32", device)
+    times = extended_seconds(launches, placement, "float32", load_device("h200"), PILOTED)
     for stage, time in zip(stages_of(launches), times, strict=True):
         if isinstance(stage[0].kernel, LinearKernel):
             assert time >= len(stage) * 3.688e-6
 
 
 def test_products_of_a_warp_take_the_rate_of_its_tile() -> None:
-    device = replace(load_device("h200"), modes=PILOTED)
     launches, placement = placed("strassen", 1, ITEMS, 2048, "float64")
-    times = extended_seconds(launches, placement, "float64", device)
+    times = extended_seconds(launches, placement, "float64", load_device("h200"), PILOTED)
     (number,) = (i for i, stage in enumerate(stages_of(launches)) if isinstance(stage[0].kernel, ProductKernel))
     assert times[number] == pytest.approx(7 * 2 * 1024**3 / 12e12 + 3.688e-6)
 
 
 def test_only_sums_of_blocks_have_a_published_time() -> None:
-    device = replace(load_device("h200"), modes=PILOTED)
     launches, placement = placed("strassen", 1, ALIKE, 2048)
-    decompose, products, recompose = published_seconds(launches, placement, device)
+    decompose, products, recompose = published_seconds(launches, placement, PILOTED)
     assert products is None and recompose is not None
     groups = 1024 * 1024 // (8 * 32 * 4)  # a tile of 8 rows and 32 threads, each with four floats of every block
     steps = -(-groups // 132)
     assert decompose == pytest.approx(2 * steps * (0.5 + 0.25 * 4 * 5) * 1e-6), "of A, then of B; a thread forms five blocks"
-
-
-def test_rates_of_modes_are_kept_in_a_description() -> None:
-    device = replace(load_device("h200"), modes=PILOTED)
-    assert parse_device(device_json(device).encode(), "here") == device
-    assert load_device("h200").modes is None or isinstance(load_device("h200").modes, ModeRates)
-
-
-@pytest.mark.parametrize(("field", "value"), [("groups", 0.5), ("again", 0), ("warp_tile", {"float64": 1.0}), ("single", "fast")])
-def test_rates_that_make_no_sense_are_refused(field: str, value: Any) -> None:
-    text = json.loads(device_json(replace(load_device("h200"), modes=PILOTED)))
-    text["modes"][field] = value
-    with pytest.raises(BilinearError) as caught:
-        parse_device(json.dumps(text).encode(), "here")
-    (diagnostic,) = caught.value.diagnostics
-    assert diagnostic.code == "E542" and field in diagnostic.message
-
-
-def test_a_device_without_rates_of_modes_has_no_prediction() -> None:
-    launches, placement = placed("strassen", 1, ALIKE, 2048)
-    with pytest.raises(BilinearError) as caught:
-        extended_seconds(launches, placement, "float32", replace(load_device("h200"), modes=None))
-    (diagnostic,) = caught.value.diagnostics
-    assert (diagnostic.code, diagnostic.message) == ("E543", "the description of NVIDIA H200 has no rates of execution modes")
-    assert diagnostic.hints == ("add them by `bilinear tune --modes` on that GPU",)

@@ -1,19 +1,72 @@
-"""What execution modes cost: equation 4.1 of Kasiviswanathan (2013) as published, and an extension with memory traffic (docs/modes.md)."""
+"""What execution modes cost: equation 4.1 of Kasiviswanathan (2013), and an extension with memory traffic (docs/modes.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from itertools import groupby
 from math import ceil, prod
+from typing import NamedTuple
 
-from bilinear.errors import fail
+from bilinear.backends.cuda_executor import CudaExecutor
+from bilinear.backends.executor import allocate_workspace, execute
+from bilinear.codegen.lower import schedule_to_launches
+from bilinear.frontend import load_shipped
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Cover, LinearKernel, Part, ProductKernel
 from bilinear.ir.launch import Launch
+from bilinear.ir.matrix import call_of
 from bilinear.ir.placement import Placement
-from bilinear.planner.device import Device, ModeRates, at
+from bilinear.lowering.place import place_schedule
+from bilinear.lowering.prepare import prepare
+from bilinear.measure.timing import Call
+from bilinear.planner.device import Device, at
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, product_seconds
+
+SCHEME = "winograd"
+IN_A_ROW = 5
+
+
+@dataclass(frozen=True)
+class ModeRates:
+    """What a device does with the execution modes of docs/modes.md. Times are in microseconds.
+
+    The first six are those of equation 4.1 of Kasiviswanathan (2013): `groups` blocks of threads at a time (G_prac), `items` threads of a
+    block, or `warps` with paths of their own, at a time (I_prac), and the time to start blocks (`group`, L_g), to start threads (`item`,
+    L_i), and of a single calculation (`single`, B). `branch` is what one more kernel among those at once takes, `again` the rate in GB/s,
+    by mode, at which blocks are read that were read before, and `warp_tile` the rate in TFLOP/s, by element type, of products that a warp
+    computes alone.
+    """
+
+    groups: int
+    items: int
+    warps: int
+    group: float
+    item: float
+    single: float
+    branch: float
+    again: tuple[tuple[str, float], ...]
+    warp_tile: tuple[tuple[str, float], ...]
+
+    @property
+    def without_calculations(self) -> ModeRates:
+        """The rates of blocks and threads that do nothing."""
+        return replace(self, single=0.0)
+
+
+H200 = ModeRates(
+    132,
+    1024,
+    32,
+    0.2425,
+    0.0,
+    0.1523,
+    0.6475,
+    (("S-M-T", 1e09), ("S-T-M", 5510.5), ("M-M-M", 5587.6)),
+    (("float64", 17.32), ("float32", 32.17)),
+)
+"""The rates of an H200, found by the thesis's pilot programs and by one level of Winograd's scheme in each mode (docs/modes.md)."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +115,17 @@ def steps_of(stage: Sequence[Launch], placement: Placement) -> tuple[Steps, ...]
     return (replace(largest, groups=sum(steps.groups for steps in found)),)
 
 
-def published_seconds(launches: Sequence[Launch], placement: Placement, device: Device) -> tuple[float | None, ...]:
+def published_seconds(launches: Sequence[Launch], placement: Placement, rates: ModeRates) -> tuple[float | None, ...]:
     """The published time of each stage; None for products, of which the thesis gives no counts."""
-    rates = _rates_of(device)
     return tuple(published(steps_of(stage, placement), rates) * 1e-6 if _is_linear(stage) else None for stage in stages_of(launches))
 
 
-def extended_seconds(launches: Sequence[Launch], placement: Placement, dtype: str, device: Device) -> tuple[float, ...]:
+def extended_seconds(launches: Sequence[Launch], placement: Placement, dtype: str, device: Device, rates: ModeRates) -> tuple[float, ...]:
     """The time of each stage by the extension: its kernels, and the longer of starting its groups and of moving its bytes.
 
     A linear stage moves what it reads first and what it writes at the bandwidth of the memory, and what it reads again at that of the
     caches. Products are predicted as in any plan, but in turns, or by the rate of a warp's own tile.
     """
-    rates = _rates_of(device)
     found = []
     for stage in stages_of(launches):
         seconds = (_linear if _is_linear(stage) else _products)(stage, placement, dtype, device, rates)
@@ -165,8 +216,67 @@ def _tiles(launch: Launch, placement: Placement) -> int:
     return max(prod(map(steps, tiling)) for tiling in launch.grid.tilings)
 
 
-def _rates_of(device: Device) -> ModeRates:
-    if device.modes is None:
-        message = f"the description of {device.name} has no rates of execution modes"
-        raise fail("E543", message, "add them by `bilinear tune --modes` on that GPU")
-    return device.modes
+@lru_cache(maxsize=64)
+def placed(mode: str, dtype: str, size: int, scheme: str = SCHEME, levels: int = 1) -> tuple[tuple[Launch, ...], Placement]:
+    """The launches and the placement of a shipped scheme in a mode, for square matrices."""
+    schedule = prepare(load_shipped(scheme).scheme, None, levels, "preserve", mode).schedule
+    element = ELEMENTS[dtype]
+    return schedule_to_launches(schedule, element, mode=mode), place_schedule(schedule, size, size, size, element.bytes, mode=mode)
+
+
+class Calls(NamedTuple):
+    """A plan on the operands of a stand: the whole call, and each stage by itself."""
+
+    whole: Call
+    stages: Sequence[Call]
+
+
+class ModeStand:
+    """Square matrices of one type on the current GPU: integers until `fill_normal`, and what they multiply to."""
+
+    def __init__(self, dtype: str, size: int) -> None:
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        self._generator = cupy.random.default_rng(1)
+        self.a, self.b = (self._generator.integers(-2, 3, (size, size)).astype(dtype) for _ in range(2))
+        self.c, self._wanted = cupy.empty((size, size), dtype), cupy.matmul(self.a, self.b)
+        self._executor = CudaExecutor()
+        self._held: list[object] = []
+
+    def calls(self, placement: Placement) -> Calls:
+        """The calls of a placement on a, b and c. The stand keeps the arguments of the stages."""
+        call = call_of(self.a, self.b, self.c, workspace=allocate_workspace(self._executor, placement, self.c.dtype))
+        ready = self._executor.ready(placement, call)
+        self._held.append(ready)
+        return Calls(partial(execute, self._executor, placement, call), ready.__enter__())
+
+    def is_exact(self, *calls: Call) -> bool:
+        """Whether these calls, one after the other, multiply a and b, which are still integers, exactly; c is NaN before."""
+        import cupy
+
+        self.c[...] = cupy.nan
+        cupy.cuda.Device().synchronize()
+        for call in calls:
+            call()
+        cupy.cuda.Device().synchronize()
+        return not (self.c != self._wanted).any()
+
+    def fill_normal(self) -> None:
+        """Replace the integers by normal data, on which plans are timed."""
+        for x in (self.a, self.b):
+            x[...] = self._generator.standard_normal(x.shape, dtype=x.dtype)
+
+
+def graph_of(call: Call) -> Call:
+    """The launches of a call as a graph, which replays them without time of the host."""
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        call()
+        stream.synchronize()
+        stream.begin_capture()
+        call()
+        launch: Callable[[], object] = stream.end_capture().launch
+    return launch
