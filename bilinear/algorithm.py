@@ -16,7 +16,7 @@ from bilinear.source import Source
 from bilinear.visible import visible_lines
 
 if TYPE_CHECKING:
-    from bilinear.artifact.compiled import Compiled
+    from bilinear.artifact.write import Compiled
     from bilinear.driver import CompileOptions
     from bilinear.interchange.importing import Imported
     from bilinear.reporting.report import Report

@@ -8,8 +8,7 @@ from typing import TypedDict
 
 from bilinear import frontend
 from bilinear.algebra.composition import complex_algorithm
-from bilinear.artifact.compiled import Compiled, programs_of, require_options
-from bilinear.artifact.write import FolderOptions
+from bilinear.artifact.write import Compiled, FolderOptions, programs_of, require_options
 from bilinear.codegen.build import Progress, dtypes_of, no_progress
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.frontend import Loaded

@@ -21,8 +21,7 @@ from fractions import Fraction
 import numpy as np
 
 from bilinear.artifact.findings import BuiltRow
-from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
-from bilinear.artifact.run import Shape, first_difference, multiply
+from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram, Shape, first_difference, multiply
 from bilinear.codegen.build import Progress
 from bilinear.emulator import ORDERS, CompiledModule, CompileError, LaunchError, Order, compile_on_cpu, guarded, guarded_empty, skip_reason
 from bilinear.emulator import field as prime

@@ -17,8 +17,7 @@ from functools import cache
 import numpy as np
 
 from bilinear.artifact.findings import BuiltRow
-from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram
-from bilinear.artifact.run import Shape, core_of, first_difference, multiply
+from bilinear.artifact.read import AGAIN, BuiltFolder, BuiltKernel, BuiltProgram, Shape, core_of, first_difference, multiply
 from bilinear.backends.bound_launches import Function
 from bilinear.backends.doctor import why_no_device
 from bilinear.backends.loaded_kernels import load_function

@@ -11,20 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bilinear.cli import (
-    benching,
-    checking,
-    combining,
-    discovering,
-    exchanging,
-    listing,
-    planning,
-    proving,
-    running,
-    tuning,
-)
+from bilinear.cli import discovering, exchanging, listing, measuring, planning, proving, running
+from bilinear.cli.answers import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.cli.spelling import as_spelled_now, plainly, with_options
-from bilinear.cli.terminal import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.errors import BilinearError, StageError
 from bilinear.reading import command
 from bilinear.version import __version__
@@ -57,15 +46,15 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("explain", running.explain, PROVE, "explain E301"),
     ("compile", proving.compile, MULTIPLY, "compile msmes --arch hopper,compute_90 --dtype float64"),
     ("run", running.run, MULTIPLY, "run strassen --shape 1000,700,900 --levels auto"),
-    ("check", checking.check, MULTIPLY, "check a.npy b.npy c.npy --tolerance 1e-12"),
+    ("check", running.check, MULTIPLY, "check a.npy b.npy c.npy --tolerance 1e-12"),
     ("plan", planning.plan, MULTIPLY, "plan --shape 8192 --device h200 --workspace 2GiB --explain"),
-    ("tune", tuning.tune, MULTIPLY, "tune --shape 4096 --shape 8192x1024x8192"),
-    ("bench", benching.bench, MULTIPLY, "bench --shape 4096 --shape 8192 --html bench.html"),
+    ("tune", measuring.tune, MULTIPLY, "tune --shape 4096 --shape 8192x1024x8192"),
+    ("bench", measuring.bench, MULTIPLY, "bench --shape 4096 --shape 8192 --html bench.html"),
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
     ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),
     ("lift", discovering.lift, FIND, "lift walk_3x4x5_47_seed0.bl -o found.bl"),
-    ("combine", combining.combine, FIND, "combine 4,5,6 -o found.bl"),
+    ("combine", discovering.combine, FIND, "combine 4,5,6 -o found.bl"),
     ("share", discovering.share, FIND, "share smirnov_333 -o found.bl"),
     ("import", exchanging.import_, EXCHANGE, "import table.json -o mine.bl"),
     ("export", exchanging.export, EXCHANGE, "export laderman --to npz"),

@@ -6,22 +6,21 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from signal import SIG_DFL, SIGTERM, signal
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import limit_option, output_option, problem_option
-from bilinear.cli.terminal import columns_of, wrapped
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.ir.placement import LEVELS_ALLOWED, MOST_EXTENT
-from bilinear.visible import visible, visible_lines
+from bilinear.visible import visible
 
 if TYPE_CHECKING:
     from bilinear.frontend import Loaded
@@ -85,25 +84,27 @@ def read_dtypes(text: str, known: Mapping[str, Element] = IN_ARRAYS) -> tuple[st
 
 def read_shape(text: str) -> tuple[int, int, int]:
     """m, k and n (E504)."""
-    try:
-        sizes = [int(word) for word in words(text.replace("x", ","))]
-    except ValueError:
-        sizes = []
-    if len(sizes) == 1:
-        sizes *= 3
-    if len(sizes) != 3 or min(sizes) < 1 or max(sizes) > MOST_EXTENT:
+    sizes = _extents(text)
+    sizes *= 3 if len(sizes) == 1 else 1
+    if len(sizes) != 3:
         hint = f"give m,k,n or MxKxN, or one number for all three, each from 1 to {MOST_EXTENT}"
         raise fail("E504", f"{text[:60]!r} is not a shape", hint)
     return sizes[0], sizes[1], sizes[2]
 
 
+def _extents(text: str) -> list[int]:
+    """Numbers separated by commas or x; none if one of them is no possible extent."""
+    try:
+        sizes = [int(word) for word in words(text.replace("x", ","))]
+    except ValueError:
+        return []
+    return sizes if all(1 <= size <= MOST_EXTENT for size in sizes) else []
+
+
 def read_chain(text: str) -> list[tuple[int, int]]:
     """The shapes of matrices that share extents, written once each (E504)."""
-    try:
-        extents = [int(word) for word in words(text.replace("x", ","))]
-    except ValueError:
-        extents = []
-    if len(extents) < 3 or min(extents) < 1 or max(extents) > MOST_EXTENT:
+    extents = _extents(text)
+    if len(extents) < 3:
         hint = f"give the extents of two matrices or more, each from 1 to {MOST_EXTENT}: 1000x20x3000 are 1000x20 and 20x3000"
         raise fail("E504", f"{text[:60]!r} is not a chain", hint)
     return list(pairwise(extents))
@@ -165,36 +166,35 @@ def nothing_measured(left_out: Sequence[LeftOut]) -> BilinearError:
 
 
 @contextmanager
-def ends_on_sigterm() -> Iterator[None]:
-    """While the context lasts, SIGTERM raises an error, so that results are shown and child processes end.
+def _on_sigterm(act: Callable[[], NoReturn]) -> Iterator[None]:
+    """While the context lasts, the first SIGTERM does this, when Python runs again; a second one ends everything at once.
 
-    It is raised when Python runs again; a process that waits for a GPU that never answers needs SIGKILL.
+    A process that waits for a GPU that never answers needs SIGKILL.
     """
 
-    def leave(*_: object) -> None:
-        signal(SIGTERM, SIG_DFL)  # a second one ends everything at once
-        sys.exit(128 + SIGTERM)
+    def once(*_: object) -> None:
+        signal(SIGTERM, SIG_DFL)
+        act()
 
-    before = signal(SIGTERM, leave)
+    before = signal(SIGTERM, once)
     try:
         yield
     finally:
         signal(SIGTERM, before)
 
 
-@contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """While the context lasts, SIGTERM, which ends the jobs of a cluster, does what Ctrl-C does; a second one ends everything at once."""
+def ends_on_sigterm() -> AbstractContextManager[None]:
+    """While the context lasts, SIGTERM raises an error, so that results are shown and child processes end."""
+    return _on_sigterm(lambda: sys.exit(128 + SIGTERM))
 
-    def interrupt(*_: object) -> None:
-        signal(SIGTERM, SIG_DFL)
+
+def interrupted_by_sigterm() -> AbstractContextManager[None]:
+    """While the context lasts, SIGTERM, which ends the jobs of a cluster, does what Ctrl-C does."""
+
+    def interrupt() -> NoReturn:
         raise KeyboardInterrupt
 
-    before = signal(SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal(SIGTERM, before)
+    return _on_sigterm(interrupt)
 
 
 def device_files(named: str = "") -> tuple[str, ...]:
@@ -221,12 +221,6 @@ def devices(asked: str = "all") -> list[Literal["cpu", "gpu"]]:
     if asked == "gpu" and reason is not None:
         raise fail("E512", f"no GPU is usable: {reason}", "run `bilinear doctor`")
     return ["cpu"] if reason is not None or asked == "cpu" else ["gpu"] if asked == "gpu" else ["cpu", "gpu"]
-
-
-def say(*lines: str, error: bool = False) -> None:
-    """Print lines that contain user text, such as a file name."""
-    stream = sys.stderr if error else sys.stdout
-    print(wrapped(visible_lines(lines), columns_of(stream)), file=stream)
 
 
 def seed_of_a_search(value: int) -> int:

@@ -1,9 +1,9 @@
-"""discover, lift and share."""
+"""discover, lift, share and combine."""
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.common import AlgorithmName, Output, interrupted_by_sigterm, progress_bar, read_seconds, read_shape, say, seed_of_a_search
+from bilinear.cli import completing
+from bilinear.cli.answers import Json, answer, file_of, say, write_result
+from bilinear.cli.common import AlgorithmName, Output, interrupted_by_sigterm, progress_bar, read_seconds, read_shape, seed_of_a_search
 from bilinear.errors import BilinearError, fail
 from bilinear.places import holds_another, require_files
-from bilinear.visible import visible_lines
+from bilinear.visible import WIDEST, visible, visible_lines
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
+    from bilinear.algebra.composition import SchemeTree, Triple
     from bilinear.algebra.share_sums import Shared
     from bilinear.discovery.flip_search import Found
     from bilinear.discovery.lift import Lifted
+    from bilinear.errors import BilinearError
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.scheme import Scheme
 
@@ -64,13 +67,10 @@ def share(
     prove_scheme(result.scheme).require()
     answer(
         json_file,
-        lambda: json.dumps(_shared_facts(scheme, result, seed, tries), indent=1),
+        lambda: _shared_facts(scheme, result, seed, tries),
         lambda: _told_shared(scheme, result, time, tries),
     )
-    if output is not None:
-        write_file(output, readable_text(result.scheme, with_sums=True))
-        if not in_place_of_text(json_file):
-            say(f"written to {output}; `bilinear verify {output}` proves it again")
+    write_result(output, lambda _: readable_text(result.scheme, with_sums=True), json_file)
 
 
 def _counts(scheme: Scheme, result: Shared) -> list[tuple[LinearMap, LinearMap, LinearMap]]:
@@ -154,21 +154,18 @@ def lift(
     require_files(output, file_of(json_file))
     with progress_bar() as progress:
         lifted = lift(scheme, over=over, seed=seed, tries=tries, progress=progress)
-    if output is not None:
-        write_file(output, _text(lifted, output))
-    answer(json_file, lambda: json.dumps(_lifted_facts(lifted, output), indent=1), lambda: "\n".join(_told_lifted(lifted)))
-    if output is not None and not in_place_of_text(json_file):
-        say(f"written to {output}; `bilinear verify {output}` proves it again")
+    answer(json_file, lambda: _lifted_facts(lifted, output), lambda: "\n".join(_told_lifted(lifted)))
+    write_result(output, lambda place: _named_like(lifted.scheme, place), json_file)
 
 
-def _text(lifted: Lifted, output: Path) -> str:
+def _named_like(scheme: Scheme, place: Path) -> str:
     """The scheme in the language, named like its file if that is a valid name."""
     from bilinear.frontend.printer import print_scheme
 
     try:
-        return print_scheme(replace(lifted.scheme, name=output.stem))
+        return print_scheme(replace(scheme, name=place.stem))
     except BilinearError:
-        return print_scheme(lifted.scheme)
+        return print_scheme(scheme)
 
 
 def _lifted_facts(lifted: Lifted, output: Path | None) -> dict[str, object]:
@@ -225,7 +222,7 @@ def discover(
     with interrupted_by_sigterm(), progress_bar() as progress:
         found = discover(task, seconds, state=state, progress=progress)
     written = _write(found, output) if found.reached or best else None
-    answer(json_file, lambda: json.dumps(_facts(found, written), indent=1), lambda: _told(found, written))
+    answer(json_file, lambda: _facts(found, written), lambda: _told(found, written))
     if found.interrupted:
         raise KeyboardInterrupt
     if not found.reached:
@@ -233,17 +230,12 @@ def discover(
 
 
 def _write(found: Found, output: Path | None) -> Path | None:
-    """Write the scheme and name it like its file if that is a valid name; None if there is none below the classical rank."""
-    from bilinear.frontend.printer import print_scheme
-
+    """Write the scheme; None if there is none below the classical rank."""
     if found.scheme is None:
         return None
     names = chain([f"{found.scheme.name}.bl"], (f"{found.scheme.name}_{number}.bl" for number in count(2)))
     for path in map(Path, names) if output is None else [output]:
-        try:
-            text = print_scheme(replace(found.scheme, name=path.stem))
-        except BilinearError:
-            text = print_scheme(found.scheme)
+        text = _named_like(found.scheme, path)
         if output is None and holds_another(path, text.encode()):
             continue  # the user may have edited that file
         write_file(path, text)
@@ -292,3 +284,99 @@ def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError
     return fail(
         "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep
     )
+
+
+def combine(
+    format: Annotated[str, typer.Argument(metavar="M,K,N", help="The format: blocks m,k,n, or one number for all three.")],
+    library: Annotated[list[Path] | None, typer.Argument(help="Files and folders of more schemes, .bl or published tables.")] = None,
+    over: Annotated[str, typer.Option(help="The ring: only schemes that hold over it are used.", autocompletion=completing.rings)] = "Q",
+    output: Output = None,
+    name: Annotated[str, typer.Option(help="The name of the scheme (default: made from its format).")] = "",
+    every: Annotated[bool, typer.Option("--all", help="Also list the best rank of every format up to this one.")] = False,
+    json_file: Json = None,
+) -> None:
+    """Find the least rank that sums and products of the shipped schemes and yours reach for a format, and how."""
+    from bilinear.algebra.combined import lies_over
+    from bilinear.algebra.composition import best_compositions
+    from bilinear.interchange.folders import schemes_of, shipped_schemes
+    from bilinear.interchange.importing import known_ring
+    from bilinear.lowering.prepare import proved
+
+    asked, ring = read_shape(format), known_ring(over or " ")
+    assert ring is not None, "it has a default"
+    require_files(output, file_of(json_file), unread=library or [])
+    with progress_bar() as progress:
+        entries = [*shipped_schemes(), *schemes_of(library or [], progress, _tell)]
+        usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
+        best = best_compositions(asked, usable, lambda done, of: progress("formats", done, of))
+        for scheme in _parts(best.values() if every else [best[asked]]):
+            proved(scheme)
+    recipe = best[asked]
+    made = _made(recipe, name or "best_{}_{}_{}".format(*asked)) if output is not None else None
+    text = _combined_text(made, recipe) if made is not None else ""
+    facts = {**_combined_facts(recipe), **({"formats": _formats(best)} if every else {})}
+    answer(json_file, lambda: facts, lambda: _told_combined(recipe) + (f"\n\n{_table(best)}" if every else ""))
+    write_result(output, lambda _: text, json_file)
+
+
+def _tell(path: Path, error: BilinearError) -> None:
+    """Report the files of a folder that are skipped."""
+    say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
+
+
+def _parts(recipes: Iterable[SchemeTree]) -> list[Scheme]:
+    """The schemes that recipes are made from, each permutation once."""
+    return list({part.text: part.leaf for recipe in recipes for part in recipe.used() if part.leaf is not None}.values())
+
+
+def _made(recipe: SchemeTree, name: str) -> Scheme:
+    """Build the scheme of a recipe, proved."""
+    from bilinear.lowering.prepare import proved
+
+    scheme = replace(recipe.made(), name=name, places=None)
+    proved(scheme)
+    return scheme
+
+
+def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
+    """A scheme in the language, below its recipe."""
+    from bilinear.frontend.printer import readable_text
+
+    told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
+    head = visible(told, len(told) * WIDEST) + "\n"
+    hint = f"write a file that says how it is made: scheme {scheme.name} = {recipe.expression}"
+    return readable_text(scheme, head, hint=hint[:500])
+
+
+def _told_combined(recipe: SchemeTree) -> str:
+    """A summary of a recipe, and its tree."""
+    volume = recipe.m * recipe.k * recipe.n
+    a, b, c = recipe.additions
+    known = f"exponent {recipe.exponent:.4f}, {a + b + c} additions = {a} on A + {b} on B + {c} on C"
+    products = f"{recipe.rank} product{'s' * (recipe.rank != 1)}"
+    return visible_lines([f"{products} in place of {volume}, {known}", "", f"  {recipe.expression}", "", *recipe.lines("  ")])
+
+
+def _combined_facts(recipe: SchemeTree) -> dict[str, object]:
+    a, b, c = recipe.additions
+    return {
+        "format": [recipe.m, recipe.k, recipe.n],
+        "rank": recipe.rank,
+        "classical": recipe.m * recipe.k * recipe.n,
+        "exponent": recipe.exponent,
+        "additions": {"a": a, "b": b, "c": c},
+        "expression": recipe.expression,
+    }
+
+
+def _formats(best: dict[Triple, SchemeTree]) -> list[dict[str, object]]:
+    return [_combined_facts(recipe) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
+
+
+def _table(best: dict[Triple, SchemeTree]) -> str:
+    """The formats m <= k <= n of more than one block, one line each."""
+    from bilinear.reporting.table import aligned
+
+    chosen = [recipe for shape, recipe in best.items() if shape == tuple(sorted(shape)) and shape[0] > 1]
+    rows = [(r.format, r.m * r.k * r.n, f"{r.exponent:.4f}", sum(r.additions), r.expression) for r in chosen]
+    return "\n".join(aligned(rows, ("format", "classical", "exponent", "additions", "recipe")))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of, in_place_of_text
-from bilinear.cli.common import AlgorithmName, Output, progress_bar, say
+from bilinear.cli.answers import Json, answer, file_of, say, write_result
+from bilinear.cli.common import AlgorithmName, Output, progress_bar
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
 from bilinear.visible import visible_lines
-from bilinear.writing import write_file, write_files
+from bilinear.writing import write_files
 
 if TYPE_CHECKING:
     from bilinear.interchange.importing import Imported
@@ -53,11 +52,8 @@ def import_(
     if not isinstance(result, Imported):
         _other(file, result, output, json_file)
         return
-    answer(json_file, lambda: json.dumps(_facts(file, result), indent=1), lambda: _told(file, result))
-    if output is not None:
-        write_file(output, readable_text(on_blocks(result.scheme)))
-        if not in_place_of_text(json_file):
-            say(f"written to {output}; `bilinear verify {output}` proves it again")
+    answer(json_file, lambda: _facts(file, result), lambda: _told(file, result))
+    write_result(output, lambda _: readable_text(on_blocks(result.scheme)), json_file)
 
 
 def export(
@@ -144,7 +140,7 @@ def _other(file: Path, result: Identified, output: Path | None, json_file: Path 
     facts = {"file": str(file), "verdict": "proved", "scheme": name, "computes": result.title, "ring": result.ring}
     rows = (("computes", result.title), ("ring", result.ring), ("products", len(result.algorithm.u.outputs)))
     lines = [f"{name}: proved", "", *(f"  {fact:8}  {value}" for fact, value in rows)]
-    answer(json_file, lambda: json.dumps(facts, indent=1), lambda: visible_lines(lines))
+    answer(json_file, lambda: facts, lambda: visible_lines(lines))
 
 
 def _folder(folder: Path, json_file: Path | None) -> None:
@@ -164,7 +160,7 @@ def _folder(folder: Path, json_file: Path | None) -> None:
         some = f"{', '.join(passed_over[:5])}{f' and {len(passed_over) - 5} more' if passed_over[5:] else ''}"
         return visible_lines([*lines, *([f"passed over, because they hold no scheme that is read: {some}"] if passed_over else [])])
 
-    answer(json_file, lambda: json.dumps([vars(row) for row in found], indent=1), told)
+    answer(json_file, lambda: [vars(row) for row in found], told)
     refused = [row for row in rows if row.verdict == REFUSED]
     if refused:
         raise fail(

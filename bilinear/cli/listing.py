@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, file_of
-from bilinear.cli.common import Output, read_shape, say, waiting, words
+from bilinear.cli.answers import Json, answer, file_of, say
+from bilinear.cli.common import Output, read_shape, waiting, words
 from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
 from bilinear.writing import write_file
@@ -138,7 +137,7 @@ def list_algorithms(
             ]
         )
 
-    answer(json_file, lambda: json.dumps([row.to_json() for row in rows], indent=1), told)
+    answer(json_file, lambda: [row.to_json() for row in rows], told)
 
 
 def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
@@ -221,7 +220,7 @@ def _list_own(json_file: Path | None) -> None:
         none = "there are none; `bilinear add FILE.bl` adds one"
         return "\n".join(aligned(cells, ("name", "format", "scheme", "schedule", "ways"))) if rows else none
 
-    answer(json_file, lambda: json.dumps(rows, indent=1), told)
+    answer(json_file, lambda: rows, told)
 
 
 def _read_format(text: str) -> tuple[int | None, int | None, int | None]:

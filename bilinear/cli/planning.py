@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, Svg, answer, file_of, limit_option, output_option, problem_option, require_pages, write_pages
+from bilinear.cli.answers import Json, Svg, answer, file_of, limit_option, output_option, problem_option, require_pages, say, write_pages
 from bilinear.cli.common import (
     AlgorithmName,
     Output,
@@ -20,7 +20,6 @@ from bilinear.cli.common import (
     read_seconds,
     read_shape,
     read_workspace,
-    say,
     waiting,
 )
 from bilinear.cli.spelling import as_options

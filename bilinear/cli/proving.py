@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bilinear.cli import completing
-from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, output_option, require_pages, write_pages
+from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, output_option, require_pages, say, write_pages
 from bilinear.cli.common import (
     AlgorithmName,
     Dtypes,
@@ -31,7 +30,6 @@ from bilinear.cli.common import (
     read_shape,
     require,
     run_checks,
-    say,
     waiting,
     words,
 )
@@ -106,7 +104,7 @@ def compile(
         in_arrays = [one for one in dtypes if one in MULTIPLIED]
         checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.options.inputs, devices(), progress)
     facts = {**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}
-    answer(json_file, lambda: json.dumps(facts, indent=1), lambda: _checked(compiled.report, checks, dtypes))
+    answer(json_file, lambda: facts, lambda: _checked(compiled.report, checks, dtypes))
     require(checks)
     compiled.write(folder)
     written = WRITTEN if compiled.prepared is None else f"{WRITTEN}, certificate.json"

@@ -8,7 +8,7 @@ import pytest
 from shell import Shell
 
 from bilinear.algebra.composition import SchemeTree
-from bilinear.cli.combining import _written
+from bilinear.cli.discovering import _combined_text
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend import printer as writing
@@ -119,17 +119,17 @@ def test_a_name_that_cannot_be_written_writes_nothing(shell: Shell, tmp_path: Pa
 def test_long_sums_are_written_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     scheme = compose("winograd (x) winograd", "w").scheme
     recipe = SchemeTree(4, 4, 4, 49, (44, 44, 77), text="winograd (x) winograd")
-    assert "S1 = " in _written(scheme, recipe)
+    assert "S1 = " in _combined_text(scheme, recipe)
     monkeypatch.setattr(writing, "MOST_EQUATION_TEXT", 1500)
-    assert "M49:" in _written(scheme, recipe)
+    assert "M49:" in _combined_text(scheme, recipe)
     monkeypatch.setattr(writing, "MOST_BYTES", 1500)
     with pytest.raises(BilinearError, match=r"E641.*w <4,4,4;49> is too large to be written out"):
-        _written(scheme, recipe)
+        _combined_text(scheme, recipe)
 
 
 def test_a_file_name_of_two_lines_stays_in_the_comment() -> None:
     scheme = compose("winograd", "w").scheme
-    text = _written(scheme, SchemeTree(2, 2, 2, 7, (4, 4, 7), text='"a\nb.bl"', leaf=scheme))
+    text = _combined_text(scheme, SchemeTree(2, 2, 2, 7, (4, 4, 7), text='"a\nb.bl"', leaf=scheme))
     assert parse_source(Source("x.bl", text)).schemes[0].tables == scheme.tables
 
 

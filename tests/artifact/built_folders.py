@@ -13,8 +13,7 @@ import pytest
 
 from bilinear import frontend
 from bilinear.artifact.check_folder import verify_built
-from bilinear.artifact.compiled import programs_of, remainders_of
-from bilinear.artifact.write import FolderOptions, output_files
+from bilinear.artifact.write import FolderOptions, output_files, programs_of, remainders_of
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.element import IN_ARRAYS

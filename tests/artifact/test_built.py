@@ -21,8 +21,7 @@ from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
 from bilinear.artifact.identities import IdentityCase, chance
 from bilinear.artifact.images import integer_size, trials_for
-from bilinear.artifact.read import BuiltLaunch, BuiltProgram, read_folder
-from bilinear.artifact.run import multiply
+from bilinear.artifact.read import BuiltLaunch, BuiltProgram, multiply, read_folder
 from bilinear.codegen.build import no_progress
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget

@@ -16,8 +16,7 @@ import bilinear
 from bilinear.artifact import identities as built_identity
 from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.images import integer_size
-from bilinear.artifact.read import read_folder
-from bilinear.artifact.run import multiply
+from bilinear.artifact.read import multiply, read_folder
 from bilinear.errors import BilinearError
 from bilinear.ir.element import COMPLEX
 from bilinear.places import MANIFEST, sealed

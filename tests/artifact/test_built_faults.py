@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from artifact.built_folders import FIRST, VERSIONS, kernels, launches, needs_emulator, refresh, refusal, written
 
-from bilinear.artifact import check_folder, generated
+from bilinear.artifact import check_folder
 from bilinear.artifact import identities as built_identity
 from bilinear.artifact.check_folder import verify_built
-from bilinear.artifact.compiled import programs_of, remainders_of
 from bilinear.artifact.findings import BuiltRow
 from bilinear.artifact.read import read_folder
-from bilinear.artifact.write import FolderOptions, output_files
+from bilinear.artifact.write import FolderOptions, output_files, programs_of, remainders_of
 from bilinear.codegen import build as builds
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
@@ -149,9 +148,9 @@ def test_an_image_that_a_rebuild_does_not_give_is_not_loaded(tmp_path: Path, mon
     def built(requests: Any, done: Any = None) -> tuple[Built, ...]:
         return tuple(Built(target, f"image of {name}".encode(), (), "", False) for _, name, target in requests)
 
-    for module in (builds, generated):
+    for module in (builds, check_folder):
         monkeypatch.setattr(module, "build_all", built)
-    monkeypatch.setattr(generated, "compiler_version", lambda: "none")
+    monkeypatch.setattr(check_folder, "compiler_version", lambda: "none")
     monkeypatch.setattr(check_folder, "check_sources", lambda *given: iter(()))
     monkeypatch.setattr(check_folder, "check_images", lambda *given: iter([BuiltRow("float64", "GPU", "-", "-", 1, "", "passed")]))
     _, programs = programs_of(loaded, options, ("float64",), (target,))
@@ -159,11 +158,11 @@ def test_an_image_that_a_rebuild_does_not_give_is_not_loaded(tmp_path: Path, mon
     write_folder(folder, output_files(loaded, options, programs, remainders_of(programs, (target,), "own"), VERSIONS))
     assert [row.verdict for row in verify_built(folder).rows] == ["equal", "passed"]
 
-    monkeypatch.setattr(generated, "compiler_version", lambda: "another")
+    monkeypatch.setattr(check_folder, "compiler_version", lambda: "another")
     (row,) = verify_built(folder).rows
     assert (row.verdict, row.reason) == ("skipped", "not checked: built by none, and here is another")
 
-    monkeypatch.setattr(generated, "compiler_version", lambda: "none")
+    monkeypatch.setattr(check_folder, "compiler_version", lambda: "none")
     image = next(folder.rglob("*.cubin"))
     image.write_bytes(b"another")
     manifest = json.loads((folder / "manifest.json").read_text())

@@ -19,9 +19,9 @@ import pytest
 from shell import Shell
 
 from bilinear.cli import answers, common, completing
+from bilinear.cli.answers import allows_colour, coloured, wrapped
 from bilinear.cli.app import COMMANDS
 from bilinear.cli.common import waiting
-from bilinear.cli.terminal import allows_colour, coloured, wrapped
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
 from bilinear.planner.device_files import known_devices
