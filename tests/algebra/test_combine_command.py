@@ -39,7 +39,6 @@ def test_a_recipe_is_printed_and_the_scheme_is_written_proved(shell: Shell, tmp_
         "      <2,2,2;7> = winograd",
         "      <1,2,1;2> = <1,2,1>",
         "    <1,4,2;8> = <1,4,2>",
-        "",
         f"written to {path}; `bilinear verify {path}` proves it again",
     ]
     scheme = load(path).scheme
