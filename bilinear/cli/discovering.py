@@ -296,8 +296,7 @@ def combine(
     json_file: Json = None,
 ) -> None:
     """Find the least rank that sums and products of the shipped schemes and yours reach for a format, and how."""
-    from bilinear.algebra.combined import lies_over
-    from bilinear.algebra.composition import best_compositions
+    from bilinear.algebra.composition import best_compositions, lies_over
     from bilinear.interchange.folders import schemes_of, shipped_schemes
     from bilinear.interchange.importing import known_ring
     from bilinear.lowering.prepare import proved
