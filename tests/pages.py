@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from doctest import ELLIPSIS, OutputChecker
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LISTING = re.compile(r'^```(bl|console|python)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 NEEDS = re.compile(r"# needs (?:a GPU|(\w+))\n")
 """The first line of an example that does not run everywhere: on a GPU, or with another package."""
+Program = Sequence[str] | Callable[..., str]
 UNSEEN = {"CUDA_VISIBLE_DEVICES": "", "COLUMNS": "120"}
 """Pages show what is printed where no GPU is to be seen."""
 
@@ -31,15 +32,17 @@ def listings(page: Path) -> list[tuple[str, str, str]]:
     return LISTING.findall(page.read_text(encoding="utf-8"))
 
 
-def printed(command: str, folder: Path, program: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What a command of a page prints; `program` runs `bilinear`."""
+def printed(command: str, folder: Path, program: Program, environment: Mapping[str, str]) -> str:
+    """What a command of a page prints; `program` is the command that runs `bilinear`, or prints what that prints with these words."""
     words = shlex.split(command)
-    words = [*{"bilinear": program, "python": [sys.executable]}.get(words[0], words[:1]), *words[1:]]
+    if words[0] == "bilinear" and callable(program):
+        return program(*words[1:])
+    words = [*{"bilinear": () if callable(program) else program, "python": [sys.executable]}.get(words[0], words[:1]), *words[1:]]
     done = subprocess.run(words, cwd=folder, env={**os.environ, **UNSEEN, **environment}, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
-def check_console(text: str, folder: Path, program: Sequence[str], environment: Mapping[str, str]) -> None:
+def check_console(text: str, folder: Path, program: Program, environment: Mapping[str, str]) -> None:
     """Run the commands of a listing; raises `AssertionError` where one prints something else than is shown."""
     for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
         command, shown = part.split("\n", 1)
@@ -48,7 +51,7 @@ def check_console(text: str, folder: Path, program: Sequence[str], environment: 
             raise AssertionError(f"{command} prints\n{found}")
 
 
-def run_page(page: Path, folder: Path, program: Sequence[str], environment: Mapping[str, str]) -> None:
+def run_page(page: Path, folder: Path, program: Program, environment: Mapping[str, str]) -> None:
     """Do in a folder, which is the current one, what a page says."""
     names: dict[str, object] = {}
     for language, file, text in listings(page):

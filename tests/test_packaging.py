@@ -122,9 +122,8 @@ def test_any_has_one_other_name() -> None:
     """An array of somebody else is an `Array`; a second name for `Any` would hide where types are missing."""
     names = {}
     for file in PACKAGE.rglob("*.py"):
-        for node in ast.parse(file.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Name) and node.value.id == "Any":
-                names[file.relative_to(PACKAGE).as_posix()] = ast.unparse(node)
+        for line in re.findall(r"(?m)^\w+(?:: \w+)? = Any$", file.read_text(encoding="utf-8")):
+            names[file.relative_to(PACKAGE).as_posix()] = line
     assert names == {"ir/matrix.py": "Array: TypeAlias = Any"}
 
 
@@ -143,6 +142,7 @@ def test_files_are_read_in_one_sitting() -> None:
 
 
 def test_no_class_name_stands_for_two_things() -> None:
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")]
-    names = Counter(node.name.lstrip("_") for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    texts = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
+    names = Counter(name for text in texts for name in re.findall(r"(?m)^ *class _*(\w+)[(:]", text))
+    assert len(names) > 500
     assert [name for name, count in names.items() if count > 1] == []

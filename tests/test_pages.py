@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from doctest import ELLIPSIS, OutputChecker
 from pathlib import Path
 
 import pytest
-from pages import NEEDS, ROOT, listings, run_page
+from pages import NEEDS, ROOT, UNSEEN, listings, run_page
+from shell import Shell
 
 from bilinear.emulator import skip_reason
 
@@ -18,14 +18,23 @@ SLOW = {"tutorial": pytest.mark.slow}  # it compiles, and checks the kernels
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.stem, marks=SLOW.get(page.stem, ())) for page in WITH_LISTINGS])
-def test_the_examples_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_of_a_page_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: Shell
+) -> None:
+    """In this process; `scripts/test-wheel --tasks` runs commands as a user does."""
     if any("--built" in text for _, _, text in listings(page)) and (reason := skip_reason()) is not None:
         pytest.skip(reason)
     if any("import torch\n" in text for _, _, text in listings(page) if not NEEDS.match(text)):
         pytest.importorskip("torch", reason="PyTorch is not installed; scripts/test-torch installs it and runs these examples")
-    monkeypatch.chdir(tmp_path)
+    for name, value in UNSEEN.items():
+        monkeypatch.setenv(name, value)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    run_page(page, tmp_path, [sys.executable, "-m", "bilinear.cli"], {"PYTHONPATH": str(ROOT)})
+
+    def program(*words: str) -> str:
+        capsys.readouterr()  # what an example printed
+        return "".join(shell(*words)[1:])
+
+    run_page(page, tmp_path, program, {"PYTHONPATH": str(ROOT)})
 
 
 def test_many_pages_have_examples() -> None:
