@@ -213,7 +213,7 @@ def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wan
 def _if_published(algorithm: str, error: BilinearError) -> BilinearError:
     """The error about a file that is not text of the language; if it is in a published format, one that says so (E654)."""
     from bilinear.frontend.files import SUFFIX
-    from bilinear.interchange.formats import format_of
+    from bilinear.interchange.importing import format_of
 
     path, span = Path(algorithm), error.diagnostics[0].span
     in_the_language = span is not None and re.match(r"(?:#[^\n]*\n|\s)*(?:scheme|schedule|digits)\b", span.source.text) is not None

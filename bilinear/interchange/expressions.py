@@ -10,17 +10,20 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.frontend.parse import as_in_papers, without_comments
-from bilinear.interchange.arithmetic import MOST_BYTES, ArithmeticReader, Linear, Value
 from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
+    MOST_EXPRESSIONS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
     NOTHING_ASKED,
+    ArithmeticReader,
     Asked,
     Beginning,
     Dims,
+    Linear,
     Maps,
     Reading,
+    Value,
     assemble,
     by_products,
     malformed,
@@ -72,7 +75,7 @@ def without_latex(text: str) -> str:
 
 
 def _read_plain(path: Path) -> Source:
-    source = read_text(path, MOST_BYTES)
+    source = read_text(path, MOST_EXPRESSIONS)
     return Source(source.name, without_latex(source.text))
 
 

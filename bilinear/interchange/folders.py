@@ -15,8 +15,7 @@ from bilinear.frontend import load_shipped
 from bilinear.frontend.algorithms import schemes_in
 from bilinear.frontend.files import SUFFIX, own, shipped
 from bilinear.interchange.fflas import read_fflas
-from bilinear.interchange.formats import FORMATS, entries_of, format_of
-from bilinear.interchange.importing import Imported, import_file
+from bilinear.interchange.importing import FORMATS, Imported, entries_of, format_of, import_file
 from bilinear.interchange.plinopt import files_of
 from bilinear.interchange.reader_parts import read_text
 from bilinear.interchange.targets import Identified

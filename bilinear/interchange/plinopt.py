@@ -19,15 +19,18 @@ from typing import cast
 from bilinear.algebra.maps import table_of
 from bilinear.analysis.brent import common_denominator, products_of_coefficients, residual
 from bilinear.errors import fail
-from bilinear.interchange.arithmetic import MOST_BYTES, ArithmeticReader, Linear, Value
 from bilinear.interchange.reader_parts import (
     MOST_BLOCKS,
+    MOST_EXPRESSIONS,
     MOST_NONZEROS,
     MOST_PRODUCTS,
+    ArithmeticReader,
     Asked,
     Beginning,
+    Linear,
     Maps,
     Reading,
+    Value,
     assemble,
     dims_of,
     malformed,
@@ -213,7 +216,7 @@ def read_program(path: Path) -> WrittenMap:
 
     Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a program of a linear map, E254 if an output is missing.
     """
-    program = _ProgramReader(read_text(path, MOST_BYTES))
+    program = _ProgramReader(read_text(path, MOST_EXPRESSIONS))
     program.read()
     return program.finish()
 

@@ -25,8 +25,7 @@ from bilinear.frontend import load
 from bilinear.frontend.algorithms import shipped
 from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.exporting import WRITERS, export_files, what_is_lost
-from bilinear.interchange.formats import FORMATS, format_of
-from bilinear.interchange.importing import Imported, import_file, import_scheme, turned
+from bilinear.interchange.importing import FORMATS, Imported, format_of, import_file, import_scheme, turned
 from bilinear.interchange.reader_parts import Asked
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator

@@ -12,7 +12,7 @@ from oracle import scheme_computes
 from published import read_sms_set
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import arithmetic, plinopt
+from bilinear.interchange import plinopt, reader_parts
 from bilinear.interchange.expressions import read_exp
 from bilinear.interchange.plinopt import read_maps, read_program, require_files
 from bilinear.interchange.reader_parts import Asked
@@ -162,7 +162,7 @@ def test_malformed_programs_are_refused(tmp_path: Path, text: str, code: str, me
 def test_large_files_of_expressions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for reader, name in ((read_exp, "x.exp"), (read_program, "x.slp")):
         with pytest.raises(BilinearError, match=r"E251.*larger than 1 MiB"):
-            reader(written(tmp_path, " " * (arithmetic.MOST_BYTES + 1), name))
+            reader(written(tmp_path, " " * (reader_parts.MOST_EXPRESSIONS + 1), name))
     monkeypatch.setattr(plinopt, "MOST_NONZEROS", 3)
     with pytest.raises(BilinearError, match=r"E252.*too large"):
         program(tmp_path, "o0:=i0+i1;o1:=i0+i1;")

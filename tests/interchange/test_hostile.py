@@ -17,8 +17,7 @@ from bilinear.interchange.expressions import read_exp
 from bilinear.interchange.fmm_json import read_fmm_json
 from bilinear.interchange.importing import Imported, import_file
 from bilinear.interchange.plinopt import read_program, read_sms
-from bilinear.interchange.tables import read_fast_matmul
-from bilinear.interchange.triads import read_mathematica
+from bilinear.interchange.tables import read_fast_matmul, read_mathematica
 from bilinear.verify.scheme import prove_scheme
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from oracle import scheme_computes
 
 from bilinear.errors import BilinearError
-from bilinear.interchange import triads
+from bilinear.interchange import tables
 from bilinear.interchange.reader_parts import Asked
-from bilinear.interchange.triads import read_mathematica
+from bilinear.interchange.tables import read_mathematica
 from bilinear.verify.scheme import prove_scheme
 
 STRASSEN = """\
@@ -87,7 +87,7 @@ def test_malformed_lists_are_refused(tmp_path: Path, text: str, code: str, messa
 
 
 def test_very_many_numbers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triads, "MOST_NUMBERS", 11)
+    monkeypatch.setattr(tables, "MOST_NUMBERS", 11)
     with pytest.raises(BilinearError, match=r"E252.*too many of them"):
         read_mathematica(written(tmp_path, STRASSEN))
 
