@@ -87,6 +87,7 @@ def drift_row(name: str, levels: int, dtype: str, trials: int) -> dict[str, Any]
     loaded, generator, u, edge = load(name), np.random.default_rng(levels), ELEMENTS[dtype].unit_roundoff, 16
     bound = drift_bound(prepare(loaded.scheme, loaded.schedule, levels, "restore").schedule)
     side, worst, holds = loaded.scheme.m**levels, 0.0, True
+    drifts = {drift.block: drift for drift in bound.blocks}
     for trial in range(trials):
         pair = [scaled_blocks(side, edge, trial, generator).astype(dtype) for _ in "AB"]
         kept = [x.copy() for x in pair]
@@ -94,7 +95,7 @@ def drift_row(name: str, levels: int, dtype: str, trials: int) -> dict[str, Any]
         for space, before, after in zip("AB", kept, pair, strict=True):
             sizes = by_block(before, side, space)
             for block, moved in by_block(after.astype(np.longdouble) - before, side, space).items():
-                weights = bound.by_block[block].weights
+                weights = drifts[block].weights
                 holds = holds and moved <= u * sum(weight * sizes[met] for met, weight in weights)
                 if weights and moved:
                     worst = max(worst, moved / u / max(sizes[met] for met, _ in weights))

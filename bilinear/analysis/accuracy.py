@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import ceil, cos, e, inf, isnan, log, log2, pi, sqrt
 from typing import NamedTuple
 
@@ -87,11 +87,6 @@ class DriftBound:
     def worst(self, operand: str | None = None) -> float:
         """The largest coefficient over the blocks of an operand, or of both."""
         return max((drift.coefficient for drift in self.blocks if operand in (None, drift.block.space)), default=0.0)
-
-    @cached_property
-    def by_block(self) -> dict[Block, BlockDrift]:
-        """The drifts by block."""
-        return {drift.block: drift for drift in self.blocks}
 
 
 def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF, summed: float | None = None) -> DriftBound:

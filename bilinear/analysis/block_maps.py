@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, to_float
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, ScaledTarget, Stage, Target
+from bilinear.source import Span
 
 
 @dataclass
@@ -83,6 +84,14 @@ def _renamed(terms: Form, numbers: Sequence[int]) -> Form:
 def _closed_up(terms: Form, numbers: Mapping[int, int] | Sequence[int]) -> Form:
     """A form with renumbered values, in the same order."""
     return tuple([(numbers[index], coefficient) for index, coefficient in terms])
+
+
+def over_blocks(rows: Sequence[tuple[Block, Sequence[tuple[Block, Coefficient]]]], spans: tuple[Span, ...] = ()) -> BlockMap:
+    """The map that writes to each block the form over blocks that is given with it."""
+    sources = tuple(sorted({block for _, terms in rows for block, _ in terms}))
+    place = {block: i for i, block in enumerate(sources)}
+    outputs = tuple(form((place[block], c) for block, c in terms) for _, terms in rows)
+    return BlockMap(sources, tuple(target for target, _ in rows), LinearMap(len(sources), outputs), spans=spans)
 
 
 def restrict(block_map: BlockMap, targets: set[Block]) -> BlockMap:

@@ -93,7 +93,6 @@ def evaluate(linear: LinearMap, own: tuple[int | None, ...] = ()) -> Evaluation:
     `own` gives for each output the input at the same place in memory, which must be read before the output is written.
     """
     order = _Order(linear, own or (None,) * len(linear.outputs))
-    order.form_zeros()
     while order.unread or order.held:
         order.release(order.cheapest())
     instructions = tuple(order.instructions)
@@ -104,7 +103,6 @@ def evaluate(linear: LinearMap, own: tuple[int | None, ...] = ()) -> Evaluation:
 def holds_at_most(linear: LinearMap, own: tuple[int | None, ...], most: int) -> bool:
     """True if no more than `most` values are live at a time in the order of `evaluate`."""
     order = _Order(linear, own or (None,) * len(linear.outputs))
-    order.form_zeros()
     while order.unread or order.held:
         if len(order.held) + len(order.begun) > most and order.live > most:  # these values are read or added to later
             return False
@@ -177,18 +175,15 @@ class _Order:
         self.instructions: list[Operation] = []
         self.costs: dict[int, int] = {}
         self.seen_by: tuple[defaultdict[int, set[int]], defaultdict[int, set[int]]] = defaultdict(set), defaultdict(set)
+        for number, lacking in enumerate(self.lacks):
+            if not lacking:  # an empty sum
+                self._take(number)
 
     @property
     def live(self) -> int:
         """The number of values held for forms that still lack them, and of begun forms."""
         held = sum(1 for value in self.held if any(value in self.forms[number] for number in self.readers[value]))
         return held + sum(1 for number in self.begun if self.lacks[number])
-
-    def form_zeros(self) -> None:
-        """Form all empty sums."""
-        for number, lacking in enumerate(self.lacks):
-            if not lacking:
-                self._take(number)
 
     def cheapest(self) -> int:
         """The value, held or read together with the held ones, whose release leaves the fewest values live.

@@ -109,6 +109,16 @@ class LinearStage:
     maps: tuple[BlockMap, ...]
     restores: bool = False
 
+    @property
+    def reads(self) -> Iterator[Block]:
+        """The sources of the maps."""
+        return (block for m in self.maps for block in m.sources)
+
+    @property
+    def writes(self) -> Iterator[tuple[Block, Coefficient]]:
+        """Every block that a step writes, with the factor of its old value there."""
+        return (write for m in self.maps for write in zip(m.targets, m.kept, strict=True))
+
 
 @dataclass(frozen=True)
 class Target:
@@ -168,6 +178,16 @@ class ProductStage:
     """Products that run simultaneously."""
 
     products: tuple[Product, ...]
+
+    @property
+    def reads(self) -> Iterator[Block]:
+        """The operands of the products."""
+        return (block for product in self.products for block in (product.left, product.right))
+
+    @property
+    def writes(self) -> Iterator[tuple[Block, Coefficient]]:
+        """Every block that a step writes, with the factor of its old value there."""
+        return ((target.block, target.kept) for product in self.products for target in product.targets)
 
 
 Stage = LinearStage | ProductStage
@@ -242,16 +262,7 @@ class _Stages:
     @cached_property
     def written(self) -> frozenset[str]:
         """The spaces that some step writes."""
-        return frozenset(block.space for block, _ in self._writes())
-
-    def _writes(self) -> Iterator[tuple[Block, Coefficient]]:
-        """Every block that a step writes, with the factor of its old value there."""
-        for stage in self.stages:
-            if isinstance(stage, LinearStage):
-                for block_map in stage.maps:
-                    yield from zip(block_map.targets, block_map.kept, strict=True)
-            else:
-                yield from ((target.block, target.kept) for product in stage.products for target in product.targets)
+        return frozenset(block.space for stage in self.stages for block, _ in stage.writes)
 
     @property
     def coefficients(self) -> Iterator[Coefficient]:
@@ -278,7 +289,7 @@ class Schedule(_Stages):
     @cached_property
     def result(self) -> Result:
         """alpha*A*B if a step overwrites a block of C, whose old value is lost; else alpha*A*B + beta*C."""
-        loses = any(block.space in self.results and not kept for block, kept in self._writes())
+        loses = any(block.space in self.results and not kept for stage in self.stages for block, kept in stage.writes)
         return Result(ALPHA, 0 if loses else BETA)
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
 from bilinear.ir.placement import STAGE, Placement, Slot, Strip
-from bilinear.ir.schedule import Block, LinearStage, Schedule, Stage
+from bilinear.ir.schedule import Block, Schedule, Stage
 from bilinear.ir.tile import USUAL
 
 if TYPE_CHECKING:
@@ -122,20 +122,9 @@ def _bits(first: int, last: int) -> int:
 
 def stage_uses(stage: Stage, names: Collection[str]) -> tuple[set[Block], set[Block]]:
     """The blocks of these spaces that a stage reads, and those it writes. A block whose old value is kept is both."""
-    reads: set[Block] = set()
-    writes: set[Block] = set()
-    if isinstance(stage, LinearStage):
-        for m in stage.maps:
-            kept = (block for block, factor in zip(m.targets, m.kept, strict=True) if factor)
-            reads.update(block for block in (*m.sources, *kept) if block.space in names)
-            writes.update(block for block in m.targets if block.space in names)
-        return reads, writes
-    for product in stage.products:
-        reads.update(block for block in (product.left, product.right) if block.space in names)
-        targets = [target for target in product.targets if target.block.space in names]
-        reads.update(target.block for target in targets if target.kept)
-        writes.update(target.block for target in targets)
-    return reads, writes
+    writes = [(block, kept) for block, kept in stage.writes if block.space in names]
+    reads = {block for block in stage.reads if block.space in names} | {block for block, kept in writes if kept}
+    return reads, {block for block, _ in writes}
 
 
 def _rounded(value: int, step: int) -> int:

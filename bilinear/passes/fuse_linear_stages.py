@@ -316,7 +316,7 @@ def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Sche
     A pass holds no more than a `thread` of its kernel can. Runs that differ by the names of their blocks alone are cut once.
     """
     fused: list[Stage] = []
-    last_read = {block: number for number, stage in enumerate(schedule.stages) for block in _read([stage])}
+    last_read = {block: number for number, stage in enumerate(schedule.stages) for block in stage.reads}
     kinds: dict[Hashable, tuple[tuple[Block, ...], tuple[LinearStage, ...]]] = {}
     known: dict[LinearMap, int] = {}
     begin = 0
@@ -334,27 +334,6 @@ def fuse_linear_stages(schedule: Schedule, thread: Thread = CUDA_THREAD) -> Sche
         else:
             fused += stages
         begin = end
-    used = _read(fused) | _written(fused)
-    names = {block.space for block in used}
+    names = {block.space for stage in fused for block in (*stage.reads, *(block for block, _ in stage.writes))}
     workspaces = tuple(space for space in schedule.workspaces if space.name in names)
     return replace(schedule, stages=tuple(fused), workspaces=workspaces)
-
-
-def _read(stages: Sequence[Stage]) -> set[Block]:
-    read: set[Block] = set()
-    for stage in stages:
-        if isinstance(stage, LinearStage):
-            read.update(block for m in stage.maps for block in m.sources)
-        else:
-            read.update(block for p in stage.products for block in (p.left, p.right))
-    return read
-
-
-def _written(stages: Sequence[Stage]) -> set[Block]:
-    written: set[Block] = set()
-    for stage in stages:
-        if isinstance(stage, LinearStage):
-            written.update(block for m in stage.maps for block in m.targets)
-        else:
-            written.update(t.block for p in stage.products for t in p.targets)
-    return written

@@ -29,22 +29,15 @@ from bilinear.ir.schedule import (
 )
 
 
-class _UnfitError(Exception):
-    """Why a schedule has no form with implied scaling."""
-
-
 def imply_scaling(schedule: AnySchedule) -> Schedule:
     """The schedule with implied scaling; one that has it already is returned unchanged. Raises `ValueError` with the obstacle.
 
     One obstacle is a step whose blocks do not have the sizes that it needs.
     """
-    try:
-        if isinstance(schedule, Schedule):
-            _check_sizes(schedule)
-            return schedule
-        return _ScalingWriter(schedule).write()
-    except _UnfitError as why:
-        raise ValueError(str(why)) from None
+    if isinstance(schedule, Schedule):
+        _check_sizes(schedule)
+        return schedule
+    return _ScalingWriter(schedule).write()
 
 
 def why_not_implied(schedule: AnySchedule) -> str:
@@ -75,16 +68,16 @@ def _check_sizes(schedule: Schedule) -> None:
                     raise _holds_no_product(target.block)
 
 
-def _takes_up_others(block: Block) -> _UnfitError:
-    return _UnfitError(f"{block} takes up blocks of another size")
+def _takes_up_others(block: Block) -> ValueError:
+    return ValueError(f"{block} takes up blocks of another size")
 
 
-def _is_no_operand(block: Block, side: str) -> _UnfitError:
-    return _UnfitError(f"the operand {block} does not hold a block of the size of {side}'s")
+def _is_no_operand(block: Block, side: str) -> ValueError:
+    return ValueError(f"the operand {block} does not hold a block of the size of {side}'s")
 
 
-def _holds_no_product(block: Block) -> _UnfitError:
-    return _UnfitError(f"a product goes into {block}, which has not the size of blocks of C")
+def _holds_no_product(block: Block) -> ValueError:
+    return ValueError(f"a product goes into {block}, which has not the size of blocks of C")
 
 
 @dataclass
@@ -98,7 +91,7 @@ class _ScalingWriter:
     def write(self) -> Schedule:
         s = self.schedule
         if s.result.alpha not in (1, ALPHA) or s.result.beta not in (0, BETA):
-            raise _UnfitError(f"its result {s.result} is neither C = alpha*A*B nor C = alpha*A*B + beta*C")
+            raise ValueError(f"its result {s.result} is neither C = alpha*A*B nor C = alpha*A*B + beta*C")
         self.alpha, self.adds = s.result.alpha, bool(s.result.beta)
         self.begun: set[Block] = set()
         self.shapes = {block: space.shape for space in s.spaces if not space.is_temporary for block in space.blocks}
@@ -129,9 +122,9 @@ class _ScalingWriter:
         others = tuple(term for term in row if term[0] != own)
         for _, coefficient in others:
             if _scales(coefficient):
-                raise _UnfitError(f"a sum in {target} is scaled by {coefficient}")
+                raise ValueError(f"a sum in {target} is scaled by {coefficient}")
         if kept and dict(row).get(own) != kept:
-            raise _UnfitError(f"{target} is not added to")
+            raise ValueError(f"{target} is not added to")
         return others
 
     def kept(self, block: Block) -> Coefficient:
@@ -158,13 +151,13 @@ class _ScalingWriter:
     def target(self, target: Target) -> Target:
         block, coefficient = target.block, _without(target.coefficient, self.alpha)
         if target.terms not in ((), ((block, 1),), ((block, BETA),)):
-            raise _UnfitError(f"a product and other blocks go into {block} in one step")
+            raise ValueError(f"a product and other blocks go into {block} in one step")
         if target.kept not in ((self.kept(block),) if self.kept(block) else (0, 1)):
-            raise _UnfitError(f"{block} is not added to" if self.kept(block) else f"a product is added to beta times {block}")
+            raise ValueError(f"{block} is not added to" if self.kept(block) else f"a product is added to beta times {block}")
         if block.space in ("A", "B") or (self.shapes.get(block, "C") != "C" and not self.is_temporary(block)):
             raise _holds_no_product(block)
         if target.accumulates and self.shapes.get(block, "C") != "C":
-            raise _UnfitError(f"a product is added to {block}, which holds a block of another size")
+            raise ValueError(f"a product is added to {block}, which holds a block of another size")
         self.begun.add(block)
         self.shapes[block] = "C"
         return Target(self.typed(block, "C"), coefficient, target.kept)
@@ -176,7 +169,7 @@ class _ScalingWriter:
 
     def shape(self, block: Block) -> str:
         if block not in self.shapes:
-            raise _UnfitError(f"{block} is read before it is written")
+            raise ValueError(f"{block} is read before it is written")
         return self.shapes[block]
 
     def is_temporary(self, block: Block) -> bool:
@@ -199,5 +192,5 @@ def _without(value: Coefficient, alpha: Coefficient) -> Coefficient:
     """A product's coefficient without the implied alpha."""
     rest = value if alpha == 1 else value * generator("alpha", -1)
     if _scales(rest):
-        raise _UnfitError(f"a product is scaled by {value}")
+        raise ValueError(f"a product is scaled by {value}")
     return exact(rest)

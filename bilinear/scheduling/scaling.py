@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bilinear.analysis.block_maps import is_plain, relabel_stage
+from bilinear.analysis.block_maps import is_plain, over_blocks, relabel_stage
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.schedule import (
     ALPHA,
@@ -39,11 +39,8 @@ def explicit_in_place(schedule: Schedule) -> ScaledSchedule:
 
 def side_by_side(stage: LinearStage) -> LinearStage:
     """The stage as one map over all its blocks, as the language reads stages of a schedule with explicit scaling."""
-    sources = tuple(sorted({block for m in stage.maps for block in m.sources}))
-    place = {block: i for i, block in enumerate(sources)}
-    outputs = tuple(form((place[m.sources[i]], c) for i, c in row) for m in stage.maps for row in m.map.outputs)
-    targets = tuple(target for m in stage.maps for target in m.targets)
-    return replace(stage, maps=(BlockMap(sources, targets, LinearMap(len(sources), outputs)),))
+    rows = [(target, [(m.sources[i], c) for i, c in row]) for m in stage.maps for target, row in zip(m.targets, m.map.outputs, strict=True)]
+    return replace(stage, maps=(over_blocks(rows),))
 
 
 def _split(stage: Stage) -> Stage:
@@ -146,10 +143,7 @@ def _next_step(
 def _over_blocks(holds: Mapping[int, Block], rows: Sequence[Form], targets: Sequence[Block]) -> BlockMap:
     """Rows over values as a map over the blocks that now hold the values; a target that keeps its value is left out."""
     kept = [(t, row) for t, row in zip(targets, rows, strict=True) if not (is_plain(row) and holds[row[0][0]] == t)]
-    sources = sorted({holds[index] for _, row in kept for index, _ in row})
-    place_of = {block: i for i, block in enumerate(sources)}
-    outputs = tuple(form((place_of[holds[index]], c) for index, c in row) for _, row in kept)
-    return BlockMap(tuple(sources), tuple(target for target, _ in kept), LinearMap(len(sources), outputs))
+    return over_blocks([(target, [(holds[index], c) for index, c in row]) for target, row in kept])
 
 
 def _dies(block: Block, schedule: Schedule, number: int) -> bool:

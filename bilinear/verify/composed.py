@@ -307,18 +307,19 @@ def prove_large(schedule: Schedule, scheme: Scheme, is_proved: bool = False) -> 
     terms, so products of blocks are not written out, and the facts do not include the contents of blocks after each stage. If the scheme
     `is_proved`, the terms are compared with the scheme's instead.
     """
-    ring = schedule.ring
-    if not is_large(schedule, scheme) or ring.modulus or ring.is_approximate or not is_sound(schedule):
-        return None
-    try:
+
+    def restored(root: str) -> tuple[str, ...]:
         if is_proved and scheme.bases is None:
-            widened(lambda packing: _restored(schedule, _of_scheme(packing, scheme)), ring.generator, _is_integral(schedule))
+            widened(lambda packing: _restored(schedule, _of_scheme(packing, scheme)), root, _is_integral(schedule))
         else:
-            _terms(schedule, ring.generator)
-    except (TooLongError, UndecidedError):
+            _terms(schedule, root)
+        return "A", "B"
+
+    found = _held(schedule, [schedule], restored) if is_large(schedule, scheme) else None
+    if found is None:
         return None
     stages = tuple(_stage_fact(number, stage) for number, stage in enumerate(schedule.stages, 1))
-    return replace(_held(schedule, ("A", "B")), stages=stages, fates=(OperandFate("A", RESTORED), OperandFate("B", RESTORED)))
+    return replace(found, stages=stages, fates=(OperandFate("A", RESTORED), OperandFate("B", RESTORED)))
 
 
 def is_large(schedule: Schedule, scheme: Scheme) -> bool:
@@ -332,13 +333,17 @@ def prove_by_terms(schedule: Schedule) -> ScheduleProof | None:
 
     None if it is not right, or right in a way that only `prove_schedule` decides.
     """
-    if schedule.ring.modulus or schedule.ring.is_approximate or not is_sound(schedule):
-        return None
-    try:
-        restored = _terms(schedule, schedule.ring.generator).restored
-    except (TooLongError, UndecidedError):
-        return None
-    return _held(schedule, restored) if set(schedule.restores) <= set(restored) else None
+    return _held(schedule, [schedule], lambda root: _terms(schedule, root).restored)
+
+
+def by_levels(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof | None:
+    """The proof of a flat schedule by its levels; None if it is not right, or right in another way."""
+
+    def restored(root: str) -> tuple[str, ...]:
+        terms = [_terms(level, root) for level in levels]
+        return widened(lambda packing: _restored(schedule, _combined(packing, terms)), root, all(map(_is_integral, levels)))
+
+    return _held(schedule, levels, restored)
 
 
 def _is_integral(schedule: Schedule) -> bool:
@@ -351,25 +356,19 @@ def _stage_fact(number: int, stage: Stage) -> StageFact:
     return StageFact(number, "restore" if stage.restores else "linear", (), (), sum(len(m.targets) for m in stage.maps))
 
 
-def by_levels(schedule: Schedule, levels: Sequence[Schedule]) -> ScheduleProof | None:
-    """The proof of a flat schedule by its levels; None if it is not right, or right in another way."""
+def _held(schedule: Schedule, levels: Sequence[Schedule], restored: Callable[[str], tuple[str, ...]]) -> ScheduleProof | None:
+    """The proof that holds if `restored` decides that C is right; it returns the operands that are restored. None if it does not hold."""
     roots = {level.ring.generator for level in levels} - {""}
     if len(roots) > 1 or any(level.ring.modulus or level.ring.is_approximate for level in levels) or not is_sound(schedule):
         return None
-    root = next(iter(roots), "")
     try:
-        terms = [_terms(level, root) for level in levels]
-        restored = widened(lambda packing: _restored(schedule, _combined(packing, terms)), root, all(map(_is_integral, levels)))
+        names = restored(next(iter(roots), ""))
     except (TooLongError, UndecidedError):
         return None
-    if not set(schedule.restores) <= set(restored):
+    if not set(schedule.restores) <= set(names):
         return None
-    return _held(schedule, restored)
-
-
-def _held(schedule: Schedule, restored: tuple[str, ...]) -> ScheduleProof:
-    why_not = why_not_recursive(schedule, restored)
-    return ScheduleProof(schedule.name, schedule.scheme, schedule.levels, (), restored, not why_not, (), why_not)
+    why_not = why_not_recursive(schedule, names)
+    return ScheduleProof(schedule.name, schedule.scheme, schedule.levels, (), names, not why_not, (), why_not)
 
 
 @dataclass(frozen=True)

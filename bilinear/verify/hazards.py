@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -169,11 +170,7 @@ def written_operands(schedule: AnySchedule) -> frozenset[str]:
 
 def contended(stage: ProductStage) -> tuple[Block, ...]:
     """The blocks that several products of a stage write."""
-    counts: dict[Block, int] = {}
-    for product in stage.products:
-        for target in product.targets:
-            counts[target.block] = counts.get(target.block, 0) + 1
-    return tuple(block for block, count in sorted(counts.items()) if count > 1)
+    return tuple(block for block, count in sorted(Counter(block for block, _ in stage.writes).items()) if count > 1)
 
 
 def name_of(product: Product) -> str:

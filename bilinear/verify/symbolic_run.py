@@ -20,7 +20,7 @@ from bilinear.analysis.brent import products_of_coefficients
 from bilinear.analysis.schedule_run import ScheduleRun, Terms
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.linear import Form
-from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.number import Coefficient, Symbolic, square
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
@@ -50,10 +50,8 @@ def domain_of(ring: Ring) -> Domain:
         return GF(ring.modulus, symmetric=False)
     if ring.is_approximate:
         return QQ.frac_field(Symbol("lambda"))
-    if ring.generator:
-        root = re.fullmatch(r"sqrt\((-?[0-9]+)\)", ring.generator)
-        return QQ.algebraic_field(I if root is None else sqrt(int(root[1])))
-    return QQ
+    root = square(ring.generator)
+    return QQ if root is None else QQ.algebraic_field(I if root == -1 else sqrt(root))
 
 
 def _domain(schedule: AnySchedule) -> Domain:
@@ -100,8 +98,8 @@ class Symbols:
         if name not in self.generators:
             from bilinear.verify.engine import I, Symbol, sqrt
 
-            root = re.fullmatch(r"sqrt\((-?[0-9]+)\)", name)
-            element = sqrt(int(root[1])) if root is not None else I if name == "i" else Symbol(name)
+            root = square(name)
+            element = Symbol(name) if root is None else I if root == -1 else sqrt(root)
             self.generators[name] = self.domain.from_sympy(element)
         return self.generators[name]
 

@@ -100,7 +100,7 @@ def test_a_shared_value_is_rounded_in_every_block_that_it_is_written_to() -> Non
     state: Blocks = {block: np.float32(size) for block, size in sizes.items()}
     run(schedule, state)
     stored, finer = (
-        sum(weight * sizes.get(block, 0) for block, weight in bound.by_block[a21].weights)
+        sum(weight * sizes.get(block, 0) for drift in bound.blocks if drift.block == a21 for block, weight in drift.weights)
         for bound in (drift_bound(schedule, U, SUMMED), drift_bound(schedule))
     )
     moved = abs(float(state[a21]) - sizes[a21])

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations, product
 
+from bilinear.analysis.block_maps import over_blocks
 from bilinear.explain.repair.edits import Patch
-from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient
 from bilinear.ir.schedule import (
     BETA,
     AnySchedule,
     Block,
-    BlockMap,
     LinearStage,
     Product,
     ProductStage,
@@ -95,7 +94,8 @@ def _stage(steps: Sequence[WrittenStep], old: Stage, seen: set[Block]) -> Stage:
         return ProductStage(tuple(_product(step, seen) for step in steps if isinstance(step, WrittenProduct)))
     linear = [step for step in steps if isinstance(step, WrittenForm)]
     sides = dict.fromkeys(step.side for step in linear)
-    return LinearStage(tuple(_block_map([s for s in linear if s.side == side]) for side in sides), old.restores)
+    own = [[step for step in linear if step.side == side] for side in sides]
+    return LinearStage(tuple(over_blocks([(s.target, s.terms) for s in some], tuple(s.span for s in some)) for some in own), old.restores)
 
 
 def _product(step: WrittenProduct, seen: set[Block]) -> Product:
@@ -104,14 +104,6 @@ def _product(step: WrittenProduct, seen: set[Block]) -> Product:
         targets.append(Target(block, coefficient, 1 if block in seen else BETA))
         seen.add(block)
     return Product(step.left, step.right, tuple(targets), step.span)
-
-
-def _block_map(steps: Sequence[WrittenForm]) -> BlockMap:
-    sources = tuple(sorted({block for step in steps for block, _ in step.terms}))
-    number = {block: i for i, block in enumerate(sources)}
-    outputs = tuple(form((number[block], c) for block, c in step.terms) for step in steps)
-    targets, spans = tuple(step.target for step in steps), tuple(step.span for step in steps)
-    return BlockMap(sources, targets, LinearMap(len(sources), outputs), spans=spans)
 
 
 _BLOCK = re.compile(r"[ABC](?:[1-9][1-9](?![A-Za-z0-9_])|\[[^\]\n;]*\])")

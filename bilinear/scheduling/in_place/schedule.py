@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.analysis.block_maps import over_blocks
+from bilinear.ir.linear import Form
 from bilinear.ir.number import exact, rational, residue
 from bilinear.ir.schedule import (
     Block,
@@ -241,8 +242,4 @@ def _linear_stages(left: ReplayRun, right: ReplayRun, number: int, *, restores: 
 
 def block_map(blocks: Sequence[Block], layer: Layer) -> BlockMap:
     """A layer over these blocks."""
-    sources = sorted({source for terms in layer.values() for source in terms})
-    place = {source: i for i, source in enumerate(sources)}
-    targets = sorted(layer)
-    outputs = tuple(form((place[source], exact(c)) for source, c in layer[target].items()) for target in targets)
-    return BlockMap(tuple(blocks[s] for s in sources), tuple(blocks[t] for t in targets), LinearMap(len(sources), outputs))
+    return over_blocks([(blocks[target], [(blocks[s], exact(c)) for s, c in layer[target].items()]) for target in sorted(layer)])
