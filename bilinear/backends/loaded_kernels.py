@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Sequence
 from threading import RLock
 
 from bilinear.backends.bound_launches import Function
 from bilinear.backends.capture import capturing_relaxed
 from bilinear.backends.target_here import target_here
-from bilinear.codegen.build import build_kernel, build_program
+from bilinear.codegen.build import build_kernels, build_program
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import fail
 from bilinear.ir.element import Element
-from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
+from bilinear.ir.launch import AnyKernel, Launch
 from bilinear.ir.schedule import Schedule
 
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
 """`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver; it must be set to use more than 48 KiB."""
 
 
-def _function(kernel: Kernel | InputKernel | DirectKernel, built: Built) -> Function:
+def _function(kernel: AnyKernel, built: Built) -> Function:
     """A kernel's image, loaded on the current device."""
     return load_function(built.image, kernel.name, kernel.shared_bytes)
 
@@ -43,15 +43,21 @@ def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
         return function
 
 
-def built_function(kernel: Kernel | InputKernel | DirectKernel, device: int) -> Function:
-    """The function of a kernel that has no table, built and loaded once for a device and a target."""
-    return loaded_function(kernel, device, target_here(device))
+_loaded: dict[tuple[AnyKernel, int, CudaTarget], Function] = {}
 
 
-@cache
-def loaded_function(kernel: Kernel | InputKernel | DirectKernel, device: int, target: CudaTarget) -> Function:
-    """The function of a kernel in an image for this target, loaded once on a device, the current one."""
-    return _function(kernel, build_kernel(kernel, target))
+def built_function(kernel: AnyKernel, device: int) -> Function:
+    """The function of a kernel that has no table, built and loaded once for a device, the current one, and a target."""
+    return built_functions((kernel,), device)[0]
+
+
+def built_functions(kernels: Sequence[AnyKernel], device: int) -> list[Function]:
+    """The same for several kernels. Those that are missing are built side by side."""
+    target = target_here(device)
+    missing = [kernel for kernel in dict.fromkeys(kernels) if (kernel, device, target) not in _loaded]
+    for kernel, built in zip(missing, build_kernels(missing, target) if missing else (), strict=True):
+        _loaded[kernel, device, target] = _function(kernel, built)
+    return [_loaded[kernel, device, target] for kernel in kernels]
 
 
 _functions: dict[tuple[int, str, str, str, int, str], tuple[Schedule, list[tuple[Launch, Function]]]] = {}

@@ -49,6 +49,7 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("check", running.check, MULTIPLY, "check a.npy b.npy c.npy --tolerance 1e-12"),
     ("plan", planning.plan, MULTIPLY, "plan --shape 8192 --device h200 --workspace 2GiB --explain"),
     ("tune", measuring.tune, MULTIPLY, "tune --shape 4096 --shape 8192x1024x8192"),
+    ("warm", measuring.warm, MULTIPLY, "warm --device h100"),
     ("bench", measuring.bench, MULTIPLY, "bench --shape 4096 --shape 8192 --html bench.html"),
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),

@@ -43,7 +43,7 @@ from bilinear.cli.common import (
     words,
 )
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.element import MULTIPLIED
+from bilinear.ir.element import COMPILED, MULTIPLIED
 from bilinear.places import require_files
 from bilinear.visible import visible
 from bilinear.writing import write_file
@@ -186,6 +186,7 @@ def _require_checks(result: Benchmark) -> None:
 
 
 TIME = "5m"
+WARM = "float64,float32,complex128,complex64"
 BUSY = 0.5
 """The load average from which a description of processors is worth little."""
 _DTYPES = f"With --shape, element types, comma-separated (default: {DTYPES})."
@@ -340,3 +341,34 @@ def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, json
     found = {"plans": [json.loads(plan_json(plan)) for plan in plans], "left_out": [vars(left) for left in left_out]}
     if plans or left_out or in_place_of_text(json_file):
         answer(json_file, lambda: found, told)
+
+
+def warm(
+    dtype: Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)] = WARM,
+    device: Annotated[
+        str,
+        problem_option(
+            help="Build for a described GPU, which need not be here (default: the GPU here).", autocompletion=completing.devices
+        ),
+    ] = "",
+    json_file: Json = None,
+) -> None:
+    """Build the kernels of the usual products ahead of the first call, and keep them in the cache."""
+    from bilinear.backends.target_here import target_here
+    from bilinear.codegen.cuda.target import target_of
+    from bilinear.measure.warm import warm as build_ahead
+    from bilinear.runtime.devices_here import device_of
+
+    dtypes = read_dtypes(dtype, COMPILED)
+    require_files(file_of(json_file), unread=device_files(device))
+    described = device_of(device or None)
+    if described is None:
+        raise fail("E541", "there is no GPU here, or no description of it is known", "give --device h100, or a file of `bilinear tune`")
+    target = target_of(described.capability) if device else target_here()
+    with progress_bar() as progress:
+        found = build_ahead(described, target, dtypes, progress)
+    text = (
+        f"{found.device}, {found.target}: {found.kernels} kernels of {found.plans} plans are in the cache; "
+        f"{found.built} of them were built now, in {found.seconds:.0f} s"
+    )
+    answer(json_file, lambda: vars(found), lambda: visible(text))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from bilinear.codegen.cuda.nvrtc import Built, build, build_all
+from bilinear.codegen.cuda.nvrtc import Built, build_all
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
@@ -17,7 +17,7 @@ from bilinear.errors import fail
 from bilinear.ir.digit_kernel import DigitProductKernel, LoadingKernel
 from bilinear.ir.element import COMPILED, COMPLEX, FLOAT32, Element
 from bilinear.ir.kernel import ThinKernel
-from bilinear.ir.launch import DirectKernel, InputKernel, Kernel, Launch
+from bilinear.ir.launch import AnyKernel, Kernel, Launch
 from bilinear.ir.placement import STAGE
 from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.schedule import Schedule
@@ -127,12 +127,18 @@ def require_floats(floats: str) -> None:
         raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")
 
 
-def build_kernel(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> Built:
+def build_kernel(kernel: AnyKernel, target: CudaTarget) -> Built:
     """The image of one kernel."""
-    return build(render(kernel), kernel.name, own_target(kernel, target))
+    return build_kernels((kernel,), target)[0]
 
 
-def own_target(kernel: Kernel | InputKernel | DirectKernel, target: CudaTarget) -> CudaTarget:
+def build_kernels(kernels: Sequence[AnyKernel], target: CudaTarget, progress: Progress = no_progress) -> tuple[Built, ...]:
+    """The images of kernels that have no table in common, built side by side. Raises `BilinearError` (E601 to E603)."""
+    requests = [(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels]
+    return build_all(requests, done=lambda done: progress("building kernels", done, len(requests)))
+
+
+def own_target(kernel: AnyKernel, target: CudaTarget) -> CudaTarget:
     """For what a kernel is built: one that needs the features of one chip, for that chip alone."""
     of_one_chip = DigitProductKernel | LoadingKernel | ResidueProductKernel | ThinKernel
     return CudaTarget(f"{target.name}{kernel.features}") if isinstance(kernel, of_one_chip) else target

@@ -14,7 +14,7 @@ from bilinear.backends.cublas import Multiply
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import ALIGNMENT
-from bilinear.backends.loaded_kernels import built_function
+from bilinear.backends.loaded_kernels import built_functions
 from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import Launch, PlainLaunch
@@ -115,8 +115,8 @@ class Program(ABC):
         """Launches with their buffers at these places."""
         import cupy
 
-        device = cupy.cuda.Device().id
-        loaded = [(launch, built_function(launch.kernel, device), lay(values, buffers)) for launch, values in launches]
+        functions = built_functions([launch.kernel for launch, _ in launches], cupy.cuda.Device().id)
+        loaded = [(launch, function, lay(values, buffers)) for (launch, values), function in zip(launches, functions, strict=True)]
         return BoundLaunches(self._element, loaded, launch_kernel(), self._is_complex)
 
 

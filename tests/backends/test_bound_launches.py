@@ -14,7 +14,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
-from bilinear.backends import bound_launches, cuda_executor, loaded_kernels, room
+from bilinear.backends import bound_launches, cuda_executor, room
 from bilinear.backends.executor import allocate_workspace, lay_out
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
@@ -42,8 +42,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    for cached in (cuda_executor._look, loaded_kernels.loaded_function):
-        cached.cache_clear()
+    cuda_executor._look.cache_clear()
 
 
 def laid_out(x: Any, order: str) -> Array:

@@ -169,7 +169,7 @@ def test_a_kernel_is_loaded_while_pytorch_captures() -> None:
     """PyTorch's capture mode is "global", in which CUDA lets no thread load a module."""
     a, b = there(160, 96, dtype=torch.float64), there(96, 224, seed=1, dtype=torch.float64)
     loaded_kernels._functions.clear()
-    loaded_kernels.loaded_function.cache_clear()
+    loaded_kernels._loaded.clear()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = bilinear.torch.matmul(a, b, algorithm="winograd", levels=1)

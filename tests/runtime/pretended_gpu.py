@@ -381,16 +381,16 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(devices_here, "_described", lambda named, index: None)
     monkeypatch.setattr(devices_here, "_identity", lambda index: ("a pretended GPU", 13000))
     monkeypatch.delenv("CUPY_TF32", raising=False)
-    monkeypatch.setattr(building, "build", built)
     monkeypatch.setattr(building, "build_all", lambda requests, done: tuple(built(*request) for request in requests))
     monkeypatch.setattr(loaded_kernels, "_function", gpu.function)
     monkeypatch.setattr(loaded_kernels, "_functions", {})
+    monkeypatch.setattr(loaded_kernels, "_loaded", {})
     monkeypatch.setattr(cuda_executor, "_bounds", {})
     monkeypatch.setattr(repeat, "_repeats", {})
     monkeypatch.setattr(library, "_handles", library._Handles())
     monkeypatch.setattr(cuda_executor, "_thread", cuda_executor._ThreadDevice())
     monkeypatch.setattr(cuda_executor, "_idle_flags", [])
-    for cached in (cuda_executor._look, loaded_kernels.loaded_function, program._kept):
+    for cached in (cuda_executor._look, program._kept):
         cached.cache_clear()
     return gpu
 
