@@ -21,8 +21,7 @@ from bilinear.backends.target_here import ARCHITECTURE
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement, Shape
 from bilinear.measure.bench import require_gpu
-from bilinear.measure.bench_library import library_calls
-from bilinear.measure.bench_machine import gpu_state, machine
+from bilinear.measure.bench_library import gpu_state, library_calls, machine
 from bilinear.measure.timing import Call, interleaved, orders, queued
 from bilinear.planner.plan import Candidate, Plan
 from bilinear.reporting.bench_page import bench_row

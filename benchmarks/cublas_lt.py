@@ -15,7 +15,7 @@ from common import Call, beside_libraries, cupy, need_gpu, parser_of, save
 from bilinear.backends.cublas_lt import launch_of
 from bilinear.backends.gemm import gemm_of
 from bilinear.ir.matrix import layout_of
-from bilinear.measure.bench_shapes import grid
+from bilinear.measure.bench_tasks import grid
 
 MOST = 10**10
 """Multiplications of the largest shape."""

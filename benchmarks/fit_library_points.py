@@ -24,10 +24,9 @@ import numpy as np
 from bilinear.backends.cublas import suits_lt
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.element import ELEMENTS
-from bilinear.planner.device import Device
+from bilinear.planner.device import Device, ThinRates
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.library_points import CUBLAS, CUBLASLT, LibraryPoints, Measured, library_points
-from bilinear.planner.thin_rates import ThinRates
 from bilinear.writing import write_file
 
 POINTS = Path(__file__).parent / "results" / "library-points-h200.csv.xz"

@@ -17,7 +17,7 @@ from common import need_gpu, parser_of, tell
 
 from bilinear.cli.common import read_accuracy
 from bilinear.ir.measurement import Shape
-from bilinear.measure import bench_shapes
+from bilinear.measure import bench_tasks
 from bilinear.measure.bench import GRID, collect, described, effort, measure
 from bilinear.measure.bench_tasks import AUTO, BenchTask, build_ahead, choose
 from bilinear.reporting.bench_page import grid_summary
@@ -46,7 +46,7 @@ def main() -> None:
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
     dtypes = options.dtypes.split(",")
-    shapes = bench_shapes.grid(options.fresh)
+    shapes = bench_tasks.grid(options.fresh)
     for seed, how in ((options.large, LARGE), (options.any, ANY)):
         if seed is not None:
             shapes = tuple((shape, dtype) for shape in drawn(seed, *how) for dtype in dtypes)

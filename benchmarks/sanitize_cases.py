@@ -21,8 +21,7 @@ from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.triangle import triangle_multiply_of
-from bilinear.methods.thin.choice import Thin, thin_of
-from bilinear.methods.thin.times import is_turned
+from bilinear.methods.thin.choice import Thin, is_turned, thin_of
 
 SHAPE = (70, 66, 74)
 """Even, for plain blocks: one tile of most kernels, and a part of a second one."""

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.methods.thin.choice import Thin
-from bilinear.methods.thin.times import is_turned
+from bilinear.methods.thin.choice import Thin, is_turned
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import Problem
 

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from bilinear.frontend import Loaded
     from bilinear.ir.measurement import LeftOut
     from bilinear.ir.scheme import Scheme
-    from bilinear.measure.bench_modulo import ModularTime
-    from bilinear.measure.check_modulo import ModularCheck
+    from bilinear.measure.bench_modulo import ModularCheck, ModularTime
     from bilinear.measure.check_multiply import Check, Device
 
 

@@ -141,8 +141,7 @@ def _bench_modulo(
     from bilinear.ir.measurement import LeftOut
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_modulo import AUTO, ROUNDS, measure_modulo, modular_json
-    from bilinear.measure.bench_shapes import read_sizes
-    from bilinear.measure.bench_tasks import pinned
+    from bilinear.measure.bench_tasks import pinned, read_sizes
     from bilinear.runtime.modular import read_modulus
 
     wrong = next((name for name, given in others.items() if given), None)
@@ -240,7 +239,7 @@ def tune(
 
 def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] | None:
     """The shapes for which plans are timed; None if none are given."""
-    from bilinear.measure.bench_shapes import read_shapes_file, read_sizes
+    from bilinear.measure.bench_tasks import read_shapes_file, read_sizes
 
     if given is not None and file is not None:
         raise fail("E684", "--shape and --shapes-file exclude each other", "give one of them")

@@ -115,7 +115,7 @@ def run(
         _run_modulo(loaded, size, depth, promised, device, modulus, json_file)
         return
     if accuracy:
-        from bilinear.measure.accurate import require_accurate
+        from bilinear.measure.check_multiply import require_accurate
 
         for name in dtypes:
             require_accurate(loaded, size[1], name, depth, promised, read_accuracy(accuracy) or 0.0)
@@ -129,7 +129,7 @@ def _run_modulo(
     loaded: Loaded, size: tuple[int, int, int], levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
 ) -> None:
     """`run` with a modulus: integers in int64."""
-    from bilinear.measure.check_modulo import check_modulo
+    from bilinear.measure.bench_modulo import check_modulo
     from bilinear.runtime.modular import read_modulus
 
     read_modulus(modulus)

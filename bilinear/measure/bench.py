@@ -17,8 +17,7 @@ from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Benchmark, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.measure.bench_check import fill_normal, trust_of, wrong_libraries
 from bilinear.measure.bench_details import KeptCall, launch_times, operands
-from bilinear.measure.bench_library import library_calls
-from bilinear.measure.bench_machine import Watch, machine
+from bilinear.measure.bench_library import Watch, library_calls, machine
 from bilinear.measure.bench_tasks import BenchCase, BenchTask, choose
 from bilinear.measure.describe_device import tune
 from bilinear.measure.timing import (

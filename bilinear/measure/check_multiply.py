@@ -1,4 +1,4 @@
-"""Run a multiply on real input and compare it with the classical one."""
+"""Run a multiply on real input and compare it with the classical one; refuse an algorithm that is less accurate than requested."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bilinear.analysis.accuracy import drift_bound, error_allowance, schedule_bound
+from bilinear.analysis.accuracy import PROBABLE, drift_bound, error_allowance, schedule_bound
 from bilinear.analysis.integer_range import integer_range
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
@@ -23,6 +23,12 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_complex
+from bilinear.planner.accuracy import why_inaccurate
+from bilinear.planner.library import Library
+from bilinear.planner.plan import Candidate, name_of
+from bilinear.planner.problem import require_accuracy
+from bilinear.planner.profiles import growth_of
+from bilinear.planner.scheduled import relative_above
 from bilinear.runtime.matmul import matmul
 
 Device = Literal["cpu", "gpu"]
@@ -240,3 +246,20 @@ def _split(x: Array) -> tuple[Array, Array]:
     scaled = x * factor
     high = scaled - (scaled - x)
     return high, x - high
+
+
+def require_accurate(loaded: Loaded, inner: int, dtype: str, levels: int, inputs: str, accuracy: float | str) -> None:
+    """Refuse (E519) an algorithm whose bound for sums of `inner` terms, or whose probable error, is above the accuracy.
+
+    E543 for what is not an accuracy.
+    """
+    require_accuracy(accuracy)
+    number = np.dtype(dtype)
+    u = float(np.finfo(dtype).eps) / 2  # for a complex type the type of its parts
+    bound = error_allowance(loaded.scheme, lowered_for(loaded, number, levels, inputs), inner, u)
+    probable = relative_above(growth_of((loaded.scheme,) * levels), loaded.scheme.k**levels, inner)
+    probable *= PROBABLE if number.kind == "c" else 1
+    why = why_inaccurate(Candidate(Library(), error=bound, probable=probable), accuracy)
+    if why:
+        what = f"{name_of((loaded.scheme.name,) * levels)} in {dtype}: {why}"
+        raise fail("E519", what, "allow more, take fewer levels, or let `bilinear plan --accuracy` choose")

@@ -17,15 +17,14 @@ from bilinear.lowering.place import PEELED_FROM
 from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import ROUNDS, with_digits
 from bilinear.measure.device_bench import DeviceTimes, gpu_bench
-from bilinear.measure.fit_thin import fit
-from bilinear.planner.device import Device, ElementRates, TileRates, at
+from bilinear.measure.thin_stand import fit
+from bilinear.planner.device import Device, ElementRates, ThinRates, TileRates, at
 from bilinear.planner.device_files import load_device
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.kept_plans import folder_of_plans
 from bilinear.planner.library_points import library_points
 from bilinear.planner.model import LinearWork, ProductWork, StageMaps, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.policy import Extents
-from bilinear.planner.thin_rates import ThinRates
 from bilinear.planner.ways import Way, lowered
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)

@@ -21,10 +21,8 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
-from bilinear.measure.describe_digits import DigitBench
-from bilinear.measure.digit_stand import DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
-from bilinear.measure.fit_thin import ThinPoint
-from bilinear.measure.thin_stand import time_library, time_tiles
+from bilinear.measure.describe_digits import DigitBench, DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
+from bilinear.measure.thin_stand import ThinPoint, time_library, time_tiles
 from bilinear.measure.timing import in_a_queue, settled
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured

@@ -11,10 +11,10 @@ from typing import TypeVar, cast
 from bilinear.analysis.identity import schedule_hash
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import USUAL
+from bilinear.measure.describe_digits import DigitCase, DigitTimes
 from bilinear.measure.device_bench import DeviceTimes, Facts
-from bilinear.measure.digit_stand import DigitCase, DigitTimes
-from bilinear.measure.fit_thin import ThinPoint
-from bilinear.methods.thin.times import View
+from bilinear.measure.thin_stand import ThinPoint
+from bilinear.methods.thin.choice import View
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured
 from bilinear.planner.policy import Extents

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Protocol, TypeVar
 
 from bilinear.ir.matrix import Factor, Layout
-from bilinear.planner.method import Method
-from bilinear.planner.plan import Choice
+from bilinear.planner.plan import Choice, Method
 
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
     from bilinear.ir.launch import AnyKernel

@@ -16,7 +16,6 @@ from bilinear.planner.borrow import Borrowing
 from bilinear.planner.device import Device
 from bilinear.planner.library import Library, thin_library
 from bilinear.planner.library_points import Kernels
-from bilinear.planner.method import Method, Methods
 from bilinear.planner.model import (
     ProductWork,
     each_tile,
@@ -26,7 +25,7 @@ from bilinear.planner.model import (
     library_seconds,
     product_seconds,
 )
-from bilinear.planner.plan import LIBRARY, Candidate, Plan
+from bilinear.planner.plan import LIBRARY, Candidate, Method, Methods, Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import Problem

@@ -18,9 +18,8 @@ from bilinear.lowering.place import place_schedule
 from bilinear.planner.accuracy import known_bound, why_inaccurate, with_errors
 from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate
 from bilinear.planner.device import Device
-from bilinear.planner.method import Methods
 from bilinear.planner.model import fastest_tile, profile_of
-from bilinear.planner.plan import LIBRARY, Candidate, Plan
+from bilinear.planner.plan import LIBRARY, Candidate, Methods, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import Way, algorithm_named

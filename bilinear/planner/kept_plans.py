@@ -16,8 +16,7 @@ from bilinear.places import require_kept
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import cpu_json, device_json, parse_cpu, parse_device
-from bilinear.planner.method import Methods
-from bilinear.planner.plan import Plan
+from bilinear.planner.plan import Methods, Plan
 from bilinear.planner.plan_files import load_plan, save_plan
 from bilinear.planner.problem import Problem
 from bilinear.reading import read_bounded

@@ -12,8 +12,7 @@ from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.choose import Weighing, hashes_of
 from bilinear.planner.complex_plans import library_of_complex, pinned_complex_plan
 from bilinear.planner.device import Device
-from bilinear.planner.method import Methods
-from bilinear.planner.plan import Candidate, Plan
+from bilinear.planner.plan import Candidate, Methods, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way, algorithm_named, authored, forget_changed_files, full_names, require_sound

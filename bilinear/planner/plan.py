@@ -1,4 +1,4 @@
-"""A plan: the candidates for a problem, and the one that runs. Frozen, and complete enough to be kept in a file."""
+"""A plan: the candidates for a problem, and the one that runs, frozen; and what the planner asks of a choice and of a method."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bilinear.ir.tile import USUAL
 from bilinear.planner.device import Device
@@ -15,7 +15,7 @@ from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.version import __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported late
     from bilinear.analysis.traffic import Streaming
 
 SHOWN = 4
@@ -250,3 +250,42 @@ def bytes_text(count: int) -> str:
         if count >= size:
             return f"{count / size:.2f} {unit}"
     return f"{count} B" if count else "0"
+
+
+class Method(Protocol):
+    """A way to multiply that competes with the library's multiply and with schedules.
+
+    Of its candidates, by time, at most `most_weighed` are told unless all are explained, and at most `most_timed` are timed (None: all).
+    """
+
+    @property
+    def choice(self) -> type[Choice]:
+        """The type of what it runs, a dataclass."""
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """The names by which a caller asks for it below levels."""
+
+    @property
+    def most_weighed(self) -> int | None:
+        """The most candidates that are told."""
+
+    @property
+    def most_timed(self) -> int | None:
+        """The most candidates that are timed."""
+
+    def products_of(self, dtype: str) -> tuple[str, ...]:
+        """The names of its products of a type."""
+
+    def candidates(self, problem: Problem, device: Device, budget: int, most_ms: float) -> Iterable[Candidate]:
+        """Its candidates, within a budget of bytes where that can be. What cannot take less than `most_ms` may be left out."""
+
+    def named(self, problem: Problem, device: Device, levels: tuple[str, ...], products: str, budget: int) -> Candidate:
+        """The candidate that a caller names; its time is None if the device has no rates for it.
+
+        Raises `BilinearError` if its numbers are of another type, or if these levels cannot stand above it.
+        """
+
+
+Methods = tuple[Method, ...]
+"""Those that compete, in the order in which they are told."""

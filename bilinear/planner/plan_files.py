@@ -13,8 +13,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import MOST_WORKSPACE
 from bilinear.planner.library import Library
-from bilinear.planner.method import Methods
-from bilinear.planner.plan import Candidate, Choice, Panel, Plan
+from bilinear.planner.plan import Candidate, Choice, Methods, Panel, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import forget_changed_files, hashes

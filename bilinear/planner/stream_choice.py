@@ -8,8 +8,8 @@ from dataclasses import replace
 from bilinear.errors import BilinearError, fail
 from bilinear.planner.choose import make_plan
 from bilinear.planner.device import Device
-from bilinear.planner.method import Methods
 from bilinear.planner.model import library_seconds
+from bilinear.planner.plan import Methods
 from bilinear.planner.problem import Problem
 from bilinear.planner.streamed import Extents, StreamPlan, even_blocks
 

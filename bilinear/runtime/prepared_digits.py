@@ -19,7 +19,7 @@ from bilinear.runtime.operands import accumulate
 from bilinear.runtime.options import Options
 
 if TYPE_CHECKING:  # imported with the first call on a GPU
-    from bilinear.methods.digits.kept import Form
+    from bilinear.methods.digits.binding import Form
 
 KEPT_BY_AUTO = False
 """Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them."""
@@ -63,7 +63,7 @@ class KeptDigits:
         return out if aside else result
 
     def _run(self, options: Options, a: Array, b: Array, c: Array, aside: int) -> None:
-        from bilinear.methods.digits.kept import kept_multiply_of
+        from bilinear.methods.digits.binding import kept_multiply_of
 
         factors = factor("alpha", options.alpha, c.dtype), factor("beta", options.beta, c.dtype)
         if self.buffer is None:
@@ -112,7 +112,7 @@ def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, sid
 
     Refused (E536) while the stream is captured, and (E538) for an operand that the kernels cannot read.
     """
-    from bilinear.methods.digits.kept import kept_multiply_of
+    from bilinear.methods.digits.binding import kept_multiply_of
 
     if is_captured():
         raise not_captured("nothing can wait for what tells whether an operand holds an Inf or a NaN", "prepare it before")

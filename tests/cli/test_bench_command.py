@@ -20,7 +20,7 @@ from shell import Shell
 import bilinear
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
-from bilinear.measure import bench, bench_details, bench_modulo, bench_shapes, bench_tasks
+from bilinear.measure import bench, bench_details, bench_modulo, bench_tasks
 from bilinear.reporting.bench_page import bench_html, bench_table, error_charts, grid_summary, launch_bars, ratio_charts
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
@@ -288,7 +288,7 @@ def test_the_scripts_keep_what_they_find(
     script: str, gpu: Gpu, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    monkeypatch.setattr(bench_shapes, "grid", lambda fresh: (((64, 64, 64), "float64"), ((64, 3, 20), "float32")))
+    monkeypatch.setattr(bench_tasks, "grid", lambda fresh: (((64, 64, 64), "float64"), ((64, 3, 20), "float32")))
     monkeypatch.setattr(bench, "GRID", replace(bench.GRID, rounds=3, least_rounds=3))
     monkeypatch.setattr(sys, "argv", [f"/somewhere/{script}.py", *SCRIPTS[script], "--json", str(tmp_path / "found.json")])
     importlib.import_module(script).main()

@@ -15,7 +15,7 @@ from bilinear.cli.app import app
 from bilinear.cli.common import joined
 from bilinear.cli.spelling import OLDER, WITHOUT_ARGUMENTS, as_options, as_spelled_now
 from bilinear.frontend import load
-from bilinear.measure.bench_shapes import read_sizes
+from bilinear.measure.bench_tasks import read_sizes
 
 
 @pytest.mark.parametrize(

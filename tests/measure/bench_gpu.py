@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bilinear.backends.numpy_executor import NumpyExecutor
-from bilinear.measure import bench, bench_details, bench_machine, bench_tasks
+from bilinear.measure import bench, bench_details, bench_library, bench_tasks
 from bilinear.measure import timing as bench_timing
 from bilinear.planner import choose
 from bilinear.planner.device_files import load_device
@@ -141,7 +141,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     monkeypatch.setattr(bench, "why_no_gpu", lambda: None)
     told = {"clocks.sm": "1755 MHz", "power.draw": "612.30 W", "temperature.gpu": "64"}
     told |= {"driver_version": "580.1", "clocks.max.sm": "1980 MHz", "power.limit": "700 W"}
-    monkeypatch.setattr(bench_machine, "_query", lambda names: ["echo", ", ".join(told[name] for name in names)])
+    monkeypatch.setattr(bench_library, "_query", lambda names: ["echo", ", ".join(told[name] for name in names)])
     monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 10**9)
     monkeypatch.setattr(choose, "ways", few_ways)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)

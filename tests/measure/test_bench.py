@@ -25,12 +25,26 @@ from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MMA_FLOAT64, TILES
 from bilinear.lowering.prepare import plain
-from bilinear.measure import bench, bench_check, bench_details, bench_library, bench_machine, bench_tasks
+from bilinear.measure import bench, bench_check, bench_details, bench_library, bench_tasks
 from bilinear.measure.bench import Effort, collect, measure
 from bilinear.measure.bench_check import check, fill_integers, wrong_libraries
 from bilinear.measure.bench_details import launch_times
-from bilinear.measure.bench_shapes import FAMILIES, LARGEST_SIDE, MOST_FLOPS, grid, read_shapes_file, read_sizes
-from bilinear.measure.bench_tasks import AUTO, PLANNED, BenchCase, BenchTask, build_ahead, choose, pinned, tasks_for
+from bilinear.measure.bench_tasks import (
+    AUTO,
+    FAMILIES,
+    LARGEST_SIDE,
+    MOST_FLOPS,
+    PLANNED,
+    BenchCase,
+    BenchTask,
+    build_ahead,
+    choose,
+    grid,
+    pinned,
+    read_shapes_file,
+    read_sizes,
+    tasks_for,
+)
 from bilinear.measure.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import devices_here
@@ -697,22 +711,22 @@ def test_kernels_for_another_machine_are_built_without_a_gpu(monkeypatch: pytest
 
 def test_the_machine_is_told_without_a_gpu_and_without_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    facts = bench_machine.machine()
+    facts = bench_library.machine()
     assert facts["gpu"] is None and facts["why"] and facts["commit"]
-    monkeypatch.setattr(bench_machine, "_query", lambda names: ["/no/such/tool"])
-    assert bench_machine.gpu_state() == {}
+    monkeypatch.setattr(bench_library, "_query", lambda names: ["/no/such/tool"])
+    assert bench_library.gpu_state() == {}
 
 
 def test_the_load_is_asked_for_while_the_call_runs(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
-    monkeypatch.setattr(bench_machine, "_query", lambda names: ["sh", "-c", "sleep 0.05; echo '1500 MHz, [N/A], 71'"])
-    watch = bench_machine.Watch(1e6)
+    monkeypatch.setattr(bench_library, "_query", lambda names: ["sh", "-c", "sleep 0.05; echo '1500 MHz, [N/A], 71'"])
+    watch = bench_library.Watch(1e6)
     assert watch(lambda: made.append(1)) == Load(1500.0, None, 71.0) and made
     count = len(made)
     assert watch(lambda: made.append(1)) == Load(1500.0, None, 71.0) and len(made) == count, "the answer counts for a while"
     for broken in (["/no/such/tool"], ["false"], ["echo", "one field"]):
-        monkeypatch.setattr(bench_machine, "_query", lambda names, words=broken: words)
-        assert bench_machine.load_during(lambda: None) == Load()
+        monkeypatch.setattr(bench_library, "_query", lambda names, words=broken: words)
+        assert bench_library.load_during(lambda: None) == Load()
 
 
 @pytest.mark.gpu

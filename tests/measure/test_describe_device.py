@@ -23,22 +23,19 @@ from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.measure import describe_device
 from bilinear.measure.describe_device import tune, tune_here
+from bilinear.measure.describe_digits import DigitCase, DigitTimes
 from bilinear.measure.device_bench import Facts, GpuBench
-from bilinear.measure.digit_stand import DigitCase, DigitTimes
-from bilinear.measure.fit_thin import ThinPoint, off
-from bilinear.measure.thin_stand import drawn, fastest_tiles, problem_of, timed_cases
+from bilinear.measure.thin_stand import ThinPoint, drawn, fastest_tiles, off, problem_of, timed_cases
 from bilinear.measure.timing import IN_A_ROW, SETTLE_MS, SETTLED_ROUNDS
 from bilinear.methods.planning import make_plan
-from bilinear.methods.thin.choice import thin_of
-from bilinear.methods.thin.times import thin_seconds, view_of
-from bilinear.planner.device import Device, TileRates, at
+from bilinear.methods.thin.choice import thin_of, thin_seconds, view_of
+from bilinear.planner.device import Device, ThinRates, TileRates, at
 from bilinear.planner.device_files import device_json, device_named, load_device, parse_device
 from bilinear.planner.kept_plans import kept_description
 from bilinear.planner.library_points import CUBLAS, CUBLASLT, Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
 from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin_rates import ThinRates
 
 H200 = load_device("h200")
 

@@ -16,9 +16,8 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.tile import MMA_FLOAT64, PANEL, RESIDUE_TILES, TILES
 from bilinear.lowering.place import place_schedule
-from bilinear.methods.digits.geometry import block_of
+from bilinear.methods.digits.geometry import _fewest, block_of, require_residues, scheme_of
 from bilinear.methods.digits.plans import CUTS, USUAL_RESIDUES
-from bilinear.methods.digits.schemes import _fewest, require_residues, scheme_of
 from bilinear.methods.planning import contenders, make_plan, plan_from_json
 from bilinear.methods.thin.choice import Thin, thin_of
 from bilinear.methods.thin.method import MOST_TIMED

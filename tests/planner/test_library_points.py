@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 import pytest
 
-from bilinear.planner.device import Device
+from bilinear.planner.device import LEAST_LAUNCH, Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import thin_library
 from bilinear.planner.library_points import (
@@ -38,7 +38,6 @@ from bilinear.planner.library_points import (
 )
 from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin_rates import LEAST_LAUNCH
 
 H200 = load_device("h200")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "thin-auto-h200.json"

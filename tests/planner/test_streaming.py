@@ -13,7 +13,7 @@ from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES, ThinTile, ThinTriplesTile
 from bilinear.methods.planning import make_plan, plan_from_json
-from bilinear.methods.thin.times import kind_of, view_of
+from bilinear.methods.thin.choice import kind_of, view_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.problem import Problem
 from bilinear.planner.roofline import roofline, streaming

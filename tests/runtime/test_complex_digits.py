@@ -27,8 +27,8 @@ from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import DIGIT_TILES, RESIDUE_TILES
 from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import complex_scheme_of, require_residues, scheme_of
 from bilinear.methods.digits.launches import proved_scheme
-from bilinear.methods.digits.schemes import complex_scheme_of, require_residues, scheme_of
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device

@@ -23,9 +23,8 @@ from bilinear.ir.matrix import layout_of
 from bilinear.ir.number import to_float
 from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import geometry_of
+from bilinear.methods.digits.geometry import geometry_of, scheme_of
 from bilinear.methods.digits.plans import digit_candidate
-from bilinear.methods.digits.schemes import scheme_of
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import LIBRARY_ITSELF

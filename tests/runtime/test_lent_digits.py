@@ -19,7 +19,7 @@ from bilinear.ir.matrix import Layout, layout_of
 from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL
 from bilinear.methods.digits.binding import digit_multiply_of, kernels_of, multiply_of
 from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.lending import Lending
+from bilinear.methods.digits.method import Lending
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate, Panel, Plan

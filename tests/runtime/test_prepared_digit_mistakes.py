@@ -13,8 +13,8 @@ from runtime.test_prepared_digits import SHAPE, SIDES, WAYS, kept, normal, plan_
 
 import bilinear
 from bilinear.emulator import skip_reason
+from bilinear.methods.digits.binding import KeptMultiply
 from bilinear.methods.digits.geometry import geometry_of
-from bilinear.methods.digits.kept import KeptMultiply
 from bilinear.methods.digits.launches import CutMultiply
 from bilinear.methods.program import BESIDE
 

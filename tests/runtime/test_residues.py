@@ -30,7 +30,7 @@ from bilinear.ir.residue_kernel import ResidueProductKernel
 from bilinear.ir.tile import LONGEST_SUM, RESIDUE_TILES, ResidueTile
 from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits, digits_of
-from bilinear.methods.digits.schemes import scheme_of
+from bilinear.methods.digits.geometry import scheme_of
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import LIBRARY_ITSELF

@@ -10,8 +10,7 @@ from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES, RESIDUE_TILES
-from bilinear.methods.digits.geometry import geometry_of
-from bilinear.methods.digits.schemes import products_of, scheme_of
+from bilinear.methods.digits.geometry import geometry_of, products_of, scheme_of
 from bilinear.methods.method import Bindable
 from bilinear.planner.library import probable_classical_of
 from bilinear.planner.plan import Candidate, Choice, Panel, name_of

@@ -30,8 +30,8 @@ from bilinear.ir.matrix import Array, Factor, Layout, layout_of
 from bilinear.ir.number import residue
 from bilinear.ir.residue_kernel import LargestIntegersKernel
 from bilinear.ir.scheme import Scheme
+from bilinear.methods.digits.geometry import MOST_HEADROOM, MOST_TARGETS
 from bilinear.methods.digits.residues import ModularMultiply
-from bilinear.methods.digits.schemes import MOST_HEADROOM, MOST_TARGETS
 from bilinear.methods.program import NamedLaunch, once
 
 LARGEST_DIRECT = 256

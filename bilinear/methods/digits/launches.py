@@ -31,8 +31,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import LARGE, USUAL, DigitTile, ModularTile
 from bilinear.lowering.prepare import plain, proved
 from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import WORD, DigitGeometry
-from bilinear.methods.digits.schemes import complex_scheme_of, scheme_of
+from bilinear.methods.digits.geometry import WORD, DigitGeometry, complex_scheme_of, scheme_of
 from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, matrix
 from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map

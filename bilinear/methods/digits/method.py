@@ -1,30 +1,164 @@
-"""The method: products of digits, residues among them, their candidates, and how they are bound to matrices."""
+"""The method: products of digits, residues among them, their candidates, and how they are bound to matrices.
+
+Some candidates compute rows of C in parts, with the digits of a part in the rows that are computed later. Digits that do not fit there go
+to the workspace, if there is one. No rows follow the last part, so its product must fit the workspace, or need none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations, pairwise
 from typing import TYPE_CHECKING
 
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Layout
-from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, RESIDUES
-from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.lending import lent_candidates
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES, PANEL, RESIDUE_TILES, RESIDUES
+from bilinear.lowering.place import place_schedule
+from bilinear.methods.digits.choice import Digits, digits_of
+from bilinear.methods.digits.geometry import CELL, levels_above, products_of
 from bilinear.methods.digits.plans import (
+    CUTS,
+    candidate_in_blocks,
     complex_candidates,
     digit_candidates,
+    fitted,
+    geometry_for,
+    loaded_candidate,
     loaded_candidates,
     named_candidate,
     residue_candidates,
 )
-from bilinear.methods.digits.schemes import products_of
 from bilinear.planner.device import Device
-from bilinear.planner.plan import Candidate
+from bilinear.planner.model import fastest_tile
+from bilinear.planner.plan import Candidate, Panel
+from bilinear.planner.portfolio import Levels
 from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import outline
+from bilinear.planner.scheduled import Scheduled
+from bilinear.planner.ways import Way
 
-if TYPE_CHECKING:  # launches are imported with the first call on a GPU
+if TYPE_CHECKING:  # imported late
     from bilinear.ir.launch import AnyKernel
     from bilinear.methods.digits.launches import CutMultiply
+
+STEPS, MOST_STEPS = 16, 13
+"""A part may compute up to so many 16ths of the rows that are left, in whole panels."""
+COLUMNS = (*CUTS, 20, 24, 32)
+"""Numbers of blocks of columns in which a part may be computed."""
+MOST_PARTS = 12
+LENDABLE = "ABP"
+"""The names of the digits of A, those of B, and the products, in their order in a workspace."""
+SUBSETS = tuple("".join(chosen) for count in range(len(LENDABLE), -1, -1) for chosen in combinations(LENDABLE, count))
+"""All choices among these, the largest first."""
+PLAIN = ("classical",)
+"""The levels of the last rows, unless a product of digits computes them."""
+Part = tuple[int, Candidate]
+"""A number of rows, and what computes them."""
+
+
+def lent_candidates(problem: Problem, device: Device, found: Iterable[Candidate], budget: int) -> Iterator[Candidate]:
+    """The products whose digits lie in C, for problems of which a budget of bytes does not hold the digits of all of C."""
+    for products in dict.fromkeys(x.tile for x in found if not x.levels and not x.choice.needs_little):
+        if geometry_for(problem, (), products).places[-1] > budget:
+            lent = Lending(problem, device, products, levels_above(products), budget).best()
+            yield from () if lent is None else (lent,)
+
+
+@dataclass(frozen=True)
+class Lending:
+    """The fastest chain of parts for a problem within a budget of bytes, by products of digits of this name below some of these levels."""
+
+    problem: Problem
+    device: Device
+    products: str
+    levels: tuple[Levels, ...]
+    budget: int = 0
+
+    def best(self) -> Candidate | None:
+        """The chain as a candidate; None if no rows can be lent.
+
+        A part takes the rows that cost least time a row. Of all chains that begin with the parts found so, the fastest is taken.
+        """
+        if not self.problem.lends:
+            return None
+        chains: list[tuple[Part, ...]] = []
+        done: tuple[Part, ...] = ()
+        left, _ = self.problem.lines
+        while len(done) < MOST_PARTS and (part := self._part(left)) is not None:
+            done, left = (*done, part), left - part[0]
+            chains.append((*done, (left, self._last(left))))
+        if not chains:
+            return None
+        (_, first), *later = chain = min(chains, key=_total_ms)
+        choice = replace(digits_of(first), rest=tuple(Panel(rows, x.choice) for rows, x in later))
+        return Candidate(choice, _total_ms(chain), max(part.workspace or 0 for _, part in chain))
+
+    def _part(self, left: int) -> Part | None:
+        """The next part if so many rows are left; None if those that are computed later never hold its digits."""
+        step = max(left // STEPS // PANEL, 1) * PANEL
+        fits: list[Part] = []
+        for rows in range(step, min(MOST_STEPS * step, left - 1), step):
+            candidate = self._fitted(rows, left - rows)
+            if candidate is None:  # more rows have more digits, and leave less memory for them
+                break
+            fits.append((rows, candidate))
+        return min(fits, key=lambda one: (one[1].ms or 0.0) / one[0], default=None)
+
+    def _fitted(self, rows: int, later: int) -> Candidate | None:
+        """The fastest product of so many rows that `later` rows and the budget hold, in as few blocks of columns as possible."""
+        problem, (_, across) = self.problem.of_lines(rows), self.problem.lines
+        room = later * across * problem.itemsize - 2 * CELL  # C, and a row of it, may begin anywhere
+        found: list[Candidate] = []
+        for levels in self.levels:
+            counts = [count for count in COLUMNS if count == 1 or across >= count * self.device.policy.least_digit_block]
+            lies = partial(self._lies, problem, levels, room)
+            first = bisect_left(counts, True, key=lambda count: lies(count) is not None)  # more blocks need less memory
+            if first < len(counts) and (areas := lies(counts[first])) is not None:
+                lent, held = areas
+                one = candidate_in_blocks(problem, self.device, levels, self.products, (1, counts[first]), self.problem)
+                found.append(Candidate(replace(digits_of(one), lent=lent), one.ms, held))
+        return min(found, key=lambda candidate: candidate.ms or 0.0, default=None)
+
+    def _lies(self, problem: Problem, levels: Levels, room: int, count: int) -> tuple[str, int] | None:
+        """Which digits lie in C if a part has so many blocks of columns, and the bytes of the others; None if there is no place."""
+        ends = geometry_for(problem, levels, self.products, (1, count)).places
+        words, *sizes = (end - begin for begin, end in pairwise(ends))
+        lent = lent_areas(sizes, room - words, self.budget)
+        return None if lent is None else (lent, sum(size for name, size in zip(LENDABLE, sizes, strict=True) if name not in lent))
+
+    def _last(self, rows: int) -> Candidate:
+        """What computes the last rows, within the budget or without workspace."""
+        problem = self.problem.of_lines(rows)
+        stored = (fitted(problem, self.device, levels, self.products, self.budget) for levels in self.levels)
+        found = [self._unstored(problem), *(candidate for candidate in stored if (candidate.workspace or 0) <= self.budget)]
+        return min(found, key=lambda candidate: candidate.ms or 0.0)
+
+    def _unstored(self, problem: Problem) -> Candidate:
+        """A product that stores no digits."""
+        (on_load,) = LOADING_TILES
+        if self.products in DIGIT_TILES and self.device.digit_rates(on_load) is not None:
+            return loaded_candidate(problem, self.device, (), on_load)
+        own, by_columns = outline(Way(PLAIN)), frozenset(problem.column_major)
+        placed = place_schedule(own.frame, problem.m, problem.k, problem.n, problem.itemsize, by_columns, own.lifetimes)
+        seconds, tile = fastest_tile(own.profile, placed, problem.dtype, self.device)
+        return Candidate(Scheduled(PLAIN, strategy="inplace", tile=tile), seconds * 1e3, 0)
+
+
+def lent_areas(sizes: Sequence[int], room: int, budget: int) -> str | None:
+    """Which of the digits of A, those of B, and the products lie in C: all if they fit. None if the others exceed the budget."""
+    whole = sum(sizes)
+    for lent in SUBSETS:
+        inside = sum(size for name, size in zip(LENDABLE, sizes, strict=True) if name in lent)
+        if inside <= room and whole - inside <= budget:
+            return lent
+    return None
+
+
+def _total_ms(chain: tuple[Part, ...]) -> float:
+    return sum(part.ms or 0.0 for _, part in chain)
 
 
 class DigitProducts:

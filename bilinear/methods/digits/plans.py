@@ -11,16 +11,19 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
 from bilinear.methods.digits.choice import Digits
-from bilinear.methods.digits.geometry import DigitGeometry, block_of, geometry_of, triangle_tiles
-from bilinear.methods.digits.schemes import (
+from bilinear.methods.digits.geometry import (
     MOST_TARGETS,
+    DigitGeometry,
+    block_of,
     complex_scheme_of,
     digits_timed,
+    geometry_of,
     levels_above,
     products_of,
     require_residues,
     residues_for,
     scheme_of,
+    triangle_tiles,
 )
 from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.plan import Candidate

@@ -18,6 +18,7 @@ from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import ResidueExpandKernel
 from bilinear.ir.tile import RESIDUE_TILES
 from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import require_residues
 from bilinear.methods.digits.launches import (
     CutMultiply,
     Passes,
@@ -28,7 +29,6 @@ from bilinear.methods.digits.launches import (
     proved_scheme,
     stem_of,
 )
-from bilinear.methods.digits.schemes import require_residues
 from bilinear.methods.program import NamedLaunch
 
 

@@ -10,13 +10,11 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import Layout
 from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
-from bilinear.methods.thin.choice import Thin
-from bilinear.methods.thin.times import View, suits, thin_seconds, units_in_hand, view_of
-from bilinear.planner.device import Device
+from bilinear.methods.thin.choice import Thin, View, suits, thin_seconds, units_in_hand, view_of
+from bilinear.planner.device import LONG_SUM, Device
 from bilinear.planner.library import is_thin
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import Problem
-from bilinear.planner.thin_rates import LONG_SUM
 
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
     from bilinear.ir.launch import AnyKernel
