@@ -1,31 +1,63 @@
-"""The search: walkers start at the classical scheme, or at another, and walk in rounds, until one reaches the rank or the time is over.
-
-Every walker has its own random numbers and takes the same number of steps in every round. The first round in which a walker reaches the
-rank decides; among several such walkers the lowest number wins. So the result depends only on format, rank, ring, start, seed and number of
-walkers. Threads affect only how long it takes; a time limit can only stop it before a result. A round begins with the factors, the random
-numbers and the tally of each walker and nothing else, so a search that is kept between rounds goes on as if it had not ended.
-"""
+"""The search: walkers start at the classical scheme, or at another, and walk in rounds, until one reaches the rank or the time is over."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from threading import Lock
+from threading import Lock, Thread
+from types import ModuleType
 
 import numpy as np
 
-from bilinear.discovery.compiled_walk import Walk, compiled_walk
 from bilinear.discovery.lift import lift
 from bilinear.discovery.states import AnyWalker, LowestRank, WalkState, read_state, write_state
 from bilinear.discovery.tasks import SearchTask
-from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, binary_walker, ternary_walker, to_scheme
-from bilinear.errors import BilinearError
+from bilinear.discovery.walker import BEST, BEST_AT, RANK, STEPS, binary_walker, classical_masks, ternary_walker, to_scheme
+from bilinear.errors import BilinearError, fail, install
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
+
+Walk = Callable[..., None]
+
+
+def compiled_walk(ring: str) -> Walk:
+    """The walk over Z or Z/2 in machine code, compiled once a process, in some seconds; raises as `kernels`.
+
+    A thread compiles, and a Ctrl-C does not wait for it: numba would answer only after the compilation, or lose it. No machine code is
+    kept in a file: numba would load it as a pickle, and a pickle runs whatever the file says (docs/trust.md).
+    """
+    found = Future[Walk]()
+
+    def compile() -> None:
+        try:
+            found.set_result(_called(ring))
+        except BaseException as error:
+            found.set_exception(error)
+
+    Thread(target=compile, daemon=True).start()
+    return found.result()
+
+
+def _called(ring: str) -> Walk:
+    """The walk after a first call, of no steps, which compiles it."""
+    walk: Walk = kernels("binary_kernels" if ring == "Z/2" else "kernels").walk
+    walk((binary_walker if ring == "Z/2" else ternary_walker)(classical_masks(2, 2, 2), 0, 0), 0, 0, 0, np.zeros(1, np.int64))
+    return walk
+
+
+def kernels(module: str = "kernels") -> ModuleType:
+    """`kernels` or `binary_kernels`, whose moves are compiled when they are called. Raises `BilinearError` (E662) without numba."""
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:
+        raise fail("E662", f"the walk is compiled by numba, which cannot be imported: {error}", install("discover")) from None
+    return import_module(f"bilinear.discovery.{module}")
+
 
 ROUND = 2**19
 """Steps of a walker in a round: about a tenth of a second."""

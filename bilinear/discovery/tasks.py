@@ -78,7 +78,7 @@ def fewest_products(m: int, k: int, n: int) -> LowerBound:
     Examples
     --------
     >>> fewest_products(2, 2, 2)
-    Bound(rank=7, source='Hopcroft and Kerr, 1971')
+    LowerBound(rank=7, source='Hopcroft and Kerr, 1971')
     >>> fewest_products(3, 1, 2).rank
     6
     """

@@ -28,13 +28,13 @@ from bilinear.interchange.reader_parts import (
     assemble,
     dims_of,
     malformed,
-    parse_rational,
     parsed_json,
     picked,
+    read_number,
     read_text,
     said_ring,
 )
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.linear import Form, LinearMap, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Scheme
@@ -60,17 +60,13 @@ def scheme_from_arrays(
     u_rows, v_rows, w_columns = (_forms(table, name) for table in tables)
     blocks = [table.shape[1] for table in tables]
     complex_numbers = any(isinstance(c, Symbolic) for rows in (u_rows, v_rows, w_columns) for row in rows for _, c in row)
-    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(blocks[2])]
-    for number, column in enumerate(w_columns):
-        for block, value in column:
-            outputs[block].append((number, value))
-    found = dims_of(*blocks)
+    outputs, found = transposed_rows(w_columns, blocks[2]), dims_of(*blocks)
     if transposed and found is not None:
         m, _, n = found
-        outputs = [outputs[j * m + i] for i in range(m) for j in range(n)]
+        outputs = tuple(outputs[j * m + i] for i in range(m) for j in range(n))
     over = ring or (Ring("Q[i]") if complex_numbers else RATIONALS)
     left, right = LinearMap(blocks[0], tuple(u_rows)), LinearMap(blocks[1], tuple(v_rows))
-    last = LinearMap(len(w_columns), tuple(map(tuple, outputs)))
+    last = LinearMap(len(w_columns), outputs)
     return assemble(Maps(Source(name, ""), name, left, right, last, over), dims)
 
 
@@ -182,12 +178,14 @@ def read_matlab(path: str | Path) -> Scheme:
 MATLAB = "MATLAB's scheme is U = [1 0; 0 1], V and W, Mathematica's {{{1}}, {{1}}, {{1}}}"
 
 
-def _matrix(source: Source, text: str, match: re.Match[str]) -> list[list[Fraction]]:
+def _matrix(source: Source, text: str, match: re.Match[str]) -> list[list[Coefficient]]:
     if not match[3]:
         raise malformed(source, match.start(1), match.end(1), "a matrix is not closed", "of this one", code="E254")
-    rows: list[list[Fraction]] = []
+    rows: list[list[Coefficient]] = []
     for row in _ROW.finditer(text, match.start(2), match.end(2)):
-        numbers = [_entry(source, word) for word in re.compile(r"[^\s,]+").finditer(text, row.start(), row.end())]
+        numbers = [
+            read_number(source, word, word[0].removesuffix(".")) for word in re.compile(r"[^\s,]+").finditer(text, row.start(), row.end())
+        ]
         rows += [numbers] if numbers else []
         if len(rows) > MOST_PRODUCTS or len(rows) * len(numbers) > 4 * MOST_NUMBERS:
             raise malformed(source, match.start(1), match.end(1), "the matrix is too large", "this one", code="E253")
@@ -195,13 +193,6 @@ def _matrix(source: Source, text: str, match: re.Match[str]) -> list[list[Fracti
             label = f"{len(numbers)} numbers, {len(rows[0])} in the first row"
             raise malformed(source, row.start(), row.end(), "the rows of a matrix are not of one length", label, code="E253")
     return [list(column) for column in zip(*rows, strict=True)] if match[4] else rows
-
-
-def _entry(source: Source, word: re.Match[str]) -> Fraction:
-    value = parse_rational(word[0].removesuffix("."))
-    if value is None:
-        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is not a number", "not read", "numbers are -1, 0.5 and 1/2")
-    return value
 
 
 Triple: TypeAlias = tuple[ast.expr, ast.expr, ast.expr]

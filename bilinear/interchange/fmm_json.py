@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from bilinear.algebra.maps import transposed
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.reader_parts import (
@@ -75,18 +76,9 @@ def read_fmm_json(path: str | Path) -> Scheme:
     reduced = any(f"{table}_fresh" in file.data for table in sizes)
     left = file.sparse_map("u", sizes["u"], rank, "X") if reduced else file.dense_map("u", sizes["u"], rank)
     right = file.sparse_map("v", sizes["v"], rank, "Y") if reduced else file.dense_map("v", sizes["v"], rank)
-    last = file.sparse_map("w", rank, sizes["w"], "Z") if reduced else _transposed(file.dense_map("w", sizes["w"], rank), rank)
+    last = file.sparse_map("w", rank, sizes["w"], "Z") if reduced else transposed(file.dense_map("w", sizes["w"], rank))
     result = LinearMap(rank, tuple(last.outputs[j * m + i] for i in range(m) for j in range(n)), last.steps, last.names)
     return assemble(Maps(file.source, where.stem, left, right, result, file.ring()), (m, k, n))
-
-
-def _transposed(table: LinearMap, rank: int) -> LinearMap:
-    """The map of the transposed matrix."""
-    columns: list[list[tuple[int, Coefficient]]] = [[] for _ in range(table.inputs)]
-    for product, row in enumerate(table.outputs):
-        for block, value in row:
-            columns[block].append((product, value))
-    return LinearMap(rank, tuple(map(tuple, columns)))
 
 
 class _File:

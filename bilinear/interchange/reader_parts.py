@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import isqrt, lcm
 from pathlib import Path
 from typing import NamedTuple
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.linear import Form, LinearMap
-from bilinear.ir.number import Coefficient, Symbolic, generator
+from bilinear.ir.linear import Form, LinearMap, transposed_rows
+from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import RATIONALS, Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
 from bilinear.reading import TooLargeError, read_input, text_of, with_plain_signs
@@ -163,6 +163,20 @@ def parse_rational(text: str) -> Fraction | None:
         return None
 
 
+def read_number(source: Source, word: re.Match[str], text: str = "") -> Coefficient:
+    """The number that a word is, or that its `text` is (E252)."""
+    value = _rational(text or word[0])
+    if value is None:
+        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is not a number", "not read", "numbers are -1, 0.5 and 1/2")
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _rational(text: str) -> Coefficient | None:
+    value = parse_rational(text)
+    return None if value is None else exact(value)
+
+
 def said_ring(source: Source) -> Ring | None:
     """The ring named in a comment, which our writers add if it is not Q: `# ring: Z/2`."""
     match = _SAID.search(source.text)
@@ -205,12 +219,9 @@ def by_products(
     """The scheme of three tables that have a row a product, over the blocks of A, of B, and of C (column by column if `transposed`)."""
     m, k, n = dims
     u, v, w = tables
-    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(m * n)]
-    for product, row in enumerate(w):
-        for block, c in row:
-            i, j = reversed(divmod(block, m)) if transposed else divmod(block, n)
-            outputs[i * n + j].append((product, c))
-    maps = LinearMap(m * k, tuple(u)), LinearMap(k * n, tuple(v)), LinearMap(len(w), tuple(map(tuple, outputs)))
+    blocks = transposed_rows(w, m * n)
+    outputs = tuple(blocks[j * m + i] for i in range(m) for j in range(n)) if transposed else blocks
+    maps = LinearMap(m * k, tuple(u)), LinearMap(k * n, tuple(v)), LinearMap(len(w), outputs)
     return assemble(Maps(source, name, *maps, ring), dims)
 
 

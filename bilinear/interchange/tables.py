@@ -25,10 +25,11 @@ from bilinear.interchange.reader_parts import (
     malformed,
     parse_rational,
     parse_term,
+    read_number,
     read_text,
     said_ring,
 )
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.linear import Form, LinearMap, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
@@ -166,12 +167,8 @@ def _by_columns(source: Source, table: _RowsRead, temporaries: _RowsRead) -> Lin
     """The map whose outputs are the columns of a table over blocks, then temporaries."""
     inputs = len(table.rows) - len(temporaries.rows)
     _require_columns(source, temporaries, inputs)
-    outputs: list[list[tuple[int, Coefficient]]] = [[] for _ in range(table.columns)]
-    for index, row in enumerate(table.rows):
-        for product, value in row:
-            outputs[product].append((index, value))
     prefix = {"U": "X", "V": "Y"}[table.title]
-    return LinearMap(inputs, tuple(map(tuple, outputs)), tuple(temporaries.rows), _names(prefix, temporaries))
+    return LinearMap(inputs, transposed_rows(table.rows, table.columns), tuple(temporaries.rows), _names(prefix, temporaries))
 
 
 def _names(prefix: str, temporaries: _RowsRead) -> tuple[str, ...]:
@@ -297,20 +294,7 @@ def _sizes(source: Source, start: int, end: int, words: Sequence[str]) -> tuple[
 
 
 def _row(source: Source, words: Sequence[re.Match[str]]) -> Form:
-    return tuple((i, c) for i, c in enumerate(_entry(source, word) for word in words) if c)
-
-
-def _entry(source: Source, word: re.Match[str]) -> Coefficient:
-    value = _value(word[0])
-    if value is None:
-        raise malformed(source, word.start(), word.end(), f"{word[0][:40]!r} is not a number", "not read")
-    return value
-
-
-@lru_cache(maxsize=4096)
-def _value(text: str) -> Coefficient | None:
-    value = parse_rational(text)
-    return None if value is None else exact(value)
+    return tuple((i, c) for i, c in enumerate(read_number(source, word) for word in words) if c)
 
 
 def _of_tables(source: Source, name: str, dims: Dims, tables: Sequence[Sequence[Form]], transposed: bool) -> Scheme:

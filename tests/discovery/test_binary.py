@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bilinear.algebra.composition import classical
-from bilinear.discovery import compiled_walk, flip_search
+from bilinear.discovery import flip_search
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.lift import lift
 from bilinear.discovery.tasks import SearchTask
@@ -29,7 +29,7 @@ Products = tuple[tuple[int, ...], ...]
 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
-    return compiled_walk.kernels("binary_kernels")
+    return flip_search.kernels("binary_kernels")
 
 
 def products(walker: BinaryWalker) -> Products:

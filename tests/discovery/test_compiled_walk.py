@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from bilinear.discovery import compiled_walk
+from bilinear.discovery import flip_search
 
 DISCOVER = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background may ignore it
 from bilinear.cli.app import main
-from bilinear.discovery import compiled_walk
-called = compiled_walk._called
-compiled_walk._called = lambda ring: Path("started").touch() or called(ring)
+from bilinear.discovery import flip_search
+called = flip_search._called
+flip_search._called = lambda ring: Path("started").touch() or called(ring)
 main()
 """
 
@@ -40,5 +40,5 @@ def test_ctrl_c_ends_a_compilation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["kernels", "binary_kernels"])
 def test_machine_code_is_read_from_no_file(module: str) -> None:
     """What numba keeps is a pickle."""
-    functions = [found for found in vars(compiled_walk.kernels(module)).values() if hasattr(found, "stats")]
+    functions = [found for found in vars(flip_search.kernels(module)).values() if hasattr(found, "stats")]
     assert len(functions) > 5 and {function.stats.cache_path for function in functions} == {None}

@@ -25,7 +25,7 @@ from discovery.flips import (
     walker_of,
 )
 
-from bilinear.discovery import compiled_walk
+from bilinear.discovery import flip_search
 from bilinear.discovery.walker import BEST, BEST_AT, RANK, ROOM, STEPS, Walker, classical_walker
 
 FORMATS = ((2, 2, 2), (2, 3, 2), (3, 1, 4), (3, 3, 3))
@@ -33,7 +33,7 @@ FORMATS = ((2, 2, 2), (2, 3, 2), (3, 1, 4), (3, 3, 3))
 
 @pytest.fixture(scope="module")
 def kernels() -> Any:
-    return compiled_walk.kernels()
+    return flip_search.kernels()
 
 
 def linked_pairs(walker: Walker, mode: int) -> list[frozenset[int]]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from discovery.flips import multiplication
 
-from bilinear.discovery import compiled_walk, flip_search
+from bilinear.discovery import flip_search
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.states import AnyWalker, LowestRank
 from bilinear.discovery.tasks import SearchTask, fewest_products
@@ -240,7 +240,7 @@ def test_the_widest_masks_have_their_64_blocks() -> None:
 def test_without_numba_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(BilinearError) as refused:
-        compiled_walk.compiled_walk("Z")
+        flip_search.compiled_walk("Z")
     (diagnostic,) = refused.value.diagnostics
     assert diagnostic.code == "E662" and diagnostic.hints == ("pip install '.[discover]' in the folder of the checkout",)
 
