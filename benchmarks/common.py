@@ -6,9 +6,8 @@ import json
 import os
 import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path, PurePath
@@ -16,41 +15,17 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-import bilinear
 from bilinear.backends.target_here import ARCHITECTURE
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement, Shape
 from bilinear.measure.bench import require_gpu
-from bilinear.measure.bench_library import gpu_state, library_calls, machine
+from bilinear.measure.bench_library import library_calls, machine
 from bilinear.measure.timing import Call, interleaved, orders, queued
-from bilinear.planner.plan import Candidate, Plan
+from bilinear.planner.plan import Candidate
 from bilinear.reporting.bench_page import bench_row
 
-__all__ = [
-    "Call",
-    "Clock",
-    "beside_libraries",
-    "build_for",
-    "by_clock",
-    "classical",
-    "cupy",
-    "exact_calls",
-    "gpu_state",
-    "interleaved",
-    "orders",
-    "machine",
-    "median",
-    "need",
-    "need_gpu",
-    "on_device",
-    "parser_of",
-    "pinned",
-    "queued",
-    "running",
-    "save",
-    "tell",
-    "tell_row",
-]
+__all__ = ["Call", "interleaved", "median", "orders", "queued"]
+"""Of other modules, for scripts."""
 
 
 def running(candidate: Candidate, **fields: Any) -> Candidate:
@@ -124,27 +99,6 @@ def classical(a: Any, b: Any, c: Any) -> dict[str, Call]:
     return found
 
 
-def pinned(shape: Shape, dtype: str, levels: tuple[str, ...], tiles: Iterable[str]) -> dict[str, Plan]:
-    """The plan of these levels in each of the tiles, by name."""
-    choice = bilinear.plan(*shape, dtype, device="h200", levels=levels)
-    own, *others = choice.candidates
-    return {f"{own.name}, tile {tile}": replace(choice, candidates=(running(own, tile=tile), *others)) for tile in tiles}
-
-
-def on_device(shape: Shape, dtype: str, plans: Mapping[str, Plan], rounds: int, in_a_row: int) -> dict[str, Any]:
-    """A row of results: microseconds of the libraries, of `auto` and of the plans on the device alone, and what `auto` is."""
-
-    def calls(a: Any, b: Any, c: Any) -> dict[str, Call]:
-        own = {name: partial(bilinear.matmul, a, b, c, plan=choice) for name, choice in plans.items()}
-        return {"auto": partial(bilinear.matmul, a, b, c), **own}
-
-    row = beside_libraries(shape, dtype, calls, rounds, in_a_row)
-    chosen, times = bilinear.plan(*shape, dtype).chosen, row["us"]
-    auto = chosen.name if chosen.is_library else f"{chosen.name}, tile {chosen.tile}"
-    ratio = min(us for name, us in times.items() if name in LIBRARIES) / times["auto"]
-    return {**row, "auto": auto, "ratio": round(ratio, 3)}
-
-
 def beside_libraries(
     shape: Shape, dtype: str, calls_of: Callable[[Any, Any, Any], Mapping[str, Call]], rounds: int, in_a_row: int
 ) -> dict[str, Any]:
@@ -173,13 +127,6 @@ def exact_calls(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, 
     for x in (a, b):
         x[...] = generator.standard_normal(x.shape, dtype=x.dtype)
     return exact
-
-
-def tell_row(row: dict[str, Any]) -> None:
-    """Print a line for a row of `on_device`: how `auto` does, and the two fastest."""
-    best = sorted((us, name) for name, us in row["us"].items() if name != "auto")[:2]
-    shape = "x".join(map(str, row["shape"]))
-    print(row["dtype"], shape, f"{row['ratio']:.2f} {row['auto']}; fastest", best, "" if row["exact"] else "WRONG", flush=True)
 
 
 def need(*packages: str) -> None:

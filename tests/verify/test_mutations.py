@@ -20,7 +20,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.verify.scheme import prove_scheme
 
 MOST_POSITIONS = 2500
-"""Larger published schemes are left to benchmarks/mutations.py, which mutates every position of all of them."""
+"""Larger published schemes have too many positions for a test."""
 
 
 def positions(scheme: Scheme) -> int:
