@@ -75,11 +75,6 @@ class DigitBound:
     floor: float
     lost: float
 
-    def of_element(self, product: float, inner: int, rows: tuple[float, float], columns: tuple[float, float]) -> float:
-        """The bound for one element: (|A||B|)[i,j]; max and sum of |A[i,.]|; max and sum of |B[.,j]|; 1 for a maximum if unscaled."""
-        small = self.floor * (rows[0] * columns[1] + columns[0] * rows[1]) + inner * self.floor**2 * rows[0] * columns[0]
-        return (self.relative * product + small + self.lost) * SLACK
-
     @property
     def of_largest(self) -> float:
         """p with max|C' - AB| <= p * K * max|A| * max|B|, for scaled digits; for unscaled ones if no digit underflows."""
@@ -292,11 +287,6 @@ class ResidueBound:
     rounded: float
     cut: float
     inner: int
-
-    def of_element(self, product: float, rows: tuple[float, float], columns: tuple[float, float]) -> float:
-        """The bound for one element: (|A||B|)[i,j]; 2-norm and sum of |A[i,.]|; 2-norm and sum of |B[.,j]|."""
-        small = self.cut * (rows[0] * columns[1] + columns[0] * rows[1]) + self.inner * self.cut**2 * rows[0] * columns[0]
-        return (self.rounded * product + small) * SLACK
 
     @property
     def of_largest(self) -> float:

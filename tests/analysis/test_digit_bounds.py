@@ -23,6 +23,7 @@ from bilinear.analysis.digit_bounds import (
     products_of_digits,
     smallest_part,
 )
+from bilinear.analysis.rounding import SLACK
 from bilinear.frontend import load, parse_source
 from bilinear.ir.digits import DigitScheme, Representation
 from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32
@@ -102,7 +103,12 @@ def allowed(scheme: DigitScheme, how: Summation, a: Reals, b: Reals, size: Reals
     bound, inner = digit_bound(scheme, a.shape[1], how, headroom), a.shape[1]
     rows = [(float(x.max()) if scheme.representation.scaled else 1.0, float(x.sum())) for x in np.abs(a)]
     columns = [(float(x.max()) if scheme.representation.scaled else 1.0, float(x.sum())) for x in np.abs(b).T]
-    return np.array([[bound.of_element(size[i, j], inner, row, column) for j, column in enumerate(columns)] for i, row in enumerate(rows)])
+
+    def of_element(product: float, row: tuple[float, float], column: tuple[float, float]) -> float:
+        small = bound.floor * (row[0] * column[1] + column[0] * row[1]) + inner * bound.floor**2 * row[0] * column[0]
+        return (bound.relative * product + small + bound.lost) * SLACK
+
+    return np.array([[of_element(size[i, j], row, column) for j, column in enumerate(columns)] for i, row in enumerate(rows)])
 
 
 UNITS = {"aligned": ALIGNED, "one by one": ONE_BY_ONE, "finer": FINER}

@@ -17,7 +17,7 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.schedule import RATIONALS, AnySchedule, Block, LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import RATIONALS, AnySchedule, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -231,20 +231,6 @@ def test_one_product_at_a_time_takes_the_published_eighteen_additions() -> None:
     assert again == schedule
     proof = prove_schedule(again, scheme)
     assert proof.holds and proof.recursive and proof.restored == ("A", "B")
-
-
-@pytest.mark.parametrize("name", ["strassen", "hopcroft_kerr", "laderman"])
-def test_any_scheme_runs_one_product_at_a_time(name: str) -> None:
-    scheme = load(name).scheme
-    proof = prove_schedule(find_sequential(scheme, seconds=0.0), scheme)
-    assert proof.holds and proof.recursive and proof.restored == ("A", "B")
-
-
-def test_a_single_product_is_its_own_schedule() -> None:
-    one = LinearMap(1, (((0, 1),),))
-    schedule = find_in_place(Scheme("plain", 1, 1, 1, one, one, one, ("M1",)))
-    (stage,) = schedule.stages
-    assert isinstance(stage, ProductStage) and (stage.products[0].left, stage.products[0].right) == (Block("A", 0, 0), Block("B", 0, 0))
 
 
 def test_forms_that_depend_on_each_other_are_not_put_into_one_stage() -> None:

@@ -15,9 +15,8 @@ from shell import Shell
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
-from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import Block, LinearStage, Schedule
 from bilinear.scheduling.in_place.find import StageProgress, find_in_place
-from bilinear.scheduling.in_place.partitions import ScratchSearch
 from bilinear.scheduling.in_place.walks import OperandSide, SumSearch
 from bilinear.scheduling.scaling import explicit_in_place
 from bilinear.source import Source
@@ -109,16 +108,6 @@ def test_no_block_of_c_is_scratch_once_a_product_is_there() -> None:
             begun |= {t.block for product in stage.products for t in product.targets}
 
 
-def test_blocks_are_lent_for_as_long_as_they_are_free() -> None:
-    side = OperandSide(((1, 0), (0, 1), (1, 1)), 2)
-    search = ScratchSearch([side, side], [frozenset({0}), frozenset({1}), frozenset({0})], True, 0, (True, True), 2)
-    late, early = (frozenset({0, 2}), frozenset({1})), (frozenset({0, 1, 2}),)
-    assert search._ends(late) == [0, 1]
-    assert not list(search._shares(early)), "three forms in two blocks, and no block of C is free"
-    assert search._allows(late), "two forms in each stage fit without scratch"
-    assert search._capacities(late, (1,)) == (1, 0)
-
-
 def test_the_last_stage_has_no_scratch() -> None:
     side = OperandSide(((1, 0), (0, 1), (1, 1)), 2)
     assert (side.fewest_with(0), side.fewest_with(1), side.fewest_stages) == (2, 2, 2)
@@ -154,13 +143,6 @@ def test_an_operand_that_is_kept_needs_scratch_or_a_temporary() -> None:
 def test_only_sums_of_a_and_b_may_stand_in_c() -> None:
     with pytest.raises(BilinearError, match=r"error\[E560\]: scratch='C'"):
         find_in_place(load("strassen").scheme, overwrite=True, scratch=("A", "C"))
-
-
-def test_a_product_that_overwrites_and_adds_is_two_steps_of_one_stage() -> None:
-    schedule, _ = found("winograd", math.inf, keep=("A", "B"), temporaries=1)
-    mixed = [p for s in schedule.stages if isinstance(s, ProductStage) for p in s.products if len({t.kept for t in p.targets}) == 2]
-    steps = [p for s in explicit_in_place(schedule).stages if isinstance(s, ProductStage) for p in s.products]
-    assert mixed and len(steps) == 7 + len(mixed)
 
 
 def test_the_command_line_writes_a_schedule_that_verify_proves(tmp_path: Path, shell: Shell) -> None:

@@ -15,8 +15,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.explain.repair.edits import Edit, Slot
-from bilinear.explain.repair.modular import PRIME, Array, backward, forward
+from bilinear.explain.repair.edits import PRIME, Array, Edit, Slot, backward, forward
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import residue
 from bilinear.ir.scheme import Scheme

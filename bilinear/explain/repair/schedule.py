@@ -17,9 +17,8 @@ from math import comb
 import numpy as np
 
 from bilinear.errors import BilinearError
-from bilinear.explain.repair.edits import KINDS
+from bilinear.explain.repair.edits import KINDS, PRIME, Array, has_residue
 from bilinear.explain.repair.join import Join, Side
-from bilinear.explain.repair.modular import PRIME, Array, has_residue
 from bilinear.explain.repair.step_edits import (
     StepEdit,
     WrittenForm,

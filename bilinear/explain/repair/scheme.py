@@ -16,9 +16,8 @@ from math import comb
 import numpy as np
 
 from bilinear.analysis.brent import residual
-from bilinear.explain.repair.edits import KINDS, TABLES, Edit, count_edits, edits, find_focus, with_edits
+from bilinear.explain.repair.edits import KINDS, PRIME, TABLES, Array, Edit, count_edits, edits, find_focus, has_residue, with_edits
 from bilinear.explain.repair.join import Join, Pool, RandomPoint, Side, values_of
-from bilinear.explain.repair.modular import PRIME, Array, has_residue
 from bilinear.ir.linear import Form, LinearMap, form, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic, exact, rational
 from bilinear.ir.scheme import Scheme
