@@ -106,7 +106,7 @@ def allowed(scheme: DigitScheme, how: Summation, a: Reals, b: Reals, size: Reals
 
     def of_element(product: float, row: tuple[float, float], column: tuple[float, float]) -> float:
         small = bound.floor * (row[0] * column[1] + column[0] * row[1]) + inner * bound.floor**2 * row[0] * column[0]
-        return (bound.relative * product + small + bound.lost) * SLACK
+        return float((bound.relative * product + small + bound.lost) * SLACK)
 
     return np.array([[of_element(size[i, j], row, column) for j, column in enumerate(columns)] for i, row in enumerate(rows)])
 
