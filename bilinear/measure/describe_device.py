@@ -6,6 +6,7 @@ import statistics
 from dataclasses import replace
 from functools import partial
 from math import isqrt
+from typing import cast
 
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError
@@ -16,7 +17,7 @@ from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM
 from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import ROUNDS, with_digits
-from bilinear.measure.device_bench import DeviceTimes, gpu_bench
+from bilinear.measure.device_bench import DeviceTimes, KeptTimes, gpu_bench
 from bilinear.measure.thin_stand import fit
 from bilinear.planner.device import Device, ElementRates, ThinRates, TileRates, at
 from bilinear.planner.device_files import load_device
@@ -76,14 +77,13 @@ def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> 
 def tune_here(progress: Progress = no_progress) -> Device:
     """The same of the current GPU. If it is interrupted, the next call goes on from there, if the home folder keeps files."""
     from bilinear.backends.gpu import driver_version
-    from bilinear.measure.kept_times import KeptTimes
 
     bench = gpu_bench()
     try:
         times = folder_of_plans(bench.facts().name, driver_version()) / "tune.times"
     except BilinearError:
         return tune(progress, bench)
-    device = tune(progress, KeptTimes(bench, times))
+    device = tune(progress, cast("DeviceTimes", KeptTimes(bench, times)))
     times.unlink(missing_ok=True)
     return device
 

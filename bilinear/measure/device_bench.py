@@ -1,11 +1,14 @@
-"""The times from which a device is described: the interface, and the current GPU's."""
+"""The times from which a device is described: the interface, the current GPU's, and times that are kept in a file meanwhile."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
+from bilinear.analysis.identity import schedule_hash
 from bilinear.backends.target_here import target_here
 from bilinear.codegen.build import own_target
 from bilinear.codegen.cuda.nvrtc import build_all
@@ -24,9 +27,12 @@ from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import DigitBench, DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
 from bilinear.measure.thin_stand import ThinPoint, time_library, time_tiles
 from bilinear.measure.timing import in_a_queue, settled
+from bilinear.methods.thin.choice import View
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured
 from bilinear.planner.policy import Extents
+from bilinear.reading import read_bounded
+from bilinear.resources import implementation_sha256
 from bilinear.runtime.matmul import matmul
 
 
@@ -91,6 +97,9 @@ def gpu_bench() -> DeviceTimes:
 class GpuBench:
     """Times on the current GPU alone, without the host's; each is a median, under the power that long work has."""
 
+    thin_tiles, thin_library = staticmethod(time_tiles), staticmethod(time_library)
+    able_digits, build_digits, rounded = staticmethod(able_digits), staticmethod(build_digits), staticmethod(time_rounded)
+
     def facts(self) -> Facts:
         """What the driver reports."""
         import cupy
@@ -133,29 +142,9 @@ class GpuBench:
         a, b, c = _operands((64, 64, 64), "float32")
         return self._seconds(lambda: matmul(a, b, c, algorithm="strassen", levels=1))
 
-    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
-        """Tiles of the kernel for thin products."""
-        return time_tiles(dtype, device)
-
-    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
-        """The library's calls on thin products."""
-        return time_library(dtype, seconds, tell)
-
-    def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
-        """Those that the GPU has the instructions for."""
-        return able_digits(names, by_warps)
-
-    def build_digits(self, cases: Sequence[DigitCase]) -> None:
-        """One thread a core builds."""
-        build_digits(cases)
-
     def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
         """The launches that `matmul` runs."""
         return time_digits(case)
-
-    def rounded(self, name: str, size: int) -> float | None:
-        """The call that `matmul` runs."""
-        return time_rounded(name, size)
 
     def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
         """One process a core builds."""
@@ -193,3 +182,57 @@ def _steps(schedule: Schedule, a: Array, b: Array, c: Array, tile: str = USUAL) 
     placement = place_schedule(schedule, a.shape[0], a.shape[1], b.shape[1], a.itemsize, tile=tile)
     buffer = allocate_workspace(executor, placement, c.dtype)
     return executor.steps(placement, schedule.stages, lay_out(placement, call_of(a, b, c, workspace=buffer)), 1, 0)
+
+
+def _thin_points(value: Sequence[Sequence[Any]]) -> list[ThinPoint]:
+    return [ThinPoint(tile, View(**view), parts, us) for tile, view, parts, us in value]
+
+
+def _measured(value: Sequence[Sequence[Any]]) -> list[Measured]:
+    return [Measured((m, n, k), order, (small, large), *us) for (m, n, k), order, (small, large), *us in value]
+
+
+KEPT: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(("product", "burst", "library", "copy", "call", "rounded"), float),
+    "stages": list,
+    "digits": lambda value: DigitTimes(*value),
+    "thin_tiles": _thin_points,
+    "thin_library": _measured,
+}
+"""The times that are kept while a device is described, and how each is read back from JSON."""
+
+
+class KeptTimes:
+    """A bench whose times are written to a file line by line, and read back from there: an interrupted `tune` goes on where it was.
+
+    Times of another implementation are forgotten. Lines that make no sense, such as one that was cut off, count as not there.
+    """
+
+    def __init__(self, bench: DeviceTimes, path: Path) -> None:
+        self._bench, self._path, self._of = bench, path, implementation_sha256()
+        self._known: dict[str, object] = {}
+        for line in read_bounded(path, 2**28).decode(errors="replace").splitlines() if path.exists() else ():
+            try:
+                of, key, value = json.loads(line)
+            except ValueError:
+                continue
+            if of == self._of:
+                self._known[key] = value
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        """A method of the bench; its times are kept by its name and arguments, apart from descriptions and functions."""
+        measure: Callable[..., object] = getattr(self._bench, name)
+        if name not in KEPT:
+            return measure
+
+        def timed(*arguments: object, **named: object) -> object:
+            told = [schedule_hash(x) if isinstance(x, Schedule) else x for x in arguments if not (isinstance(x, Device) or callable(x))]
+            key = json.dumps([name, told, named])
+            if key not in self._known:
+                self._known[key] = json.loads(json.dumps(measure(*arguments, **named), default=asdict))
+                with self._path.open("a") as file:
+                    file.write(json.dumps((self._of, key, self._known[key])) + "\n")
+            value = self._known[key]  # tuples are lists here
+            return None if value is None else KEPT[name](value)
+
+        return timed
