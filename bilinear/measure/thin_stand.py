@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -153,12 +153,6 @@ def drawn(seed: int, most_elements: int = MOST_ELEMENTS, brief: float = MOST_BRI
             yield ThinCase((m, n, k), draw.choice(ORDERS))
 
 
-def turned(case: ThinCase) -> ThinCase:
-    """C^T = B^T A^T, by columns: what CuPy computes, aside, for a C by columns, and then copies."""
-    (m, n, k), (first, second) = case.shape, ("NT"[letter == "N"] for letter in case.order)
-    return ThinCase((n, m, k), second + first)
-
-
 def layouts(case: ThinCase, dtype: Dtype) -> tuple[Layout, Layout, Layout]:
     """A, B and C without gaps."""
     (m, n, k), order = case
@@ -208,31 +202,6 @@ class ThinStand:
         (a, b, c), name = self._operands, Thin.strategy
         multiply = thin_multiply_of(*layouts(case, self.dtype), thin_of(found))
         return None if multiply is None else self._microseconds({name: partial(multiply, a, b, c, 1, 0)})[name]
-
-    def wrong(self, case: ThinCase, found: Iterable[Candidate]) -> list[str]:
-        """The tiles whose thin products differ from the library's on small integers; a tile that cannot run counts as right."""
-        import cupy
-
-        (m, n, k), (a, b, _), own = case.shape, self._operands, layouts(case, self.dtype)
-        library, wanted = multiply_of(*own, CUBLAS), cupy.empty(m * n, self.dtype)
-        if library is None:
-            return []
-        kept = [x[:count].copy() for x, count in zip(self._memory, (m * k, k * n), strict=False)]
-        for x, old in zip(self._memory, kept, strict=False):
-            x[: len(old)] = cupy.random.randint(-4, 5, len(old), dtype="int32")
-        library(a, b, int(wanted.data.ptr), 1, 0)
-        wrong = []
-        for one in found:
-            multiply, result = (
-                thin_multiply_of(*own, thin_of(one)),
-                cupy.full(m * n, cupy.nan, self.dtype),
-            )
-            if multiply is not None:
-                multiply(a, b, int(result.data.ptr), 1, 0)
-                wrong += [] if bool((result == wanted).all()) else [one.tile]
-        for x, old in zip(self._memory, kept, strict=False):
-            x[: len(old)] = old
-        return wrong
 
     def _microseconds(self, calls: dict[str, Call]) -> dict[str, float]:
         """The median time of each call on the device, without the host's."""

@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import pairwise
 from math import ceil
 
 Extents = tuple[int, int, int]
@@ -254,8 +253,3 @@ def even_blocks(extent: int, count: int, multiple: int = 64) -> int:
     exact = ceil(extent / count)
     rounded = ceil(exact / multiple) * multiple
     return rounded if rounded < extent and ceil(extent / rounded) == ceil(extent / exact) else exact
-
-
-def snake_is_shared(plan: StreamPlan, gpu: int) -> bool:
-    """Whether every two neighbours among the tasks of a GPU share a block, as the snake promises."""
-    return all(any(x.block(o) == y.block(o) for o in "ABC") for x, y in pairwise(plan.tasks(gpu)))

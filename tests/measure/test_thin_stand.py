@@ -15,7 +15,7 @@ from bilinear.backends.gemm import Gemm
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
 from bilinear.measure import thin_stand
-from bilinear.measure.thin_stand import TIMED_TILES, ThinCase, ThinStand, layouts, time_library, time_tiles, timed_cases, turned
+from bilinear.measure.thin_stand import TIMED_TILES, ThinCase, ThinStand, time_library, time_tiles, timed_cases
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library_points import ORDERS, Measured
 from bilinear.planner.problem import SHORT
@@ -105,16 +105,6 @@ def test_the_fastest_tiles_are_built_and_timed(desk: Desk) -> None:
     assert {point.tile for point in points} <= {kernel.tile.name for kernel in desk.built} and {point.us for point in points} == {30.0}
     assert all(point.parts == 1 for point in points), "the others could not run here"
     assert {point.view.left_along for point in points} == {False, True}
-
-
-@pytest.mark.parametrize("order", ["NN", "NT", "TN", "TT"])
-def test_a_turned_case_reads_the_same_operands(order: str) -> None:
-    """Its first operand is B^T where B lies, its second A^T, and its result is C^T."""
-    case = ThinCase((5, 7, 9), order)
-    a, b, c = layouts(case, np.dtype("float32"))
-    first, second, result = layouts(turned(case), np.dtype("float32"))
-    assert (first, second) == (b.T, a.T) and result.shape == c.T.shape
-    assert turned(turned(case)) == case
 
 
 def test_more_short_products_are_drawn_if_asked() -> None:

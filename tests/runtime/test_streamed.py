@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 from dataclasses import replace
-from itertools import permutations
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from bilinear.errors import BilinearError
 from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem
 from bilinear.planner.stream_choice import stream_plan
-from bilinear.planner.streamed import STREAMS, StreamPlan, even_blocks, snake_is_shared
+from bilinear.planner.streamed import STREAMS, StreamPlan, even_blocks
 from bilinear.runtime.streamed import numbers_of, plan_streamed
 
 ORDERS: list[Any] = [*permutations(STREAMS), None]
@@ -44,6 +44,11 @@ def matrices(extents: tuple[int, int, int] = EXTENTS) -> tuple[Any, Any, Any]:
 def right(given: tuple[Any, Any, Any], factors: tuple[int, int]) -> Any:
     a, b, c = (x.astype(np.int64) for x in given)
     return factors[0] * (a @ b) + factors[1] * c
+
+
+def snake_is_shared(plan: StreamPlan, gpu: int) -> bool:
+    """Whether every two neighbours among the tasks of a GPU share a block, as the snake promises."""
+    return all(any(x.block(o) == y.block(o) for o in "ABC") for x, y in pairwise(plan.tasks(gpu)))
 
 
 @pytest.mark.parametrize("order", ORDERS)
