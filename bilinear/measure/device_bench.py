@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from bilinear.analysis.identity import schedule_hash
 from bilinear.backends.target_here import target_here
@@ -184,15 +184,15 @@ def _steps(schedule: Schedule, a: Array, b: Array, c: Array, tile: str = USUAL) 
     return executor.steps(placement, schedule.stages, lay_out(placement, call_of(a, b, c, workspace=buffer)), 1, 0)
 
 
-def _thin_points(value: Sequence[Sequence[Any]]) -> list[ThinPoint]:
+def _thin_points(value: Sequence[tuple[str, Mapping[str, bool], int, float]]) -> list[ThinPoint]:
     return [ThinPoint(tile, View(**view), parts, us) for tile, view, parts, us in value]
 
 
-def _measured(value: Sequence[Sequence[Any]]) -> list[Measured]:
-    return [Measured((m, n, k), order, (small, large), *us) for (m, n, k), order, (small, large), *us in value]
+def _measured(value: Sequence[Measured]) -> list[Measured]:
+    return [Measured((m, n, k), order, (small, large), cublas, lt) for (m, n, k), order, (small, large), cublas, lt in value]
 
 
-KEPT: dict[str, Callable[[Any], object]] = {
+KEPT: dict[str, Callable[..., object]] = {
     **dict.fromkeys(("product", "burst", "library", "copy", "call", "rounded"), float),
     "stages": list,
     "digits": lambda value: DigitTimes(*value),
