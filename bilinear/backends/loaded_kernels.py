@@ -16,8 +16,8 @@ from bilinear.ir.element import Element
 from bilinear.ir.launch import AnyKernel, Launch
 from bilinear.ir.schedule import Schedule
 
-MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
-"""`CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES` of the CUDA driver; it must be set to use more than 48 KiB."""
+NUM_REGS, MAX_DYNAMIC_SHARED_SIZE_BYTES = 4, 8
+"""`CU_FUNC_ATTRIBUTE_...` of the CUDA driver; the second must be set to use more than 48 KiB of shared memory."""
 
 
 def _function(kernel: AnyKernel, built: Built) -> Function:
@@ -34,6 +34,7 @@ def load_function(image: bytes, name: str, shared_bytes: int) -> Function:
         module = Module()
         module.load(image)
         function: Function = module.get_function(name)
+        driver.funcGetAttribute(NUM_REGS, function.ptr)  # CUDA loads a function when it is first asked for something, or launched
         if shared_bytes:
             try:
                 driver.funcSetAttribute(function.ptr, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)

@@ -409,7 +409,9 @@ def test_a_kernel_with_more_shared_memory_than_the_gpu_has_is_refused(monkeypatc
 
     cuda, loading = ModuleType("cupy.cuda"), ModuleType("cupy.cuda.function")
     module = SimpleNamespace(load=lambda image: None, get_function=lambda name: SimpleNamespace(ptr=1))
-    vars(cuda)["driver"] = SimpleNamespace(funcSetAttribute=refuse, CUDADriverError=Refusal)
+    vars(cuda)["driver"] = SimpleNamespace(
+        funcGetAttribute=lambda attribute, function: 32, funcSetAttribute=refuse, CUDADriverError=Refusal
+    )
     vars(loading)["Module"] = lambda: module
     for found in (ModuleType("cupy"), cuda, loading):
         monkeypatch.setitem(sys.modules, found.__name__, found)
