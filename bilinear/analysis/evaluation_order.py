@@ -7,8 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from bilinear.analysis.block_maps import part_of, places_of_components
-from bilinear.ir.kernel import Add, Evaluation, Operation, Read, Write
-from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.linear import Add, Evaluation, Form, LinearMap, Operation, Read, Write
 from bilinear.ir.schedule import Block, BlockMap
 
 NOTHING = BlockMap((), (), LinearMap(0, ()))

@@ -10,8 +10,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.kernel import Argument, Evaluation, Read, Write
+from bilinear.ir.kernel import Argument
+from bilinear.ir.linear import Evaluation, Read, Write
+from bilinear.ir.matrix import Array
+from bilinear.ir.reference import (
+    KernelValues,
+    blocks_of,
+    cut,
+    digit_exponents,
+    digit_panels,
+    digit_product,
+    digits_in,
+    evaluate,
+    factors,
+    joined,
+    scaled_sum,
+)
 from bilinear.ir.tile import WARP_PAIRS, DigitTile, LoadingTile, ModularTile, WarpTile
 
 FACTORS = (Argument("scalar", "alpha"), Argument("scalar", "beta"))
@@ -40,6 +57,10 @@ class ClearKernel:
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_clear.cu.j2", init=False)
 
+    def reference(self, values: KernelValues) -> None:
+        """Set the words to 0."""
+        values.view("words", "u4", values("count"), (1,))[...] = 0
+
 
 @dataclass(frozen=True)
 class LargestKernel:
@@ -66,6 +87,14 @@ class LargestKernel:
     def lines(self) -> int:
         """Lines of a block of threads."""
         return self.threads[1] if self.along else self.threads[0] * self.width
+
+    def reference(self, values: KernelValues) -> None:
+        """The bits of the largest magnitudes, where they are larger than what is there."""
+        (lines, block), x = values("lines", "block"), operand(values, self.is_complex)
+        bits = (x.view(np.uint32) if x.dtype == np.float32 else np.maximum(bits_of(x.real), bits_of(x.imag))) & 0x7FFFFFFF
+        found, largest = bits.max(1, initial=0), values.view("largest", "u4", (min(lines, block),), (1,))
+        np.maximum.at(largest, np.arange(lines) % block, found)
+        values.set("flag", bool((found >= 0x7F800000).any()))
 
 
 @dataclass(frozen=True)
@@ -106,6 +135,51 @@ class ExpandKernel:
     def kept(self) -> tuple[bool, ...]:
         """For each source: True if it was loaded together with the other part of its block, which is read before it."""
         return _later([x.value for x in self.evaluation.instructions if isinstance(x, Read)], len(self.sources))
+
+    def reference(self, values: KernelValues) -> None:
+        """Cut the forms."""
+        (lines, terms), (panels, slices) = values("block_lines", "block_terms"), values("panels", "slices")
+        exponents, padded = values.view("largest", "u4", (lines,), (1,)), (128 * panels, 64 * slices)
+        scale = np.zeros((padded[0], 1), np.float32)
+        scale[:lines, 0] = np.ldexp(np.float32(1), digit_exponents(exponents, self.headroom))
+        blocks = blocks_of(operand(values, self.is_complex), self.sources, (lines, terms), padded)
+        digits = values.view("D", "f2", (self.forms, 32 * 512 * panels * slices), (32 * 512 * panels * slices, 1))
+
+        def read(source: int) -> Array:
+            return scale * ((blocks[source].imag if self.parts[source] else blocks[source].real) if self.is_complex else blocks[source])
+
+        def write(form: int, value: Array) -> None:
+            digits[form] = digit_panels(cut(value), self.along).ravel()
+
+        evaluate(self.evaluation, self.element, read, write)
+
+
+def operand(values: KernelValues, is_complex: bool = False, dtype: str = "f4") -> Array:
+    """The operand of a kernel that cuts it, by lines and terms."""
+    code = {"f4": "c8", "f8": "c16"}[dtype] if is_complex else dtype
+    return values.view("X", code, values("lines", "terms"), ("X_line", "X_term")).copy()
+
+
+def bits_of(x: Array) -> Array:
+    """The bits of float32 numbers."""
+    return np.ascontiguousarray(x).view(np.uint32)
+
+
+def unscaled(product: Array, left: Array, right: Array) -> Array:
+    """A product divided by the scales of its rows and of its columns."""
+    return np.ldexp(product, -left[:, None] - right[None])
+
+
+def write_result(values: KernelValues, product: Array, one_triangle: bool = False) -> None:
+    """C = alpha * product + beta * C without the scales, unless the flag is set; of `one_triangle`, the other is a copy."""
+    if values.is_set():
+        return
+    m, n = values("m", "n")
+    left, right = (digit_exponents(values.view(name, "u4", (count,), (1,)), 0) for name, count in (("LA", m), ("LB", n)))
+    c, (alpha, beta) = values.view("C", "f4", (m, n), ("C_rs", "C_cs")), factors(values, "f4")
+    scaled_sum(c, unscaled(product[:m, :n], left, right), alpha, beta)
+    if one_triangle:
+        c[...] = np.tril(c) + np.tril(c, -1).T
 
 
 class TiledKernel:
@@ -172,6 +246,23 @@ class DigitProductKernel(TiledKernel):
             return (*digits, *RESULT, *SCALES, *FACTORS)
         return (*digits, *indices("planes"), Argument("pointer", "P"), *indices("m", "pitch"))
 
+    def reference(self, values: KernelValues) -> None:
+        """Multiply the digits of every plane."""
+        planes = 1 if self.direct else values("planes")[0]
+        (slices,), panels = values("slices"), values("panels_m", "panels_n")
+        left, right = (
+            values.view(name, "f2", (planes, count, slices, 2, 2, 64, 64), _steps(count, slices))
+            for name, count in zip(("DA", "DB"), panels, strict=True)
+        )
+        for plane in range(planes):
+            product = digit_product(digits_in(left[plane], self.left_along), digits_in(right[plane], self.right_along))
+            if self.direct:
+                write_result(values, product, self.one_triangle)
+                continue
+            m, pitch = values("m", "pitch")
+            part = product[:m, :pitch]
+            values.view("P", "f4", part.shape, (pitch, 1), plane * m * pitch)[...] = part
+
 
 class ByWarps(TiledKernel):
     """The launch of a kernel whose products are computed by warps, for chips without warpgroups."""
@@ -237,6 +328,32 @@ class RecomposeKernel:
         order = [x.output for x in self.evaluation.instructions if isinstance(x, Write)]
         return _later(order[::-1], len(self.targets))
 
+    def reference(self, values: KernelValues) -> None:
+        """Put the forms together."""
+        if values.is_set():
+            return
+        (block_m, block_n, pitch), (m, n) = values("block_m", "block_n", "pitch"), values("m", "n")
+        left = digit_exponents(values.view("LA", "u4", (block_m,), (1,)), self.left_headroom)
+        right = digit_exponents(values.view("LB", "u4", (block_n,), (1,)), self.right_headroom)
+        found: dict[int, Array] = {}
+
+        def read(product: int) -> Array:
+            return values.view("P", "f4", (block_m, block_n), (pitch, 1), product * block_m * pitch).copy()
+
+        evaluate(self.evaluation, self.element, read, lambda target, x: found.update({target: unscaled(x, left, right)}))
+        for target in range(self.blocks):
+            (down, across), value = self.targets[target], found[target]
+            if self.is_complex:
+                value = joined(value, found[target + self.blocks])
+            code = "c8" if self.is_complex else "f4"
+            c = values.view("C", code, (m, n), ("C_rs", "C_cs"))[down * block_m :, across * block_n :][:block_m, :block_n]
+            scaled_sum(c, value[: c.shape[0], : c.shape[1]], *factors(values, code))
+
+
+def _steps(panels: int, slices: int) -> tuple[int, ...]:
+    """The distances between planes, panels, slices, digits, tiles, lines and elements."""
+    return panels * slices * 16384, slices * 16384, 16384, 8192, 4096, 64, 1
+
 
 def _later(order: list[int], parts: int) -> tuple[bool, ...]:
     """For each part: True if the other part of its block comes before it; real parts are the first half of the numbers."""
@@ -254,6 +371,14 @@ class MirrorKernel:
     arguments: tuple[Argument, ...] = (Argument("pointer", "C"), *indices("C_rs", "C_cs", "n"), Argument("flag", "flag"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_mirror.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """Copy the triangle."""
+        if values.is_set():
+            (n,) = values("n")
+            c = values.view("C", "f4", (n, n), ("C_rs", "C_cs"))
+            below = np.tril_indices(n, -1)
+            c.T[below] = c[below]
 
 
 @dataclass(frozen=True)
@@ -279,6 +404,16 @@ class ComplexProductKernel:
     """Rows and columns of C that a block of threads computes at a time."""
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="complex_product.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """Multiply by four real products."""
+        if not values.is_set():
+            return
+        (m, n, k), code = values("m", "n", "k"), {"f": "c8", "d": "c16"}[self.element.code]
+        a, b = values.view("A", code, (m, k), ("A_rs", "A_cs")), values.view("B", code, (k, n), ("B_rs", "B_cs"))
+        a, b = (x.conj() if name in self.conjugated else x for name, x in (("A", a), ("B", b)))
+        product = joined(a.real @ b.real - a.imag @ b.imag, a.real @ b.imag + a.imag @ b.real)
+        scaled_sum(values.view("C", code, (m, n), ("C_rs", "C_cs")), product, *factors(values, code))
 
 
 DigitKernel = ComplexProductKernel | ClearKernel | MirrorKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel
@@ -312,3 +447,13 @@ class LoadingKernel(TiledKernel):
         *SCALES,
         *FACTORS,
     )
+
+    def reference(self, values: KernelValues) -> None:
+        """Cut both operands and multiply."""
+        m, n, terms = values("m", "n", "terms")
+        cuts = []
+        for name, scales, lines in (("A", "LA", m), ("B", "LB", n)):
+            exponents = digit_exponents(values.view(scales, "u4", (lines,), (1,)), 0)
+            x = values.view(name, "f4", (lines, terms), (f"{name}_line", f"{name}_term"))
+            cuts.append(cut(np.ldexp(x, exponents[:, None])).astype(float))
+        write_result(values, digit_product(*cuts))

@@ -2,52 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from math import ceil
+
+import numpy as np
 
 from bilinear.ir.element import FLOAT32, Element, Precision
-from bilinear.ir.linear import Form
+from bilinear.ir.linear import Evaluation
+from bilinear.ir.matrix import Array
 from bilinear.ir.number import Coefficient
+from bilinear.ir.reference import KernelValues, constant, evaluate, factors, loaded, number, scaled_sum, store, stored_type
 from bilinear.ir.thin_tile import AnyThinTile
 from bilinear.ir.tile import ProductTile, precision_of
-
-
-@dataclass(frozen=True)
-class Read:
-    """Read the input `value` from memory."""
-
-    value: int
-    kind: Literal["read"] = field(default="read", init=False)
-
-
-@dataclass(frozen=True)
-class Add:
-    """Set `value` to the form `terms` over other values if it `begins` here; otherwise add the form to it."""
-
-    value: int
-    terms: Form
-    begins: bool
-    kind: Literal["add"] = field(default="add", init=False)
-
-
-@dataclass(frozen=True)
-class Write:
-    """Write `value` to memory as the output `output`."""
-
-    output: int
-    value: int
-    kind: Literal["write"] = field(default="write", init=False)
-
-
-Operation = Read | Add | Write
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Instructions that evaluate a linear map, and the largest number of values that are live at once."""
-
-    instructions: tuple[Operation, ...]
-    live: int
 
 
 @dataclass(frozen=True)
@@ -132,6 +99,32 @@ class LinearKernel:
     def height(self) -> int:
         """Rows (or columns) of a block's tile of elements."""
         return 1 if self.beside > 1 else self.threads[1]
+
+    def reference(self, values: KernelValues) -> None:
+        """Run the rows of the table from `first` on, each a part at its place."""
+        (first,) = values("first")
+        for part, *place in self.places[first : first + values.blocks[1] * self.rows]:
+            if part >= 0:
+                self._map(self.parts[part], place, values)
+
+    def _map(self, part: Part, place: Sequence[int], values: KernelValues) -> None:
+        height, width = values(part.height, part.width)
+        corners = dict(zip(part.spaces, zip(place[::2], place[1::2], strict=False), strict=False))
+
+        def block(port: Port) -> Array:
+            rows, columns = values(f"{port.space}_rs", f"{port.space}_cs")
+            down, right = (corner + move for corner, move in zip(corners[port.space], (port.down, port.right), strict=True))
+            begin = down * height * rows + right * width * columns
+            return values.view(port.space, stored_type(self.element), (height, width), (rows, columns), begin)
+
+        def write(output: int, value: Array) -> None:
+            to, kept = block(part.targets[output]), part.kept[output]
+            factor = values.numbers["beta"] if kept == "beta" else int(kept)
+            if factor:
+                value = value + number(factor, self.element) * loaded(to, self.element)
+            store(to, value, self.element)
+
+        evaluate(part.evaluation, self.element, lambda i: loaded(block(part.sources[i]), self.element), write)
 
 
 @dataclass(frozen=True)
@@ -234,6 +227,29 @@ class ProductKernel:
         """Threads of a block along x and y."""
         return (self.tile.threads, self.beside)
 
+    def reference(self, values: KernelValues) -> None:
+        """Run the products of the table from `first` on."""
+        if self.guarded and not values.is_set():
+            return
+        (first,), (bm, bk, bn) = values("first"), values("bm", "bk", "bn")
+        real, multiplied = np.dtype(self.element.arithmetic.code).type, self.tile.instruction.multiplied.arithmetic.code
+
+        def block(space: str, row: int, column: int, shape: tuple[int, int]) -> Array:
+            rows, columns = values(f"{space}_rs", f"{space}_cs")
+            begin = row * shape[0] * rows + column * shape[1] * columns
+            return values.view(space, stored_type(self.element), shape, (rows, columns), begin)
+
+        for product in self.products[first : first + values.blocks[1] * self.rows]:
+            (left, *at), (right, *there) = product.left, product.right
+            operands = block(self.lefts[left], at[0], at[1], (bm, bk)), block(self.rights[right], there[0], there[1], (bk, bn))
+            a, b = (loaded(x, self.element).astype(multiplied) for x in operands)
+            total = (a @ b).astype(real)
+            for d in self.destinations[product.first_destination : product.first_destination + product.destinations]:
+                to, begins = block(self.results[d.space], d.row, d.column, (bm, bn)), self.begins[d.space]
+                keep = 1 if d.kept == "1" else values.numbers["beta"] if begins else 0
+                value = real(values.numbers["alpha"]) * constant(d.coefficient, self.element) * total
+                store(to, value if keep == 0 else real(keep) * loaded(to, self.element) + value, self.element)
+
 
 MOST_SHARED_BYTES = 227 * 1024
 """Dynamic shared memory that a block of threads can have on sm_90; the blocks of a multiprocessor share 1 KiB more."""
@@ -303,6 +319,15 @@ class ThinKernel:
         """Threads of a block along x and y."""
         return (self.tile.threads, 1)
 
+    def reference(self, values: KernelValues) -> None:
+        """Multiply, each part of the sums into a matrix of its own."""
+        (m, k, n), (parts, depth, apart) = values("m", "k", "n"), values("parts", "depth", "apart")
+        code = self.element.code
+        a, b = values.view("A", code, (m, k), ("A_rs", "A_cs")), values.view("B", code, (k, n), ("B_rs", "B_cs"))
+        for part in range(parts):
+            terms = slice(part * depth, (part + 1) * depth)
+            scaled_sum(values.view("C", code, (m, n), ("C_rs", "C_cs"), part * apart), a[:, terms] @ b[terms], *factors(values, code))
+
 
 @dataclass(frozen=True)
 class PartsKernel:
@@ -323,6 +348,12 @@ class PartsKernel:
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="sum_parts.cu.j2", init=False)
 
+    def reference(self, values: KernelValues) -> None:
+        """Add the matrices up."""
+        (parts, lines, line), code = values("parts", "lines", "line"), self.element.code
+        total = values.view("P", code, (parts, lines, line), (lines * line, line, 1)).sum(0)
+        scaled_sum(values.view("C", code, (lines, line), ("C_line", "C_neighbour")), total, *factors(values, code))
+
 
 MATRIX = (Argument("pointer", "X"), *(Argument("index", name) for name in ("X_rs", "X_cs", "rows", "columns")))
 """The matrix that a kernel reads."""
@@ -339,6 +370,11 @@ class ScanKernel:
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="scan.cu.j2", init=False)
 
+    def reference(self, values: KernelValues) -> None:
+        """Set `found` if a value is not finite."""
+        x = loaded(values.view("X", stored_type(self.element), values("rows", "columns"), ("X_rs", "X_cs")), self.element)
+        values.set("found", not np.isfinite(x).all())
+
 
 @dataclass(frozen=True)
 class MagnitudeKernel:
@@ -352,6 +388,14 @@ class MagnitudeKernel:
     threads: tuple[int, int] = (256, 1)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="magnitudes.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """The first of the blocks of threads that share a block of X finds its largest magnitude, and the others find 0."""
+        (rows, columns, across), (sharing, count) = values("rows", "columns", "across"), values.blocks
+        found, size = np.zeros((count, sharing), self.element.code), (rows * count // across, columns * across)
+        x = abs(values.view("X", self.element.code, size, ("X_rs", "X_cs"))).reshape(-1, rows, across, columns)
+        found[:, 0] = x.max((1, 3), initial=0).ravel()
+        values.view("largest", self.element.code, (count, sharing), (sharing, 1))[...] = found
 
 
 @dataclass(frozen=True)
@@ -367,6 +411,16 @@ class DigestKernel:
     arguments: tuple[Argument, ...] = (*MATRIX, Argument("pointer", "sums"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digest.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """The first block of threads has the whole sum, and the others have 0."""
+        rows, columns, step = values("rows", "columns", "X_cs")
+        bits = values.view("X", f"u{self.element.bytes}", (rows, columns), ("X_rs", "X_cs"))
+        bits = (bits if step == 1 else bits.T).astype(np.uint64).ravel()
+        x = (bits + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + np.arange(bits.size, dtype=np.uint64) * np.uint64(0xD1B54A32D192ED03)
+        x = (x ^ x >> np.uint64(32)) * np.uint64(0xD6E8FEB86659FD93)
+        sums = values.view("sums", "u8", (values.blocks[0],), (1,))
+        sums[...], sums[0] = 0, (x ^ x >> np.uint64(32)).sum(dtype=np.uint64)
 
 
 LANE = 16
@@ -405,3 +459,10 @@ class BitProductKernel:
     def tall(self) -> int:
         """The rows of C of a block."""
         return self.rows * self.threads[0]
+
+    def reference(self, values: KernelValues) -> None:
+        """Multiply without the packing."""
+        m, k, count = values("m", "k", "bytes")
+        a = np.unpackbits(values.view("A", "u1", (m, ceil(k / 8)), ("a_pitch", 1)), axis=1)[:, :k]
+        b = np.unpackbits(values.view("B", "u1", (k, count), ("b_pitch", 1)), axis=1)
+        values.view("C", "u1", (m, count), ("c_pitch", 1))[...] = np.packbits((a.astype(float) @ b % 2).astype(np.uint8), axis=1)

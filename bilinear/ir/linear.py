@@ -1,4 +1,4 @@
-"""Exact linear maps, stored as the straight-line programs that their authors wrote."""
+"""Exact linear maps, stored as the straight-line programs that their authors wrote; and the operations that evaluate them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from bilinear.ir.number import Coefficient, Symbolic, exact, square
 from bilinear.ir.packed import Packed, Packing, widened
@@ -116,3 +116,41 @@ class LinearMap:
 def identity(size: int) -> LinearMap:
     """The identity map on `size` values."""
     return LinearMap(size, tuple(((i, 1),) for i in range(size)))
+
+
+@dataclass(frozen=True)
+class Read:
+    """Read the input `value` from memory."""
+
+    value: int
+    kind: Literal["read"] = field(default="read", init=False)
+
+
+@dataclass(frozen=True)
+class Add:
+    """Set `value` to the form `terms` over other values if it `begins` here; otherwise add the form to it."""
+
+    value: int
+    terms: Form
+    begins: bool
+    kind: Literal["add"] = field(default="add", init=False)
+
+
+@dataclass(frozen=True)
+class Write:
+    """Write `value` to memory as the output `output`."""
+
+    output: int
+    value: int
+    kind: Literal["write"] = field(default="write", init=False)
+
+
+Operation = Read | Add | Write
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Instructions that evaluate a linear map, and the largest number of values that are live at once."""
+
+    instructions: tuple[Operation, ...]
+    live: int

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import ceil, prod
+
+import numpy as np
 
 from bilinear.ir.element import FLOAT64, Element
 from bilinear.ir.kernel import Argument
+from bilinear.ir.matrix import Array
+from bilinear.ir.reference import KernelValues
 
 COLUMNS, CHUNK, ROWS_OF_A_WARP = 16, 32, 16
 """The vectors; the columns of a matrix, and rows of vectors, that share a unit; the rows that a warp takes."""
@@ -56,6 +62,30 @@ class ProjectionKernel:
         """The pieces of Z that are stored; if there is no rest, the whole is the only one."""
         return self.exact + 2 if self.has_rest else 1
 
+    def reference(self, values: KernelValues) -> None:
+        """Multiply chunk by chunk."""
+        (rows, columns, each), splits = values("rows", "columns", "each"), values.blocks[1]
+        chunks = ceil(columns / CHUNK)
+        x = np.zeros((rows, chunks * CHUNK))
+        x[:, :columns] = values.view("X", self.element.code, (rows, columns), ("X_rs", "X_cs"))
+        z = vectors(values, chunks, self.pieces)
+        parts = records(values, "parts", splits, rows)
+        parts[...] = 0
+        for chunk in range(chunks):
+            own, (high, low, size, tail) = slice(chunk * CHUNK, (chunk + 1) * CHUNK), parted(parts[chunk // each])
+            upper = x[:, own]
+            size += (upper * upper).sum(1)
+            if not self.is_wide:
+                high += upper @ z[-1][own]
+                continue
+            shift = abs(upper).max(1, keepdims=True) * self.shift
+            lower = upper - (upper + shift - shift)
+            upper = upper + shift - shift
+            tail += (lower * lower).sum(1)
+            for piece in z[: self.exact]:
+                add_exactly(high, low, upper @ piece[own])
+            low += (upper @ z[self.exact][own] if self.has_rest else 0) + lower @ z[-1][own]
+
 
 @dataclass(frozen=True)
 class VectorsKernel:
@@ -83,6 +113,23 @@ class VectorsKernel:
     def pieces(self) -> int:
         """Two exact pieces, the rest and the whole; or the whole alone."""
         return 4 if self.is_wide else 1
+
+    def reference(self, values: KernelValues) -> None:
+        """Add the parts up, and cut the sums chunk by chunk."""
+        (splits, rows), blocks = values("splits", "rows"), values.blocks[0]
+        high, low, size, tail = (np.zeros(shape) for shape in (*[(blocks * CHUNK, COLUMNS)] * 2, *[blocks * CHUNK] * 2))
+        add_parts(high[:rows], low[:rows], (size[:rows], tail[:rows]), records(values, "parts", splits, rows))
+        whole, rest = high + low, np.zeros_like(high)
+        pieces = [whole]
+        if self.is_wide:
+            first = rounded(high, self.shift)
+            second = rounded(high - first, self.shift)
+            rest = high - first - second + low
+            pieces = [first, second, rest, whole]
+        set_vectors(values, blocks, pieces)
+        found = values.view("found", "f8", (VECTORS_RECORD, blocks), (blocks, 1))
+        for i, x in enumerate((size, tail, whole * whole, rest * rest)):
+            found[i] = x.reshape(blocks, -1).sum(1)
 
 
 @dataclass(frozen=True)
@@ -128,6 +175,86 @@ class ResidualKernel:
     def rows_of_a_block(self) -> int:
         """The rows of C that a block takes."""
         return self.threads[0] // self.columns
+
+    def reference(self, values: KernelValues) -> None:
+        """Subtract the projections."""
+        (rows,), blocks = values("rows"), values.blocks[0]
+        high, low, norms = np.zeros((rows, COLUMNS)), np.zeros((rows, COLUMNS)), np.zeros((self.values, blocks * self.rows_of_a_block))
+        for number, name in enumerate(("C", "A", "D")[: self.matrices]):
+            (splits,) = values(f"{name}_splits")
+            factor = {"C": -1.0, "A": values.numbers["alpha"], "D": values.numbers["beta"]}[name]
+            whole, rest, squares = np.zeros_like(high), np.zeros_like(high), norms[1 + 2 * number : 3 + 2 * number, :rows]
+            add_parts(whole, rest, (squares[0], squares[1]), records(values, f"{name}_parts", splits, rows))
+            if factor in (-1, 1):
+                add_exactly(high, low, -factor * whole)
+            else:
+                for half in halves(whole):
+                    for part in halves(np.array(factor)):
+                        add_exactly(high, low, -part * half)
+            low -= factor * rest
+        norms[0, :rows] = ((high + low) ** 2).sum(1)
+        each = norms.reshape(self.values, blocks, -1)
+        to = values.view("found", "f8", (self.record, blocks), (blocks, 1))
+        to[: self.values], to[self.values : -1] = each.sum(2), each.max(2)
+        to[-1] = np.arange(blocks) * self.rows_of_a_block + each[0].argmax(1)
+
+
+def records(values: KernelValues, name: str, splits: int, rows: int) -> Array:
+    """The parts of a projection: splits, rows, and what each has of a row."""
+    return values.view(name, "f8", (splits, rows, RECORD), (rows * RECORD, RECORD, 1))
+
+
+def parted(record: Array) -> tuple[Array, Array, Array, Array]:
+    """Of a part: its sums, what they lack, and the squared norms of rows and of their lower parts."""
+    return record[:, :COLUMNS], record[:, COLUMNS : 2 * COLUMNS], record[:, -2], record[:, -1]
+
+
+def add_parts(high: Array, low: Array, squares: tuple[Array, Array], parts: Array) -> None:
+    """Add up the parts of a projection."""
+    for record in parts:
+        sums, rest, size, tail = parted(record)
+        add_exactly(high, low, sums)
+        low += rest
+        squares[0][...] += size
+        squares[1][...] += tail
+
+
+def add_exactly(high: Array, low: Array, value: Array) -> None:
+    """high + low += value, where only the sum of the low parts is rounded (D. E. Knuth's TwoSum)."""
+    total = high + value
+    back = total - high
+    low += (high - (total - back)) + (value - back)
+    high[...] = total
+
+
+def halves(x: Array) -> tuple[Array, Array]:
+    """Numbers as sums of two with half of the bits, whose products are exact."""
+    upper = (x.view(np.int64) & np.int64(-(1 << 27))).view(float)
+    return upper, x - upper
+
+
+def rounded(x: Array, shift: float) -> Array:
+    """The numbers of each column of a chunk, rounded to a multiple of one unit."""
+    chunks = x.reshape(-1, CHUNK, COLUMNS)
+    most = abs(chunks).max(1, keepdims=True) * shift
+    return ((chunks + most) - most).reshape(x.shape)
+
+
+def _stored_vectors(values: KernelValues, chunks: int, pieces: int) -> Array:
+    """The pieces of vectors as a warp reads them: chunk, step, piece, half of the columns, column, and a row of the step by its parts."""
+    shape = (chunks, CHUNK // 8, pieces, COLUMNS // 8, 8, 4, 2)
+    return values.view("Z", "f8", shape, [prod(shape[axis + 1 :]) for axis in range(7)])
+
+
+def vectors(values: KernelValues, chunks: int, pieces: int) -> Array:
+    """The pieces of the vectors: pieces, rows, columns."""
+    return _stored_vectors(values, chunks, pieces).transpose(2, 0, 1, 6, 5, 3, 4).reshape(pieces, chunks * CHUNK, COLUMNS)
+
+
+def set_vectors(values: KernelValues, chunks: int, pieces: Sequence[Array]) -> None:
+    """Write the pieces of vectors."""
+    stacked = np.stack(pieces).reshape(len(pieces), chunks, CHUNK // 8, 2, 4, COLUMNS // 8, 8)
+    _stored_vectors(values, chunks, len(pieces))[...] = stacked.transpose(1, 2, 0, 5, 6, 4, 3)
 
 
 CheckKernel = ProjectionKernel | VectorsKernel | ResidualKernel

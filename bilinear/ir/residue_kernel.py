@@ -12,10 +12,26 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, prod
 
-from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, ByWarps, TiledKernel, indices
+import numpy as np
+
+from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, ByWarps, TiledKernel, indices, operand
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element, IntegerElement
-from bilinear.ir.kernel import Argument, Evaluation, Read
+from bilinear.ir.kernel import Argument
+from bilinear.ir.linear import Evaluation, Read
+from bilinear.ir.matrix import Array
+from bilinear.ir.reference import (
+    KernelValues,
+    blocks_of,
+    evaluate,
+    factors,
+    joined,
+    least_residues,
+    put_together,
+    residue_panels,
+    residues_in,
+    scaled_sum,
+)
 from bilinear.ir.tile import PANEL, RESIDUE_SLICE, WARP_RESIDUES, ModularTile, WarpTile
 
 FEW_TARGETS = 4
@@ -48,6 +64,14 @@ class LargestIntegersKernel:
     )
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="integer_largest.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """The first block of threads finds the largest of each matrix, and the others find 0."""
+        sizes, (m, k, n) = values.view("sizes", "u8", (values.blocks[0], 2), (2, 1)), values("m", "k", "n")
+        sizes[...] = 0
+        for side, (name, element, shape) in enumerate((("A", self.element, (m, k)), ("B", self.right, (k, n)))):
+            x = values.view(name, element.code, shape, (f"{name}_rs", f"{name}_cs")).astype(np.int64)
+            sizes[0, side] = (x ^ x >> 63).max(initial=0)
 
 
 @dataclass(frozen=True)
@@ -101,6 +125,17 @@ class IntegerRecomposeKernel:
         own = x % self.ring
         return divmod(own, 1 << HALF) if self.is_wide else (own,)
 
+    def reference(self, values: KernelValues) -> None:
+        """Put the forms together."""
+        alpha, beta = values("alpha", "beta")
+        product = prod(self.moduli)
+        weights = [product // p for p in self.moduli]
+        for target, shares in product_forms(values, self.evaluation, len(self.moduli), 1).items():
+            c = result_block(values, self.element.code, self.targets[target])
+            value = alpha * put_together(shares[0, :, : c.shape[0], : c.shape[1]], weights, product)
+            value = (value + beta * c.astype(object) if beta else value) % self.ring
+            c[...] = value.astype(np.uint64).astype(self.element.code)
+
 
 LIMBS = {2: 32, 3: 24}
 """Bits of a limb for whole numbers of so many limbs."""
@@ -140,6 +175,18 @@ class ScaleKernel:
     def lines(self) -> int:
         """Lines of a block of threads."""
         return self.threads[1] if self.along else self.threads[0]
+
+    def reference(self, values: KernelValues) -> None:
+        """The exponents, from norms that are not too small."""
+        x = operand(values, self.is_complex, self.element.name.replace("float32", "f4").replace("float64", "f8"))
+        x = abs(np.concatenate([x.real, x.imag], 1) if self.is_complex else x).astype(float)
+        values.set("flag", not np.isfinite(x).all())
+        size = np.frexp(x.max(1, initial=0))[1]
+        scaled = np.ldexp(x, -size[:, None])
+        norm, shift = np.frexp(np.sqrt((scaled * scaled).sum(1)) * (1 + (x.shape[1] + 8) * 2.0**-53))
+        limit, top = np.frexp(np.array(values("room")).view(float))
+        found = np.where(norm > 0, top - shift - size - (norm > limit), 0)
+        values.view("exponents", "i4", (len(x),), (1,))[...] = found
 
 
 @dataclass(frozen=True)
@@ -242,6 +289,41 @@ class ResidueExpandKernel:
         size = self.element.bytes * (2 if self.roots else 1)
         return max(1, min(len(self.reads), STAGED_BYTES // (8 * self.lanes * 33 * size)))
 
+    def reference(self, values: KernelValues) -> None:
+        """Cut the forms."""
+        if not self.is_whole and values.is_set():
+            return
+        lines, terms, panels, slices = values("block_lines", "block_terms", "panels", "slices")
+        x = operand(values, bool(self.parts or self.roots), self.element.code.replace("f", "f4").replace("d", "f8"))
+        parts = [self._whole(part, values) for part in ([x.real, x.imag] if x.dtype.kind == "c" else [x])]
+        padded, size = (128 * panels, 128 * slices), 16384 * panels * slices
+        out = values.view("D", "i1", (self.forms, len(self.shares), size), (len(self.shares) * size, size, 1))
+        moduli = np.array(self.moduli)[:, None, None]
+        blocks = [blocks_of(part, self.sources, (lines, terms), padded) for part in parts]
+
+        def read(source: int) -> Array:
+            chosen = [blocks[self.parts[source]]] if self.parts else blocks
+            return np.stack([np.fmod(of_part[source], moduli) for of_part in chosen]).astype(np.int64)
+
+        def write(form: int, value: Array) -> None:
+            for i, (p, by) in enumerate(self.shares):
+                total = sum(factor * part[i % len(self.moduli)] for factor, part in zip(by, value, strict=True))
+                out[form, i] = residue_panels(least_residues(total, p)).ravel()
+
+        evaluate(self.evaluation, None, read, write)
+
+    def _whole(self, x: Array, values: KernelValues) -> Array:
+        """Numbers scaled and rounded to integers, as float64; or integers, of which those of 64 bits are in two's complement."""
+        if not self.is_whole:
+            exponents = values.view("exponents", "i4", (len(x),), (1,))
+            return np.rint(np.ldexp(x.astype(float), exponents[:, None]))
+        if not self.modulus:
+            return x.astype(np.int64)
+        half = self.modulus // 2
+        rest = x % np.uint64(self.modulus) if x.dtype == np.uint64 else np.fmod(x.astype(np.int64), self.modulus)
+        rest = rest.astype(np.int64)
+        return np.where(rest > half, rest - self.modulus, np.where(rest < -half, rest + self.modulus, rest))
+
 
 def _bytes_modulo(p: int, factor: int, low: int, count: int) -> int:
     """The weights modulo p, times a factor, of `count` bytes from bit `low` on, in a word, the lowest byte first."""
@@ -276,6 +358,18 @@ class ResidueProductKernel(TiledKernel):
     def biases(self) -> tuple[int, ...]:
         """For each p: the number that undoes the addition of 2^31 modulo p, plus the bits that make the result a float."""
         return tuple(FLOAT_INTEGERS + -pow(2, 31, p) % p for p in self.moduli)
+
+    def reference(self, values: KernelValues) -> None:
+        """Multiply modulo each p."""
+        (panels_m, panels_n), (slices, planes, m, pitch) = values("panels_m", "panels_n"), values("slices", "planes", "m", "pitch")
+        left, right = (
+            values.view(name, "i1", (planes, count, slices, 128, 128), (count * slices * 16384, slices * 16384, 16384, 128, 1))
+            for name, count in (("DA", panels_m), ("DB", panels_n))
+        )
+        for plane in range(planes):
+            product = (residues_in(left[plane]) @ residues_in(right[plane]).T)[:m, :pitch]
+            p = self.moduli[plane % len(self.moduli)]
+            values.view("P", "i1", product.shape, (pitch, 1), plane * m * pitch)[...] = least_residues(product, p)
 
 
 @dataclass(frozen=True)
@@ -353,6 +447,53 @@ class ResidueRecomposeKernel:
     def _pieces(self, x: int) -> tuple[float, ...]:
         count, mask = ceil(self.representation.product.bit_length() / self.bits), (1 << self.bits) - 1
         return tuple(float((x >> self.bits * i & mask) << self.bits * i) for i in range(count))
+
+    def reference(self, values: KernelValues) -> None:
+        """Put the forms together."""
+        if values.is_set():
+            return
+        r, code = self.representation, self.element.code
+        weights = [r.product // p for p in r.moduli]
+        turned = [weight * (-root % p) for weight, root, p in zip(weights, self.roots, r.moduli, strict=bool(self.roots))]
+        found: dict[int, Array] = {}
+        blocks = len(self.targets) // (2 if self.is_complex else 1)
+        for target, shares in product_forms(values, self.evaluation, r.count, 2 if self.roots else 1).items():
+            found[target] = put_together(shares.sum(0), weights, r.product)
+            if self.roots:
+                found[target + blocks] = put_together(shares[0] - shares[1], turned, r.product)
+        for target in range(blocks):
+            c = result_block(values, {"f": "c8", "d": "c16"}[code] if self.is_complex else code, self.targets[target])
+            rows, columns = c.shape
+            down, across = (begin * size for begin, size in zip(self.targets[target], values("block_m", "block_n"), strict=True))
+            left = values.view("LA", "i4", (rows,), (1,), down)
+            right = values.view("LB", "i4", (columns,), (1,), across)
+
+            def part(number: int) -> Array:
+                whole = found[number][: c.shape[0], : c.shape[1]].astype(float)  # noqa: B023  # called at once
+                return np.ldexp(whole, -left[:, None].astype(np.int64) - right[None]).astype(code)  # noqa: B023
+
+            value = joined(part(target), part(target + blocks)) if self.is_complex else part(target)
+            scaled_sum(c, value, *factors(values, c.dtype.str))
+
+
+def product_forms(values: KernelValues, evaluation: Evaluation, count: int, kinds: int) -> dict[int, Array]:
+    """The forms of products of residues by target: (kinds of residues, moduli, rows, columns)."""
+    (block_m, block_n, pitch), found = values("block_m", "block_n", "pitch"), dict[int, Array]()
+    plane = block_m * pitch
+
+    def read(product: int) -> Array:
+        shape, steps = (kinds, count, block_m, block_n), (count * plane, plane, pitch, 1)
+        return values.view("P", "i1", shape, steps, product * kinds * count * plane).astype(np.int64)
+
+    evaluate(evaluation, None, read, lambda target, x: found.update({target: x}))
+    return found
+
+
+def result_block(values: KernelValues, dtype: str, place: tuple[int, int]) -> Array:
+    """The part of C in a block."""
+    block_m, block_n = values("block_m", "block_n")
+    whole = values.view("C", dtype, values("m", "n"), ("C_rs", "C_cs"))
+    return whole[place[0] * block_m :, place[1] * block_n :][:block_m, :block_n]
 
 
 ResidueKernel = ScaleKernel | ResidueExpandKernel | ResidueProductKernel | ResidueRecomposeKernel | IntegerRecomposeKernel

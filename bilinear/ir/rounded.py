@@ -7,6 +7,7 @@ from math import ceil
 
 from bilinear.ir.element import FLOAT32, Element
 from bilinear.ir.kernel import Argument
+from bilinear.ir.reference import KernelValues, bfloat16
 
 LINE = 8
 """Rounded numbers in 16 bytes."""
@@ -74,3 +75,10 @@ class RoundKernel:
     def name(self) -> str:
         """The name of the function."""
         return f"rounded_bfloat16_{self.width}"
+
+    def reference(self, values: KernelValues) -> None:
+        """Round; behind a line are zeros."""
+        apart, line, lines, pitch = values("apart", "line", "lines", "pitch")
+        to = values.view("Y", "u2", (lines, pitch), (pitch, 1))
+        to[...] = 0
+        to[:, :line] = bfloat16(values.view("X", "f4", (lines, line), (apart, 1)))

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from bilinear.analysis.block_maps import components
 from bilinear.analysis.evaluation_order import evaluate, holds_at_most, live_values, own_inputs, read_ahead
 from bilinear.frontend import load
-from bilinear.ir.kernel import Add, Evaluation, Operation, Read
-from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.linear import Add, Evaluation, LinearMap, Operation, Read, form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import BlockMap, LinearStage
 from bilinear.lowering.prepare import prepare

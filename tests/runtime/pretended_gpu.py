@@ -1,8 +1,9 @@
-"""A pretended GPU: a `cupy` whose arrays lie in ordinary memory, and whose launches run the emitted CUDA C on the CPU."""
+"""A pretended GPU: a `cupy` whose arrays lie in ordinary memory, and whose launches run what kernels mean, or their text, on the CPU."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import weakref
@@ -25,12 +26,19 @@ from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
 from bilinear.emulator import CompiledModule, compile_on_cpu
-from bilinear.ir.kernel import MagnitudeKernel, ProductKernel
+from bilinear.ir.kernel import DigestKernel, MagnitudeKernel, ProductKernel
+from bilinear.ir.reference import KernelValues
+from bilinear.ir.residue_kernel import LargestIntegersKernel, ScaleKernel
 from bilinear.methods import program
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import auto, decide, devices_here, repeat, torch_memory, torch_repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
+RUNS = os.environ.get("RUNS", "reference")
+"""What launches run: the `reference` of a kernel, its `text` on the emulator, or `both`, whose results are compared."""
+MAGNITUDES = "X", "X_rs", "X_cs", "rows", "columns", "across", "largest"
+NEAR = {"f": 1e-5, "F": 1e-5, "d": 1e-12, "D": 1e-12}
+"""How near results are, relative to the largest: sums are added up in another order."""
 
 
 class Array:
@@ -189,11 +197,42 @@ class Function:
     """A kernel's function: its handle, and what CuPy launches it by."""
 
     ptr: int
-    module: CompiledModule
-    name: str
+    gpu: Gpu
 
     def __call__(self, grid: tuple[int, int, int], block: tuple[int, int, int], arguments: tuple[Any, ...]) -> None:
-        self.module.launch(self.name, grid, block, [int(x) for x in arguments])
+        self.gpu.run(self.ptr, grid, block, [int(x) for x in arguments], 0)
+
+
+class Touched(KernelValues):
+    """The arguments of a reference, which remember what it reads and writes, and what was there before."""
+
+    def __init__(self, numbers: dict[str, float], blocks: tuple[int, int]) -> None:
+        super().__init__(numbers, blocks)
+        self.views, self._before = list[Any](), list[tuple[int, bytes]]()
+
+    def view(self, *place: Any) -> Any:
+        found = super().view(*place)
+        if found.size:
+            low, high = np.lib.array_utils.byte_bounds(found)
+            self.views.append(found)
+            self._before.append((low, ctypes.string_at(low, high - low)))
+        return found
+
+    def restore(self) -> None:
+        for low, content in reversed(self._before):
+            ctypes.memmove(low, content, len(content))
+
+
+def require_same(kernel: Any, found: Any, wanted: Any) -> None:
+    """Require that the text and the reference left the same in a place: bit by bit, but for sums of floats in another order."""
+    if isinstance(kernel, LargestIntegersKernel | MagnitudeKernel | DigestKernel):  # blocks of threads share the work as they like
+        found, wanted = (x.sum() if isinstance(kernel, DigestKernel) else x.max() for x in (found, wanted))
+    if wanted.dtype == np.int8:  # half of an even modulus has two signs
+        off = (found.astype(int) - wanted)[abs(found.astype(int)) != abs(wanted.astype(int))]
+        np.testing.assert_array_equal(off, 0, kernel.name)
+        return
+    near, finite = NEAR.get(wanted.dtype.char, 0.0), wanted[np.isfinite(wanted)]
+    np.testing.assert_allclose(found, wanted, near, near * float(abs(finite).max(initial=0)) if near else 0.0, err_msg=kernel.name)
 
 
 @dataclass
@@ -215,7 +254,8 @@ class Gpu:
     contexts: int = 0
     before_launch: Callable[[int], None] = lambda number: None
     allocate: Callable[[int], Any] | None = None
-    functions: dict[int, tuple[CompiledModule, Any, list[str]]] = field(default_factory=dict)
+    runs: str = field(default_factory=lambda: RUNS)
+    functions: dict[int, tuple[CompiledModule | None, Any, list[str]]] = field(default_factory=dict)
     tiles: list[Any] = field(default_factory=list)
     lt: Any = None
     taken: list[int] = field(default_factory=list)
@@ -229,7 +269,7 @@ class Gpu:
     def launch(self, function: int, *rest: int) -> None:
         """`cuLaunchKernel`: grid, block, shared bytes, stream, and the address of the addresses of the arguments."""
         grid, block, (shared, stream, parameters, extra) = rest[:3], rest[3:6], rest[6:]
-        module, kernel, types = self.functions[function]
+        _, kernel, types = self.functions[function]
         name = kernel.name
         assert extra == 0
         if isinstance(kernel, ProductKernel):
@@ -242,14 +282,37 @@ class Gpu:
             self.launches.append((name, stream))
         places = (ctypes.c_uint64 * len(types)).from_address(parameters)
         values = [READERS.get(kind, ctypes.c_int64).from_address(place).value for kind, place in zip(types, places, strict=True)]
-        module.launch(name, grid, block, values, shared_bytes=shared)
+        self.run(function, grid, block, values, shared)
+
+    def run(self, function: int, grid: Any, block: Any, values: list[Any], shared: int) -> None:
+        """Run the kernel's reference, its text, or both, and compare them."""
+        module, kernel, types = self.functions[function]
+        if module is None and self.runs != "reference":
+            module = compiled(kernel)[0]
+            self.functions[function] = module, kernel, types
+        if module is not None and self.runs == "text":
+            module.launch(kernel.name, grid, block, values, shared_bytes=shared)
+            return
+        names = [argument.name for argument in kernel.arguments] if not isinstance(kernel, MagnitudeKernel) else MAGNITUDES
+        touched = Touched(dict(zip(names, values, strict=True)), (grid[0], grid[1]))
+        with np.errstate(all="ignore"):
+            kernel.reference(touched)
+        if module is None or self.runs == "reference":
+            return
+        places = tuple(touched.views)
+        results = [view.copy() for view in places]
+        touched.restore()
+        module.launch(kernel.name, grid, block, values, shared_bytes=shared)
+        if isinstance(kernel, ScaleKernel) and touched.is_set():  # of what is not finite there is no scale
+            return
+        for found, wanted in zip(places, results, strict=True):
+            require_same(kernel, found, wanted)
 
     def function(self, kernel: Any, built: Built) -> Any:
-        """Stands for loading an image."""
-        module, types = compiled(kernel)
+        """Stands for loading an image; the text is compiled before its first launch."""
         handle = len(self.functions) + 1
-        self.functions[handle] = module, kernel, types
-        return Function(handle, module, kernel.name)
+        self.functions[handle] = None, kernel, types_of(kernel)
+        return Function(handle, self)
 
     def empty(self, shape: Any, dtype: Any = float) -> Array:
         array = Array(np.full(shape, -99).astype(dtype))
@@ -323,17 +386,21 @@ class Gpu:
         gemm_ex(*arguments)
 
 
+def types_of(kernel: Any) -> list[str]:
+    """The types of a kernel's parameters."""
+    if isinstance(kernel, MagnitudeKernel):
+        return [f"{kernel.element.bits} *", *["long long"] * 5, f"{kernel.element.bits} *"]
+    return [c_type(argument, kernel.element) for argument in kernel.arguments]
+
+
 def compiled(kernel: Any) -> tuple[CompiledModule, list[str]]:
     """A kernel for the CPU, and the types of its parameters. `compile_on_cpu` keeps what it compiled, by the text."""
-    if isinstance(kernel, MagnitudeKernel):
-        types = [f"{kernel.element.bits} *", *["long long"] * 5, f"{kernel.element.bits} *"]
-    else:
-        types = [c_type(argument, kernel.element) for argument in kernel.arguments]
+    types = types_of(kernel)
     return compile_on_cpu(render(kernel), {kernel.name: types}), types
 
 
 def built(source: str, name: str, target: CudaTarget) -> Built:
-    """No image: `Gpu.function` compiles the text for the CPU."""
+    """No image: launches run references, or texts that are compiled for the CPU."""
     return Built(target, b"", (), "", cached=False)
 
 

@@ -368,6 +368,7 @@ def test_mutants_fail(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, products: str, 
         return compile_on_cpu(text.replace(old, new), {kernel.name: types}), types
 
     monkeypatch.setattr(pretended_gpu, "compiled", compiled)
+    gpu.runs = "text"
     generator = np.random.default_rng(1)
     a, b = (gaussian(generator, 9, 40, 40).astype(np.complex64) for _ in "AB")
     a.imag *= 64

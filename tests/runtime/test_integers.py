@@ -221,6 +221,7 @@ MUTANTS = {  # by what is wrong: what stands in the text of a kernel, and what i
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_fail(gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place, old, new = MUTANTS[name]
+    gpu.runs = "text"
     changed: list[str] = []
 
     def wrong(kernel: Any) -> str:

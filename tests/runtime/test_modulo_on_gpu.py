@@ -265,5 +265,6 @@ def test_these_tests_find_mistakes(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, ch
         return text.replace(*change)
 
     monkeypatch.setattr(pretended_gpu, "render", changed)
+    gpu.runs = "text"
     with pytest.raises(AssertionError, match="not equal"):
         test_the_emitted_arithmetic(gpu, 2**62 - 57)

@@ -157,6 +157,7 @@ def test_mistakes_in_the_kernels_show(gpu: Gpu, monkeypatch: pytest.MonkeyPatch,
         return source
 
     monkeypatch.setattr(pretended_gpu, "render", with_mistake)
+    gpu.runs = "text"
     generator = np.random.default_rng(4)
     whole, old = generator.integers(-30, 31, (700, 40)).astype(np.float32), generator.integers(-30, 31, (700, 700)).astype(np.float32)
     symmetric, right = np.tril(old) + np.tril(old, -1).T, True

@@ -242,6 +242,7 @@ def test_a_guard_that_is_off_by_one_is_found(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_product_that_does_not_wait_for_its_operands_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pretended_gpu, "RUNS", "text")
     monkeypatch.setattr(pretended_gpu, "render", lambda kernel: render(kernel).replace("barrier_wait(&full[s], parity);", ""))
     assert "has yet to bring the operand" in found("digits", range(8), tmp_path)
 
