@@ -15,7 +15,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from bilinear.backends.target_here import ARCHITECTURE
+from bilinear.backends.machine import ARCHITECTURE
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement, Shape
 from bilinear.measure.bench import require_gpu

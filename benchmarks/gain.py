@@ -16,7 +16,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import devices_here
-from bilinear.runtime.environment import uses_library
+from bilinear.runtime.devices_here import uses_library
 
 SIZES = 2048, 4096, 8192, 16384
 DTYPES = "float32", "float64"

@@ -91,7 +91,7 @@ def prepared(options: dict[str, Any], a: Any, b: Any, c: Any) -> tuple[int, Call
     from bilinear.ir.kernel import ScanKernel
     from bilinear.ir.matrix import call_of, layout_of
     from bilinear.measure.bench_library import library_calls
-    from bilinear.runtime.layouts import layouts_of
+    from bilinear.runtime.operands import layouts_of
     from bilinear.runtime.recipe import Recipe, placement_for
 
     if "algorithm" not in options:
@@ -126,11 +126,11 @@ def build(names: list[str], size: int, dtype: str) -> None:
     """Build the kernels of these cases, all at once, but those of strips."""
     import cupy
 
-    from bilinear.backends.target_here import target_here
+    from bilinear.backends.machine import target_here
     from bilinear.codegen.build import build_program
     from bilinear.frontend import load
     from bilinear.ir.element import ELEMENTS
-    from bilinear.runtime.layouts import layouts_of
+    from bilinear.runtime.operands import layouts_of
     from bilinear.runtime.recipe import Recipe, placement_for
 
     target, plans = target_here(), []

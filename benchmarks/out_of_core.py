@@ -25,8 +25,8 @@ from bilinear.backends.stream_engine import run_streamed
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.stream_choice import BUS
 from bilinear.planner.streamed import StreamPlan
-from bilinear.runtime.budgets import budget_and_buffer
-from bilinear.runtime.on_arrays import matmul_arrays
+from bilinear.runtime.call import matmul_arrays
+from bilinear.runtime.options import Options, budget_and_buffer
 from bilinear.runtime.streamed import LINK, plan_streamed
 
 stream_cupy: Any = Later("bilinear.backends.stream_cupy")
@@ -164,8 +164,8 @@ def products_alone(plan: StreamPlan, algorithm: str, accuracy: float | str | Non
 
     def one(m: int, k: int, n: int, beta: int) -> None:
         a, b, c = slots[0][: m * k].reshape(m, k), slots[1][: k * n].reshape(k, n), slots[2][: m * n].reshape(m, n)
-        asked = 1, beta, algorithm, "auto", plan.inputs, plan.workspace, None, None, accuracy
-        matmul_arrays(a, b, c, asked, None)
+        asked = Options(1, beta, algorithm, inputs=plan.inputs, workspace=plan.workspace, accuracy=accuracy)
+        matmul_arrays(a, b, c, asked.as_named())
 
     def every() -> None:
         for task in plan.tasks(0):

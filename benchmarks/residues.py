@@ -13,7 +13,7 @@ from typing import Any
 
 from common import Call, build_for, classical, cupy, need_gpu, parser_of, queued, save
 
-from bilinear.backends.target_here import target_here
+from bilinear.backends.machine import target_here
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import RESIDUE_TILES
 from bilinear.methods.digits.binding import digit_multiply_of

@@ -16,7 +16,7 @@ import numpy as np
 from common import running
 
 import bilinear
-from bilinear.backends.target_here import ARCHITECTURE
+from bilinear.backends.machine import ARCHITECTURE
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.methods.digits.choice import Digits

@@ -38,7 +38,7 @@ from bilinear.planner.library_points import CUBLAS, CUBLASLT
 from bilinear.planner.problem import Problem
 from bilinear.runtime.auto import plan_for
 from bilinear.runtime.devices_here import current_device
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.operands import layouts_of
 
 ROUNDS, IN_A_ROW = 7, 10
 MOST_ELEMENTS = 2**28

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from bilinear.runtime.auto import plan
     from bilinear.runtime.bits import matmul_bits
     from bilinear.runtime.check import check
+    from bilinear.runtime.complex_parts import matmul_parts
     from bilinear.runtime.einsum import einsum, tensordot
     from bilinear.runtime.gram import gram
     from bilinear.runtime.gram_plans import plan_gram
     from bilinear.runtime.matmul import matmul
     from bilinear.runtime.multi_dot import multi_dot, plan_chain
     from bilinear.runtime.prepared import prepare
-    from bilinear.runtime.split_complex import matmul_parts
 
 _HOMES = {
     "BilinearError": "bilinear.errors",
@@ -63,7 +63,7 @@ _HOMES = {
     "load_plan": "bilinear.methods.planning",
     "matmul": "bilinear.runtime.matmul",
     "matmul_bits": "bilinear.runtime.bits",
-    "matmul_parts": "bilinear.runtime.split_complex",
+    "matmul_parts": "bilinear.runtime.complex_parts",
     "multi_dot": "bilinear.runtime.multi_dot",
     "plan": "bilinear.runtime.auto",
     "plan_chain": "bilinear.runtime.multi_dot",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilinear.backends.array_forms import added_up, evaluate
+from bilinear.backends.array_sums import added_up, evaluate
 from bilinear.errors import fail, install
 from bilinear.frontend import Loaded
 from bilinear.ir.linear import Form
@@ -16,7 +16,7 @@ from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import ready
 from bilinear.runtime.matmul import matmul as multiply_here
-from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.options import algorithm_as_it_is
 
 if TYPE_CHECKING:
     import dask.array as da

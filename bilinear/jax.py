@@ -18,8 +18,7 @@ from bilinear.ir.matrix import Array
 from bilinear.runtime import matmul as host
 from bilinear.runtime.arrays import NUMPY
 from bilinear.runtime.multiply import looked_at
-from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
 
 __all__ = ["matmul"]
 

@@ -1,17 +1,68 @@
-"""Sums of arrays with exact coefficients, each rounded once to the arrays' type. They allocate nothing."""
+"""NumPy's arrays tile by tile, their sums with exact coefficients, each rounded once to the arrays' type, and linear maps of arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from bilinear.backends.array_tiles import Array
-from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Dtype, Factor
+from bilinear.ir.linear import Form, LinearMap
+from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.ir.number import HELD, Coefficient, Symbolic, rounded, to_float
+
+Tile = tuple[slice, slice]
+
+
+def tile_shape(extents: tuple[int, int], elements: int) -> tuple[int, int]:
+    """The shape of tiles of at most `elements` elements: whole rows if one fits, else equal pieces of a row."""
+    height, width = extents
+    pieces = -(-width // elements)
+    columns = -(-width // max(1, pieces))
+    return max(1, min(height, elements // max(1, columns))), max(1, columns)
+
+
+def tiles_by_row(height: int, width: int, elements: int) -> Iterator[Tile]:
+    """Tiles of at most `elements` elements that cover height x width."""
+    rows, columns = tile_shape((height, width), elements)
+    for i in range(0, height, rows):
+        for j in range(0, width, columns):
+            yield slice(i, min(i + rows, height)), slice(j, min(j + columns, width))
+
+
+def tiles_along(extents: tuple[int, int], by_column: bool, elements: int) -> Iterator[Tile]:
+    """Tiles of whole rows, or of whole columns where those are contiguous."""
+    if not by_column:
+        return tiles_by_row(*extents, elements)
+    return ((rows, columns) for columns, rows in tiles_by_row(extents[1], extents[0], elements))
+
+
+def tile_count(extents: tuple[int, int], elements: int) -> int:
+    """How many tiles of at most `elements` elements cover these extents."""
+    rows, columns = tile_shape(extents, elements)
+    return -(-extents[0] // rows) * -(-extents[1] // columns)
+
+
+def is_by_column(array: Array) -> bool:
+    """Whether neighbours in a column lie closer together than neighbours in a row."""
+    return bool(abs(array.strides[0]) < abs(array.strides[1]))
+
+
+def shaped(buffer: Array, shape: tuple[int, int], by_column: bool) -> Array:
+    """The start of a buffer as a matrix of this shape."""
+    start = buffer[: shape[0] * shape[1]]
+    return start.reshape(shape[::-1]).T if by_column else start.reshape(shape)
+
+
+def is_readable(array: Array) -> bool:
+    """Whether NumPy multiplies the array where it lies; if not, it first copies the whole array."""
+    if array.dtype.char not in "fd" or array.size == 0:
+        return bool(array.flags.aligned)
+    row, column = array.strides if not is_by_column(array) else array.strides[::-1]
+    width = array.shape[0] if is_by_column(array) else array.shape[1]
+    return bool(array.flags.aligned and column == array.itemsize and row % column == 0 and row >= column * width)
 
 
 def coefficient(value: Coefficient, dtype: Dtype) -> Any:
@@ -98,3 +149,35 @@ class ElementArithmetic:
     def multiply(self, left: Array, right: Array, out: Array) -> None:
         """out = left * right."""
         multiply(left, right, out)
+
+
+Sum = Callable[[Form, list[Array]], Array]
+"""What computes a linear form of arrays."""
+
+
+def blocks_of(x: Array, rows: int, columns: int) -> list[Array]:
+    """The blocks of a matrix, row by row, as views; rows and columns divide its shape."""
+    height, width = x.shape[0] // rows, x.shape[1] // columns
+    return [x[i * height : (i + 1) * height, j * width : (j + 1) * width] for i in range(rows) for j in range(columns)]
+
+
+def added_up(form: Form, values: list[Array]) -> Array:
+    """A linear form of arrays of NumPy or CuPy: a new array, or the value itself if the form is one."""
+    if len(form) == 1 and form[0][1] == 1:
+        return values[form[0][0]]
+    out = np.empty_like(values[0], order="C")
+    combine(form, values, out, scratch_for(form, out))
+    return out
+
+
+def scratch_for(form: Form, out: Array) -> Array:
+    """An array for what is multiplied by a coefficient, if the form needs one."""
+    return np.empty_like(out) if any(c not in (1, -1) for _, c in form[1:]) else out
+
+
+def evaluate(linear: LinearMap, values: Sequence[Array], add_up: Sum = added_up) -> list[Array]:
+    """The outputs of a linear map of arrays of one shape."""
+    known = list(values)
+    for step in linear.steps:
+        known.append(add_up(step, known))
+    return [add_up(output, known) for output in linear.outputs]

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from bilinear.backends.cpu import cpu_name, library_name
-from bilinear.backends.gpu import description, driver_version, gpu_name
+from bilinear.backends.machine import cpu_name, description, driver_version, gpu_name, library_name
 from bilinear.codegen.cache import default_cache
 from bilinear.codegen.cuda import nvrtc
 from bilinear.emulator import compiler_name, skip_reason

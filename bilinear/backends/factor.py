@@ -9,6 +9,8 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, Factor
+from bilinear.ir.number import Coefficient
+from bilinear.ir.schedule import BETA
 
 MOST_PLAIN = 65504
 """The largest number of float16: up to it, a number is within the range of every floating-point type."""
@@ -36,6 +38,11 @@ def factor(name: str, value: Array, dtype: Dtype) -> Array:
             if np.isfinite(number) or not _is_finite(value):
                 return number
     raise fail("E528", f"{name}={_shown(value)} is not a number that {dtype} can hold", "convert the operands, or the factor")
+
+
+def kept_factor(factor: Coefficient, beta: Factor) -> Factor | Coefficient:
+    """The number by which an old value is multiplied in a call with this beta."""
+    return beta if factor == BETA else factor
 
 
 def check_scaling(alpha: Array, largest: float, dtype: Dtype) -> None:

@@ -7,7 +7,7 @@ from threading import RLock
 
 from bilinear.backends.bound_launches import Function
 from bilinear.backends.capture import capturing_relaxed
-from bilinear.backends.target_here import target_here
+from bilinear.backends.machine import target_here
 from bilinear.codegen.build import build_kernels, build_program
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget

@@ -10,7 +10,7 @@ import cupy
 import numpy as np
 from cupy.cuda import runtime
 
-from bilinear.backends.stream_threads import StreamThreads
+from bilinear.backends.stream_engine import StreamThreads
 from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS
 

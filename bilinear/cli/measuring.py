@@ -142,7 +142,7 @@ def _bench_modulo(
     from bilinear.measure import bench as measuring
     from bilinear.measure.bench_modulo import AUTO, ROUNDS, measure_modulo, modular_json
     from bilinear.measure.bench_tasks import pinned, read_sizes
-    from bilinear.runtime.modular import read_modulus
+    from bilinear.runtime.integers import read_modulus
 
     wrong = next((name for name, given in others.items() if given), None)
     if wrong is not None:
@@ -250,7 +250,7 @@ def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] |
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
     """The description of the current GPU, measured now, and kept if requested."""
-    from bilinear.backends.gpu import driver_version
+    from bilinear.backends.machine import driver_version
     from bilinear.measure.describe_device import tune_here as measure
     from bilinear.planner.kept_plans import keep_description, require_place
 
@@ -291,13 +291,13 @@ def _search(
     shapes: Sequence[Shape], dtypes: str, inputs: str, time: str, workspace: int | str, describe: bool, json_file: Path | None
 ) -> None:
     """Time, keep and show the fastest plans; plans kept before an error are shown, too."""
-    from bilinear.backends.gpu import driver_version, gpu_name
+    from bilinear.backends.machine import driver_version, gpu_name
     from bilinear.measure.bench import require_gpu
     from bilinear.measure.time_plans import require_use, search
     from bilinear.planner.kept_plans import folder_of_plans, keep_plan
     from bilinear.planner.plan import Plan
-    from bilinear.runtime.budgets import budget_and_buffer
     from bilinear.runtime.devices_here import current_device
+    from bilinear.runtime.options import budget_and_buffer
 
     if inputs not in ("preserve", "restore"):
         raise fail("E513", f"inputs={inputs!r}: plans are timed on the same inputs again and again", "choose preserve or restore")
@@ -353,7 +353,7 @@ def warm(
     json_file: Json = None,
 ) -> None:
     """Build the kernels of the usual products ahead of the first call, and keep them in the cache."""
-    from bilinear.backends.target_here import target_here
+    from bilinear.backends.machine import target_here
     from bilinear.codegen.cuda.target import target_of
     from bilinear.measure.warm import warm as build_ahead
     from bilinear.runtime.devices_here import device_of

@@ -130,7 +130,7 @@ def _run_modulo(
 ) -> None:
     """`run` with a modulus: integers in int64."""
     from bilinear.measure.bench_modulo import check_modulo
-    from bilinear.runtime.modular import read_modulus
+    from bilinear.runtime.integers import read_modulus
 
     read_modulus(modulus)
     checks = [check_modulo(loaded, size, modulus, levels, inputs, each) for each in devices(device)]

@@ -31,7 +31,7 @@ from bilinear.distributed.rank import HOME_A, HOME_B, RESULT, Multiply, Post, St
 from bilinear.distributed.rank_plan import Extents, RankPlan, require_extents
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array
-from bilinear.runtime.torch_memory import adopt_tensor, give_tensor, records_gradients, surroundings
+from bilinear.runtime.arrays import adopt_tensor, give_tensor, records_gradients, surroundings
 
 
 class MeshPlacement(Enum):

@@ -23,7 +23,7 @@ from bilinear.lowering.prepare import ready
 from bilinear.planner.problem import require_accuracy
 from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
-from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.options import algorithm_as_it_is
 from bilinear.version import __version__
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import NewType, Protocol
 
 import numpy as np
 
-from bilinear.backends.array_forms import added_up, blocks_of, evaluate
-from bilinear.backends.array_sums import add, coefficient
+from bilinear.backends.array_sums import add, added_up, blocks_of, coefficient, evaluate
 from bilinear.distributed.distributions import Rect, Run, Runs, Spread
 from bilinear.distributed.rank_plan import RankPlan, RankTask, begins_result, ends_result
 from bilinear.ir.matrix import Array

@@ -33,7 +33,7 @@ from bilinear.measure.timing import (
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here
-from bilinear.runtime.environment import uses_library
+from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.writing import write_file
 

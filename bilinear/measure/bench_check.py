@@ -12,7 +12,7 @@ from bilinear.ir.measurement import Trust
 from bilinear.measure.bench_tasks import bound_of
 from bilinear.measure.timing import Call
 from bilinear.planner.plan import Plan
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.operands import layouts_of
 from bilinear.runtime.recipe import chosen_recipe, placement_for
 
 LARGEST = 2

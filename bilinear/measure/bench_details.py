@@ -7,8 +7,7 @@ from dataclasses import replace
 from functools import partial
 from statistics import median
 
-from bilinear.backends.executor import allocate_workspace, parts_of
-from bilinear.backends.panels import pieces_of
+from bilinear.backends.executor import allocate_workspace, parts_of, pieces_of
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Array, real_type
@@ -20,11 +19,10 @@ from bilinear.measure.bench_tasks import BenchCase, BenchTask, bound_of, choose,
 from bilinear.measure.timing import Call, each_milliseconds
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import kind_of
+from bilinear.runtime.arrays import kind_of, make_executor
 from bilinear.runtime.complex_parts import Turns
-from bilinear.runtime.executors import make_executor
-from bilinear.runtime.layouts import layouts_of
 from bilinear.runtime.matmul import matmul
+from bilinear.runtime.operands import layouts_of
 from bilinear.runtime.prepared import prepare
 from bilinear.runtime.recipe import chosen_recipe, placement_for
 

@@ -16,7 +16,7 @@ from signal import SIG_IGN, SIGINT, signal
 
 import numpy as np
 
-from bilinear.backends.target_here import target_here
+from bilinear.backends.machine import target_here
 from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, fail

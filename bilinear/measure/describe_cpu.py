@@ -112,7 +112,7 @@ class CpuBench:
 
     def facts(self) -> tuple[str, str, int]:
         """By the names for which a description is looked for."""
-        from bilinear.backends.cpu import cpu_name, library_name, memory_bytes
+        from bilinear.backends.machine import cpu_name, library_name, memory_bytes
 
         return cpu_name(), library_name(), memory_bytes()
 

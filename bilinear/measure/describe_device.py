@@ -76,7 +76,7 @@ def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> 
 
 def tune_here(progress: Progress = no_progress) -> Device:
     """The same of the current GPU. If it is interrupted, the next call goes on from there, if the home folder keeps files."""
-    from bilinear.backends.gpu import driver_version
+    from bilinear.backends.machine import driver_version
 
     bench = gpu_bench()
     try:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from bilinear.backends.target_here import has_digit_units, multiplies_by_warps, target_here
+from bilinear.backends.machine import has_digit_units, multiplies_by_warps, target_here
 from bilinear.codegen.build import build_kernel
 from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.matrix import Array, Layout

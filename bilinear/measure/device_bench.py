@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from bilinear.analysis.identity import schedule_hash
-from bilinear.backends.target_here import target_here
+from bilinear.backends.machine import target_here
 from bilinear.codegen.build import own_target
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import CudaTarget

@@ -19,7 +19,7 @@ import numpy as np
 from bilinear.backends.cublas import multiply_of
 from bilinear.backends.cublas_lt import proposed
 from bilinear.backends.gemm import gemm_of
-from bilinear.backends.target_here import target_here
+from bilinear.backends.machine import target_here
 from bilinear.codegen.build import build_kernel
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel

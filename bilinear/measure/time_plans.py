@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
-from bilinear.backends.target_here import target_here
+from bilinear.backends.machine import target_here
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
@@ -29,9 +29,9 @@ from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import Multiprocessor, multiprocessor_of, prune
 from bilinear.runtime.auto import problem_of
-from bilinear.runtime.environment import uses_library
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
+from bilinear.runtime.operands import layouts_of
 
 NEAR = 1.35
 """A candidate predicted to take this many times as long as the best of model and library is not timed."""

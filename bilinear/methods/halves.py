@@ -21,8 +21,8 @@ import numpy as np
 
 from bilinear.backends.cublas import call_captured, handle_on
 from bilinear.backends.cuda_executor import Step
+from bilinear.backends.factor import kept_factor
 from bilinear.backends.gemm import gemm_of
-from bilinear.backends.numpy_sums import kept_factor
 from bilinear.backends.summed_blocks import SummingExecutor, block_of
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS, FLOAT16, HALVES, Element

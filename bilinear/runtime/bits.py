@@ -13,7 +13,7 @@ from bilinear.ir.matrix import Array
 from bilinear.lowering.prepare import require_levels, require_products
 from bilinear.methods.bits import BITS, BitProducts, tables_of
 from bilinear.runtime.accept import accepted
-from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.options import algorithm_as_it_is
 
 log = logging.getLogger("bilinear")
 

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from bilinear.backends.caches import Same, keep
-from bilinear.backends.room import fitting
+from bilinear.backends.capture import fitting
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype, real_type
@@ -21,10 +21,9 @@ from bilinear.planner.library import Library
 from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here
 from bilinear.runtime.auto import cpu_plan_for, plan_for
-from bilinear.runtime.layouts import Layouts, fit
-from bilinear.runtime.options import Options, check_plan_fits
+from bilinear.runtime.operands import Layouts, fit
+from bilinear.runtime.options import Options, check_plan_fits, warn_unused
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
-from bilinear.runtime.unused import warn_unused
 
 log = logging.getLogger("bilinear")
 

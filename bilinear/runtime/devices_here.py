@@ -1,9 +1,11 @@
-"""The devices that are here, and their descriptions."""
+"""What surrounds a call: the variables that each call reads, the devices that are here, and their descriptions."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -15,10 +17,33 @@ from bilinear.planner.device_files import load_description, load_device
 from bilinear.planner.estimates import TUNING_SECONDS
 from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
-from bilinear.runtime.environment import uses_library
 
 if TYPE_CHECKING:
     from logging import Logger
+
+USE_LIBRARY, DEVICE = b"BILINEAR_USE_LIBRARY", b"BILINEAR_DEVICE"
+
+
+def _reader() -> Callable[[bytes], bytes | None]:
+    """A function that reads a variable: on POSIX the C library's `getenv`, because `os.environ.get` takes five times as long.
+
+    `os.environ` writes to the C library, too. Both hold the GIL, so no variable changes while it is read.
+    """
+    if os.name != "posix":
+        return lambda name: os.fsencode(os.environ.get(name.decode(), "")) or None
+    getenv = ctypes.PyDLL(None).getenv
+    getenv.restype = ctypes.c_char_p
+    return getenv
+
+
+value_of = _reader()
+"""The value of a variable, as bytes; None if it is not set."""
+
+
+def uses_library() -> bool:
+    """Whether BILINEAR_USE_LIBRARY makes every call the library's multiply."""
+    value = value_of(USE_LIBRARY)
+    return value is not None and value not in (b"", b"0")
 
 
 CPU = "cpu"
@@ -56,7 +81,7 @@ def current_device() -> Device | None:
 
 def current_cpu() -> Cpu | None:
     """The description of the processors here that `bilinear tune --cpu` kept, or None."""
-    from bilinear.backends.cpu import cpu_name, library_name
+    from bilinear.backends.machine import cpu_name, library_name
 
     return _described_cpu(cpu_name(), library_name())
 
@@ -116,7 +141,7 @@ def index_of_gpu() -> int:
 @lru_cache(maxsize=64)
 def _identity(index: int) -> tuple[str, int]:
     """Name and driver version of the current GPU; its number is the key of the cache."""
-    from bilinear.backends.gpu import driver_version, gpu_name
+    from bilinear.backends.machine import driver_version, gpu_name
 
     return gpu_name(), driver_version()
 
@@ -130,7 +155,7 @@ def _described(named: str, index: int) -> Device | None:
             raise BilinearError(replace(one, notes=(*one.notes, "BILINEAR_DEVICE names it")) for one in error.diagnostics) from None
     if index < 0:
         return None
-    from bilinear.backends.gpu import description
+    from bilinear.backends.machine import description
 
     name, driver = _identity(index)
     device = description(name, driver)

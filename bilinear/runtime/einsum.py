@@ -2,23 +2,245 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TypeAlias, Unpack
+from itertools import pairwise
+from math import prod
+from string import ascii_letters
+from typing import NamedTuple, TypeAlias, Unpack
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from bilinear.backends.capture import is_captured, not_captured
-from bilinear.errors import ArrayTypeError, fail
+from bilinear.errors import ArrayTypeError, BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, layout_of
-from bilinear.runtime.accept import accepted, check_apart, check_out, is_writable
+from bilinear.runtime.accept import accepted, check_apart, check_out, is_writable, shares_memory
 from bilinear.runtime.arrays import multiplies_itself
-from bilinear.runtime.labelled import Labelled, Work, diagonal, product, summed, without_ones, written
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import looked_at
 from bilinear.runtime.options import ProductOptions, check_levels
-from bilinear.runtime.subscripts import Contraction, Labels, Shape, as_text, extents_of, read_subscripts
+
+Labels = tuple[str, ...]
+"""A label for each dimension of an array: a letter, or a name such as `.1` for what an ellipsis stands for, counted from the right."""
+Shape = tuple[int, ...]
+
+
+class Contraction(NamedTuple):
+    """The labels of every operand and of the result. Labels that the result lacks are summed over."""
+
+    operands: tuple[Labels, ...]
+    result: Labels
+
+
+def read_subscripts(subscripts: object, shapes: Sequence[Shape]) -> Contraction:
+    """The labels of operands of these shapes. Refuses (E730) subscripts without a meaning, and (E731) ones for other operands."""
+    if not isinstance(subscripts, str):
+        raise fail("E730", f"the subscripts are of type {type(subscripts).__name__}, not text", 'give them first, such as "ij,jk->ik"')
+    left, arrow, right = subscripts.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(shapes):
+        raise fail("E731", f"{subscripts!r} names {len(terms)} operand(s), and {len(shapes)} are given", "give a term for each operand")
+    operands = tuple(_labels(subscripts, term, len(shape)) for term, shape in zip(terms, shapes, strict=True))
+    spread = sorted({label for labels in operands for label in labels if label.startswith(".")}, key=_from_the_left)
+    counts = Counter(label for labels in operands for label in labels if not label.startswith("."))
+    if not arrow:
+        return Contraction(operands, (*spread, *sorted(label for label, count in counts.items() if count == 1)))
+    head, dots, tail = _split(subscripts, right)
+    if spread and not dots:
+        raise _meaningless(subscripts, "the result has no ellipsis for the dimensions that one stands for")
+    twice = next((label for label, count in Counter(head + tail).items() if count > 1), None)
+    unknown = next((label for label in head + tail if label not in counts), None)
+    if twice is not None or unknown is not None:
+        raise _meaningless(subscripts, f"the result has {twice} twice" if twice else f"no operand has {unknown}, which the result has")
+    return Contraction(operands, (*head, *spread, *tail))
+
+
+def extents_of(contraction: Contraction, shapes: Iterable[Shape]) -> dict[str, int]:
+    """The extent of every label; refuses (E731) extents that differ.
+
+    Between operands a 1 fits everything, as in `numpy.einsum`, but not between two dimensions of one operand.
+    """
+    extents: dict[str, int] = {}
+    for labels, shape in zip(contraction.operands, shapes, strict=True):
+        own: dict[str, int] = {}
+        for label, extent in zip(labels, shape, strict=True):
+            if own.setdefault(label, extent) != extent:
+                raise _differ(label, own[label], extent)
+        for label, extent in own.items():
+            known = extents.get(label, 1)
+            if extent not in (1, known) and known != 1:
+                raise _differ(label, known, extent)
+            extents[label] = extent if known == 1 else known
+    return extents
+
+
+def as_text(contraction: Contraction) -> str:
+    """Subscripts with a letter for each label; refused (E730) if letters run out."""
+    labels = dict.fromkeys(label for labels in contraction.operands for label in labels)
+    if len(labels) > len(ascii_letters):
+        message = f"{len(labels)} dimensions are more than the {len(ascii_letters)} letters among which a path is searched"
+        raise fail("E730", message, "contract two operands at a time")
+    letters: Mapping[str, str] = dict(zip(labels, ascii_letters, strict=False))
+    terms = ["".join(letters[label] for label in labels) for labels in (*contraction.operands, contraction.result)]
+    return f"{','.join(terms[:-1])}->{terms[-1]}"
+
+
+def _labels(subscripts: str, term: str, dimensions: int) -> Labels:
+    """The labels of an operand of so many dimensions."""
+    head, dots, tail = _split(subscripts, term)
+    spread = dimensions - len(head) - len(tail)
+    if spread < 0 or (spread > 0 and not dots):
+        count = f"at least {len(head) + len(tail)}" if dots else str(len(head) + len(tail))
+        raise fail("E731", f"{term!r} is for {count} dimension(s), and the operand has {dimensions}", "give a letter for each dimension")
+    return (*head, *(f".{number}" for number in range(spread, 0, -1)), *tail)
+
+
+def _split(subscripts: str, term: str) -> tuple[Labels, bool, Labels]:
+    """The letters before an ellipsis, whether there is one, and the letters after it."""
+    head, dots, tail = term.partition("...")
+    strange = next((sign for sign in head + tail if sign not in ascii_letters), None)
+    if strange is not None:
+        raise _meaningless(subscripts, f"{strange!r} stands where a letter or an ellipsis should")
+    return tuple(head), bool(dots), tuple(tail)
+
+
+def _from_the_left(label: str) -> int:
+    return -int(label[1:])
+
+
+def _meaningless(subscripts: str, why: str) -> BilinearError:
+    return fail("E730", f"{subscripts!r} has no meaning: {why}", 'write letters, commas, "..." and one "->", such as "...ij,jk->...ik"')
+
+
+def _differ(label: str, one: int, other: int) -> BilinearError:
+    name = f"what an ellipsis stands for (dimension {label[1:]} from the right)" if label.startswith(".") else label
+    return fail("E731", f"the extents {one} and {other} of {name} differ", "give operands whose extents agree")
+
+
+Multiply = Callable[[Array, Array, Array], Array]
+"""A multiply of matrices, and batches of them: a, b, and where the result goes (None for a new array)."""
+
+
+class Work(NamedTuple):
+    """How a sum is carried out: its multiply, and whether products of elements are written to where the result goes."""
+
+    multiply: Multiply
+    writes: bool = True
+
+
+class Labelled(NamedTuple):
+    """An array, and a label for each of its dimensions."""
+
+    array: Array
+    labels: Labels
+
+    def axes(self, labels: Iterable[str]) -> list[int]:
+        """The places of labels."""
+        return [self.labels.index(label) for label in labels]
+
+    def in_order(self, labels: Labels) -> Array:
+        """A view with the dimensions in this order."""
+        return self.array.transpose(*self.axes(labels))
+
+
+def diagonal(part: Labelled) -> Labelled:
+    """A view in which every label stands once."""
+    array, labels = part
+    while (twice := next((label for label in labels if labels.count(label) > 1), None)) is not None:
+        first = labels.index(twice)
+        second = labels.index(twice, first + 1)
+        array = array.diagonal(axis1=first, axis2=second)  # its dimension is the last one
+        labels = (*(label for axis, label in enumerate(labels) if axis not in (first, second)), twice)
+    return Labelled(array, labels)
+
+
+def without_ones(part: Labelled, extents: Mapping[str, int]) -> Labelled:
+    """A view without the dimensions of extent 1 whose label has another extent elsewhere: they fit everything."""
+    return _first(part, [axis for axis, size in enumerate(part.array.shape) if size == 1 != extents[part.labels[axis]]])
+
+
+def summed(part: Labelled, kept: Collection[str], dtype: Dtype) -> Labelled:
+    """The sum over all labels but those to be kept, in this type."""
+    axes = tuple(axis for axis, label in enumerate(part.labels) if label not in kept)
+    if not axes:
+        return part
+    total = part.array.sum(axis=axes, dtype=dtype, keepdims=True)  # without dimensions NumPy gives a number, which is not an array
+    return _first(Labelled(total, part.labels), axes)
+
+
+def product(left: Labelled, right: Labelled, wanted: Labels, dtype: Dtype, target: Array, work: Work) -> Array:
+    """The product in this type with the `wanted` labels in their order, summed over what both have and is not wanted.
+
+    It is `target` if that is given. A label that only one operand has must be wanted.
+    """
+    if np.result_type(left.array.dtype, right.array.dtype) != dtype:
+        left = Labelled(left.array.astype(dtype), left.labels)
+    shared = [label for label in left.labels if label in right.labels and label not in wanted]
+    if not shared:
+        x, y = (own.in_order(tuple(label for label in wanted if label in own.labels))[_spread(own, wanted)] for own in (left, right))
+        return written((x * y)[..., 0], target if work.writes else None)
+    batch = tuple(label for label in wanted if label in left.labels and label in right.labels)
+    rows = _as_they_lie(left, [label for label in left.labels if label not in right.labels])
+    columns = _as_they_lie(right, [label for label in right.labels if label not in left.labels])
+    inner = min((_as_they_lie(x, shared) for x in (left, right)), key=lambda order: _copied(left, order) + _copied(right, order))
+    x, y = _joined(left, batch, rows, inner), _joined(right, batch, inner, columns)
+    lying = (*batch, *rows, *columns)
+    place = None if target is None else Labelled(target, wanted)
+    if place is not None and _joins(place, rows) and _joins(place, columns):
+        work.multiply(x, y, _joined(place, batch, rows, columns))
+        return target
+    extents = {label: size for own in (left, right) for label, size in zip(own.labels, own.array.shape, strict=True)}
+    found = work.multiply(x, y, None).reshape(tuple(extents[label] for label in lying))
+    return written(Labelled(found, lying).in_order(wanted), target if work.writes else None)
+
+
+def written(array: Array, target: Array) -> Array:
+    """The array, or `target` with its elements, which may share memory with it."""
+    if target is None:
+        return array
+    target[...] = array.copy() if shares_memory(array, target) else array
+    return target
+
+
+def _first(part: Labelled, axes: Collection[int]) -> Labelled:
+    """A view without some dimensions, at index 0 of each."""
+    array, labels = part
+    kept = tuple(label for axis, label in enumerate(labels) if axis not in axes)
+    return Labelled(array[(..., *(0 if axis in axes else slice(None) for axis in range(array.ndim)))], kept)  # `...`: an array, no number
+
+
+def _spread(part: Labelled, wanted: Labels) -> tuple[object, ...]:
+    """The index that gives an array a dimension of extent 1 for each wanted label that it lacks, and one more at the end.
+
+    With that the product of two numbers is an array, too.
+    """
+    return (..., *(slice(None) if label in part.labels else None for label in wanted), None)
+
+
+def _as_they_lie(part: Labelled, labels: Sequence[str]) -> Labels:
+    """Labels in the order in which their dimensions lie in memory, the farthest apart first."""
+    return tuple(sorted(labels, key=lambda label: -abs(part.array.strides[part.labels.index(label)])))
+
+
+def _joins(part: Labelled, labels: Labels) -> bool:
+    """Whether dimensions can be joined to one where they lie."""
+    known = [(part.array.strides[axis], part.array.shape[axis]) for axis in part.axes(labels)]
+    return all(outer == inner * size for (outer, _), (inner, size) in pairwise([x for x in known if x[1] != 1]))
+
+
+def _copied(part: Labelled, labels: Labels) -> int:
+    """How many elements are copied if these dimensions are joined in this order."""
+    return 0 if _joins(part, labels) else int(part.array.size)
+
+
+def _joined(part: Labelled, batch: Labels, rows: Labels, columns: Labels) -> Array:
+    """A matrix, or a batch of them: a view if rows and columns can be joined where they lie, else a copy."""
+    array = part.in_order((*batch, *rows, *columns))
+    shape, end = array.shape, len(batch) + len(rows)
+    return array.reshape((*shape[: len(batch)], prod(shape[len(batch) : end]), prod(shape[end:])))
+
 
 Axes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 """A number of axes, or the axes of the first operand and those of the second."""

@@ -13,13 +13,9 @@ from bilinear.frontend.algorithms import AnyLoaded, of_blocks
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.accept import accepted
-from bilinear.runtime.arrays import Kept, Kind
-from bilinear.runtime.gram_blocks import gram_arrays
-from bilinear.runtime.gram_schemes import by_scheme
-from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.options import Options, check_options
-from bilinear.runtime.torch_memory import records_gradients, torch_of, unrecorded
-from bilinear.runtime.torch_tensors import half_of
+from bilinear.runtime.arrays import Kept, Kind, half_of, records_gradients, torch_of, unrecorded
+from bilinear.runtime.gram_blocks import by_scheme, gram_arrays
+from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
 
 TRIANGLES = "lower", "upper"
 
@@ -103,7 +99,7 @@ def gram(
     if triangle is not None and triangle not in TRIANGLES:
         raise fail("E790", f"triangle={triangle!r} is not a triangle", "give 'lower', 'upper' or, for both, None")
     named = algorithm.scheme.name if isinstance(algorithm, LoadedGram) else algorithm
-    asked = Options(alpha, beta, named, levels, "preserve", workspace, None, None, accuracy)
+    asked = Options(alpha, beta, named, levels, workspace=workspace, accuracy=accuracy)
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
     torch = torch_of(a, out)
@@ -114,7 +110,7 @@ def gram(
     plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
     if not plain or not all(isinstance(name, str) for name in names):
         raise unrecorded("gradients are recorded of A*A^T of a tensor, into a new one, by algorithms that are given by name")
-    from bilinear.runtime.torch_gram import recorded_gram
+    from bilinear.runtime.torch_operators import recorded_gram
 
     is_own = isinstance(_found(algorithm), LoadedGram)
     how = (str(products), "auto") if is_own else (str(algorithm), levels)

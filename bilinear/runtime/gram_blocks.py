@@ -1,22 +1,330 @@
-"""A*A^T on arrays, block by block: one triangle is multiplied, the other one mirrored or left as it is."""
+"""A*A^T on arrays: block by block, one triangle multiplied and the other one mirrored, or by a scheme, depth first in one buffer."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import lru_cache
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from bilinear.analysis.accuracy import is_real
+from bilinear.backends.array_sums import add, coefficient, combine
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import Element
-from bilinear.ir.matrix import Array, Dtype, layout_of
-from bilinear.planner.gram import GramPlan
+from bilinear.ir.gram import GramScheme
+from bilinear.ir.linear import Form
+from bilinear.ir.matrix import Array, Dtype, Factor, indices, layout_of
+from bilinear.methods.digits.choice import Digits
+from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.accept import check_out, shares_memory
 from bilinear.runtime.arrays import Kind, multiplies_itself
-from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
-from bilinear.runtime.gram_plans import GramCall, described_plan, plan_for_call
-from bilinear.runtime.gram_products import GramMultiplies
-from bilinear.runtime.half import FLOAT
-from bilinear.runtime.options import Options
+from bilinear.runtime.devices_here import uses_library
+from bilinear.runtime.gram_plans import TILE, GramCall, described_plan, plan_for_call
+from bilinear.runtime.half import FLOAT, by_half_itself
+from bilinear.runtime.multiply import multiply
+from bilinear.runtime.operands import given_workspace
+from bilinear.runtime.options import Options, over_budget, warn_unused
+from bilinear.runtime.repeat import repeated
+from bilinear.runtime.run import within_limits
+from bilinear.verify.bilinear_map import prove_map
+
+ROWS = 256
+"""Rows that are added at once, which is the height of the buffer for scaled values and for triangles."""
+
+
+WIDE = 1024
+"""If no number of levels is given, another level is taken as long as its blocks are at least this wide."""
+
+
+class Parts(NamedTuple):
+    """The buffers of a level: the sums of blocks that a product multiplies, its value, and rows for scaled values."""
+
+    left: Array
+    right: Array
+    product: Array
+    scratch: Array
+
+
+@lru_cache(maxsize=64)
+def require_runs(gram: GramScheme, dtype: Dtype) -> None:
+    """Refuse a scheme that computes no A*A^T (E350), or whose coefficients a type does not hold (E794)."""
+    prove_map(gram.algorithm).require()
+    numbers = [c for table in gram.scheme.tables for row in table for _, c in row]
+    if not is_real(gram.scheme) or (dtype.kind in "iu" and any(getattr(c, "denominator", 2) != 1 for c in numbers)):
+        raise fail("E794", f"{gram.name} over {gram.scheme.ring} has coefficients that {dtype} does not hold", "take another algorithm")
+
+
+def elements_of(gram: GramScheme, n: int, k: int, levels: int) -> int:
+    """The elements of the buffers of all levels for an n x k matrix."""
+    total, s = 0, gram.scheme
+    for _ in range(levels):
+        n, k = n // s.m, k // s.k
+        total += sum(rows * columns for rows, columns in _shapes(n, k))
+    return total
+
+
+def _shapes(height: int, width: int) -> tuple[tuple[int, int], ...]:
+    return (height, width), (height, width), (height, height), (min(ROWS, height), height)
+
+
+def _parts(buffer: Array, height: int, width: int) -> tuple[Parts, Array]:
+    """The buffers of a level at the start of a buffer, and the rest of it."""
+    found = []
+    for rows, columns in _shapes(height, width):
+        found.append(buffer[: rows * columns].reshape(rows, columns))
+        buffer = buffer[rows * columns :]
+    return Parts(*found), buffer
+
+
+def by_scheme(gram: GramScheme, asked: Options, kind: Kind, x: Array, out: Array, triangle: str | None) -> Array:
+    """alpha * x @ x^T + beta * out by a scheme for A*A^T; `asked` has the levels, and what multiplies its products of two matrices."""
+    has_none = x.dtype.kind == "b" or x.dtype == np.float16
+    if has_none or uses_library() or asked.levels == 0:
+        if has_none:
+            warn_unused(gram.name, f"no schedule runs on {x.dtype}")
+        return gram_arrays(asked._replace(algorithm="auto", levels=0), kind, x, out, triangle)
+    require_runs(gram, x.dtype)
+    x = checked_operand(asked, kind, x, out, x.dtype)
+    xp, shape = kind.module, x.shape[:-1] + x.shape[-2:-1]
+    levels = _levels(gram, x.shape[-2], x.shape[-1]) if asked.levels == "auto" else int(asked.levels)
+    alpha, beta = factor("alpha", asked.alpha, x.dtype), factor("beta", asked.beta, x.dtype if out is None else out.dtype)
+    aside = out is not None and out.dtype != x.dtype  # integers that wrap around must do so as a whole, not in the type of `out`
+    result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None or aside else out
+    buffer, rest = _workspace(gram, asked._replace(kind=kind), x, levels, result, result.nbytes if aside else 0)
+    runner = Runner(gram, GramMultiplies(asked._replace(levels="auto", workspace=rest), kind))
+    lower = lower_of(result, triangle)
+    for index in indices(x.shape[:-2]):
+        runner.run(x[index], lower[index], alpha, x.dtype.type(0) if aside else beta, levels, buffer)
+    if aside:
+        own, result = lower, out
+        lower = lower_of(result, triangle)
+        for index in indices(x.shape[:-2]):
+            _add_below(xp, lower[index], own[index], own[index], 1, beta)
+    if triangle is None:
+        runner.products.mirror(lower)
+    return result
+
+
+def _levels(gram: GramScheme, n: int, k: int) -> int:
+    """One level, and a further one while blocks stay at least `WIDE` wide."""
+    found, s = 1, gram.scheme
+    n, k = n // s.m, k // s.k
+    while min(n // s.m, k // s.k) >= WIDE:
+        found, n, k = found + 1, n // s.m, k // s.k
+    return found
+
+
+def _workspace(gram: GramScheme, options: Options, x: Array, levels: int, result: Array, aside: int) -> tuple[Array, Array]:
+    """The buffer of all levels, and what is left for the products: bytes, None without a limit, or the rest of the caller's buffer.
+
+    A result of `aside` bytes that is computed apart from `out` counts, but is not put into a buffer.
+    """
+    elements = elements_of(gram, x.shape[-2], x.shape[-1], levels)
+    needed = elements * x.dtype.itemsize
+    if options.buffer is not None:
+        buffer = given_workspace(options, elements, x[..., :0], result, x)
+        rest = options.buffer.view(np.uint8)[needed:]
+        return buffer, rest if rest.size else 0
+    needed += aside
+    if options.budget is not None and needed > options.budget:
+        raise over_budget(gram.name, needed, options.budget, "allow that many bytes, use fewer levels, or leave algorithm= out")
+    return options.kind.module.empty(elements, x.dtype), None if options.budget is None else options.budget - needed
+
+
+class Runner(NamedTuple):
+    """A scheme and what multiplies its products."""
+
+    gram: GramScheme
+    products: GramMultiplies
+
+    def run(self, x: Array, lower: Array, alpha: Factor, beta: Factor, levels: int, buffer: Array) -> None:
+        """The lower triangle of alpha * x @ x^T + beta * lower. Nothing above the diagonal is read or written."""
+        s = self.gram.scheme
+        n, k = x.shape[0] // s.m * s.m, x.shape[1] // s.k * s.k
+        if levels == 0 or not (n and k):
+            self.products.triangle(x, lower, alpha, beta)
+            return
+        self._core(x[:n, :k], lower[:n, :n], alpha, beta, levels, buffer)
+        if k < x.shape[1]:
+            self.products.triangle(x[:n, k:], lower[:n, :n], alpha, 1)
+        if n < x.shape[0]:
+            self.products.general(x[n:], x[:n].swapaxes(0, 1), lower[n:, :n], alpha, beta)
+            self.products.triangle(x[n:], lower[n:, n:], alpha, beta)
+
+    def _core(self, x: Array, lower: Array, alpha: Factor, beta: Factor, levels: int, buffer: Array) -> None:
+        """The same for a matrix that the grid divides."""
+        s = self.gram.scheme
+        height, width = x.shape[0] // s.m, x.shape[1] // s.k
+        parts, rest = _parts(buffer, height, width)
+        blocks = [x[i * height : (i + 1) * height, j * width : (j + 1) * width] for i in range(s.m) for j in range(s.k)]
+        c = lower.swapaxes(0, 1) if self.gram.upper else lower
+        written: set[tuple[int, int]] = set()
+        for number, (left, right) in enumerate(zip(s.tables[0], self.gram.right, strict=True)):
+            outputs = list(self._outputs(number))
+            first = _sum(left, blocks, parts.left)
+            is_symmetric = number in self.gram.symmetric
+            if is_symmetric:
+                self._own(first, parts.product, alpha, levels - 1, rest, any(i != j for i, j, _ in outputs))
+            else:
+                second = _sum(right, blocks, parts.right)
+                self.products.general(first, second.swapaxes(0, 1), parts.product, alpha, 0)
+            for i, j, w in outputs:
+                block = c[i * height : (i + 1) * height, j * height : (j + 1) * height]
+                keep = 1 if (i, j) in written else beta
+                written.add((i, j))
+                if i != j:
+                    _add(block, parts.product, parts.scratch, w, keep)
+                elif self.gram.upper:
+                    own = parts.product if is_symmetric else parts.product.swapaxes(0, 1)
+                    _add_below(self.products.kind.module, block.swapaxes(0, 1), own, parts.scratch, w, keep)
+                else:
+                    _add_below(self.products.kind.module, block, parts.product, parts.scratch, w, keep)
+
+    def _own(self, x: Array, out: Array, alpha: Factor, levels: int, buffer: Array, both: bool) -> None:
+        """A product of a matrix by its own transpose: its lower triangle, or `both`."""
+        if levels == 0:
+            self.products.own(x, out, alpha)
+            return
+        self.run(x, out, alpha, 0, levels, buffer)
+        if both:
+            self.products.mirror(out)
+
+    def _outputs(self, number: int) -> Iterator[tuple[int, int, Array]]:
+        """The blocks of C that take a product up, and with what coefficient."""
+        s = self.gram.scheme
+        for i, j in self.gram.outputs:
+            for product, w in s.tables[2][i * s.m + j]:
+                if product == number:
+                    yield i, j, w
+
+
+def _sum(form: Form, blocks: list[Array], out: Array) -> Array:
+    """A sum of blocks: the block itself if there is one, else in the buffer."""
+    if len(form) == 1 and form[0][1] == 1:
+        return blocks[form[0][0]]
+    for rows in _row_ranges(out):
+        scratch = np.empty_like(out[rows]) if any(c not in (1, -1) for _, c in form[1:]) else out
+        combine(form, [block[rows] for block in blocks], out[rows], scratch)
+    return out
+
+
+def _row_ranges(out: Array) -> Iterator[slice]:
+    return (slice(start, min(start + ROWS, out.shape[0])) for start in range(0, out.shape[0], ROWS))
+
+
+def _add(out: Array, value: Array, scratch: Array, w: Array, keep: Factor) -> None:
+    """out = keep * out + w * value, some rows at a time."""
+    factor = w if w in (1, -1) else coefficient(w, out.dtype)
+    for rows in _row_ranges(out):
+        height, width = rows.stop - rows.start, value.shape[1]
+        add(out[rows], value[rows], scratch[:height, :width], factor, keep)
+
+
+def _add_below(xp: ModuleType, out: Array, value: Array, scratch: Array, w: Array, keep: Factor) -> None:
+    """The same for the lower triangle of a square; nothing above the diagonal is read or written."""
+    for rows in _row_ranges(out):
+        before = slice(0, rows.start)
+        if rows.start:
+            _add(out[rows, before], value[rows, before], scratch, w, keep)
+        mask = xp.tri(rows.stop - rows.start, dtype=bool)
+        new, own = (xp.zeros(mask.shape, x.dtype) for x in (out, value))
+        xp.copyto(new, out[rows, rows], where=mask)
+        xp.copyto(own, value[rows, rows], where=mask)
+        _add(new, own, scratch, w, keep)
+        xp.copyto(out[rows, rows], new, where=mask)
+
+
+class GramMultiplies(NamedTuple):
+    """The multiplies of a call, with its options; of arrays that hold the bits of an `element` of 16 bits if one is named."""
+
+    asked: Options
+    kind: Kind
+    element: Element | None = None
+
+    def general(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> None:
+        """alpha * a @ b + beta * out by what the call asks for. A product that ran before on a GPU is found first."""
+        asked = self.asked._replace(alpha=alpha, beta=beta)
+        if self.element is not None:
+            by_half_itself(asked, self.kind, self.element, a, b, out)
+            return
+        key, repeat = repeated(a, b, out, asked)
+        if repeat is None or repeat.run(a, b, out, alpha, beta) is None:
+            multiply(asked, self.kind, key, a, b, out)
+
+    def library(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> None:
+        """The same by the library."""
+        library = self._replace(asked=self.asked._replace(algorithm="auto", levels=0, workspace=None))
+        library.general(a, b, out, alpha, beta)
+
+    def own(self, x: Array, out: Array, alpha: Factor) -> None:
+        """alpha * x @ x^T, both triangles."""
+        self.library(x, x.swapaxes(-1, -2), out, alpha, 0)
+
+    def triangle(self, x: Array, lower: Array, alpha: Factor, beta: Factor) -> None:
+        """The lower triangle of alpha * x @ x^T + beta * lower by the library; nothing above the diagonal is read or written."""
+        plan = plan_by_size(x.shape[-2], x.shape[-1], str(x.dtype), TILE[self.kind.on_gpu], LIBRARY)
+        self.blocks(plan, x, lower, (alpha, beta), True)
+
+    def blocks(self, plan: GramPlan, x: Array, lower: Array, factors: tuple[Factor, Factor], one_triangle: bool) -> None:
+        """Compute the lower triangle block by block, and write nothing above it if there is to be `one_triangle`."""
+        xp = self.kind.module
+        for step in plan.steps:
+            rows, columns = slice(*step.rows), slice(*step.columns)
+            block, left, right = lower[..., rows, columns], x[..., rows, :], x[..., columns, :].swapaxes(-1, -2)
+            if step.is_mirrored:
+                self.by_triangle(left, right, block, *factors)
+                continue
+            multiply_block = self.library if step.plan == LIBRARY else self.general
+            if not (step.is_diagonal and one_triangle):
+                multiply_block(left, right, block, *factors)
+            else:
+                aside, mask = xp.zeros(block.shape, block.dtype), xp.tri(block.shape[-1], dtype=bool)
+                if factors[1] != 0:
+                    xp.copyto(aside, block, where=mask)
+                multiply_block(left, right, aside, *factors)
+                xp.copyto(block, aside, where=mask)
+
+    def by_triangle(self, x: Array, transposed: Array, out: Array, alpha: Factor, beta: Factor) -> None:
+        """Both triangles of alpha * x @ x^T + beta * out, of which the lower one is read, by digits in one launch; else by two matrices."""
+        from bilinear.methods.digits.triangle import triangle_multiply_of
+
+        digits = Digits((), TRIANGLE_TILE)
+        own = triangle_multiply_of(layout_of(x), layout_of(out), digits)
+        if own is None:
+            self.general(x, transposed, out, alpha, beta)
+            self.mirror(out)
+            return
+        run = within_limits(self.asked, digits, own, x, transposed, out)
+        run(x.data.ptr, x.data.ptr, out.data.ptr, alpha, beta)
+
+    def mirror_blocks(self, plan: GramPlan, lower: Array) -> None:
+        """Copy the lower triangle to the upper one, where a block's own multiply has not done so."""
+        if not any(step.is_mirrored for step in plan.steps):
+            self.mirror(lower)
+            return
+        for step in plan.steps:
+            rows, columns = slice(*step.rows), slice(*step.columns)
+            if not step.is_diagonal:
+                lower[..., columns, rows] = lower[..., rows, columns].swapaxes(-1, -2)
+            elif not step.is_mirrored:
+                self.mirror(lower[..., rows, rows])
+
+    def mirror(self, lower: Array) -> None:
+        """Copy the lower triangle to the upper one, tile by tile, so that what is read by columns stays in a cache."""
+        xp, n, tile = self.kind.module, lower.shape[-1], TILE[self.kind.on_gpu]
+        for start in range(0, n, tile):
+            rows = slice(start, min(start + tile, n))
+            for before in range(0, start, tile):
+                columns = slice(before, before + tile)
+                lower[..., columns, rows] = lower[..., rows, columns].swapaxes(-1, -2)
+            square = lower[..., rows, rows]
+            xp.copyto(square, square.swapaxes(-1, -2).copy(), where=~xp.tri(square.shape[-1], dtype=bool))
 
 
 def gram_arrays(

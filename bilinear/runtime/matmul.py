@@ -6,19 +6,14 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
-import numpy as np
-
 from bilinear.errors import fail
-from bilinear.frontend import Loaded, load_for_arrays
+from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
-from bilinear.runtime.arrays import Kept, is_on_gpu, stream_for
-from bilinear.runtime.environment import USE_LIBRARY, uses_library, value_of
-from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.on_arrays import Asked, multiply_anew
-from bilinear.runtime.repeat import repeated
-from bilinear.runtime.torch_memory import records_gradients, torch_of
-from bilinear.runtime.torch_tensors import check_recorded, matmul_tensors
+from bilinear.runtime.arrays import Kept, is_on_gpu, records_gradients, stream_for, torch_of
+from bilinear.runtime.call import check_recorded, matmul_tensors, multiply_anew
+from bilinear.runtime.options import Options
+from bilinear.runtime.repeat import Repeat, repeated
 
 
 def matmul(
@@ -144,46 +139,43 @@ def matmul(
     >>> bilinear.matmul(a, b, c, alpha=2, beta=-1, algorithm="winograd", levels=1)[0]
     array([70, 76, 82, 88, 94])
     """
-    by_library = value_of(USE_LIBRARY) is not None and uses_library()
-    named = algorithm
-    if algorithm != "auto" and not by_library and not isinstance(algorithm, Loaded):
-        algorithm = algorithm_as_it_is(str(algorithm), load_for_arrays)
-    if accuracy is not None and isinstance(accuracy, np.generic):
-        accuracy = accuracy.item()
-    asked = alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy
+    asked = Options(alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy)
+    if algorithm != "auto" or accuracy is not None:
+        asked = asked.as_named()
     if gpus is not None or memory is not None:
         return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)
     if modulus is not None:
         return _modulo(a, b, out, modulus, asked, stream)
-    key, repeat = (None, None) if by_library else repeated(a, b, out, asked)
-    if repeat is not None:  # as in `matmul_arrays`, without the time of one call more
-        if stream is None:
-            result = repeat.run(a, b, out, alpha, beta)
-        else:
-            with stream:
-                result = repeat.run(a, b, out, alpha, beta)
+    key, repeat = repeated(a, b, out, asked)
+    if repeat is not None:
+        result = repeat.run(a, b, out, alpha, beta) if stream is None else _on(stream, repeat, a, b, out, asked)
         if result is not None:
             return result
     if key is None and (isinstance(a, Kept) or isinstance(b, Kept)):
-        return _by_kept(a, b, out, asked, workspace, stream)
+        return _by_kept(a, b, out, asked, stream)
     torch = torch_of(a, b, out) if key is None else None
     if torch is None:
         return multiply_anew(a, b, out, asked, stream, key)
     if records_gradients(torch, a, b, out):
-        check_recorded(torch, a, b, out, (alpha, beta, named, *asked[3:]), stream)
-        from bilinear.runtime.torch_matmul import recorded
+        check_recorded(torch, a, b, out, asked._replace(algorithm=algorithm), stream)
+        from bilinear.runtime.torch_operators import recorded
 
-        return recorded(a, b, str(named), levels)
+        return recorded(a, b, str(algorithm), levels)
     return matmul_tensors(torch, a, b, out, asked, stream)
 
 
-def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Asked, stream: AbstractContextManager[object] | None) -> Array:
-    from bilinear.runtime.modular import matmul_modulo  # most calls need none of it
+def _on(stream: AbstractContextManager[object], repeat: Repeat, a: Array, b: Array, out: Array, asked: Options) -> Array:
+    with stream:
+        return repeat.run(a, b, out, asked.alpha, asked.beta)
+
+
+def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Options, stream: AbstractContextManager[object] | None) -> Array:
+    from bilinear.runtime.integers import matmul_modulo  # most calls need none of it
 
     return matmul_modulo(a, b, out, modulus, asked, stream)
 
 
-def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory: object, beside: bool) -> Array:
+def _streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object, beside: bool) -> Array:
     if gpus is None:
         raise fail("E773", "memory= limits the product on several GPUs, and no gpus= are named", "give gpus=, or use workspace=")
     if beside:
@@ -193,7 +185,7 @@ def _streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory
     return matmul_streamed(a, b, out, asked, gpus, memory)
 
 
-def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, stream: AbstractContextManager[object] | None) -> Array:
+def _by_kept(a: Array, b: Array, out: Array, asked: Options, stream: AbstractContextManager[object] | None) -> Array:
     """A product with a prepared operand. Options that were given to `prepare` are refused (E538)."""
     kept, other, side = (a, b, "A") if isinstance(a, Kept) else (b, a, "B")
     if kept.side != side or isinstance(other, Kept):
@@ -201,11 +193,7 @@ def _by_kept(a: Array, b: Array, out: Array, asked: Asked, workspace: Array, str
             "both operands are prepared" if isinstance(other, Kept) else f"an operand that was prepared as {kept.side} is given as {side}"
         )
         raise fail("E538", what, "give the other operand as an array")
-    alpha, beta, algorithm, levels, inputs, _, *others = asked
-    if (algorithm, levels, inputs, *others) != _UNSAID:
+    if asked._replace(alpha=1, beta=0, workspace=None) != Options():
         raise fail("E538", "the plan of a prepared operand is settled", "give algorithm=, levels= and accuracy= to prepare()")
     with stream_for(is_on_gpu(other), stream):
-        return kept.matmul(other, out, alpha=alpha, beta=beta, workspace=workspace)
-
-
-_UNSAID = "auto", "auto", "preserve", None, None, None
+        return kept.matmul(other, out, alpha=asked.alpha, beta=asked.beta, workspace=asked.workspace)

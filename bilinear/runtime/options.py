@@ -1,25 +1,101 @@
-"""The options of a call."""
+"""The options of a call: how much workspace it may use, the algorithm it names, and the warning that this does not run."""
 
 from __future__ import annotations
 
+import re
+import sys
+import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict, TypeVar, overload
 
 import numpy as np
 
-from bilinear.backends.caches import Same
-from bilinear.errors import fail
-from bilinear.frontend import Loaded
+from bilinear.backends.caches import Same, keep
+from bilinear.errors import BilinearError, fail
+from bilinear.frontend import Loaded, load, load_for_arrays
+from bilinear.frontend.files import Looks
 from bilinear.ir.matrix import Array, Dtype, Factor
-from bilinear.ir.placement import LEVELS_ALLOWED
+from bilinear.ir.placement import LEVELS_ALLOWED, MOST_WORKSPACE
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import require_accuracy, require_inputs
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import NUMPY, Kind
-from bilinear.runtime.budgets import budget_and_buffer
-from bilinear.runtime.environment import uses_library
+from bilinear.runtime.devices_here import USE_LIBRARY, uses_library, value_of
+
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(|B|iB)", re.ASCII)
+"""A size with its unit: `2G` and `2GiB` are 2 * 1024^3 bytes, `2GB` are 2 * 1000^3."""
+
+
+def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
+    """`workspace=` as the most bytes (None: no limit) and the caller's buffer (or None). Other values are refused (E534)."""
+    if workspace is None or (isinstance(workspace, str) and workspace == "unlimited"):
+        return None, None
+    if isinstance(workspace, str) and workspace == "none":
+        return 0, None
+    if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
+        return min(int(workspace), MOST_WORKSPACE), None
+    if isinstance(workspace, str) and (size := _SIZE.fullmatch(workspace)) is not None:
+        unit = 1000 if size[3] == "B" else 1024
+        return int(float(size[1]) * unit ** ("KMGT".index(size[2]) + 1)), None
+    if isinstance(workspace, str | bool | int | float | np.generic):
+        raise fail(
+            "E534",
+            f"workspace={workspace!r} is not a workspace",
+            "give bytes, a size such as '2GiB', 'none' or 'unlimited' (in Python an array, too)",
+        )
+    return None, workspace
+
+
+def over_budget(name: str, needed: int, allowed: int, hint: str = "use fewer levels, algorithm='auto', or msmes") -> BilinearError:
+    """The refusal (E535) of a plan that needs more workspace than is allowed."""
+    return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", hint)
+
+
+MOST_NAMED = 64
+"""The most algorithms that are kept; the oldest is dropped."""
+Found = TypeVar("Found")
+
+_named: dict[tuple[str, Callable[[str, Looks], object]], tuple[Looks, object]] = {}
+
+
+@overload
+def algorithm_as_it_is(asked: str) -> Loaded: ...
+@overload
+def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], Found]) -> Found: ...
+def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], object] = load) -> object:
+    """The algorithm that `load`, or another function of the frontend, returns.
+
+    It is the same object until one of its files changes, or a name leads to another file. Every call reads the users' files and compares
+    them byte by byte. Shipped files are read once. Raises `BilinearError`.
+    """
+    known = _named.get((asked, read))
+    if known is not None and known[0].still_hold():
+        return known[1]
+    looks = Looks()
+    loaded = read(asked, looks)
+    if looks.can_be_kept:
+        keep(_named, (asked, read), (looks, loaded), MOST_NAMED)
+    return loaded
+
+
+_INSIDE = "bilinear", "torch"
+"""The packages whose frames are skipped: this one, and PyTorch, which calls its operators, also from code without a module."""
+
+
+RUN_ON = "dense arrays of integers, float32, float64, complex64 and complex128, and on a GPU of float16 and bfloat16"
+"""What schedules run on."""
+
+
+def warn_unused(name: str, reason: str) -> None:
+    """Warn that the named algorithm does not run, at the first caller outside of this package and of PyTorch."""
+    frame, levels = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "torch").partition(".")[0] in _INSIDE:
+        frame, levels = frame.f_back, levels + 1
+    warnings.warn(f"{name} is not used: {reason}; the library multiplies (schedules run on {RUN_ON})", stacklevel=levels)
+
 
 LEAST_EXTENT = 256
 """On processors `auto` weighs nothing below this extent: a product there takes less time than a choice is worth."""
@@ -57,19 +133,26 @@ class Options(NamedTuple):
     `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB".
     """
 
-    alpha: Factor
-    beta: Factor
-    algorithm: str | Loaded | None
-    levels: int | str
-    inputs: str
-    workspace: Array
-    tolerance: float | None
-    plan: Plan | None
+    alpha: Factor = 1
+    beta: Factor = 0
+    algorithm: str | Loaded | None = "auto"
+    levels: int | str = "auto"
+    inputs: str = "preserve"
+    workspace: Array = None
+    tolerance: float | None = None
+    plan: Plan | None = None
     accuracy: float | str | None = None
     device: Device | None = None
     kind: Kind = NUMPY
     cpu: Cpu | None = None
     conjugated: str = ""
+
+    def as_named(self) -> Options:
+        """These options with the algorithm that its name means now, unless the library multiplies, and the accuracy as Python's number."""
+        algorithm, accuracy = self.algorithm, self.accuracy
+        if algorithm != "auto" and not isinstance(algorithm, Loaded) and (value_of(USE_LIBRARY) is None or not uses_library()):
+            algorithm = algorithm_as_it_is(str(algorithm), load_for_arrays)
+        return self._replace(algorithm=algorithm, accuracy=accuracy.item() if isinstance(accuracy, np.generic) else accuracy)
 
     def settled(self, kind: Kind, cpu: Cpu | None = None) -> Options:
         """These options for operands of this kind, after reading the environment and describing the GPU or, by `described_cpu`, the CPU."""
@@ -144,23 +227,30 @@ def check_levels(levels: object, algorithm: object) -> None:
 
 
 def check_options(options: Options, out: Array) -> None:
-    """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543."""
-    alpha, beta, algorithm, levels, inputs, *_ = options
-    require_inputs(inputs)
-    check_levels(levels, algorithm if options.plan is None else None)
-    factors: tuple[tuple[str, Array], ...] = (("alpha", alpha), ("beta", beta))
+    """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543, and with a plan E544."""
+    plan = options.plan
+    require_inputs(options.inputs)
+    check_levels(options.levels, options.algorithm if plan is None else None)
+    check_factors(options, out)
+    require_accuracy(options.accuracy)
+    if options.accuracy is not None and (plan is not None or options.algorithm != "auto"):
+        what = "accuracy= chooses among plans, and the algorithm is named already"
+        raise fail("E519", what, "leave it out; `bilinear plan --explain` shows the error of every plan")
+    if plan is not None:
+        _check_plan_options(plan, options.algorithm, options.levels, options.inputs)
+
+
+def check_factors(options: Options, out: Array) -> None:
+    """Refuse factors that are no numbers (E528), and a beta without an `out` (E515)."""
+    factors: tuple[tuple[str, Array], ...] = (("alpha", options.alpha), ("beta", options.beta))
     for name, value in factors:
         if type(value) not in (int, float) and np.ndim(value) != 0:
             raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
-    require_accuracy(options.accuracy)
-    if options.accuracy is not None and (options.plan is not None or options.algorithm != "auto"):
-        what = "accuracy= chooses among plans, and the algorithm is named already"
-        raise fail("E519", what, "leave it out; `bilinear plan --explain` shows the error of every plan")
-    if out is None and beta != 0:
+    if out is None and options.beta != 0:
         raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
 
 
-def check_plan_options(plan: Plan, algorithm: object, levels: object, inputs: str) -> None:
+def _check_plan_options(plan: Plan, algorithm: object, levels: object, inputs: str) -> None:
     """Refuse (E544) options that the plan already decides."""
     if not isinstance(plan, Plan):
         raise fail(

@@ -4,29 +4,139 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bilinear.backends.caches import Same
-from bilinear.backends.capture import not_captured
+from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import in_buffer
+from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Array, Factor, Layout, Matrix, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Factor, Layout, Matrix, indices, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
 from bilinear.methods.digits.choice import Digits
+from bilinear.methods.method import Bindable
+from bilinear.planner.library import Library
 from bilinear.planner.plan import Plan, bytes_text
 from bilinear.runtime.accept import accepted
-from bilinear.runtime.arrays import Kept, Kind
+from bilinear.runtime.arrays import Kept, Kind, make_executor
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
-from bilinear.runtime.environment import uses_library
-from bilinear.runtime.executors import make_executor
-from bilinear.runtime.layouts import Layouts, fit, layouts_of
+from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.multiply import by_schedule
-from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.options import Options, check_options, check_plan_options
-from bilinear.runtime.prepared_digits import KEPT_BY_AUTO, KeptDigits, digits_to_keep, kept_digits
+from bilinear.runtime.operands import Layouts, accumulate, fit, layouts_of
+from bilinear.runtime.options import Options, algorithm_as_it_is, check_factors, check_options
 from bilinear.runtime.recipe import Recipe, parted, placement_for
+from bilinear.runtime.run import NEW, by_schedule, run_direct_plan, workspace_address
+
+if TYPE_CHECKING:
+    from bilinear.methods.digits.binding import Form
+
+KEPT_BY_AUTO = False
+"""Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them."""
+
+
+@dataclass(frozen=True, eq=False)
+class KeptDigits:
+    """How products with a prepared operand run, and what is kept: its digits, scales and flag.
+
+    `buffer` is None if the operand holds an Inf or a NaN: its products are the classical ones, and nothing is read but the operand.
+    `form` is that of the product which it was cut for.
+    """
+
+    side: int
+    digits: Digits
+    form: Form
+    buffer: Array
+
+    @property
+    def name(self) -> str:
+        """What runs, in words."""
+        return self.digits.name
+
+    def multiply(self, options: Options, layouts: Layouts, a: Array, b: Array, out: Array) -> Array:
+        """alpha * A * B + beta * out of matrices, or of a batch of the other operand, of the dtype that was prepared.
+
+        If `out` has another dtype, or overlaps an operand, the result is computed aside from it. Raises what a call with the plan raises,
+        and `BilinearError` (E538) if C lies by columns or an operand otherwise than the kernels read.
+        """
+        shape, dtype = fit(layouts)
+        aside = out is not None and (layouts.overlaps or out.dtype != dtype)
+        if out is None and is_captured():
+            raise not_captured(*NEW)
+        result = options.kind.module.empty(shape, dtype) if out is None or aside else out
+        beta = 0 if aside else options.beta
+        one = options._replace(beta=beta)
+        for index in indices(shape[:-2]) if result.size else ():
+            self._run(one, _at(a, index), _at(b, index), _at(result, index), result.size if aside else 0)
+        if aside:
+            accumulate(out, result, factor("beta", options.beta, out.dtype))
+        return out if aside else result
+
+    def _run(self, options: Options, a: Array, b: Array, c: Array, aside: int) -> None:
+        from bilinear.methods.digits.binding import kept_multiply_of
+
+        factors = factor("alpha", options.alpha, c.dtype), factor("beta", options.beta, c.dtype)
+        if self.buffer is None:
+            run_direct_plan(options, self.digits, a, b, c, False, factors)
+            return
+        own = kept_multiply_of(layout_of(a), layout_of(b), layout_of(c), self.digits, self.side)
+        if own is None:
+            what = f"the {Digits.title} whose digits are kept {Digits.needs}, which lies by rows"
+            raise fail("E538", what, "give such arrays, or multiply without preparation")
+        if own.form != self.form:
+            raise fail(
+                "E538", "its levels name other algorithms, or it was cut for another chip, since it was prepared", "prepare it again"
+            )
+        workspace = workspace_address(options, self.digits, own, a, b, c, aside)
+        own(a.data.ptr, b.data.ptr, c.data.ptr, *factors, workspace, self.buffer.data.ptr)
+
+
+def _at(x: Array, index: tuple[int, ...]) -> Array:
+    """The matrix of a batch that belongs to this place of the result's."""
+    own = index[len(index) - (x.ndim - 2) :]
+    return x[tuple(min(i, extent - 1) for i, extent in zip(own, x.shape, strict=False))] if own else x
+
+
+def digits_to_keep(choice: Library | Bindable, is_asked: bool, kind: Kind) -> Digits | None:
+    """The product of digits that an operand of this kind is prepared for.
+
+    None if nothing of it can be kept, which is refused (E539) if the caller's own plan says so.
+    """
+    if not isinstance(choice, Digits):
+        reason = f"{choice.title} computes nothing from one operand alone"
+    elif not kind.on_gpu:
+        reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
+    elif choice.cut != (1, 1) or choice.rest:
+        reason = "the plan computes C in blocks, and makes their digits one after the other"
+    elif choice.needs_little:
+        reason = "the plan cuts operands on their way to the unit, and holds no digits"
+    else:
+        return choice
+    if is_asked:
+        raise fail("E539", reason, "plan with memory for a product of digits of all of C, or for a schedule that expands its operands")
+    return None
+
+
+def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, side: str) -> KeptDigits:
+    """The digits and scales of an operand. They are computed now, and there is a wait for the flag.
+
+    Refused (E536) while the stream is captured, and (E538) for an operand that the kernels cannot read.
+    """
+    from bilinear.methods.digits.binding import kept_multiply_of
+
+    if is_captured():
+        raise not_captured("nothing can wait for what tells whether an operand holds an Inf or a NaN", "prepare it before")
+    number, (m, _, n) = "AB".index(side), layouts.extents
+    size = matrix.dtype.itemsize
+    result = Layout((m, n), (n * size, size), matrix.dtype)
+    own = kept_multiply_of(layouts.a, layouts.b, result, digits, number)
+    if own is None:
+        raise fail("E538", f"the {Digits.title} {Digits.needs}", "give such arrays, or multiply without preparation")
+    buffer = kind.module.empty(own.kept_bytes, "uint8")
+    own.fill(matrix.data.ptr, buffer.data.ptr)
+    flag = int(buffer[own.flag_at :].max())
+    return KeptDigits(number, digits, own.form, None if flag else buffer)
+
 
 LEFT, RIGHT = "A", "B"
 
@@ -87,7 +197,7 @@ class Prepared(Kept):
         BilinearError
             E537 if the operand has changed, E538 if what is kept does not fit this call, and what `bilinear.matmul` raises.
         """
-        check_options(self.options._replace(alpha=alpha, beta=beta, accuracy=None), out)  # the accuracy was checked when it was prepared
+        check_factors(self.options._replace(alpha=alpha, beta=beta), out)
         pair = {"a": self.operand, "b": other} if self.side == LEFT else {"a": other, "b": self.operand}
         with accepted(pair, {"out": out}, workspace, own=True) as (kind, (a, b), (target,), buffer):
             options = self.options._replace(alpha=alpha, beta=beta, workspace=buffer, kind=kind)
@@ -198,9 +308,7 @@ def prepare(
         raise fail("E538", f"{_lines(side)}={extent!r} is not an extent", f"give an integer from 1 to {MOST_EXTENT}")
     if plan is None and algorithm != "auto" and not isinstance(algorithm, Loaded):
         algorithm = algorithm_as_it_is(str(algorithm))
-    if plan is not None:
-        check_plan_options(plan, algorithm, levels, "preserve")
-    options = Options(1, 0, algorithm, levels, "preserve", None, None, plan, accuracy)
+    options = Options(algorithm=algorithm, levels=levels, plan=plan, accuracy=accuracy)
     check_options(options, None)
     with accepted({"the operand": operand}, {}) as (kind, (matrix,), _, _):
         if matrix.ndim != 2:

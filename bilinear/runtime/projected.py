@@ -1,26 +1,163 @@
-"""The projections (C - alpha*A*B - beta*C0) X, row by row, of floats with their errors, and of integers exactly."""
+"""The projections (C - alpha*A*B - beta*C0) X of a check, row by row: of floats with bounds of every rounding error (docs/checking.md), of
+integers exactly."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import sqrt
+from operator import attrgetter
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
 from bilinear.analysis.accuracy import BITS
+from bilinear.backends.machine import has_digit_units
+from bilinear.backends.projections import Projected, Squares, in_fragments, projected
 from bilinear.ir.matrix import Array, Dtype
-from bilinear.runtime.thin_products import (
-    PANEL_BYTES,
-    UNIT,
-    Vectors,
-    cut,
-    joined,
-    norms,
-    subtract,
-    times,
-    whole_numbers,
-)
+from bilinear.ir.projection_kernel import CHUNK, COLUMNS
+
+UNIT = 2.0**-53
+"""The unit roundoff of float64, in which everything here is computed."""
+TINY = 2.0**-1022
+"""What underflow changes in one operation, at most."""
+PIECE_BITS, PIECES = 12, 2
+"""Vectors that are not small integers are cut into this many pieces, of this many bits each, and a rest."""
+PANEL_BYTES = {False: 2**20, True: 2**26}
+"""How much of a matrix is converted at once, on a CPU (within its cache) and on a GPU."""
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors as columns Z (..., k, s), or a batch of them, as the sum of pieces of a few bits and a rest.
+
+    `pieces` (..., k, q s) are q of them side by side, each of `bits` bits above a unit of its column; `rest` is None if it is 0. `whole`
+    is the rounded sum, `norm` (...) bounds its Frobenius norm, and `error` that of its difference from the vectors that are meant.
+    """
+
+    pieces: Array
+    rest: Array | None
+    whole: Array
+    bits: int
+    norm: Array
+    error: Array
+
+
+@dataclass(frozen=True)
+class PanelProduct:
+    """A panel times vectors: `high` + `low` (..., rows, s), where the norm of row i differs from the exact one by at most `error`[..., i].
+
+    `norm` (..., rows) are the norms of the panel's rows.
+    """
+
+    high: Array
+    low: Array
+    error: Array
+    norm: Array
+
+
+def whole_numbers(xp: ModuleType, x: Array, dtype: Dtype) -> Vectors:
+    """Random vectors of `BITS` bits as `Vectors`, without an error."""
+    z = xp.asarray(x).astype(dtype)
+    return Vectors(z, None, z, BITS, norms(xp, norms(xp, z)), 0.0)
+
+
+def cut(xp: ModuleType, product: PanelProduct) -> Vectors:
+    """The result of a product, cut into pieces, so that the high part of another product with it is exact."""
+    remains, pieces = product.high, []
+    for _ in range(PIECES):
+        piece, remains = _split(xp, remains, PIECE_BITS, -2)
+        pieces.append(piece)
+    rest = remains + product.low
+    norm, error = norms(xp, norms(xp, product.high + product.low)), norms(xp, product.error)
+    error = error + UNIT * norms(xp, norms(xp, rest))
+    return Vectors(xp.concatenate(pieces, axis=-1), rest, product.high + product.low, PIECE_BITS, norm, error)
+
+
+def joined(xp: ModuleType, products: list[PanelProduct]) -> PanelProduct:
+    """Panels of one product below each other."""
+    parts = zip(*((p.high, p.low, p.error, p.norm) for p in products), strict=True)
+    high, low, error, norm = (xp.concatenate(list(part), axis=axis) for part, axis in zip(parts, (-2, -2, -1, -1), strict=True))
+    return PanelProduct(high, low, error, norm)
+
+
+def times(xp: ModuleType, panel: Array, z: Vectors, is_wide: bool) -> PanelProduct:
+    """A panel (..., rows, k) of floats or complex numbers times vectors.
+
+    If `is_wide`, the panel is cut in two, so that all products of its high part with the pieces are exact; otherwise its elements have so
+    few bits that an error of the order of k units of float64 does not matter.
+    """
+    k, count = panel.shape[-1], z.whole.shape[-1]
+    terms = k * (2 if panel.dtype.kind == "c" else 1)
+    size = norms(xp, panel)
+    if not is_wide:
+        high = xp.matmul(panel, z.whole)
+        error = gamma(terms + 4) * size * z.norm[..., None] + size * _column(z.error) + terms * count * TINY
+        return PanelProduct(high, high * 0, error, size)
+    bits = max(4, 52 - z.bits - max(0, (terms - 1).bit_length()))
+    upper, lower = _split(xp, panel, bits, -1)
+    columns = z.pieces if z.rest is None else xp.concatenate([z.pieces, z.rest], axis=-1)
+    parts = xp.matmul(upper, columns)
+    high, low = parts[..., :count], xp.matmul(lower, z.whole)
+    for start in range(count, columns.shape[-1], count):
+        part = parts[..., start : start + count]
+        if start < z.pieces.shape[-1]:
+            high, part = _exact_sum(high, part)
+        low = low + part
+    cut_off = norms(xp, lower) * z.norm[..., None]
+    if z.rest is not None:
+        cut_off = cut_off + (size + norms(xp, lower)) * norms(xp, norms(xp, z.rest))[..., None]
+    error = gamma(terms + 8) * cut_off + 16 * UNIT**2 * size * z.norm[..., None] + size * _column(z.error) + terms * count * TINY
+    return PanelProduct(high, low, error, size)
+
+
+def subtract(xp: ModuleType, minuend: PanelProduct, factor: Array, product: PanelProduct) -> PanelProduct:
+    """minuend - factor * product."""
+    scaled = product.high if factor == 1 else factor * product.high
+    size, high, low = abs(factor), minuend.high - scaled, minuend.low - factor * product.low
+    error = minuend.error + size * product.error + UNIT * norms(xp, high) + 8 * UNIT * (norms(xp, low) + size * norms(xp, product.low))
+    return replace(minuend, high=high, low=low, error=error if factor == 1 else error + 4 * UNIT * norms(xp, scaled))
+
+
+def norms(xp: ModuleType, x: Array) -> Array:
+    """The 2-norms of the last axis, from above where squares underflow."""
+    squares = sum(xp.einsum("...i,...i->...", part, part) for part in ((x.real, x.imag) if x.dtype.kind == "c" else (x,)))
+    return xp.sqrt(squares + 2 * x.shape[-1] * TINY)
+
+
+def gamma(roundings: int) -> float:
+    """n u / (1 - n u), the relative error of n roundings."""
+    return roundings * UNIT / (1 - roundings * UNIT)
+
+
+def _column(error: Array) -> Array:
+    return error[..., None] if hasattr(error, "ndim") else error
+
+
+def _split(xp: ModuleType, x: Array, bits: int, axis: int) -> tuple[Array, Array]:
+    """x = upper + lower, exactly: `upper` has `bits` bits above a unit that is common along the axis, and |lower| <= 2^-bits max|x|.
+
+    Adding a number 2^(53 - bits) times as large rounds to the unit, and subtracting it is exact (Dekker 1971; Rump, Ogita, Oishi 2008).
+    """
+    if x.size == 0:
+        return x, x
+    if x.dtype.kind == "c":
+        largest = xp.maximum(abs(x.real).max(axis=axis, keepdims=True), abs(x.imag).max(axis=axis, keepdims=True)) * (1 + 1j)
+    else:
+        largest = xp.maximum(x.max(axis=axis, keepdims=True), -x.min(axis=axis, keepdims=True))
+    shift = largest * 2.0 ** (53 - bits)
+    upper = x + shift
+    upper -= shift
+    return upper, x - upper
+
+
+def _exact_sum(x: Array, y: Array) -> tuple[Array, Array]:
+    """The rounded sum and what was lost (D. E. Knuth's TwoSum)."""
+    total = x + y
+    back = total - x
+    return total, (x - (total - back)) + (y - back)
 
 
 @dataclass(frozen=True)
@@ -195,3 +332,120 @@ def largest_in(rows: Array) -> int:
 
 def _host(x: Array) -> Array:
     return x.get() if hasattr(x, "get") else np.asarray(x)
+
+
+MOST_KEPT = 8
+"""Sets of random vectors that are kept on GPUs, each of a megabyte for 8192 columns."""
+
+
+def residuals_on_gpu(problem: CheckedProduct) -> Residuals | None:
+    """The projections of real matrices on a GPU, which are read once each; None for what takes the general way."""
+    if not _suits(problem):
+        return None
+    alpha, beta = float(problem.alpha), float(problem.beta)
+    x, size_x, longest_x = _random_vectors(problem.c.shape[-1], problem.seed, _device(problem.c))
+    found = projected(problem.a, problem.b, problem.c, problem.before, x, alpha, beta, problem.is_wide)
+    return _with_errors(found, problem, (alpha, beta), size_x, longest_x)
+
+
+def _suits(problem: CheckedProduct) -> bool:
+    """Whether these are float32 and float64 matrices without a batch, with the usual number of vectors, on a chip with the units."""
+    given = [x for x in problem.arrays if x is not None]
+    if not problem.on_gpu or problem.count != COLUMNS or problem.batch or problem.alpha == 0:
+        return False
+    if any(x.ndim != 2 or not x.size or str(x.dtype) not in ("float32", "float64") for x in given):
+        return False
+    return all(stride % x.dtype.itemsize == 0 for x in given for stride in x.strides) and has_digit_units()
+
+
+def _device(x: Array) -> int:
+    return int(x.device.id) if hasattr(x, "device") else 0
+
+
+@lru_cache(MOST_KEPT)
+def _random_vectors(length: int, seed: int, device: int) -> tuple[Array, float, float]:
+    """The random vectors on a device, their Frobenius norm and their 2-norm, from above: the same as everywhere for a seed."""
+    import cupy
+
+    entries = random_entries(length, COLUMNS, seed)
+    return cupy.asarray(in_fragments(entries.astype(np.float64))), float(np.linalg.norm(entries.astype(np.float64))), longest_of(entries)
+
+
+def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float, float], size_x: float, longest_x: float) -> Residuals:
+    """The result:
+
+    upper bounds of norms, and bounds of errors. Those of all rows follow from sums of squares, those of one row from the largest.
+    """
+    alpha, beta = (abs(factor) for factor in factors)
+    (m, k), n, wide = problem.a.shape, problem.b.shape[1], problem.is_wide
+    of_x = _VectorNorms(size_x, 0.0, 0.0)
+    b = _bounds(*found.b[:2], _SumOrder(k, n, found.b[2]), of_x, wide)
+    size_y = _from_above(found.y, k * COLUMNS)
+    rest = _from_above(found.rest, k * COLUMNS) if wide else 0.0
+    of_y = _VectorNorms(size_y, rest, b.error + UNIT * (rest if wide else size_y))
+    parts = [(1.0, found.c, n, of_x), (alpha, found.a, k, of_y)]
+    if found.before is not None:
+        parts.append((beta, found.before, n, of_x))
+
+    def bounded(rows: int, take: Callable[[Squares], float]) -> tuple[float, float]:
+        """Of some rows: the norm of the projections, and a bound of that of their errors."""
+        norm = sqrt(take(found.residual) + 2 * COLUMNS * rows * TINY)
+        error = 4 * UNIT * norm + 16 * COLUMNS * rows * TINY
+        for factor, own, terms, vectors in parts:
+            part = _bounds(take(own.rows), take(own.tails), _SumOrder(rows, terms, own.splits), vectors, wide)
+            error += factor * (part.error + 8 * UNIT * part.low + 16 * UNIT * UNIT * vectors.norm * part.size)
+        return norm, error
+
+    norm, error = bounded(m, attrgetter("total"))
+    most, error_of_one = bounded(1, attrgetter("most"))
+    scale = alpha * sqrt(found.a.rows.total) * sqrt(found.b[0])
+    if found.before is not None:
+        scale += beta * sqrt(found.before.rows.total)
+    return Residuals(m, norm, error, most + error_of_one, found.worst, scale, longest_x)
+
+
+class _VectorNorms(NamedTuple):
+    """Vectors: their Frobenius norm, that of their rest, and a bound of their error."""
+
+    norm: float
+    rest: float
+    error: float
+
+
+class _SumOrder(NamedTuple):
+    """How a projection is added up: its rows, the terms of each, and the parts in which they are added."""
+
+    rows: int
+    terms: int
+    splits: int
+
+
+class _RowBounds(NamedTuple):
+    """For all rows of a projection: the norm of the matrix, and bounds of the error and of the norm of the sums' low parts."""
+
+    size: float
+    error: float
+    low: float
+
+
+def _bounds(squares: float, tails: float, chain: _SumOrder, vectors: _VectorNorms, is_wide: bool) -> _RowBounds:
+    """Bound a projection by the squared norms of its rows and of their lower parts.
+
+    Each row is bounded by the inequality of Cauchy and Schwarz, several together by the triangle inequality. Three things are rounded: the
+    lower part of a row times the vectors, the row times the rest of the vectors, and the additions of exact sums. One chain of additions
+    sums them up. Without pieces (not `is_wide`) the whole sum is one such chain.
+    """
+    terms, elements = chain.terms, chain.terms * chain.rows
+    size = _from_above(squares, elements)
+    added = 2 * (-(-terms // CHUNK)) + 2 * chain.splits
+    tiny = elements * COLUMNS * TINY
+    if not is_wide:
+        low = UNIT * chain.splits * vectors.norm * size
+        return _RowBounds(size, (gamma(terms + added + 8) * vectors.norm + vectors.error) * size + tiny, low)
+    low = (vectors.norm + vectors.rest) * _from_above(tails, elements) + (vectors.rest + added * UNIT * vectors.norm) * size
+    return _RowBounds(size, gamma(2 * terms + 2 * added + 8) * low + vectors.error * size + tiny, 2 * low)
+
+
+def _from_above(squares: float, terms: int) -> float:
+    """The norm of squares, with what underflow in these, and rounding, may have lost."""
+    return sqrt(squares + 2 * terms * TINY) * (1 + gamma(terms + 8))

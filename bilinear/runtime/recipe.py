@@ -22,7 +22,7 @@ from bilinear.planner.plan import Choice, Plan
 from bilinear.planner.plan_files import check_same
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import algorithm_named
-from bilinear.runtime.layouts import Layouts
+from bilinear.runtime.operands import Layouts
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bilinear.backends.caches import keep
-from bilinear.backends.capture import is_captured
+from bilinear.backends.capture import LARGE, fitting, is_captured
 from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
-from bilinear.backends.room import LARGE, fitting
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat, is_own_transpose
 from bilinear.ir.placement import Placement
 from bilinear.runtime.decide import Decision
-from bilinear.runtime.environment import DEVICE, value_of
+from bilinear.runtime.devices_here import DEVICE, USE_LIBRARY, uses_library, value_of
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import largest_scaling
 
@@ -171,7 +170,7 @@ class PlacementRepeat:
                 target = out.data.ptr
         except MemoryError:
             return None
-        self.launch(left, right, target, alpha, beta, 0 if buffer is None else buffer.data.ptr)
+        self.launch(left, right, target, alpha, beta, 0 if buffer is None else buffer.data.ptr, stream)
         return out
 
     def may_overlap(self, left: int, right: int, target: int) -> bool:
@@ -182,8 +181,8 @@ class PlacementRepeat:
         """The bytes of a new result; 0 if there is an `out`."""
         return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
 
-    def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
-        """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address."""
+    def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int, stream: int | None = None) -> None:
+        """Launch by addresses on CuPy's current stream, whose handle may be given, with `workspace` bytes at an address."""
         dtype = self._dtype
         factors = self._one if alpha == 1 else factor("alpha", alpha, dtype), self._zero if beta == 0 else factor("beta", beta, dtype)
         if self._largest > 1:
@@ -192,7 +191,7 @@ class PlacementRepeat:
         if self._bound is None:
             execute(self._executor, self._placement, self._call(bases, factors))
             return
-        ready = self._bound.ready(bases, *factors, self._executor.stream())
+        ready = self._bound.ready(bases, *factors, self._executor.stream() if stream is None else stream)
         run_parts(self._placement, self._parts, ready, partial(self._stopped, bases, factors))
 
     def _stopped(self, bases: tuple[int, ...], factors: tuple[Factor, Factor], done: Parts) -> Stopped:
@@ -210,10 +209,10 @@ _repeats: dict[Key, tuple[Repeat, Options]] = {}
 """Each with what was asked for, which keeps alive what its key names by identity."""
 
 
-def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[Key | None, Repeat | None]:
+def repeated(a: Array, b: Array, out: Array, asked: Options) -> tuple[Key | None, Repeat | None]:
     """The key of a call, and what is kept under it. The key is None for a call that is never kept.
 
-    `asked` are the first fields of `Options`, up to the plan. The key holds everything that decides what runs and whether it may run: no
+    The key holds everything that decides what runs and whether it may run: no
     values, of the factors only whether they are 0, and of the addresses only whether B is A^T. Only calls with CuPy's own arrays and
     options of built-in types have one, because their equality is reliable. An algorithm is `auto` or the one that its name meant at the
     call. The number of the device and BILINEAR_DEVICE stand for the description of the device. Calls that the environment makes the
@@ -233,12 +232,18 @@ def repeated(a: Array, b: Array, out: Array, asked: tuple[Array, ...]) -> tuple[
     return key, None if found is None else found[0]
 
 
-def asked_key(asked: tuple[Array, ...]) -> Key | None:
+def asked_key(asked: Options) -> Key | None:
     """What the options say of what runs; None if a call with them is never kept."""
-    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
+    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, *_ = asked
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS or type(levels) not in _PLAIN or type(workspace) not in _PLAIN:
         return None
-    if tolerance is not None or type(inputs) is not str or type(accuracy) not in _ACCURACIES:
+    if (
+        tolerance is not None
+        or asked.conjugated
+        or (value_of(USE_LIBRARY) is not None and uses_library())
+        or type(inputs) is not str
+        or type(accuracy) not in _ACCURACIES
+    ):
         return None
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
     return named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, value_of(DEVICE)

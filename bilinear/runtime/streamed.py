@@ -21,9 +21,8 @@ from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, shares_memory
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.budgets import budget_and_buffer
-from bilinear.runtime.on_arrays import Asked, matmul_arrays
-from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.call import matmul_arrays
+from bilinear.runtime.options import Options, budget_and_buffer, check_options
 
 log = logging.getLogger("bilinear")
 
@@ -87,19 +86,18 @@ def plan_streamed(
     return stream_plan(METHODS, problem, min(gpus, m * n), memory, devices_here.device_of(device), named=named, bus=bus)
 
 
-def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, memory: object) -> Array:
+def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object) -> Array:
     """alpha * a @ b + beta * out in host memory, on the GPUs that are asked for."""
-    alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy = asked
-    if plan is not None or tolerance is not None or inputs != "preserve" or workspace is not None:
+    if asked.plan is not None or asked.tolerance is not None or asked.inputs != "preserve" or asked.workspace is not None:
         what = "gpus= plans each block by itself, and reads a and b alone"
         raise fail("E773", what, "leave out plan=, tolerance=, inputs= and workspace=; memory= limits what each GPU holds")
     kind = _kind(a, b, out)
     _check(a, b, out)
-    check_options(Options(alpha, beta, algorithm, levels, inputs, None, None, None, accuracy), out)
+    check_options(asked, out)
     module = kind.module
     with a.device if kind.on_gpu else nullcontext():
         result = module.empty((a.shape[0], b.shape[1]), a.dtype) if out is None else out
-    alpha, beta = factor("alpha", alpha, a.dtype), factor("beta", beta, a.dtype)
+    alpha, beta = factor("alpha", asked.alpha, a.dtype), factor("beta", asked.beta, a.dtype)
     if alpha == 0 or 0 in (*a.shape, b.shape[1]):
         with a.device if kind.on_gpu else nullcontext():
             result[...] = 0 if beta == 0 else result * beta
@@ -117,13 +115,13 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Asked, gpus: object, 
         a.dtype.name,
         gpus=len(numbers),
         memory=budget if limit is None else min(budget, limit),
-        accuracy=accuracy,
+        accuracy=asked.accuracy,
         accumulate=bool(beta != 0),
-        named=algorithm != "auto" or levels != "auto",
+        named=asked.algorithm != "auto" or asked.levels != "auto",
         bus=LINK if kind.on_gpu else BUS,
     )
     log.debug("matmul with gpus=%s: %s", numbers, chosen)
-    multiply = partial(_block, algorithm, levels, chosen.workspace, accuracy)
+    multiply = partial(_block, asked._replace(workspace=chosen.workspace))
     devices = [CupyDevice(number, a.dtype, multiply) for number in numbers]
     run_streamed(chosen, devices, matrices, (alpha, beta))
     if matrices[2] is not result:
@@ -143,19 +141,9 @@ def _kind(*given: Array) -> Kind:
     return kind
 
 
-def _block(
-    algorithm: object,
-    levels: object,
-    workspace: int,
-    accuracy: float | str | None,
-    a: Array,
-    b: Array,
-    c: Array,
-    factors: tuple[Factor, Factor],
-    inputs: str,
-) -> None:
+def _block(asked: Options, a: Array, b: Array, c: Array, factors: tuple[Factor, Factor], inputs: str) -> None:
     """One product of blocks on the current GPU. `consume` allows what `preserve` may choose, too."""
-    matmul_arrays(a, b, c, (*factors, algorithm, levels, inputs, workspace, None, None, accuracy), None)
+    matmul_arrays(a, b, c, asked._replace(alpha=factors[0], beta=factors[1], inputs=inputs))
 
 
 def _check(a: Array, b: Array, out: Array) -> None:

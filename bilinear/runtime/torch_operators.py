@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 
+from bilinear.errors import ArrayTypeError, fail
 from bilinear.ir.matrix import Array
-from bilinear.runtime.on_arrays import Asked
-from bilinear.runtime.options import Options
-from bilinear.runtime.torch_memory import TYPES
-from bilinear.runtime.torch_repeat import keep_tensors
-from bilinear.runtime.torch_tensors import found_again, matmul_tensors, multiplies_by_itself
+from bilinear.runtime.arrays import TYPES
+from bilinear.runtime.call import found_again, keep_tensors, matmul_tensors, multiplies_by_itself
+from bilinear.runtime.options import Options, check_levels
 
 How = tuple[str, int | None]
 """An algorithm and its levels, as the operators take them; None stands for "auto"."""
@@ -134,17 +133,17 @@ def _product(
     classical: Callable[[Array, Array], Array], dims: int, a: Array, b: Array, algorithm: str = "auto", levels: int | None = None
 ) -> Array:
     """a @ b of two matrices, or of two batches of them, as a new tensor by rows."""
-    asked: Asked = (1, 0, algorithm, "auto" if levels is None else levels, "preserve", None, None, None, None)
+    asked = Options(algorithm=algorithm, levels="auto" if levels is None else levels).as_named()
     a, b = a.detach(), b.detach()
     fits = a.ndim == b.ndim == dims and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
     if not fits or a.dtype != b.dtype or a.device != b.device:
         return classical(a, b)  # which refuses it
     out, key = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device), None
     if a.is_cuda:
-        asked, key, result = found_again(torch, a, b, out, asked)
+        key, result = found_again(torch, a, b, out, asked)
         if result is not None:
             return result
-    if multiplies_by_itself(a, b, Options(*asked)):
+    if multiplies_by_itself(a, b, asked):
         result = classical(a, b)
         if key is not None and algorithm == "auto":
             keep_tensors(torch, key, None, asked, result)
@@ -188,3 +187,141 @@ SCHEDULED = frozenset(getattr(torch, name) for name in TYPES if hasattr(torch, n
 """The types that schedules run on."""
 _CLASSICAL = {2: torch.mm, 3: torch.bmm}
 _OPERATORS = {dims: _operator(name, _CLASSICAL[dims], dims) for dims, name in ((2, "mm"), (3, "bmm"))}
+
+
+def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
+    """a @ b for tensors, with the shapes of `torch.matmul`, by the operators: recorded for gradients, traced, cast and vectorised.
+
+    A batch times one matrix is one product of more rows.
+
+    Parameters
+    ----------
+    a : tensor of shape (..., m, k)
+        Or a vector, as in `torch.matmul`.
+    b : tensor of shape (..., k, n)
+        The same.
+    algorithm : str
+        `auto`, or the name or path of a scheme or schedule. It multiplies the gradients, too.
+    levels : int or "auto"
+        As in `bilinear.matmul`.
+
+    Returns
+    -------
+    tensor of shape (..., m, n)
+
+    Raises
+    ------
+    RuntimeError
+        As `torch.matmul` does.
+    BilinearError
+        E514 for wrong levels, and what `bilinear.matmul` raises.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import bilinear.torch
+    >>> a, b = torch.eye(4, requires_grad=True), torch.ones(4, 4)
+    >>> bilinear.torch.matmul(a, b, algorithm="strassen", levels=1).sum().backward()
+    >>> a.grad[0]
+    tensor([4., 4., 4., 4.])
+    """
+    require_tensors(a=a, b=b)
+    return product(a, b, as_how(algorithm, levels))
+
+
+def require_tensors(**operands: Array) -> None:
+    """Refuse (E518) what is no tensor."""
+    for name, x in operands.items():
+        if not isinstance(x, torch.Tensor):
+            what = f"{name} is of type {type(x).__name__}, and bilinear.torch multiplies tensors"
+            raise fail("E518", what, "use bilinear.matmul for arrays, or convert it, as by torch.as_tensor()", kind=ArrayTypeError)
+
+
+def product(a: Array, b: Array, how: How) -> Array:
+    """`matmul` with options that were checked."""
+    if not a.ndim or not b.ndim:
+        return torch.matmul(a, b)  # which refuses it
+    left, right = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
+    if left.shape[-1] != right.shape[-2]:
+        return torch.matmul(a, b)  # which refuses it
+    result = _folded(left, right, how) if right.ndim == 2 else _batched(left, right, how)
+    result = result if a.ndim > 1 else result.squeeze(-2)
+    return result if b.ndim > 1 else result.squeeze(-1)
+
+
+def as_how(algorithm: str, levels: int | str) -> How:
+    """An algorithm and its levels for the operators. Raises `BilinearError` (E514)."""
+    check_levels(levels, algorithm)
+    return algorithm, None if isinstance(levels, str) else int(levels)
+
+
+def _folded(left: Array, right: Array, how: How) -> Array:
+    if left.ndim == 2:
+        return multiply(left, right, how)
+    rows = left.shape[:-1]
+    return multiply(left.reshape(rows.numel(), left.shape[-1]), right, how).reshape(*rows, right.shape[-1])
+
+
+def _batched(left: Array, right: Array, how: How) -> Array:
+    try:
+        batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except RuntimeError:
+        return torch.matmul(left, right)  # which refuses it in its words
+    left, right = left.expand(*batch, *left.shape[-2:]), right.expand(*batch, *right.shape[-2:])
+    if len(batch) == 1:
+        return multiply(left, right, how)
+    products = torch.Size(batch).numel()
+    a, b = (x.reshape(products, *x.shape[-2:]) for x in (left, right))
+    return multiply(a, b, how).reshape(*batch, left.shape[-2], right.shape[-1])
+
+
+def recorded(a: Array, b: Array, algorithm: str, levels: int | Literal["auto"]) -> Array:
+    """`bilinear.matmul` of tensors that ask for gradients. It multiplies in their own type, inside of autocast, too."""
+    if not is_autocast(a.device.type):
+        return matmul(a, b, algorithm=algorithm, levels=levels)
+    with torch.autocast(a.device.type, enabled=False):
+        return matmul(a, b, algorithm=algorithm, levels=levels)
+
+
+Gram = Callable[[Array], Array]
+"""A*A^T, or A^T*A, or a triangle of it."""
+
+
+class GramContext(Protocol):
+    """What PyTorch keeps between a product and its gradient."""
+
+    transposed: bool
+    triangle: str | None
+    how: How
+    saved_tensors: tuple[Array]
+
+    def save_for_backward(self, *tensors: Array) -> None:
+        """Keep tensors."""
+
+
+class _Gram(torch.autograd.Function):  # type: ignore[misc]
+    """A*A^T with its gradient: for C = A A^T and the gradient G of C it is (G + G^T) A, without the triangle that was not written."""
+
+    @staticmethod
+    def forward(a: Array, gram: Gram, transposed: bool, triangle: str | None, how: How) -> Array:
+        return gram(a.detach())
+
+    @staticmethod
+    def setup_context(ctx: GramContext, inputs: tuple[Array, Gram, bool, str | None, How], output: Array) -> None:
+        """Keep A, which the gradient reads."""
+        a, _, ctx.transposed, ctx.triangle, ctx.how = inputs
+        ctx.save_for_backward(a)
+
+    @staticmethod
+    def backward(ctx: GramContext, gradient: Array) -> tuple[Array, None, None, None, None]:
+        """A product of two matrices, of which gradients can be taken again."""
+        (a,) = ctx.saved_tensors
+        own = {"lower": torch.tril, "upper": torch.triu}[ctx.triangle](gradient) if ctx.triangle else gradient
+        both = own + own.mT
+        return product(a, both, ctx.how) if ctx.transposed else product(both, a, ctx.how), None, None, None, None
+
+
+def recorded_gram(gram: Gram, a: Array, transposed: bool, triangle: str | None, how: tuple[str, int | str]) -> Array:
+    """`gram` of a tensor that asks for gradients, which are recorded; `how` multiplies two matrices in them."""
+    found: Array = _Gram.apply(a, gram, transposed, triangle, as_how(*how))
+    return found

@@ -14,7 +14,7 @@ except ImportError:
 if not hasattr(torch.library, "register_vmap") or not hasattr(torch.library, "register_autocast"):
     raise fail("E571", f"PyTorch {torch.__version__} lacks rules that bilinear.torch registers", "pip install 'torch>=2.6'")
 
-from bilinear.runtime.torch_matmul import matmul
+from bilinear.runtime.torch_operators import matmul
 from bilinear.torch.layers import Linear, linear
 from bilinear.torch.mode import using
 

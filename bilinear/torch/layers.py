@@ -8,10 +8,8 @@ import torch
 
 from bilinear.frontend import load_for_arrays
 from bilinear.ir.matrix import Array
-from bilinear.runtime.named import algorithm_as_it_is
-from bilinear.runtime.torch_matmul import as_how, product, require_tensors
-from bilinear.runtime.torch_operators import SCHEDULED, How, is_autocast, multiplied_type
-from bilinear.runtime.unused import warn_unused
+from bilinear.runtime.options import algorithm_as_it_is, warn_unused
+from bilinear.runtime.torch_operators import SCHEDULED, How, as_how, is_autocast, multiplied_type, product, require_tensors
 
 
 def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:

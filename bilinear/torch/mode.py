@@ -11,8 +11,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from bilinear.ir.matrix import Array, Factor
-from bilinear.runtime.torch_matmul import product
-from bilinear.runtime.torch_operators import How, is_autocast
+from bilinear.runtime.torch_operators import How, is_autocast, product
 from bilinear.torch.layers import checked_how, in_type_of, leave, weighted, why_pytorchs
 
 Function = Callable[..., Array]

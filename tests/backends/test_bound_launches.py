@@ -14,7 +14,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
-from bilinear.backends import bound_launches, cuda_executor, room
+from bilinear.backends import bound_launches, cuda_executor
 from bilinear.backends.executor import allocate_workspace, lay_out
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
@@ -383,7 +383,7 @@ def by_winograd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_plan_takes_no_more_memory_than_is_free(gpu: Gpu, by_winograd: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """First and repeated calls: with less memory another plan runs, here the library; the caller's own limit is not touched."""
-    monkeypatch.setattr(room, "LARGE", 1)
+    monkeypatch.setattr(capture, "LARGE", 1)
     monkeypatch.setattr(repeat, "LARGE", 1)
     (x, y, _), (a, b, c) = operands(8, EVEN)
     for free, runs in ((2**40, True), (2**40, True), (3000, False), (3000, False), (2**40, True)):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from runtime.operands import LAYOUTS, laid_out
 
-from bilinear.backends.array_tiles import tile_count, tiles_along
+from bilinear.backends.array_sums import tile_count, tiles_along
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.backends.workers import MOST_WORKERS, share
 from bilinear.ir.linear import LinearMap, form

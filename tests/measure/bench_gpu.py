@@ -20,7 +20,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import accept, auto, decide, devices_here, multiply, on_arrays
+from bilinear.runtime import accept, auto, decide, devices_here, multiply
 from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), thin=(), policy=Policy(least_block=32))
@@ -126,7 +126,7 @@ def pretend_accepted(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
         with accept.accepted(*arrays, **options) as given:
             yield given._replace(kind=kind)
 
-    monkeypatch.setattr(on_arrays, "accepted", accepted)
+    monkeypatch.setattr(multiply, "accepted", accepted)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:

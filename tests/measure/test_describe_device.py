@@ -15,7 +15,7 @@ from measure.bench_gpu import pretend
 from measure.digits_by_model import digit_times, rounded_time
 from shell import Shell
 
-from bilinear.backends import gpu as gpu_facts
+from bilinear.backends import machine as gpu_facts
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.thin_tile import THIN_TILES

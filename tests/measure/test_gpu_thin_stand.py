@@ -7,7 +7,7 @@ import pytest
 
 import bilinear
 from bilinear.backends.cublas import multiply_of
-from bilinear.backends.gpu import description, driver_version, gpu_name, reported_sheet
+from bilinear.backends.machine import description, driver_version, gpu_name, reported_sheet
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.measure.thin_stand import fit, off, time_library, time_tiles

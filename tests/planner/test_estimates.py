@@ -14,7 +14,7 @@ import pytest
 from runtime.pretended_gpu import forget_devices
 
 from bilinear.backends import doctor
-from bilinear.backends.gpu import description
+from bilinear.backends.machine import description
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.methods.planning import make_plan
 from bilinear.planner.device import LEAST_CAPABILITY

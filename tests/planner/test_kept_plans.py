@@ -31,7 +31,7 @@ from bilinear.planner.plan import Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
 from bilinear.runtime import auto, devices_here
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.operands import layouts_of
 
 H200 = load_device("h200")
 MINE = replace(H200, name="My GPU, 80 GB", bandwidth=1234.0)

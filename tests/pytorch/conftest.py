@@ -6,8 +6,9 @@ import pytest
 
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
-from bilinear.runtime import torch_repeat, torch_tensors
-from bilinear.runtime.on_arrays import matmul_arrays
+from bilinear.runtime import call
+from bilinear.runtime.call import matmul_arrays
+from bilinear.runtime.options import Options
 
 
 class Runs(list[tuple[str, tuple[int, ...], tuple[int, ...]]]):
@@ -20,12 +21,12 @@ class Runs(list[tuple[str, tuple[int, ...], tuple[int, ...]]]):
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
 
-    def noted(a: Array, b: Array, out: Array, asked: tuple[Array, ...], stream: None, conjugated: str = "") -> Array:
-        algorithm = asked[2]
-        found.append((algorithm.scheme.name if isinstance(algorithm, Loaded) else algorithm, a.shape, b.shape))
+    def noted(a: Array, b: Array, out: Array, asked: Options) -> Array:
+        algorithm = asked.algorithm
+        found.append((algorithm.scheme.name if isinstance(algorithm, Loaded) else str(algorithm), a.shape, b.shape))
         found.operands = a, b, out
-        return matmul_arrays(a, b, out, asked, stream, conjugated)
+        return matmul_arrays(a, b, out, asked)
 
-    monkeypatch.setattr(torch_tensors, "matmul_arrays", noted)
-    monkeypatch.setattr(torch_repeat, "_repeats", {})
+    monkeypatch.setattr(call, "matmul_arrays", noted)
+    monkeypatch.setattr(call, "_repeats", {})
     return found

@@ -18,7 +18,7 @@ from soak.kinds import torch as cases
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
-from bilinear.runtime import torch_memory
+from bilinear.runtime import arrays
 
 A, B = integers(8, 6), integers(6, 8)
 
@@ -170,7 +170,7 @@ def test_a_tensor_on_a_gpu_needs_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     there = SimpleNamespace(is_cuda=True, device="cuda:0")
     monkeypatch.setattr(torch, "Tensor", SimpleNamespace)
-    with pytest.raises(BilinearError, match="E512"), torch_memory.surroundings(torch, None, there):
+    with pytest.raises(BilinearError, match="E512"), arrays.surroundings(torch, None, there):
         pass
 
 

@@ -31,7 +31,7 @@ from bilinear.ir.reference import KernelValues
 from bilinear.ir.residue_kernel import LargestIntegersKernel, ScaleKernel
 from bilinear.methods import program
 from bilinear.planner.device_files import load_device
-from bilinear.runtime import auto, decide, devices_here, repeat, torch_memory, torch_repeat
+from bilinear.runtime import arrays, auto, call, decide, devices_here, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
 RUNS = os.environ.get("RUNS", "reference")
@@ -407,8 +407,8 @@ def built(source: str, name: str, target: CudaTarget) -> Built:
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     """Make `Array` CuPy's array until the test ends, on a GPU without a description."""
     gpu = Gpu()
-    torch_memory.cupy_stream.cache_clear()
-    monkeypatch.setattr(torch_repeat, "_repeats", {})
+    arrays.cupy_stream.cache_clear()
+    monkeypatch.setattr(call, "_repeats", {})
     device = Device()
     free = lambda pointer: setattr(gpu, "contexts", gpu.contexts + 1)  # noqa: E731
     cuda: Any = ModuleType("cupy.cuda")

@@ -25,9 +25,9 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
-from bilinear.runtime import auto, decide, devices_here, multiply
+from bilinear.runtime import auto, decide, devices_here, multiply, run
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.operands import layouts_of
 
 H200 = replace(load_device("h200"), policy=Policy(least_block=128))
 """This description allows blocks of 128, so that the tests need no large matrices."""
@@ -67,7 +67,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The plans that run. NumPy arrays count as arrays on a GPU where every fast scheme wins."""
     plans: list[tuple[str, int]] = []
     monkeypatch.setattr("bilinear.runtime.accept.kind_of", lambda *arrays: Kind(np, True, lambda result: result))
-    monkeypatch.setattr(multiply, "make_executor", lambda kind: Counting(plans))
+    monkeypatch.setattr(run, "make_executor", lambda kind: Counting(plans))
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
     return plans
@@ -106,7 +106,7 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
             tiles.append(plan.tile)
             return super().steps(plan, *rest)
 
-    monkeypatch.setattr(multiply, "make_executor", lambda kind: Telling(ran))
+    monkeypatch.setattr(run, "make_executor", lambda kind: Telling(ran))
     a, b = integers(N, N), integers(N, N)
     for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in TILES["float64"]), (USUAL, None)):
         monkeypatch.setattr(devices_here, "current_device", lambda device=device: device)
@@ -170,7 +170,7 @@ def test_an_unknown_device_is_the_library(ran: list[tuple[str, int]], monkeypatc
 
 def test_numpy_arrays_stay_with_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
-    monkeypatch.setattr(multiply, "make_executor", lambda kind: pytest.fail("a schedule ran"))
+    monkeypatch.setattr(run, "make_executor", lambda kind: pytest.fail("a schedule ran"))
     a, b, wanted = operands()
     np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
 

@@ -14,11 +14,11 @@ from runtime.test_auto import Counting
 
 import bilinear
 from bilinear.backends import doctor
-from bilinear.backends.cpu import cpu_name, library_name
+from bilinear.backends.machine import cpu_name, library_name
 from bilinear.errors import BilinearError
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.kept_plans import keep_cpu
-from bilinear.runtime import auto, devices_here, multiply
+from bilinear.runtime import auto, devices_here, run
 
 EAGER = replace(FAST, touching=1e6, stage=0.0, elements=(("float64", replace(RATES, library=((1.0, 1e-3),), slack=((128.0, 1.0),))),))
 """A library so slow that every level gains, from blocks of 128 on; nothing is known of float32."""
@@ -36,7 +36,7 @@ def _forget() -> Iterator[None]:
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The schedules that run."""
     plans: list[tuple[str, int]] = []
-    monkeypatch.setattr(multiply, "make_executor", lambda kind: Counting(plans))
+    monkeypatch.setattr(run, "make_executor", lambda kind: Counting(plans))
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
     return plans
 

@@ -21,7 +21,7 @@ from shell import Shell
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
-from bilinear.runtime import projected, thin_products
+from bilinear.runtime import projected
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.check import _problem
 from bilinear.runtime.projected import rows_of_floats
@@ -251,7 +251,7 @@ def test_the_seed_decides() -> None:
 
 
 def test_no_temporary_is_as_large_as_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thin_products, "PANEL_BYTES", {False: 2**16, True: 2**16})
+    monkeypatch.setattr(projected, "PANEL_BYTES", {False: 2**16, True: 2**16})
     monkeypatch.setattr(projected, "PANEL_BYTES", {False: 2**16, True: 2**16})
     a, b = (np.random.default_rng(9).standard_normal((1024, 1024)) for _ in range(2))
     c = a @ b

@@ -32,7 +32,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import plan_json
 from bilinear.runtime import devices_here
 from bilinear.runtime.auto import problem_of
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.operands import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")

@@ -15,7 +15,7 @@ from runtime.test_torch_tensors import STREAM, Tensor, Torch
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.runtime import einsum as own
-from bilinear.runtime import torch_memory
+from bilinear.runtime.arrays import _pool
 
 Case = tuple[str, list[tuple[int, ...]]]
 EXTENTS = {"a": 2, "b": 3, "c": 4, "d": 1, "e": 0, "f": 2}
@@ -281,11 +281,11 @@ class Shaped(Tensor):
 def test_tensors_of_pytorch_on_a_gpu_are_given_back(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = Torch()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    torch_memory._pool.cache_clear()
+    _pool.cache_clear()
     a, b = operands([(8, 8), (8, 8)], np.float64)
     found = bilinear.einsum("ij,jk->ik", *(Shaped(Array(x)) for x in (a, b)))
     assert isinstance(found, Tensor) and (found.array.host == a @ b).all()
     assert {stream for *_, stream in torch.allocated} == {STREAM}
     out = Shaped(Array(np.zeros((8, 8))))
     assert bilinear.einsum("ij,jk->ki", *(Shaped(Array(x)) for x in (a, b)), out=out) is out and (out.array.host == (a @ b).T).all()
-    torch_memory._pool.cache_clear()
+    _pool.cache_clear()

@@ -214,9 +214,9 @@ def test_an_interrupt_during_strips_leaves_operands_alone(monkeypatch: pytest.Mo
 
 def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """It arrives after all stages and checks, before the caller's handler is given back."""
-    from bilinear.backends import held_signals
+    from bilinear.backends import workers
 
-    real = vars(held_signals)["set_handler"]
+    real = vars(workers)["set_handler"]
 
     def restoring(number: int, action: Any) -> Any:
         if action is signal.default_int_handler:
@@ -225,7 +225,7 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
 
     a, b, c = operands()
     wanted = a @ b
-    monkeypatch.setattr(held_signals, "set_handler", restoring)
+    monkeypatch.setattr(workers, "set_handler", restoring)
     with pytest.raises(KeyboardInterrupt):
         bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
     monkeypatch.undo()

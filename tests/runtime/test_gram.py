@@ -18,8 +18,8 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.planner.device_files import load_device
 from bilinear.planner.gram import GramPlan, plan_by_size
-from bilinear.runtime import devices_here, gram_blocks, gram_plans, gram_products
-from bilinear.runtime.gram_products import GramMultiplies
+from bilinear.runtime import devices_here, gram_blocks, gram_plans
+from bilinear.runtime.gram_blocks import GramMultiplies
 
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 TRIANGLES = (None, "lower", "upper")
@@ -40,7 +40,7 @@ def matrix(shape: tuple[int, ...] = (45, 23), dtype: Any = np.float64, seed: int
 @pytest.fixture
 def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks computed aside, and mirrored tiles, of 8 rows; blocks that stay together of 16."""
-    for module in (gram_plans, gram_products):
+    for module in (gram_plans, gram_blocks):
         monkeypatch.setattr(module, "TILE", {False: 8, True: 8})
     monkeypatch.setattr(gram_plans, "TOGETHER", 16)
 
@@ -176,7 +176,7 @@ class Measured(np.ndarray):
 
 def test_bad_input_is_refused_before_anything_is_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     a = matrix((6, 4))
-    monkeypatch.setattr(gram_products, "multiply", lambda *_: pytest.fail("multiplied"))
+    monkeypatch.setattr(gram_blocks, "multiply", lambda *_: pytest.fail("multiplied"))
     refused: tuple[tuple[Any, dict[str, Any], str], ...] = (
         (a, {"triangle": "left"}, "E790.*triangle='left' is not a triangle"),
         (a[0], {}, r"E791.*1 dimension\(s\) is not a matrix"),

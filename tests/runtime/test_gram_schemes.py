@@ -18,7 +18,7 @@ from bilinear.frontend.printer import print_gram
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import LinearMap
 from bilinear.reporting.map_report import gram_report
-from bilinear.runtime import gram_schemes
+from bilinear.runtime import gram_blocks
 from bilinear.source import Source
 from bilinear.verify.bilinear_map import prove_map
 
@@ -130,7 +130,7 @@ def test_coefficients_that_a_type_does_not_hold_are_refused(tmp_path: Path) -> N
 @pytest.fixture(autouse=True)
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums of seven rows at a time, so that small blocks have several parts."""
-    monkeypatch.setattr(gram_schemes, "ROWS", 7)
+    monkeypatch.setattr(gram_blocks, "ROWS", 7)
 
 
 @pytest.mark.parametrize("triangle", TRIANGLES)
@@ -190,7 +190,7 @@ def test_the_workspace_is_what_is_counted_and_limits_are_kept() -> None:
     a, out = np.ones((512, 512), np.float32), np.empty((512, 512), np.float32)
     found = load_any("rxtx")
     assert isinstance(found, LoadedGram)
-    counted = gram_schemes.elements_of(found.scheme, 512, 512, 1) * 4
+    counted = gram_blocks.elements_of(found.scheme, 512, 512, 1) * 4
     assert counted == 4 * (3 * 128 * 128 + 7 * 128)
     bilinear.gram(a, out, algorithm="rxtx", levels=1, products="strassen", workspace=counted + 10**6)
     tracemalloc.start()
@@ -212,7 +212,7 @@ def test_the_workspace_is_what_is_counted_and_limits_are_kept() -> None:
 def test_levels_follow_from_the_size() -> None:
     found = load_any("rxtx")
     assert isinstance(found, LoadedGram)
-    assert [gram_schemes._levels(found.scheme, n, n) for n in (4, 4096, 16383, 16384, 65536)] == [1, 1, 1, 2, 3]
+    assert [gram_blocks._levels(found.scheme, n, n) for n in (4, 4096, 16383, 16384, 65536)] == [1, 1, 1, 2, 3]
 
 
 @pytest.mark.sample(1)

@@ -16,8 +16,8 @@ import pytest
 
 import bilinear
 from bilinear.backends import workers
-from bilinear.backends.held_signals import HeldSignals
 from bilinear.backends.numpy_executor import NumpyExecutor
+from bilinear.backends.workers import HeldSignals
 
 
 class Stopped(Exception):

@@ -25,7 +25,7 @@ from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
 from bilinear.measure.bench_modulo import check_modulo
 from bilinear.methods.digits import modular
-from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime.options import algorithm_as_it_is
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 

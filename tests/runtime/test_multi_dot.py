@@ -20,7 +20,7 @@ import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.planner.device_files import load_device
-from bilinear.runtime import devices_here, multi_dot, torch_memory
+from bilinear.runtime import arrays, devices_here, multi_dot
 
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 EXTENTS = (7, 3, 9, 4, 6)
@@ -217,7 +217,7 @@ def test_for_the_librarys_multiply_alone_there_are_no_times(monkeypatch: pytest.
 def test_tensors_are_multiplied_in_pytorchs_memory(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = Torch()
     monkeypatch.setitem(sys.modules, "torch", torch)
-    torch_memory._pool.cache_clear()
+    arrays._pool.cache_clear()
     chain = matrices((20, 100_000, 4, 6), np.float64)  # the first product is one of our own kernels
     tensors = [Tensor(Array(x)) for x in chain]
     found = bilinear.multi_dot(tensors)
@@ -228,4 +228,4 @@ def test_tensors_are_multiplied_in_pytorchs_memory(gpu: Gpu, monkeypatch: pytest
     assert (out.array.host == exact(chain)).all()
     with pytest.raises(BilinearError, match="E511"):
         bilinear.multi_dot([*tensors[:2], Tensor(Array(chain[2]), Place(1))])
-    torch_memory._pool.cache_clear()
+    arrays._pool.cache_clear()

@@ -15,8 +15,8 @@ from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load, load_shipped
 from bilinear.frontend.files import Looks
 from bilinear.resources import algorithms_folder
-from bilinear.runtime import named
-from bilinear.runtime.named import algorithm_as_it_is
+from bilinear.runtime import options
+from bilinear.runtime.options import algorithm_as_it_is
 
 BROKEN = "broken\n"
 TWICE = "scheme mine <1,1,1;1>\n  M1: 2 | 1/2 | 1\n"
@@ -26,7 +26,7 @@ TWICE = "scheme mine <1,1,1;1>\n  M1: 2 | 1/2 | 1\n"
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(named, "_named", {})
+    monkeypatch.setattr(options, "_named", {})
     return tmp_path
 
 

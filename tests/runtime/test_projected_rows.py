@@ -19,10 +19,9 @@ from bilinear.backends import projections
 from bilinear.codegen import render as rendering
 from bilinear.emulator import skip_reason
 from bilinear.ir.projection_kernel import COLUMNS
-from bilinear.runtime import projected_rows
+from bilinear.runtime import projected
 from bilinear.runtime.check import _problem
-from bilinear.runtime.projected import Residuals, random_entries, residuals_of_floats
-from bilinear.runtime.projected_rows import residuals_on_gpu
+from bilinear.runtime.projected import Residuals, random_entries, residuals_of_floats, residuals_on_gpu
 
 pytestmark = [
     pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason())),
@@ -56,7 +55,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
 
 def forget() -> None:
     projections._plan.cache_clear()
-    projected_rows._random_vectors.cache_clear()
+    projected._random_vectors.cache_clear()
 
 
 def norm(row: Any) -> float:

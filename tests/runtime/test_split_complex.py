@@ -11,7 +11,7 @@ from codegen.emulated import EmulatedExecutor
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import split_complex
+from bilinear.runtime import complex_parts
 
 needs_emulator = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -68,7 +68,7 @@ def test_interleaved_arrays_are_parts_too() -> None:
 @needs_emulator
 @pytest.mark.parametrize("orders", ["CCCCCC", "CSFCSF"])
 def test_kernels_read_and_write_both_parts_where_they_lie(monkeypatch: pytest.MonkeyPatch, orders: str) -> None:
-    monkeypatch.setattr(split_complex, "make_executor", lambda kind: EmulatedExecutor())
+    monkeypatch.setattr(complex_parts, "make_executor", lambda kind: EmulatedExecutor())
     (a, ai, b, bi, c, ci), product, old = operands(17, 23, 19, "float32", orders)
     bilinear.matmul_parts((a, ai), (b, bi), (c, ci), alpha=2, beta=-1, levels=1)
     assert (c + 1j * ci == 2 * product - old).all()

@@ -14,8 +14,7 @@ import pytest
 from runtime.late_device import LateDevice
 
 import bilinear
-from bilinear.backends.stream_engine import issue, run_streamed
-from bilinear.backends.stream_threads import StreamThreads
+from bilinear.backends.stream_engine import StreamThreads, issue, run_streamed
 from bilinear.errors import BilinearError
 from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem

@@ -28,7 +28,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import save_plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto
-from bilinear.runtime.layouts import layouts_of
+from bilinear.runtime.operands import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 H200 = load_device("h200")

@@ -17,7 +17,7 @@ from runtime.pretended_gpu import Array, Gpu, pretend
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import decide, devices_here, gram_plans, torch_memory
+from bilinear.runtime import arrays, decide, devices_here, gram_plans
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -114,12 +114,12 @@ class Torch(ModuleType):
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
     decide._decisions.clear()
-    torch_memory._pool.cache_clear()
+    arrays._pool.cache_clear()
     monkeypatch.setattr(devices_here, "current_device", lambda: None)
     monkeypatch.setitem(sys.modules, "torch", Torch())
     yield pretend(monkeypatch)
     decide._decisions.clear()
-    torch_memory._pool.cache_clear()
+    arrays._pool.cache_clear()
 
 
 def torch() -> Any:

@@ -14,7 +14,7 @@ from runtime.operands import laid
 from runtime.pretended_gpu import Array, Device, Gpu, undescribed
 
 import bilinear
-from bilinear.backends import target_here
+from bilinear.backends import machine
 from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, LaunchError, compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
@@ -269,22 +269,22 @@ def test_an_architecture_that_is_named_is_the_one_that_is_built_for(gpu: Gpu, mo
     for named, n, ran in (("", 64, ["digit_product_pairs_ac_direct"]), ("compute_80", 65, ["digit_product_pairs_ac_direct_warps"])):
         a = np.arange(n * n, dtype=np.float32).reshape(n, n) % 7
         plan = bilinear.plan(n, n, n, "float32", device="h200", products="pairs")
-        monkeypatch.setenv(target_here.ARCHITECTURE, named)  # before a product of this shape: those that ran are repeated
+        monkeypatch.setenv(machine.ARCHITECTURE, named)  # before a product of this shape: those that ran are repeated
         del gpu.launches[:]
         np.testing.assert_array_equal(bilinear.matmul(Array(a), Array(a), plan=plan).host, a @ a)
         assert [name for name, _ in gpu.launches if name.startswith(PRODUCTS)] == ran
-        assert str(target_here.target_here()) == (named or "sm_90")
+        assert str(machine.target_here()) == (named or "sm_90")
     for named, code in (("sm_80", "E783.*images for sm_80 do not run on this GPU, sm_90"), ("volta", "E603")):
-        monkeypatch.setenv(target_here.ARCHITECTURE, named)
+        monkeypatch.setenv(machine.ARCHITECTURE, named)
         with pytest.raises(BilinearError, match=code):
-            target_here.target_here()
+            machine.target_here()
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("products", "dtype"), [("pairs", "float32"), ("residues7", "float32"), ("residues14", "float64")])
 def test_warps_on_a_gpu_give_what_warpgroups_give(monkeypatch: pytest.MonkeyPatch, products: str, dtype: str) -> None:
     cupy: Any = pytest.importorskip("cupy")
-    monkeypatch.setenv(target_here.ARCHITECTURE, "compute_80")
+    monkeypatch.setenv(machine.ARCHITECTURE, "compute_80")
     for m, k, n in ((700, 1000, 517), (256, 64, 256), (129, 2050, 1)):
         for levels in ((), ("winograd",)):
             plan = bilinear.plan(m, k, n, dtype, device=A100, levels=levels, products=products)

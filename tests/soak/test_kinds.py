@@ -31,7 +31,7 @@ from bilinear.frontend.algorithms import shipped
 from bilinear.ir.launch import Kernel
 from bilinear.methods.digits.integers import moduli_for_integers
 from bilinear.runtime import integers, multi_dot
-from bilinear.runtime.checked import Checked
+from bilinear.runtime.check import Checked
 from bilinear.verify import schedule as proofs
 from bilinear.verify.scheme import SchemeProof
 

@@ -8,7 +8,7 @@ from math import ceil
 from bilinear.backends.bound_launches import run_launches
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.gemm import ALIGNMENT
-from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
+from bilinear.backends.machine import has_digit_units, multiplies_by_warps
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.element import MULTIPLIED
 from bilinear.ir.launch import AnyKernel

@@ -17,7 +17,7 @@ from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, V
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.target_here import multiplies_by_warps
+from bilinear.backends.machine import multiplies_by_warps
 from bilinear.codegen.lower_residues import IntegerKernels, IntegerTypes, lower_integers
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail

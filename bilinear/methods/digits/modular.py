@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from bilinear.backends.bound_launches import run_launches
 from bilinear.backends.cuda_executor import CudaExecutor, Step
+from bilinear.backends.factor import kept_factor
 from bilinear.backends.gemm import ALIGNMENT
-from bilinear.backends.numpy_sums import kept_factor
 from bilinear.backends.summed_blocks import SummingExecutor, block_of
 from bilinear.ir.element import ModularElement
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, Range

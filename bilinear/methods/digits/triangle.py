@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.gemm import is_by_rows
-from bilinear.backends.target_here import has_digit_units, multiplies_by_warps
+from bilinear.backends.machine import has_digit_units, multiplies_by_warps
 from bilinear.codegen.lower_digits import DigitKernels
 from bilinear.ir.digit_kernel import MirrorKernel
 from bilinear.ir.element import FLOAT32

@@ -7,7 +7,7 @@ from math import ceil
 
 from bilinear.backends.bound_launches import MatrixPlace, Values
 from bilinear.backends.gemm import is_by_rows, is_in_lanes
-from bilinear.backends.target_here import target_here
+from bilinear.backends.machine import target_here
 from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.launch import PlainLaunch

@@ -1,0 +1,262 @@
+"""A call of matmul on arrays and on PyTorch's tensors: repeated if it ran before on a GPU, else accepted, decided and run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from functools import cache
+from types import ModuleType
+
+from bilinear.backends.caches import keep
+from bilinear.backends.capture import LARGE, fitting
+from bilinear.errors import BilinearError
+from bilinear.frontend import Loaded
+from bilinear.ir.element import HALVES, Element
+from bilinear.ir.matrix import Array, Factor, is_own_transpose
+from bilinear.runtime.accept import accepted
+from bilinear.runtime.arrays import (
+    NUMPY,
+    ONLY_AS_ARRAYS,
+    TYPES,
+    adopt_tensor,
+    as_arrays,
+    cupy_stream,
+    give_tensor,
+    half_of,
+    name_of,
+    unrecorded,
+    why_not_dense,
+)
+from bilinear.runtime.magnitudes import check_tolerance_option
+from bilinear.runtime.multiply import multiply
+from bilinear.runtime.options import Options, check_options, warn_unused
+from bilinear.runtime.repeat import MOST_REPEATS, Key, LibraryRepeat, PlacementRepeat, asked_key, repeated
+
+
+def matmul_arrays(a: Array, b: Array, out: Array, asked: Options) -> Array:
+    """alpha * a @ b + beta * out, as `matmul` says it, by what is asked for. A call that ran before on a GPU is found first."""
+    key, repeat = repeated(a, b, out, asked)
+    result = None if repeat is None else repeat.run(a, b, out, asked.alpha, asked.beta)
+    return multiply_anew(a, b, out, asked, None, key) if result is None else result
+
+
+def multiply_anew(a: Array, b: Array, out: Array, asked: Options, stream: AbstractContextManager[object] | None, key: Key | None) -> Array:
+    """The same for a call that is not repeated; what runs is kept under its key."""
+    check_options(asked, out)
+    check_tolerance_option(asked.tolerance, asked.inputs if asked.plan is None else asked.plan.chosen.promise)
+    with accepted({"a": a, "b": b}, {"out": out}, asked.workspace, stream, own=True) as (kind, (left, right), (given,), _):
+        if is_own_transpose(left, right) and asked.is_unsaid:
+            from bilinear.runtime.gram_blocks import own_product  # most calls need none of it
+
+            result = own_product(asked, kind, left, given)
+            if result is not None:
+                return out if out is not None else kind.give_back(result)
+        result = multiply(asked, kind, key, left, right, given)
+        return out if out is not None else kind.give_back(result)
+
+
+class TensorRepeat:
+    """What was kept for CuPy's arrays, for tensors of the same layouts on a device."""
+
+    def __init__(self, torch: ModuleType, repeat: LibraryRepeat | PlacementRepeat, result: Array) -> None:
+        from cupy.cuda import runtime
+
+        self._torch, self._repeat = torch, repeat
+        self._shape, self._dtype, self._device = tuple(result.shape), result.dtype, result.device
+        self._index, self._here, self._is_captured = result.device.index, runtime.getDevice, runtime.streamIsCapturing
+
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array | None:
+        """alpha * a @ b + beta * out. None, with nothing written, if the call must be decided anew.
+
+        That is so on another current device, while the stream is captured, if tensors may overlap, or if memory is short.
+        """
+        torch, repeat = self._torch, self._repeat
+        handle = stream_of(torch)(self._index)
+        left, right, target = a.data_ptr(), b.data_ptr(), 0 if out is None else out.data_ptr()
+        if self._here() != self._index or self._is_captured(handle) or repeat.may_overlap(left, right, target):
+            return None
+        if repeat.workspace >= LARGE and fitting(repeat.workspace, repeat.result_bytes(out), of_torch=True) is not None:
+            return None
+        try:
+            space = torch.empty(repeat.workspace, dtype=torch.uint8, device=self._device) if repeat.workspace else None
+            if out is None:
+                out = torch.empty(self._shape, dtype=self._dtype, device=self._device)
+                target = out.data_ptr()
+            with cupy_stream(handle):
+                repeat.launch(left, right, target, alpha, beta, 0 if space is None else space.data_ptr())
+        except (BilinearError, MemoryError, torch.cuda.OutOfMemoryError):
+            return None
+        return out
+
+
+class TorchRepeat:
+    """PyTorch's own multiply, where it is what a call runs."""
+
+    def __init__(self, torch: ModuleType) -> None:
+        self._torch = torch
+
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array | None:
+        """a @ b; None, with nothing written, for factors, and for an `out` that PyTorch would refuse or resize."""
+        if alpha != 1 or beta != 0:
+            return None
+        return by_torch(self._torch, a, b, out)
+
+
+def by_torch(torch: ModuleType, a: Array, b: Array, out: Array) -> Array | None:
+    """a @ b by PyTorch itself; None for an `out` that it would refuse or resize."""
+    if out is None:
+        return torch.matmul(a, b)
+    fits = a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and out.shape == (a.shape[0], b.shape[1]) and out.dtype == a.dtype
+    memory = out.untyped_storage().data_ptr()
+    if not fits or memory in (a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()):
+        return None
+    return torch.mm(a, b, out=out)
+
+
+Repeat = TensorRepeat | TorchRepeat
+
+_repeats: dict[Key, tuple[Repeat | None, object]] = {}
+"""Each with what was asked for, which keeps alive what its key names by identity; None for calls of which nothing can be repeated."""
+
+
+def repeated_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options) -> tuple[Key | None, Repeat | None]:
+    """The key of a call, and what is kept under it. The key is None for a call that is never kept, or of which nothing can be repeated.
+
+    Only calls with dense tensors on a GPU, in the memory that holds their elements, have one. As for CuPy's arrays it holds no values, and
+    of the addresses only whether B is A^T.
+    """
+    kinds = torch.Tensor, torch.nn.Parameter
+    given = (a, b) if out is None else (a, b, out)
+    if any(type(x) not in kinds or not x.is_cuda or x.layout is not torch.strided or x.is_conj() or x.is_neg() for x in given):
+        return None, None
+    own = asked_key(asked)
+    if own is None:
+        return None, None
+    left, right = a.stride(), b.stride()
+    is_transposed = left == right[::-1] and a.data_ptr() == b.data_ptr()
+    shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.stride(), out.dtype)
+    key = a.shape, left, a.dtype, b.shape, right, b.dtype, shape, strides, dtype, a.device, b.device, is_transposed, own
+    found = _repeats.get(key)
+    if found is None:
+        return key, None
+    return None if found[0] is None else key, found[0]
+
+
+def keep_tensors(torch: ModuleType, key: Key, arrays: tuple[Array, Array, Array] | None, asked: Options, result: Array) -> None:
+    """Keep a call that has run: what was kept of it for arrays, or PyTorch's own multiply if it ran, and no arrays."""
+    kept: Repeat | None = None
+    repeat = None if arrays is None else repeated(*arrays, asked)[1]
+    if arrays is None:
+        kept = TorchRepeat(torch)
+    elif isinstance(repeat, LibraryRepeat) or (isinstance(repeat, PlacementRepeat) and repeat.is_launched):
+        kept = TensorRepeat(torch, repeat, result)
+    keep(_repeats, key, (kept, asked), MOST_REPEATS)
+
+
+@cache
+def stream_of(torch: ModuleType) -> Callable[[int], int]:
+    """What gives the handle of the current stream of a device. PyTorch's public function makes an object each time."""
+    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    return raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)
+
+
+def check_recorded(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: object) -> None:
+    """Refuse (E516) what the operators, which record gradients, do not compute."""
+    if not _is_product(torch, a, b, out, asked, stream):
+        raise unrecorded("gradients are recorded of products of two tensors, without out=, factors and other options")
+    if not isinstance(asked.algorithm, str):
+        raise unrecorded("gradients are recorded where an algorithm is given by its name or path")
+
+
+def _is_product(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: object) -> bool:
+    """Whether a call asks for the product of two tensors by some algorithm and levels, and for nothing else."""
+    if type(asked.alpha) not in (int, float) or type(asked.beta) not in (int, float) or not (out is stream is asked.workspace is None):
+        return False
+    return asked._replace(algorithm="auto", levels="auto") == Options() and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+
+
+def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
+    """Whether PyTorch's own multiply is to run for two tensors; warns if it does so in place of a named algorithm.
+
+    It runs for types, layouts and devices that no schedule runs on, and on processors for `auto` that has nothing to weigh. Raises
+    `BilinearError` for options that have no meaning.
+    """
+    check_options(asked, None)
+    is_unnamed = asked.is_plain(NUMPY)
+    named = None if is_unnamed else asked.algorithm
+    reason = _why_itself(a) or _why_itself(b)
+    if reason is None:
+        is_pytorchs = not a.is_cuda and name_of(a.dtype) not in ONLY_AS_ARRAYS
+        return is_unnamed and is_pytorchs and asked.described_cpu(NUMPY, a, b) is None
+    if isinstance(named, Loaded):
+        warn_unused(named.name, reason)
+    return True
+
+
+def _why_itself(tensor: Array) -> str | None:
+    dtype, reason = name_of(tensor.dtype), why_not_dense(tensor)
+    if reason is not None:
+        return reason
+    if not tensor.is_cuda and str(tensor.device).partition(":")[0] != "cpu":
+        return f"no schedule runs on the device {tensor.device}"
+    return None if dtype in TYPES else f"no schedule runs on {dtype}"
+
+
+def matmul_tensors(
+    torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: AbstractContextManager[object] | None
+) -> Array:
+    """`matmul` of tensors whose gradients are not recorded, or of tensors and arrays. A call that ran before on a GPU is found first."""
+    key, result = (None, None) if stream is not None else found_again(torch, a, b, out, asked)
+    if result is not None:
+        return result
+    result, is_pytorchs = _matmul_anew(torch, a, b, out, asked, stream)
+    if key is not None:
+        if is_pytorchs and asked.algorithm == "auto":  # else a warning belongs to each call
+            keep_tensors(torch, key, None, asked, result)
+        elif not is_pytorchs and name_of(a.dtype) not in HALVES:
+            keep_tensors(torch, key, (adopt_tensor(torch, a), adopt_tensor(torch, b), adopt_tensor(torch, out)), asked, result)
+    return result
+
+
+def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options) -> tuple[Key | None, Array]:
+    """The key under which a call is to be kept, if it is; and the result of one that ran before on a GPU, or None."""
+    key, repeat = repeated_tensors(torch, a, b, out, asked)
+    return (key, None) if repeat is None else (None, repeat.run(a, b, out, asked.alpha, asked.beta))
+
+
+def _matmul_anew(
+    torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: AbstractContextManager[object] | None
+) -> tuple[Array, bool]:
+    """The same, decided anew, and whether PyTorch multiplied."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype != b.dtype:
+        with suppress(RuntimeError):  # two types without a common one are refused as they are
+            common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
+            a, b = a.to(common), b.to(common)
+    element = half_of(torch, a, b, out)
+    if element is not None:
+        half = _by_half(torch, element, a, b, out, asked, stream)
+        if half is not None:
+            return half, False
+        is_plain = asked.is_unsaid and asked.alpha == 1 and asked.accuracy is None and stream is None
+        own = by_torch(torch, a, b, out) if is_plain else None
+        if own is not None:
+            return own, True
+    if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, asked):
+        return torch.matmul(a, b), True
+    conjugated = "".join(name for name, x in zip("AB", (a, b), strict=True) if isinstance(x, torch.Tensor) and x.is_conj())
+    a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is
+    with as_arrays(torch, stream, (a, b), (out, asked.workspace)) as (left, right, target, buffer):
+        result = matmul_arrays(left, right, target, asked._replace(workspace=buffer, conjugated=conjugated))
+        return give_tensor(torch, result) if out is None else out, False
+
+
+def _by_half(torch: ModuleType, element: Element, a: Array, b: Array, out: Array, asked: Options, stream: object) -> Array | None:
+    """The product of such tensors, as CuPy's arrays of their 16 bits: CuPy need not know bfloat16. None for what PyTorch is to multiply."""
+    from bilinear.runtime.half import by_half  # most calls need none of it
+
+    check_options(asked, out)
+    with accepted({"a": a, "b": b}, {"out": out}, asked.workspace, stream, bits=True) as (kind, (left, right), (target,), buffer):
+        result = by_half(asked._replace(workspace=buffer), kind, element, left, right, target)
+        if result is None or out is not None:
+            return None if result is None else out
+        return kind.give_back(result).view(a.dtype)
