@@ -14,7 +14,7 @@ import pytest
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
-from bilinear.backends import bound_launches, cuda_executor
+from bilinear.backends import bound_launches, capture, cuda_executor
 from bilinear.backends.executor import allocate_workspace, lay_out
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError
