@@ -185,7 +185,6 @@ def _require_checks(result: Benchmark) -> None:
 
 
 TIME = "5m"
-WARM = "float64,float32,complex128,complex64"
 BUSY = 0.5
 """The load average from which a description of processors is worth little."""
 _DTYPES = f"With --shape, element types, comma-separated (default: {DTYPES})."
@@ -343,7 +342,9 @@ def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, json
 
 
 def warm(
-    dtype: Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)] = WARM,
+    dtype: Annotated[
+        str | None, problem_option(help="Element types, comma-separated (default: all that are planned).", autocompletion=completing.dtypes)
+    ] = None,
     device: Annotated[
         str,
         problem_option(
@@ -358,7 +359,7 @@ def warm(
     from bilinear.measure.warm import warm as build_ahead
     from bilinear.runtime.devices_here import device_of
 
-    dtypes = read_dtypes(dtype, COMPILED)
+    dtypes = tuple(COMPILED) if dtype is None else read_dtypes(dtype, COMPILED)
     require_files(file_of(json_file), unread=device_files(device))
     described = device_of(device or None)
     if described is None:

@@ -14,7 +14,6 @@ from bilinear.planner.problem import Problem
 from bilinear.runtime.ahead import kernels_of
 from bilinear.runtime.auto import plan
 
-DTYPES = ("float64", "float32", "complex128", "complex64")
 SQUARES = tuple(2**power for power in range(9, 16))
 SHORT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """The short extents of thin products."""
@@ -34,7 +33,7 @@ class Warmed:
     seconds: float
 
 
-def warm(device: Device, target: CudaTarget, dtypes: Sequence[str] = DTYPES, progress: Progress = no_progress) -> Warmed:
+def warm(device: Device, target: CudaTarget, dtypes: Sequence[str], progress: Progress = no_progress) -> Warmed:
     """Build the kernels of the plans for the usual problems. Raises `BilinearError` (E601 to E603)."""
     began = perf_counter()
     problems = [problem for dtype in dtypes for problem in usual_problems(dtype)]
