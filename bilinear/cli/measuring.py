@@ -43,7 +43,7 @@ from bilinear.cli.common import (
     words,
 )
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.ir.element import COMPILED, MULTIPLIED
+from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files
 from bilinear.visible import visible
 from bilinear.writing import write_file
@@ -359,7 +359,7 @@ def warm(
     from bilinear.measure.warm import warm as build_ahead
     from bilinear.runtime.devices_here import device_of
 
-    dtypes = tuple(COMPILED) if dtype is None else read_dtypes(dtype, COMPILED)
+    dtypes = tuple(MULTIPLIED) if dtype is None else read_dtypes(dtype, MULTIPLIED)
     require_files(file_of(json_file), unread=device_files(device))
     described = device_of(device or None)
     if described is None:
