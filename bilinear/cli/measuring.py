@@ -295,8 +295,8 @@ def _search(
     from bilinear.measure.time_plans import require_use, search
     from bilinear.planner.kept_plans import folder_of_plans, keep_plan
     from bilinear.planner.plan import Plan
+    from bilinear.runtime.budgets import budget_and_buffer
     from bilinear.runtime.devices_here import current_device
-    from bilinear.runtime.options import budget_and_buffer
 
     if inputs not in ("preserve", "restore"):
         raise fail("E513", f"inputs={inputs!r}: plans are timed on the same inputs again and again", "choose preserve or restore")

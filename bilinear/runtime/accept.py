@@ -20,7 +20,7 @@ from bilinear.backends.capture import memory_of_graph
 from bilinear.errors import ArrayTypeError, ArrayValueError, BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, Layout, Matrix, indices, layout_of, matrix_of
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, as_arrays, give_tensor, kind_of, multiplies_itself, stream_for, torch_of
-from bilinear.runtime.options import budget_and_buffer
+from bilinear.runtime.budgets import budget_and_buffer
 
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor

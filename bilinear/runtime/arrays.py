@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bilinear.backends.executor import Executor
 from bilinear.errors import ArrayTypeError, BilinearError, fail, install
 from bilinear.ir.element import FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Array, Factor
 
 if TYPE_CHECKING:
     from bilinear.backends.cuda_executor import CudaExecutor
+    from bilinear.backends.executor import Executor
 
 CUDA_DEVICE = 2
 """`kDLCUDA` of the DLPack specification."""

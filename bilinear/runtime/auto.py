@@ -22,8 +22,8 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import follows_from_names
 from bilinear.runtime import devices_here
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.operands import Layouts
-from bilinear.runtime.options import budget_and_buffer
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

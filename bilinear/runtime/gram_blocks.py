@@ -23,13 +23,14 @@ from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.accept import check_out, shares_memory
 from bilinear.runtime.arrays import Kind, multiplies_itself
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.gram_plans import TILE, GramCall, described_plan, plan_for_call
 from bilinear.runtime.half import FLOAT, by_half_itself
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.operands import given_workspace
-from bilinear.runtime.options import Options, over_budget, warn_unused
+from bilinear.runtime.options import Options, warn_unused
 from bilinear.runtime.repeat import repeated
 from bilinear.runtime.run import within_limits
 from bilinear.verify.bilinear_map import prove_map

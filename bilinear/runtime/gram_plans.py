@@ -23,9 +23,10 @@ from bilinear.planner.problem import Problem, require_accuracy
 from bilinear.planner.ways import follows_from_names
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import dtype_name, plan
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import current_cpu, description_of, device_of, uses_library
-from bilinear.runtime.options import LEAST_EXTENT, Options, budget_and_buffer
+from bilinear.runtime.options import LEAST_EXTENT, Options
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

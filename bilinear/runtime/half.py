@@ -17,10 +17,11 @@ from bilinear.ir.placement import Placement
 from bilinear.methods.halves import PLACED, WAYS, HalfExecutor, require_single_targets
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.arrays import Kind
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.devices_here import policy_here, uses_library
 from bilinear.runtime.operands import Layouts, as_matrices, fit, given_workspace, layouts_of
-from bilinear.runtime.options import Options, over_budget
+from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, largest_scaling
 from bilinear.runtime.run import NEW
 

@@ -41,10 +41,11 @@ from bilinear.methods.digits.integers import (
 )
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.devices_here import policy_here, uses_library
 from bilinear.runtime.operands import Layouts, as_matrices, fit, given_workspace, layouts_of
-from bilinear.runtime.options import Options, algorithm_as_it_is, check_options, over_budget
+from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
 from bilinear.runtime.recipe import Recipe, placement_for
 from bilinear.runtime.run import NEW, check_budget, check_in_place, run_all, workspace_of
 

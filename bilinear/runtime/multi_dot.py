@@ -24,10 +24,11 @@ from bilinear.planner.problem import require_inputs
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, check_apart, check_out
 from bilinear.runtime.auto import dtype_name, plan
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import looked_at
-from bilinear.runtime.options import budget_and_buffer, check_levels
+from bilinear.runtime.options import check_levels
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

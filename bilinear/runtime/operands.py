@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,9 @@ from bilinear.errors import ArrayValueError, fail
 from bilinear.ir.matrix import Array, Dtype, Factor, Layout, layout_of, matrix_of
 from bilinear.runtime.accept import UNFIT, broadcast, can_serve, check_out, shares_memory
 from bilinear.runtime.arrays import multiplies_itself
-from bilinear.runtime.options import Options
+
+if TYPE_CHECKING:  # a plan needs none of what options import
+    from bilinear.runtime.options import Options
 
 
 class Layouts(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -12,47 +11,19 @@ from typing import Literal, NamedTuple, TypedDict, TypeVar, overload
 import numpy as np
 
 from bilinear.backends.caches import Same, keep
-from bilinear.errors import BilinearError, fail
+from bilinear.errors import fail
 from bilinear.frontend import Loaded, load, load_for_arrays
 from bilinear.frontend.files import Looks
 from bilinear.ir.matrix import Array, Dtype, Factor
-from bilinear.ir.placement import LEVELS_ALLOWED, MOST_WORKSPACE
+from bilinear.ir.placement import LEVELS_ALLOWED
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import require_accuracy, require_inputs
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import NUMPY, Kind
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.devices_here import USE_LIBRARY, uses_library, value_of
-
-_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(|B|iB)", re.ASCII)
-"""A size with its unit: `2G` and `2GiB` are 2 * 1024^3 bytes, `2GB` are 2 * 1000^3."""
-
-
-def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
-    """`workspace=` as the most bytes (None: no limit) and the caller's buffer (or None). Other values are refused (E534)."""
-    if workspace is None or (isinstance(workspace, str) and workspace == "unlimited"):
-        return None, None
-    if isinstance(workspace, str) and workspace == "none":
-        return 0, None
-    if isinstance(workspace, int | np.integer) and not isinstance(workspace, bool) and workspace >= 0:
-        return min(int(workspace), MOST_WORKSPACE), None
-    if isinstance(workspace, str) and (size := _SIZE.fullmatch(workspace)) is not None:
-        unit = 1000 if size[3] == "B" else 1024
-        return int(float(size[1]) * unit ** ("KMGT".index(size[2]) + 1)), None
-    if isinstance(workspace, str | bool | int | float | np.generic):
-        raise fail(
-            "E534",
-            f"workspace={workspace!r} is not a workspace",
-            "give bytes, a size such as '2GiB', 'none' or 'unlimited' (in Python an array, too)",
-        )
-    return None, workspace
-
-
-def over_budget(name: str, needed: int, allowed: int, hint: str = "use fewer levels, algorithm='auto', or msmes") -> BilinearError:
-    """The refusal (E535) of a plan that needs more workspace than is allowed."""
-    return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", hint)
-
 
 MOST_NAMED = 64
 """The most algorithms that are kept; the oldest is dropped."""

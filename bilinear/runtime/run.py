@@ -26,11 +26,12 @@ from bilinear.planner.plan import LIBRARY
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import check_written_inputs
 from bilinear.runtime.arrays import Kind, make_executor
+from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed
 from bilinear.runtime.decide import THE_LIBRARY, Decision, check_library_accuracy
 from bilinear.runtime.magnitudes import check_tolerance
 from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace, layouts_of
-from bilinear.runtime.options import Options, over_budget
+from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
 from bilinear.runtime.repeat import Operands
 

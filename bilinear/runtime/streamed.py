@@ -21,8 +21,9 @@ from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, shares_memory
 from bilinear.runtime.arrays import Kind
+from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.call import matmul_arrays
-from bilinear.runtime.options import Options, budget_and_buffer, check_options
+from bilinear.runtime.options import Options, check_options
 
 log = logging.getLogger("bilinear")
 

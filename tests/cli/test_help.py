@@ -14,7 +14,7 @@ from bilinear.cli.spelling import as_options
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.errors import BilinearError
 from bilinear.resources import diagnostics_page
-from bilinear.runtime.options import budget_and_buffer
+from bilinear.runtime.budgets import budget_and_buffer
 
 CODES = re.findall(r"(?m)^### (E\d+) (.*)$", diagnostics_page().read_text(encoding="utf-8"))
 

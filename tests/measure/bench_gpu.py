@@ -20,7 +20,7 @@ from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import accept, auto, decide, devices_here, multiply
+from bilinear.runtime import accept, auto, call, decide, devices_here, run
 from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), thin=(), policy=Policy(least_block=32))
@@ -126,7 +126,7 @@ def pretend_accepted(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
         with accept.accepted(*arrays, **options) as given:
             yield given._replace(kind=kind)
 
-    monkeypatch.setattr(multiply, "accepted", accepted)
+    monkeypatch.setattr(call, "accepted", accepted)
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
@@ -135,7 +135,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     arrays: Any = SimpleNamespace(matmul=gpu.matmul, empty=np.empty, ndarray=np.ndarray, asarray=np.asarray)
     monkeypatch.setitem(sys.modules, "cupy", gpu)
     pretend_accepted(monkeypatch, Kind(arrays, True, lambda result: result))
-    for user in (multiply, bench_details):
+    for user in (run, bench_details):
         monkeypatch.setattr(user, "make_executor", lambda kind: Timed(gpu))
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.setattr(bench, "why_no_gpu", lambda: None)
