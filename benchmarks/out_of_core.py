@@ -26,7 +26,8 @@ from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.stream_choice import BUS
 from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime.call import matmul_arrays
-from bilinear.runtime.options import Options, budget_and_buffer
+from bilinear.runtime.budgets import budget_and_buffer
+from bilinear.runtime.options import Options
 from bilinear.runtime.streamed import LINK, plan_streamed
 
 stream_cupy: Any = Later("bilinear.backends.stream_cupy")
