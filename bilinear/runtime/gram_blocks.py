@@ -28,7 +28,7 @@ from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.gram_plans import TILE, GramCall, described_plan, plan_for_call
 from bilinear.runtime.half import FLOAT, by_half_itself
-from bilinear.runtime.multiply import multiply
+from bilinear.runtime.multiply import look, multiply
 from bilinear.runtime.operands import given_workspace
 from bilinear.runtime.options import Options, warn_unused
 from bilinear.runtime.repeat import repeated
@@ -100,6 +100,10 @@ def by_scheme(gram: GramScheme, asked: Options, kind: Kind, x: Array, out: Array
     buffer, rest = _workspace(gram, asked._replace(kind=kind), x, levels, result, result.nbytes if aside else 0)
     runner = Runner(gram, GramMultiplies(asked._replace(levels="auto", workspace=rest), kind))
     lower = lower_of(result, triangle)
+    if runner.products.may_be_refused and x.size:
+        first = (0,) * (x.ndim - 2)
+        for operands in runner.operands(x[first], lower[first], levels, buffer):
+            look(runner.products.asked, kind, *operands)
     for index in indices(x.shape[:-2]):
         runner.run(x[index], lower[index], alpha, x.dtype.type(0) if aside else beta, levels, buffer)
     if aside:
@@ -157,6 +161,19 @@ class Runner(NamedTuple):
         if n < x.shape[0]:
             self.products.general(x[n:], x[:n].swapaxes(0, 1), lower[n:, :n], alpha, beta)
             self.products.triangle(x[n:], lower[n:, n:], alpha, beta)
+
+    def operands(self, x: Array, lower: Array, levels: int, buffer: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """A, B and C of each kind of product of two matrices, as they will lie, without their values."""
+        s = self.gram.scheme
+        height, width = x.shape[0] // s.m, x.shape[1] // s.k
+        if levels == 0 or not (height and width):
+            return
+        parts, rest = _parts(buffer, height, width)
+        yield parts.left, parts.right.swapaxes(0, 1), parts.product
+        yield from self.operands(parts.left, parts.product, levels - 1, rest)
+        n = height * s.m
+        if n < x.shape[0]:
+            yield x[n:], x[:n].swapaxes(0, 1), lower[n:, :n]
 
     def _core(self, x: Array, lower: Array, alpha: Factor, beta: Factor, levels: int, buffer: Array) -> None:
         """The same for a matrix that the grid divides."""
@@ -247,6 +264,11 @@ class GramMultiplies(NamedTuple):
     asked: Options
     kind: Kind
     element: Element | None = None
+
+    @property
+    def may_be_refused(self) -> bool:
+        """Whether a product of two matrices may find that it needs more memory than is allowed: `auto` runs what is allowed."""
+        return self.asked.algorithm != "auto" and (self.asked.budget is not None or self.asked.buffer is not None)
 
     def general(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> None:
         """alpha * a @ b + beta * out by what the call asks for. A product that ran before on a GPU is found first."""

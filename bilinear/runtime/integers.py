@@ -87,6 +87,18 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array, wide
     return result
 
 
+def look_at_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> bool:
+    """Whether residues would multiply these; what they would refuse is refused, if need be for the largest numbers of the types."""
+    layouts, is_auto = layouts_of(a, b, out), asked.algorithm == "auto"
+    if not _suits(asked, layouts, is_auto):
+        return False
+    if not is_auto:  # where `auto` is refused, the library multiplies
+        options = asked._replace(kind=kind)
+        moduli = moduli_for_integers(a.shape[-1], *(INTEGERS[str(x.dtype)].largest for x in (a, b)))
+        ready(options, scheme_for(options, layouts, 0), moduli, 0, as_matrices(a, b, out))
+    return True
+
+
 def by_counts(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
     """The product of bool matrices, by any scheme over Z: whether any term holds both in A and in B, from counts of them.
 
@@ -191,13 +203,20 @@ def run(
 ) -> None:
     """The product of every matrix of a batch, in one workspace: the caller's, or memory of the pool."""
     left, right, target = as_matrices(*arrays)
-    a, b, c = (layout_of(x)._replace(shape=x.shape[-2:], strides=x.strides[-2:]) for x in (left, right, target))
-    multiply = integer_multiply_of(a, b, c, scheme, moduli, modulus)
-    workspace = _workspace(options, multiply, left, right, target)
+    multiply, workspace = ready(options, scheme, moduli, modulus, (left, right, target))
     batch = target.shape[:-2]
     for index in indices(batch):
         x, y, z = (each[_own(index, each)] if batch else each for each in (left, right, target))
         multiply(x.data.ptr, y.data.ptr, z.data.ptr, *factors, workspace.data.ptr)
+
+
+def ready(
+    options: Options, scheme: Scheme, moduli: tuple[int, ...], modulus: int, matrices: tuple[Array, Array, Array]
+) -> tuple[IntegerMultiply, Array]:
+    """What multiplies matrices, or those of a batch, and its workspace."""
+    a, b, c = (layout_of(x)._replace(shape=x.shape[-2:], strides=x.strides[-2:]) for x in matrices)
+    multiply = integer_multiply_of(a, b, c, scheme, moduli, modulus)
+    return multiply, _workspace(options, multiply, *matrices)
 
 
 def _own(index: tuple[int, ...], array: Array) -> tuple[int, ...]:

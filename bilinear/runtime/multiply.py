@@ -131,7 +131,17 @@ def looked_at(kind: Kind, a: Array, b: Array, out: Array = None, **given: Unpack
     """
     asked = Options()._replace(**given).as_named()
     check_options(asked, out)
+    return look(asked, kind, a, b, out)
+
+
+def look(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array:
+    """The same for options that were checked."""
     require_complex(asked.algorithm, a, b, out)
+    if out is not None and kind.on_gpu and a.dtype.kind in "iu" and b.dtype.kind in "iu":
+        from bilinear.runtime.integers import look_at_residues  # most calls need none of it
+
+        if look_at_residues(asked, kind, a, b, out):
+            return out
     options = asked.settled(kind, asked.described_cpu(kind, a, b))
     decision = decide(options, layouts_of(a, b, out))
     result = kind.module.zeros(decision.shape, decision.dtype) if out is None else out
