@@ -225,3 +225,18 @@ def test_errors_stay_within_the_reported_bound(dtype: str) -> None:
     wanted = a.astype(np.longdouble) @ a.astype(np.longdouble).T
     bound = dict(gram_report(found.scheme).errors)[dtype]
     assert np.abs(bilinear.gram(a, algorithm="rxtx", levels=1) - wanted).max() <= bound
+
+
+@pytest.mark.parametrize("products", ["strassen", "classical"])
+def test_a_product_without_room_is_refused_before_out_is_written(products: str) -> None:
+    """The strips beside what the grid divides need more memory than the first products."""
+    a, codes = matrix((39, 24)), set()
+    for workspace in (1000, 4000, 8000, 12000, 20000, 40000, 200000):
+        out = np.full((39, 39), 7.0)
+        try:
+            bilinear.gram(a, out, algorithm="rxtx", levels=1, products=products, workspace=workspace, beta=1)
+            codes.add("ran")
+        except BilinearError as error:
+            codes |= {diagnostic.code for diagnostic in error.diagnostics}
+            assert (out == 7).all(), workspace
+    assert codes == {"E535", "ran"}
