@@ -18,7 +18,6 @@ from bilinear.runtime.arrays import (
     NUMPY,
     ONLY_AS_ARRAYS,
     TYPES,
-    adopt_tensor,
     as_arrays,
     cupy_stream,
     give_tensor,
@@ -214,7 +213,8 @@ def matmul_tensors(
         if is_pytorchs and asked.algorithm == "auto":  # else a warning belongs to each call
             keep_tensors(torch, key, None, asked, result)
         elif not is_pytorchs and name_of(a.dtype) not in HALVES:
-            keep_tensors(torch, key, (adopt_tensor(torch, a), adopt_tensor(torch, b), adopt_tensor(torch, out)), asked, result)
+            with as_arrays(torch, None, (a, b), (out,)) as (left, right, target):  # on PyTorch's stream: another one would end a capture
+                keep_tensors(torch, key, (left, right, target), asked, result)
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -145,6 +146,7 @@ class Torch(Numpy):
         return np.asarray(array.resolve_conj().resolve_neg().cpu().numpy() if hasattr(array, "cpu") else array)
 
     def captured(self, call: Callable[[], Any]) -> Any:
+        gc.collect()  # while PyTorch captures, a graph that is collected frees memory, which ends the capture
         graph, failed, found = self._torch.cuda.CUDAGraph(), None, None
         self._torch.cuda.synchronize()
         with self._torch.cuda.graph(graph):
