@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import re
+import sys
 import warnings
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from pages import ROOT
 from runtime.operands import integers
 
 import bilinear
@@ -320,3 +325,24 @@ def test_a_masked_out_is_what_numpy_makes_of_it(options: dict[str, Any]) -> None
     np.testing.assert_array_equal(np.ma.getmaskarray(out), np.ma.getmaskarray(wanted))
     plain = np.zeros((4, 4))
     assert type(bilinear.matmul(a.view(np.matrix), a, plain, **options)) is np.ndarray
+
+
+def test_the_page_names_every_function_of_a_plain_call() -> None:
+    """docs/architecture.md follows a call function by function: these are entered, and no other."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page.partition("### Function by function\n")[2].partition("\n## ")[0]
+    rows = [row.split(" | ")[:2] for row in table.splitlines() if row.startswith("| `")]
+    told = [f"{file.strip('`')}:{name}" for names, file in rows for name in re.findall(r"`(\w+)`", names)]
+    a, entered = np.ones((64, 64)), dict[str, None]()
+    package = str(Path(bilinear.__file__).parent)
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(package) and not code.co_name.startswith("<"):
+            entered[f"{Path(code.co_filename).relative_to(package).as_posix()}:{code.co_name}"] = None
+
+    bilinear.matmul(a, a + 1)
+    sys.setprofile(note)
+    bilinear.matmul(a, a + 1)
+    sys.setprofile(None)
+    assert sorted(entered) == sorted(told) and len(told) <= 25
