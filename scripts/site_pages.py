@@ -59,9 +59,10 @@ EXAMPLES = {
     "import": ["export winograd --to json -o table.json", "import table.json -o again.bl"],
     "export": ["export strassen --to sms"],
 }
-"""What the page of the commands runs, in this order in one folder. `tune` and `bench` need a GPU."""
+"""What the page of the commands runs, in this order in one folder. `tune` and `bench` need a GPU, and `warm` writes to the cache."""
 SHOWN = {
     "tune": "It needs a GPU. [planning.md](planning.md#descriptions-of-devices) lists what it writes.",
+    "warm": "It fills the cache of built kernels, in about half a minute ([using-python.md](using-python.md) says where it lies).",
     "bench": "It needs a GPU. [Adding a scheme](adding-a-scheme.md#9-measure) shows an example.",
 }
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"

@@ -251,8 +251,6 @@ class ProductKernel:
                 store(to, value if keep == 0 else real(keep) * loaded(to, self.element) + value, self.element)
 
 
-MOST_SHARED_BYTES = 227 * 1024
-"""Dynamic shared memory that a block of threads can have on sm_90; the blocks of a multiprocessor share 1 KiB more."""
 SHARED_BESIDE = 1024
 """Bytes of shared memory that the driver takes for each block."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 from bilinear.ir.element import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Element, Precision
 
+MOST_SHARED_BYTES = 227 * 1024
+"""Dynamic shared memory that a block of threads can have on sm_90; the blocks of a multiprocessor share 1 KiB more."""
 USUAL, LARGE, SMALL = "usual", "large", "small"
 """Sizes of tiles: every unit has one of each."""
 

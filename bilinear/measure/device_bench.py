@@ -17,11 +17,10 @@ from bilinear.codegen.lower import schedule_to_launches
 from bilinear.codegen.render import render
 from bilinear.errors import fail, install
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.kernel import MOST_SHARED_BYTES
 from bilinear.ir.launch import Launch
 from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Schedule
-from bilinear.ir.tile import USUAL
+from bilinear.ir.tile import MOST_SHARED_BYTES, USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
 from bilinear.measure.describe_digits import DigitBench, DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded

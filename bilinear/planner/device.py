@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from bilinear.errors import fail
-from bilinear.ir.kernel import MOST_SHARED_BYTES
+from bilinear.ir.tile import MOST_SHARED_BYTES
 from bilinear.planner.library_points import LibraryPoints, Shape
 from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 

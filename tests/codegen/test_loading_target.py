@@ -10,8 +10,7 @@ from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower_digits import OperandOrder, lower_loading
-from bilinear.ir.kernel import MOST_SHARED_BYTES
-from bilinear.ir.tile import LOADING_TILES
+from bilinear.ir.tile import LOADING_TILES, MOST_SHARED_BYTES
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 ORDERS = [OperandOrder(along, whole) for along, whole in product((False, True), repeat=2)]

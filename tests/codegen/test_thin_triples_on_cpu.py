@@ -12,8 +12,8 @@ from codegen.thin_fetched import ORDERS, RUNS, begins_evenly, common_mutants, is
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import skip_reason
-from bilinear.ir.kernel import MOST_SHARED_BYTES
 from bilinear.ir.thin_tile import THIN_TILES, ThinTriplesTile
+from bilinear.ir.tile import MOST_SHARED_BYTES
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 

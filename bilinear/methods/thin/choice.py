@@ -8,8 +8,9 @@ from math import ceil, hypot
 from typing import TYPE_CHECKING, ClassVar
 
 from bilinear.ir.element import COMPILED, ELEMENTS, FLOAT32, Element
-from bilinear.ir.kernel import MOST_SHARED_BYTES, ThinKernel
+from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, AnyThinTile, ThinTileFacts, ThinTriplesTile
+from bilinear.ir.tile import MOST_SHARED_BYTES
 from bilinear.methods.method import Bindable
 from bilinear.planner.device import LONG_SUM, Device, ThinRates, ThinTileRates
 from bilinear.planner.library import classical_error, probable_classical_of
