@@ -330,7 +330,7 @@ def test_a_masked_out_is_what_numpy_makes_of_it(options: dict[str, Any]) -> None
 def test_the_page_names_every_function_of_a_plain_call() -> None:
     """docs/architecture.md follows a call function by function: these are entered, and no other."""
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = page.partition("### Function by function\n")[2].partition("\n## ")[0]
+    table = page.partition("## Function by function\n")[2].partition("\n## ")[0]
     rows = [row.split(" | ")[:2] for row in table.splitlines() if row.startswith("| `")]
     told = [f"{file.strip('`')}:{name}" for names, file in rows for name in re.findall(r"`(\w+)`", names)]
     a, entered = np.ones((64, 64)), dict[str, None]()
