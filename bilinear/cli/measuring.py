@@ -367,8 +367,8 @@ def warm(
     target = target_of(described.capability) if device else target_here()
     with progress_bar() as progress:
         found = build_ahead(described, target, dtypes, progress)
-    text = (
-        f"{found.device}, {found.target}: {found.kernels} kernels of {found.plans} plans are in the cache; "
-        f"{found.built} of them were built now, in {found.seconds:.0f} s"
-    )
+    where, seconds = f"{found.device}, {found.target}", f"{found.seconds:.0f} s"
+    text = f"{where}: {found.kernels} kernels of {found.plans} plans are in the cache; {found.built} of them were built now, in {seconds}"
+    if not found.kernels:
+        text = f"{where}: all {found.plans} plans are the library's multiply, which needs no kernels of ours"
     answer(json_file, lambda: vars(found), lambda: visible(text))

@@ -38,9 +38,8 @@ def warm(device: Device, target: CudaTarget, dtypes: Sequence[str], progress: Pr
     began = perf_counter()
     problems = [problem for dtype in dtypes for problem in usual_problems(dtype)]
     kernels: dict[AnyKernel, None] = {}
-    for done, problem in enumerate(problems):
+    for done, p in enumerate(problems):
         progress("planning", done, len(problems))
-        p = problem
         found = plan(p.m, p.k, p.n, p.dtype, device=device, workspace=p.workspace, accuracy=p.accuracy, accumulate=p.accumulate)
         kernels |= dict.fromkeys(kernels_of(found, target))
     built = build_kernels([*kernels], target, progress)

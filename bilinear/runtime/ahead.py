@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -25,7 +25,8 @@ def kernels_of(plan: Plan, target: CudaTarget) -> Iterable[AnyKernel]:
     """The kernels that a plan launches for matrices that lie by rows, at multiples of 16 bytes; none for the library's multiply."""
     problem, choice = plan.problem, plan.chosen.choice
     if isinstance(choice, Bindable):
-        return method_of(choice).kernels(choice, *layouts_of(problem), target.has_warpgroups)
+        a, b, c = _by_rows(problem)
+        return method_of(choice).kernels(choice, a, b, c, target.has_warpgroups)
     recipe = chosen_recipe(plan)
     if recipe is None:
         return ()
@@ -33,20 +34,16 @@ def kernels_of(plan: Plan, target: CudaTarget) -> Iterable[AnyKernel]:
     return (kernel for part in placement.chain for kernel in _scheduled(part, problem.dtype))
 
 
-def layouts_of(problem: Problem) -> tuple[Layout, Layout, Layout]:
-    """A, B and C by rows."""
-    p, dtype = problem, np.dtype(problem.dtype)
-    a, b, c = (Layout((rows, columns), (columns * dtype.itemsize, dtype.itemsize), dtype) for rows, columns in _extents(p))
-    return a, b, c
-
-
-def _extents(p: Problem) -> tuple[tuple[int, int], ...]:
-    return (p.m, p.k), (p.k, p.n), (p.m, p.n)
+def _by_rows(problem: Problem) -> Iterator[Layout]:
+    """The layouts of A, B and C."""
+    m, k, n, dtype = problem.m, problem.k, problem.n, np.dtype(problem.dtype)
+    for rows, columns in ((m, k), (k, n), (m, n)):
+        yield Layout((rows, columns), (columns * dtype.itemsize, dtype.itemsize), dtype)
 
 
 def _scheduled(placement: Placement, dtype: str) -> Iterable[AnyKernel]:
     """The kernels of a placement and of its strips."""
     element = COMPILED[dtype]
     strips = (place_strip(strip, np.dtype(element.name), placement) for strip in placement.strips)
-    for own in (placement, *strips):
-        yield from distinct_kernels(schedule_to_launches(own.schedule, element, own.tile, mode=own.mode))
+    for part in (placement, *strips):
+        yield from distinct_kernels(schedule_to_launches(part.schedule, element, part.tile, mode=part.mode))
