@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from bilinear.ir.matrix import Array
 
 
-_JOINED = re.compile(r"(?<=\S)\n(?!To do:|[-*|] |\s)(?=\S)")
+_JOINED = re.compile(r"(?<=\S)\n(?![-*|] |\s)(?=\S)")
 
 
 def explain(
