@@ -93,7 +93,7 @@ def verify_built(folder: str | Path, *, trust: bool = False, seed: int | None = 
 
     Its sources and launches must be, byte for byte, what its algorithm and options generate here (E626), and only images that a rebuild
     gives as well are loaded. With `trust` nothing is compared: the folder's code is compiled and run with the user's rights, whatever it
-    does (docs/trust.md). What cannot be tested on this machine, for lack of a C++ compiler or a GPU, is a row that says so. Every call
+    does (docs/proofs.md). What cannot be tested on this machine, for lack of a C++ compiler or a GPU, is a row that says so. Every call
     draws new inputs unless `seed` is given. Raises `BilinearError` if the folder is incomplete or changed (E621, E622, E626); errors found
     by the tests are in the result, whose `require` raises them.
     """

@@ -123,7 +123,7 @@ def verify(
     accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,
     built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
     trust: Annotated[
-        bool, typer.Option("--trust", help="With --built: compile and run whatever the folder holds, with your rights (docs/trust.md).")
+        bool, typer.Option("--trust", help="With --built: compile and run whatever the folder holds, with your rights (docs/proofs.md).")
     ] = False,
     json_file: Json = None,
     markdown: Annotated[bool, output_option("--markdown", help="Print Markdown.")] = False,

@@ -29,7 +29,7 @@ def compiled_walk(ring: str) -> Walk:
     """The walk over Z or Z/2 in machine code, compiled once a process, in some seconds; raises as `kernels`.
 
     A thread compiles, and a Ctrl-C does not wait for it: numba would answer only after the compilation, or lose it. No machine code is
-    kept in a file: numba would load it as a pickle, and a pickle runs whatever the file says (docs/trust.md).
+    kept in a file: numba would load it as a pickle, and a pickle runs whatever the file says (docs/proofs.md).
     """
     found = Future[Walk]()
 
