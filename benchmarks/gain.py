@@ -1,4 +1,4 @@
-"""The gain on this machine: on a GPU, a multiply and the library's, timed at a size with an expected gain; elsewhere the expectation."""
+"""The gain on this machine: on a GPU, a multiply timed beside the library's at a size with an expected gain; elsewhere the expectation."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def gain(device: Device) -> list[str]:
     """Measure at the size with the largest expected gain, and report the result in lines; a failed check is reported without a time."""
     plan = most_gain(device)
     if plan is None:
-        return [
-            f"On this GPU ({device.name}) the planner expects no gain at N = {SIZES[0]} to {SIZES[-1]}: `auto` is the library's multiply."
-        ]
+        return [f"gain: none expected on this GPU ({device.name}) at N = {SIZES[0]} to {SIZES[-1]}: `auto` is the library's multiply"]
     p = plan.problem
     task = BenchTask((p.m, p.k, p.n), p.dtype, (BenchCase(),))
     build_ahead([task], device)
@@ -48,11 +46,9 @@ def _told(found: Measurement | LeftOut) -> Iterable[str]:
     size = f"N = {found.shape[0]}, {found.dtype}"
     if not found.trust.holds:
         return [f"{size}: {found.plan} FAILED its check, so there is no time"]
-    speed = f"{found.ratio:.2f} times as fast as" if found.ratio >= 1 else f"slower than ({found.ratio:.2f} times as fast as)"
-    return [
-        f"What one gains on this GPU at {size}, checked and timed in one run:",
-        f"  the fastest library ({found.library}) {found.library_ms:.2f} ms, {found.plan} {found.ms:.2f} ms: {speed} the library",
-    ]
+    speed = f"{found.ratio:.2f} times as fast" if found.ratio >= 1 else f"slower ({found.ratio:.2f} times as fast)"
+    measured = f"{found.library} {found.library_ms:.2f} ms, {found.plan} {found.ms:.2f} ms: {speed}"
+    return [f"gain on this GPU at {size}, checked, measured in {EFFORT.rounds} rounds beside the fastest library: {measured}"]
 
 
 def most_gain(device: Device) -> Plan | None:
@@ -81,11 +77,12 @@ def expected(why: str) -> list[str]:
     plan = most_gain(load_device(EXAMPLE))
     assert plan is not None, "the shipped description is of a device that gains"
     p = plan.problem
+    gained = (
+        f"{_library_ms(plan):.1f} ms by the library, {plan.chosen.ms:.1f} ms by {plan.chosen.name}: {_expected(plan):.2f} times as fast"
+    )
     return [
-        f"No time is gained here: {why}, and on the CPU such sizes are multiplied to be checked (ms beside library ms above).",
-        f"Expected on an {plan.device} at N = {p.n}, {p.dtype}: the library {_library_ms(plan):.1f} ms,"
-        f" {plan.chosen.name} {plan.chosen.ms:.1f} ms: {_expected(plan):.2f} times as fast.",
-        f"  bilinear plan --shape {p.n} --dtype {p.dtype} --device {EXAMPLE}",
+        f"gain: none here ({why}); predicted for an {plan.device} at N = {p.n}, {p.dtype}: {gained}",
+        f"next: `.venv/bin/bilinear plan --shape {p.n} --dtype {p.dtype} --device {EXAMPLE}` shows the choice; README.md leads on",
     ]
 
 
@@ -99,7 +96,9 @@ def main() -> int:
         if why is not None:
             lines = expected(why)
         elif device is None:
-            lines = ["This GPU is not described, so `auto` is the library's multiply: run `bilinear tune --keep`, then `bilinear bench`."]
+            lines = [
+                "gain: none, for this GPU is not described and `auto` is the library: run `bilinear tune --keep`, then `bilinear bench`"
+            ]
         else:
             lines = gain(device)
     except BilinearError as error:

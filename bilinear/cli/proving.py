@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,12 +40,12 @@ from bilinear.places import goes_straight, require_files
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
+    from bilinear.artifact.write import Compiled
     from bilinear.frontend import Loaded, LoadedComplex, LoadedDigits, LoadedGram
     from bilinear.measure.check_multiply import Check
-    from bilinear.reporting.map_report import ComplexReport
     from bilinear.reporting.report import Report
 
-WRITTEN = "algorithm.bl, sources, cubins, PTX, manifest.json, report.html, report.json, report.md"
+WRITTEN = "algorithm.bl, sources, cubins, PTX, manifest, report"
 
 
 def compile(
@@ -74,6 +75,9 @@ def compile(
         str,
         typer.Option(help="How stages are launched: stage, S-M-T, S-T-M, S-M-M or M-M-M (docs/modes.md).", autocompletion=completing.modes),
     ] = "stage",
+    verbose: Annotated[
+        bool, output_option("--verbose", "-v", help="Print the whole report: proof, stages, error bounds, kernels and checks.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
@@ -104,16 +108,45 @@ def compile(
         in_arrays = [one for one in dtypes if one in MULTIPLIED]
         checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.options.inputs, devices(), progress)
     facts = {**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}
-    answer(json_file, lambda: facts, lambda: _checked(compiled.report, checks, dtypes))
+    whole = [str(compiled.report), *(["", check_table(checks)] if checks else []), ""]
+    answer(json_file, lambda: facts, lambda: "\n".join(whole if verbose or not all(c.passed for c in checks) else _in_short(compiled)))
     require(checks)
     compiled.write(folder)
-    written = WRITTEN if compiled.prepared is None else f"{WRITTEN}, certificate.json"
-    say("", f"written to {folder}: {written}", error=in_place_of_text(json_file))
+    written = WRITTEN if compiled.prepared is None else f"{WRITTEN}, certificate"
+    further = "" if verbose else f"; `bilinear verify --built {folder}` tests each kernel"
+    untested = (f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels" for one in dtypes if one not in MULTIPLIED)
+    told = [""] if verbose else _told(checks)
+    say(*told, *untested, f"written to {folder}: {written}{further}", error=in_place_of_text(json_file))
 
 
-def _checked(report: Report | ComplexReport, checks: list[Check], dtypes: tuple[str, ...]) -> str:
-    missing = [f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels" for one in dtypes if one not in MULTIPLIED]
-    return "\n".join([str(report), *(["", check_table(checks)] if checks else []), *missing])
+def _in_short(compiled: Compiled) -> Iterator[str]:
+    """What was proved and built, in a few lines."""
+    from bilinear.reporting.map_report import ComplexReport
+    from bilinear.reporting.report import numbered, summary
+
+    report, programs = compiled.report, compiled.programs
+    yield f"{report.algorithm}: {report.verdict}"
+    yield f"  {report.lead if isinstance(report, ComplexReport) else summary(report)}"
+    built = ", ".join(target.name for target in compiled.targets)
+    kernels, launches = sum(len(program.kernels) for program in programs), len(programs[0].launches)
+    runs = f"{numbered(compiled.options.levels, 'level')} in {numbered(launches, 'launch', 'launches')}"
+    yield f"built: {kernels} kernels for {built}; {runs}"
+    for line in report.kernels:
+        if line.spills:
+            why = f"lacks registers and moves {line.spills} B a thread through memory (-v: details)"
+            yield f"  slow: {line.kernel} on {line.architecture} {why}"
+
+
+def _told(checks: Sequence[Check]) -> Iterator[str]:
+    """The checks on each device, in a sentence."""
+    for device in dict.fromkeys(c.device for c in checks):
+        made = [c for c in checks if c.device == device]
+        size, held = "x".join(map(str, made[0].shape)), ", ".join(c.dtype for c in made)
+        integers = "" if any(c.exact is None for c in made) else "integers exact, "
+        kept = {"preserve": "A and B untouched", "restore": "A and B restored", "consume": "A and B consumed"}[made[0].inputs]
+        beyond = max(c.workspace_bytes for c in made)
+        memory = f"{beyond} B beyond A, B and C" if beyond else "nothing allocated beyond A, B and C"
+        yield f"checked on the {device.upper()} at {size} ({held}): {integers}errors within the proved bounds, {kept}, {memory}"
 
 
 def verify(

@@ -533,7 +533,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class KernelLine:
-    """One built image; `spills` counts bytes stored and loaded. PTX has no resource figures."""
+    """One built image; `spills` counts bytes stored and loaded, `resident` the blocks of a multiprocessor. PTX has no such figures."""
 
     kernel: str
     architecture: str
@@ -541,5 +541,6 @@ class KernelLine:
     registers: int | None
     shared_bytes: int | None
     spills: int | None
+    resident: int | None
     image_bytes: int
     cached: bool

@@ -265,19 +265,15 @@ def kernel_lines(program: LaunchProgram) -> list[KernelLine]:
     for own_kernel in program.kernels:
         kernel = own_kernel.kernel
         for built in own_kernel.images:
-            own = built.resources[0] if built.resources else None
-            lines.append(
-                KernelLine(
-                    kernel.name,
-                    built.target.name,
-                    kernel.threads[0] * kernel.threads[1],
-                    own.registers if own else None,
-                    own.shared_bytes + kernel.shared_bytes if own else None,
-                    own.spill_stores + own.spill_loads if own else None,
-                    len(built.image),
-                    built.cached,
-                )
-            )
+            threads, image = kernel.threads[0] * kernel.threads[1], (len(built.image), built.cached)
+            if not built.resources:
+                lines.append(KernelLine(kernel.name, built.target.name, threads, None, None, None, None, *image))
+                continue
+            own = built.resources[0]
+            registers, shared = own.registers, own.shared_bytes + kernel.shared_bytes
+            resident = built.target.resident(threads, registers, shared)
+            spills = own.spill_stores + own.spill_loads
+            lines.append(KernelLine(kernel.name, built.target.name, threads, registers, shared, spills, resident, *image))
     return lines
 
 
@@ -351,13 +347,13 @@ def acceptance_rows(report: Report) -> Rows:
 
 def lowered_rows(low: LoweredFacts) -> Rows:
     """The costs of the schedule as it runs."""
-    launches = _many(low.launches, "launch", "launches")
+    launches = numbered(low.launches, "launch", "launches")
     each = ", ".join(map(str, low.widths))
     if low.colours > MOST_WIDTHS:
         each = f"{min(low.widths)} to {max(low.widths)} of {low.products}"
     return (
         ("inputs", PROMISES[low.inputs]),
-        ("as it runs", f"{_many(low.levels, 'level')} in {launches}"),
+        ("as it runs", f"{numbered(low.levels, 'level')} in {launches}"),
         ("launched at once", f"{each} products: no two of a launch add to one block of C"),
         ("sums move", f"{low.sums_traffic:g} N^2 elements"),
         ("workspace", f"{low.workspace:g} N^2 elements" if low.workspace else "nothing beyond A, B, C"),
@@ -411,9 +407,18 @@ def kernel_table(kernels: Sequence[KernelLine]) -> Table:
     """Header and rows of the built kernels; empty if there are none."""
     if not kernels:
         return ()
-    header = ("kernel", "built for", "threads", "registers", "shared B", "spilled to memory", "image B")
+    header = ("kernel", "built for", "threads", "registers", "shared B", "blocks at once", "spilled to memory", "image B")
     rows = (
-        (k.kernel, k.architecture, str(k.threads), _count(k.registers), _count(k.shared_bytes), _spilled(k), str(k.image_bytes))
+        (
+            k.kernel,
+            k.architecture,
+            str(k.threads),
+            _count(k.registers),
+            _count(k.shared_bytes),
+            _count(k.resident),
+            _spilled(k),
+            str(k.image_bytes),
+        )
         for k in kernels
     )
     return header, *rows
@@ -479,7 +484,7 @@ def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
         yield "shapes", shape.statement
     for costs in t.costs:
         yield "live blocks", f"{costs.live_blocks} at most"
-        yield "longest chain", _many(costs.chain, "step")
+        yield "longest chain", numbered(costs.chain, "step")
         yield "products a stage", f"{', '.join(map(str, costs.widths))} as written"
         yield "memory passes", str(costs.passes)
 
@@ -489,7 +494,7 @@ def _fate(fate: OperandFate) -> str:
     if fate.divisor:
         return f"{fate.verdict} where {fate.divisor} can be divided by"
     if fate.lost_dimensions:
-        return f"{fate.verdict} in {_many(fate.lost_dimensions, 'dimension')}"
+        return f"{fate.verdict} in {numbered(fate.lost_dimensions, 'dimension')}"
     return f"{fate.verdict}, not determined at every input" if fate.verdict == LOST else fate.verdict
 
 
@@ -524,7 +529,8 @@ def _operands(t: ScheduleFacts) -> str:
     return f" {' and '.join(facts)}"
 
 
-def _many(count: int, one: str, several: str = "") -> str:
+def numbered(count: int, one: str, several: str = "") -> str:
+    """A count and what is counted: `1 level`, `7 launches`."""
     return f"{count} {one if count == 1 else several or one + 's'}"
 
 

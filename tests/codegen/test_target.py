@@ -85,3 +85,20 @@ def test_a_device_has_the_target_of_its_capability() -> None:
 )  # fmt: skip
 def test_which_images_run_where(name: str, capability: int, wanted: bool) -> None:
     assert CudaTarget(name).runs_on(capability) == wanted
+
+
+@pytest.mark.parametrize(
+    ("target", "threads", "registers", "shared_bytes", "resident"),
+    [
+        ("sm_90", 128, 168, 65536, 3),  # by registers: 4 warps of 5376 in 65536; shared memory would hold 3, too
+        ("sm_80", 128, 156, 65536, 2),  # by shared memory: 66560 bytes of 164 KiB
+        ("sm_90", 256, 30, 0, 8),  # by warps: 8 of 64
+        ("sm_86", 256, 30, 0, 6),  # 8 of 48
+        ("sm_80", 32, 16, 0, 32),  # by blocks
+        ("sm_103", 1024, 64, 0, 1),  # as sm_100
+    ],
+)
+def test_blocks_are_resident_as_the_scarcest_resource_allows(
+    target: str, threads: int, registers: int, shared_bytes: int, resident: int
+) -> None:
+    assert CudaTarget(target).resident(threads, registers, shared_bytes) == resident

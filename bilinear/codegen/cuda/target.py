@@ -16,6 +16,19 @@ FAMILIES = {"ampere": "sm_80", "ada": "sm_89", "hopper": "sm_90", "blackwell": "
 WARPGROUPS = 90
 """The compute capability, times ten, that has the matrix instructions of warpgroups."""
 HINT = f"name a chip, such as sm_80 or sm_90, for a cubin, compute_NN for PTX, or one of {', '.join(FAMILIES)}"
+_RESIDENT = {
+    80: (64, 32, 164),
+    86: (48, 16, 100),
+    87: (48, 16, 164),
+    89: (48, 24, 100),
+    90: (64, 32, 228),
+    100: (64, 32, 228),
+    120: (48, 24, 100),
+}
+"""By compute capability, times ten: how many warps, blocks and KiB of shared memory a multiprocessor holds (CUDA programming guide 13.0). A
+capability between two of these holds what the older one does."""
+REGISTERS, GRANULE, SHARED_OF_SYSTEM = 65536, 256, 1024
+"""The registers of a multiprocessor, how many a warp takes at a time, and the bytes of shared memory that the system takes of a block."""
 _NAME = re.compile(r"(sm|compute)_(\d{2,3})([af]?)", re.ASCII)
 _SUFFIX_SINCE = {"": 0, "a": 90, "f": 100}
 """By suffix, the first compute capability, times ten, with features of one chip (a) or of a family of chips (f)."""
@@ -67,6 +80,13 @@ class CudaTarget:
     def options(self) -> tuple[str, ...]:
         """The options of the compiler."""
         return (f"--gpu-architecture={self.name}", *OPTIONS)
+
+    def resident(self, threads: int, registers: int, shared_bytes: int) -> int:
+        """How many blocks of so many threads, registers a thread and bytes of shared memory one multiprocessor holds at once."""
+        warps, blocks, shared = _RESIDENT[max(known for known in _RESIDENT if known <= self.capability)]
+        own_warps = -(-threads // 32)
+        own_registers = own_warps * -(-32 * max(registers, 1) // GRANULE) * GRANULE
+        return min(blocks, warps // own_warps, REGISTERS // own_registers, shared * 1024 // (shared_bytes + SHARED_OF_SYSTEM))
 
     def path(self, kernel: str) -> str:
         """The place of a kernel's image in an output folder."""
