@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bilinear.discovery.lift import Lifted
     from bilinear.errors import BilinearError
     from bilinear.ir.linear import LinearMap
+    from bilinear.ir.ring import Ring
     from bilinear.ir.scheme import Scheme
 
 
@@ -264,12 +265,14 @@ def _facts(found: Found, written: Path | None) -> dict[str, object]:
 
 
 def _told(found: Found, written: Path | None) -> str:
+    from bilinear.reporting.catalogue import compared
+
     m, k, n = found.task.format
     lines = [f"{found.total} steps of {found.task.walkers} walkers in {found.seconds:.1f} s"]
     if found.scheme is not None:
         facts = f"{found.scheme.additions} additions, by walker {found.walker} after {found.steps} steps"
         over = f" over {found.scheme.ring}" if found.task.ring == "Z/2" else ""
-        lines.insert(0, f"<{m},{k},{n};{found.rank}>: proved{over}, {facts}")
+        lines[:0] = [f"<{m},{k},{n};{found.rank}>: proved{over}, {facts}", *compared(m, k, n, found.rank, found.scheme.ring)]
     if written is not None:
         lines.append(f"written to {written}; `bilinear verify {written}` proves it again")
     return visible_lines(lines)
@@ -313,8 +316,8 @@ def combine(
     recipe = best[asked]
     made = _made(recipe, name or "best_{}_{}_{}".format(*asked)) if output is not None else None
     text = _combined_text(made, recipe) if made is not None else ""
-    facts = {**_combined_facts(recipe), **({"formats": _formats(best)} if every else {})}
-    answer(json_file, lambda: facts, lambda: _told_combined(recipe) + (f"\n\n{_table(best)}" if every else ""))
+    facts = {**_combined_facts(recipe, ring), **({"formats": _formats(best, ring)} if every else {})}
+    answer(json_file, lambda: facts, lambda: _told_combined(recipe, ring) + (f"\n\n{_table(best, ring)}" if every else ""))
     write_result(output, lambda _: text, json_file)
 
 
@@ -347,35 +350,46 @@ def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
     return readable_text(scheme, head, hint=hint[:500])
 
 
-def _told_combined(recipe: SchemeTree) -> str:
+def _told_combined(recipe: SchemeTree, ring: Ring) -> str:
     """A summary of a recipe, and its tree."""
+    from bilinear.reporting.catalogue import compared
+
     volume = recipe.m * recipe.k * recipe.n
     a, b, c = recipe.additions
     known = f"exponent {recipe.exponent:.4f}, {a + b + c} additions = {a} on A + {b} on B + {c} on C"
     products = f"{recipe.rank} product{'s' * (recipe.rank != 1)}"
-    return visible_lines([f"{products} in place of {volume}, {known}", "", f"  {recipe.expression}", "", *recipe.lines("  ")])
+    best = compared(recipe.m, recipe.k, recipe.n, recipe.rank, ring)
+    return visible_lines([f"{products} in place of {volume}, {known}", *best, "", f"  {recipe.expression}", "", *recipe.lines("  ")])
 
 
-def _combined_facts(recipe: SchemeTree) -> dict[str, object]:
+def _known(recipe: SchemeTree, ring: Ring) -> int | None:
+    from bilinear.reporting.catalogue import known_rank
+
+    known = known_rank(recipe.m, recipe.k, recipe.n)
+    return None if known is None else known.over(ring)
+
+
+def _combined_facts(recipe: SchemeTree, ring: Ring) -> dict[str, object]:
     a, b, c = recipe.additions
     return {
         "format": [recipe.m, recipe.k, recipe.n],
         "rank": recipe.rank,
         "classical": recipe.m * recipe.k * recipe.n,
+        "known_rank": _known(recipe, ring),
         "exponent": recipe.exponent,
         "additions": {"a": a, "b": b, "c": c},
         "expression": recipe.expression,
     }
 
 
-def _formats(best: dict[Triple, SchemeTree]) -> list[dict[str, object]]:
-    return [_combined_facts(recipe) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
+def _formats(best: dict[Triple, SchemeTree], ring: Ring) -> list[dict[str, object]]:
+    return [_combined_facts(recipe, ring) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
 
 
-def _table(best: dict[Triple, SchemeTree]) -> str:
+def _table(best: dict[Triple, SchemeTree], ring: Ring) -> str:
     """The formats m <= k <= n of more than one block, one line each."""
     from bilinear.reporting.table import aligned
 
     chosen = [recipe for shape, recipe in best.items() if shape == tuple(sorted(shape)) and shape[0] > 1]
-    rows = [(r.format, r.m * r.k * r.n, f"{r.exponent:.4f}", sum(r.additions), r.expression) for r in chosen]
-    return "\n".join(aligned(rows, ("format", "classical", "exponent", "additions", "recipe")))
+    rows = [(r.format, _known(r, ring) or "-", r.m * r.k * r.n, f"{r.exponent:.4f}", sum(r.additions), r.expression) for r in chosen]
+    return "\n".join(aligned(rows, ("format", "known", "classical", "exponent", "additions", "recipe")))

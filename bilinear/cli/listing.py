@@ -93,7 +93,8 @@ def _check_rank(m: int, k: int, n: int, rank: int | None) -> None:
 
 
 ANY = "*"
-NOTE = "naive, shared: block additions of the tables, and with shared sums, as the file writes them; growth: of the error, a level"
+NOTE = """known: the fewest products that are published for the format, over the scheme's ring or Q
+naive, shared: block additions of the tables, and with shared sums, as the file writes them; growth: of the error, a level"""
 COMPLEX = "complex3: three real products for complex matrices, each by any of these that runs (`bilinear verify complex3`)"
 MOST_DIGITS = 10
 
@@ -121,7 +122,7 @@ def list_algorithms(
         return
     rows = [row for row in library_rows() if row.has_sizes(sizes) and row.rank <= (max_rank or row.rank)]
     rows = [row for row in rows if is_over(row)]
-    header = ("name", "format", "exponent", "ring", "naive", "shared", "growth", "runs")
+    header = ("name", "format", "known", "exponent", "ring", "naive", "shared", "growth", "runs")
 
     def told() -> str:
         if not rows:
@@ -145,7 +146,7 @@ def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
     from bilinear.reporting.shipped import EXPAND
 
     growth = "-" if r.growth is None else f"{r.growth:.4g}"
-    what = r.format, f"{r.exponent:.3f}", r.least_ring
+    what = r.format, r.known_rank or "-", f"{r.exponent:.3f}", r.least_ring
     ways = [EXPAND] * r.expands + [schedule.strategy for schedule in r.schedules if schedule.name == r.name]
     yield r.name, *what, r.naive, r.shared, growth, ", ".join(ways) or r.runs
     for schedule in r.schedules:

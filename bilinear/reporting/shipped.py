@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import exponent_of
 from bilinear.planner.profiles import algorithms_sha256
+from bilinear.reporting import catalogue
 from bilinear.resources import algorithms_folder
 from bilinear.verify.rings import factors
 
@@ -78,6 +79,12 @@ class LibraryRow:
         return "Z" if self.denominator == 1 else f"Z[1/{math.prod(factors(self.denominator))}]"
 
     @property
+    def known_rank(self) -> int | None:
+        """The fewest products that are published for the format, over Z/2 if the scheme is, else over Q; None if none can be compared."""
+        known, ring = catalogue.known_rank(self.m, self.k, self.n), Ring(self.ring)
+        return None if known is None or ring.is_approximate else known.over(ring)
+
+    @property
     def strategies(self) -> tuple[str, ...]:
         """How it runs, the least memory last."""
         return tuple(dict.fromkeys([*([EXPAND] if self.expands else []), *(schedule.strategy for schedule in self.schedules)]))
@@ -109,7 +116,13 @@ class LibraryRow:
 
     def to_json(self) -> dict[str, object]:
         """The row as a JSON object."""
-        return {**asdict(self), "format": self.format, "least_ring": self.least_ring, "strategies": self.strategies}
+        return {
+            **asdict(self),
+            "format": self.format,
+            "least_ring": self.least_ring,
+            "known_rank": self.known_rank,
+            "strategies": self.strategies,
+        }
 
 
 def library_rows() -> tuple[LibraryRow, ...]:
