@@ -17,7 +17,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from common import parser_of, save
 from published import published
-from sequential import find_sequential
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
@@ -86,10 +85,6 @@ def measured(scheme: Scheme, effort: int) -> Iterator[dict[str, Any]]:
             continue  # nothing of this kind was found
         seconds = time.perf_counter() - begin
         yield _row(scheme, variant, schedule, told[-1], seconds)
-    if scheme.rank < 30:
-        begin = time.perf_counter()
-        one_at_a_time = find_sequential(scheme, effort=effort)
-        yield _row(scheme, "sequential", one_at_a_time, None, time.perf_counter() - begin)
 
 
 def _row(scheme: Scheme, variant: str, schedule: AnySchedule, told: StageProgress | None, seconds: float) -> dict[str, Any]:

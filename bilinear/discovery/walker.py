@@ -46,11 +46,6 @@ class Walker(NamedTuple):
     tally: NDArray[np.int64]
 
 
-def classical_walker(m: int, k: int, n: int, seed: int, number: int) -> Walker:
-    """A walker at the classical scheme."""
-    return ternary_walker(classical_masks(m, k, n), seed, number)
-
-
 def ternary_walker(masks: NDArray[np.uint64], seed: int, number: int) -> Walker:
     """A walker at a scheme, given by its masks; seeds and numbers below 2^32 give different random streams."""
     rank = masks.shape[2]

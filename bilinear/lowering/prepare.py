@@ -170,7 +170,6 @@ class PreparedAlgorithm:
     authored: Schedule
     schedule: Schedule
     scheme_proof: SchemeProof
-    schedule_proof: ScheduleProof
 
     @cached_property
     def authored_proof(self) -> ScheduleProof:
@@ -260,8 +259,7 @@ def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs:
     check_promise(scheme, schedule, inputs)
     one = _prove_level(Level(scheme, schedule), inputs, modulus)
     require_products(f"{levels} levels of {scheme.name if schedule is None else schedule.name}", products_of([one] * levels))
-    lowered, schedule_proof = _lower_and_prove([one] * levels, inputs, thread)
-    return PreparedAlgorithm(scheme, schedule, one.authored, lowered, one.scheme_proof, schedule_proof)
+    return PreparedAlgorithm(scheme, schedule, one.authored, _lower_and_prove([one] * levels, inputs, thread), one.scheme_proof)
 
 
 @lru_cache(maxsize=64)
@@ -276,7 +274,7 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
     for level, one in zip(levels, ones, strict=True):
         if one.authored.writes_operands:
             check_promise(level.scheme, level.schedule, inputs)
-    return _lower_and_prove(ones, inputs)[0]
+    return _lower_and_prove(ones, inputs)
 
 
 @lru_cache(maxsize=64)
@@ -292,7 +290,7 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "", core: Bilin
     outermost = complex_level(inner[0].authored, algorithm, conjugated)
     ones = [_prove_complex(algorithm, outermost), *inner]
     require_products(f"complex products by these {len(levels)} levels", products_of(ones))
-    return replace(_lower_and_prove(ones, "preserve")[0], name=outermost.name)
+    return replace(_lower_and_prove(ones, "preserve"), name=outermost.name)
 
 
 @lru_cache(maxsize=64)
@@ -374,7 +372,7 @@ def _prove_level(level: Level, inputs: str, modulus: int = 0) -> _ProvedScheme:
     return _ProvedScheme(scheme, authored, right_schedule(mark_first_writes(authored), scheme), scheme_proof)
 
 
-def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> tuple[Schedule, ScheduleProof]:
+def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> Schedule:
     for outer, inner in combinations(levels, 2):
         if "" != outer.authored.ring.generator != inner.authored.ring.generator != "":
             rings = f"{outer.scheme.name} is over {outer.scheme.ring}, and {inner.scheme.name} over {inner.scheme.ring}"
@@ -390,13 +388,12 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
     lowered = lower_levels([level.authored for level in levels], inputs, thread)
     authored = [mark_first_writes(level.authored) for level in levels]
     if [lowered] == authored:
-        return lowered, levels[0].authored_proof
+        return lowered
     if len(levels) == 1 and isinstance(scheme := levels[0].scheme, Scheme):
-        proof = proved_schedule(lowered, scheme, is_proved=True)
+        proved_schedule(lowered, scheme, is_proved=True).require()
     else:
-        proof = prove_composed(lowered, authored)
-    proof.require()
-    return lowered, proof
+        prove_composed(lowered, authored).require()
+    return lowered
 
 
 def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUDA_THREAD) -> Schedule:

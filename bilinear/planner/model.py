@@ -81,11 +81,6 @@ def _products(stage: ProductStage) -> ProductWork:
     return ProductWork(len(stage.products), sum(t.kept == 1 for t in targets), len(targets))
 
 
-def predict(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """Seconds for a placement with beta = 0: its strips, its stages, its launches, and the scan of inputs that it writes."""
-    return _beside_products(profile, placement, dtype, device) + _in_a_tile(profile, placement, dtype, device)
-
-
 def fastest_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> tuple[float, str]:
     """The shortest time for a placement in seconds, and its tile; among equally fast tiles, the first in the table."""
     return min(each_tile(profile, placement, dtype, device), key=lambda found: found[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bilinear.discovery.walker import RANK, Walker, classical_walker
+from bilinear.discovery.walker import RANK, Walker, classical_masks, ternary_walker
 
 BLOCKS = 12
 """Blocks of a matrix, at most, in these tests."""
@@ -102,7 +102,7 @@ def _replaced(terms: list[Product], new: dict[int, list[Vector]]) -> tuple[Produ
 
 def walker_of(terms: list[Product], blocks: tuple[int, int, int]) -> Walker:
     """A walker of a format with these products, which need not multiply matrices; the classical ones are more than they are."""
-    walker = classical_walker(*blocks, 0, 0)
+    walker = ternary_walker(classical_masks(*blocks), 0, 0)
     for p, factors in enumerate(terms):
         for mode, vector in enumerate(factors):
             for sign, value in enumerate((1, -1)):

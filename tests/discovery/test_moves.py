@@ -26,7 +26,7 @@ from discovery.flips import (
 )
 
 from bilinear.discovery import flip_search
-from bilinear.discovery.walker import BEST, BEST_AT, RANK, ROOM, STEPS, Walker, classical_walker
+from bilinear.discovery.walker import BEST, BEST_AT, RANK, ROOM, STEPS, Walker, classical_masks, ternary_walker
 
 FORMATS = ((2, 2, 2), (2, 3, 2), (3, 1, 4), (3, 3, 3))
 
@@ -58,14 +58,14 @@ def reached(move: Callable[[Walker], bool], begin: Walker, link: Callable[[Walke
 
 @pytest.mark.parametrize("blocks", FORMATS)
 def test_a_walk_begins_at_the_classical_scheme(blocks: tuple[int, int, int]) -> None:
-    walker = classical_walker(*blocks, 0, 0)
+    walker = ternary_walker(classical_masks(*blocks), 0, 0)
     assert tensor(products(walker)) == multiplication(*blocks)
     assert len(products(walker)) == np.prod(blocks)
 
 
 @pytest.mark.parametrize("blocks", FORMATS)
 def test_flips_keep_the_tensor_and_the_list_of_pairs(kernels: Any, blocks: tuple[int, int, int]) -> None:
-    walker = classical_walker(*blocks, 1, 0)
+    walker = ternary_walker(classical_masks(*blocks), 1, 0)
     kernels.link_all(walker)
     seen = set()
     for number in range(1500):
@@ -81,7 +81,7 @@ def test_flips_keep_the_tensor_and_the_list_of_pairs(kernels: Any, blocks: tuple
 
 
 def test_the_flips_are_all_flips(kernels: Any) -> None:
-    begin = classical_walker(2, 2, 2, 3, 0)
+    begin = ternary_walker(classical_masks(2, 2, 2), 3, 0)
     kernels.link_all(begin)
     for _ in range(2):  # at the classical scheme, and where signs and longer factors are
         assert reached(kernels.flip, begin, kernels.link_all, 1500) == set(all_flips(products(begin))) - {state(begin)}
@@ -118,7 +118,7 @@ def test_a_flip_tells_whether_there_may_be_a_reduction(kernels: Any) -> None:
 
 
 def test_plus_transitions_keep_the_tensor_and_add_a_product(kernels: Any) -> None:
-    walker = classical_walker(2, 3, 2, 2, 0)
+    walker = ternary_walker(classical_masks(2, 3, 2), 2, 0)
     for more in range(1, ROOM + 2):
         assert kernels.plus(walker)
         assert walker.tally[RANK] == 12 + more
@@ -127,13 +127,13 @@ def test_plus_transitions_keep_the_tensor_and_add_a_product(kernels: Any) -> Non
 
 
 def test_the_plus_transitions_are_all_of_them(kernels: Any) -> None:
-    begin = classical_walker(1, 2, 2, 0, 0)
+    begin = ternary_walker(classical_masks(1, 2, 2), 0, 0)
     assert reached(kernels.plus, begin, lambda walker: None, 3000) == set(all_pluses(products(begin)))
 
 
 def test_there_is_no_plus_transition_of_products_that_share_a_factor(kernels: Any) -> None:
-    assert not kernels.plus(classical_walker(1, 1, 5, 0, 0))
-    assert not kernels.plus(classical_walker(1, 1, 1, 0, 0))
+    assert not kernels.plus(ternary_walker(classical_masks(1, 1, 5), 0, 0))
+    assert not kernels.plus(ternary_walker(classical_masks(1, 1, 1), 0, 0))
 
 
 def reducible(terms: list[Product]) -> bool:
@@ -178,7 +178,7 @@ def test_a_sum_with_a_coefficient_two_is_no_reduction(kernels: Any) -> None:
 
 
 def test_a_walk_of_all_moves_keeps_the_tensor(kernels: Any) -> None:
-    walker = classical_walker(3, 3, 3, 11, 2)
+    walker = ternary_walker(classical_masks(3, 3, 3), 11, 2)
     ranks = []
     for _ in range(12):
         kernels.walk(walker, 60_000, 0, 2, np.array([8]))
@@ -191,7 +191,7 @@ def test_a_walk_of_all_moves_keeps_the_tensor(kernels: Any) -> None:
 
 
 def test_going_back_is_to_the_best(kernels: Any) -> None:
-    walker = classical_walker(2, 2, 2, 4, 0)
+    walker = ternary_walker(classical_masks(2, 2, 2), 4, 0)
     kernels.walk(walker, 10**6, 7, 0, np.array([1]))
     assert walker.tally[BEST] == walker.tally[RANK] == 7
     best = state(walker)
@@ -203,7 +203,7 @@ def test_going_back_is_to_the_best(kernels: Any) -> None:
 
 
 def test_a_walk_halts_for_a_winner_of_a_lower_number(kernels: Any) -> None:
-    walker = classical_walker(3, 3, 3, 0, 5)
+    walker = ternary_walker(classical_masks(3, 3, 3), 0, 5)
     kernels.walk(walker, 10**9, 0, 5, np.array([4]))
     assert walker.tally[STEPS] == 0
     kernels.walk(walker, 5000, 0, 5, np.array([5]))
@@ -211,7 +211,7 @@ def test_a_walk_halts_for_a_winner_of_a_lower_number(kernels: Any) -> None:
 
 
 def test_a_walk_stops_at_its_target(kernels: Any) -> None:
-    walker = classical_walker(2, 2, 2, 0, 0)
+    walker = ternary_walker(classical_masks(2, 2, 2), 0, 0)
     kernels.walk(walker, 10**6, 7, 0, np.array([1]))
     assert walker.tally[BEST] == 7 and walker.tally[STEPS] == walker.tally[BEST_AT] < 10**6
 
@@ -219,9 +219,9 @@ def test_a_walk_stops_at_its_target(kernels: Any) -> None:
 def test_walkers_have_random_numbers_of_their_own(kernels: Any) -> None:
     streams = [
         [kernels.below(walker.random, 1000) for _ in range(20)]
-        for walker in (classical_walker(2, 2, 2, seed, number) for seed in (0, 1) for number in (0, 1))
+        for walker in (ternary_walker(classical_masks(2, 2, 2), seed, number) for seed in (0, 1) for number in (0, 1))
     ]
     assert len(set(map(tuple, streams))) == 4
     assert all(0 <= x < 1000 for stream in streams for x in stream)
-    many = [kernels.below(classical_walker(1, 1, 2, s, 0).random, 6) for s in range(600)]
+    many = [kernels.below(ternary_walker(classical_masks(1, 1, 2), s, 0).random, 6) for s in range(600)]
     assert min(many.count(face) for face in range(6)) > 60

@@ -19,7 +19,7 @@ from bilinear.discovery import flip_search
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.states import AnyWalker, LowestRank
 from bilinear.discovery.tasks import SearchTask, fewest_products
-from bilinear.discovery.walker import BEST, classical_walker
+from bilinear.discovery.walker import BEST, classical_masks, ternary_walker
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
 from bilinear.frontend.algorithms import load_shipped
@@ -68,7 +68,7 @@ def test_a_find_multiplies(blocks: tuple[int, int, int], rank: int) -> None:
 
 
 def test_what_does_not_multiply_is_refused() -> None:
-    walker = classical_walker(2, 2, 2, 0, 0)
+    walker = ternary_walker(classical_masks(2, 2, 2), 0, 0)
     with pytest.raises(BilinearError, match="E301"):
         flip_search._proved(SearchTask((2, 2, 2), 7), LowestRank(7, 0, 0, walker.best))
 
@@ -110,7 +110,7 @@ def test_the_lowest_number_wins_its_round(monkeypatch: pytest.MonkeyPatch, secon
 def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.MonkeyPatch) -> None:
     """A walker of a higher number may have been halted on its way there, or not."""
     task = SearchTask((2, 2, 2), 7, walkers=3)
-    walkers: list[AnyWalker] = [classical_walker(2, 2, 2, 0, number) for number in range(3)]
+    walkers: list[AnyWalker] = [ternary_walker(classical_masks(2, 2, 2), 0, number) for number in range(3)]
 
     def walk(walker: Any, steps: int, target: int, number: int, halt: Any) -> None:
         walker.tally[BEST] = (8, 7, 6)[number]
@@ -233,7 +233,7 @@ def test_no_shipped_scheme_is_below_a_bound() -> None:
 def test_the_widest_masks_have_their_64_blocks() -> None:
     found = discover(SearchTask((8, 8, 2), 100, walkers=1), 0.2)
     assert not found.reached and (found.scheme is None or multiplies(found.scheme))
-    last = classical_walker(8, 1, 8, 0, 0)
+    last = ternary_walker(classical_masks(8, 1, 8), 0, 0)
     assert last.factors[2, 0, 63] == np.uint64(1) << np.uint64(63)
 
 

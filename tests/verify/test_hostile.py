@@ -112,7 +112,7 @@ def test_the_expansion_of_a_scheme_may_take_what_the_size_of_the_scheme_takes(na
     """A scheme that is proved can run, however large it is; a schedule of it that grows is refused as ever."""
     monkeypatch.setattr(symbolic_run, "MOST_WORK", 0)
     scheme = replace(load(name).scheme, name=f"fresh_{name}")
-    assert prepare(scheme, None, 1, "preserve").schedule_proof.holds
+    assert prepare(scheme, None, 1, "preserve").schedule.products > 0, "nothing was refused"
 
 
 def test_a_growing_schedule_is_refused_beside_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,19 +147,14 @@ class WalkedPartition:
 class StageSearch:
     """Simulated annealing over the ordered partitions of a scheme's products.
 
-    `outputs` lists for each product the blocks of C that it is added to. A group holds at most `largest` products. A `backwards` side runs
-    through the stages from last to first.
-    """
+    `outputs` lists for each product the blocks of C that it is added to."""
 
-    def __init__(
-        self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int, largest: int | None = None
-    ) -> None:
+    def __init__(self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int) -> None:
         self.sides, self.outputs, self.restores = sides, outputs, restores
         self.products = len(outputs)
-        self.largest = largest or self.products
         self.generator = random.Random(seed)
         self.independence = Independence(sides)
-        self.fewest = max(-(-self.products // self.largest), *(side.fewest_stages for side in sides))
+        self.fewest = max(side.fewest_stages for side in sides)
         self.weighed: dict[Partition, WalkedPartition] = {}
         self.steps = 0
 
@@ -201,16 +196,14 @@ class StageSearch:
         """Partitions into the fewest stages found, with several tries for each number; at least one, even after the deadline."""
         stages = self.fewest
         while True:
-            found = [p for _ in range(3) if (p := self._partition(stages, 40 * self.products)) is not None]
+            found = [p for _ in range(3) if (p := self._partition(stages, 40)) is not None]
             if found:
-                more = (self._partition(stages, 10 * self.products) for _ in range(number) if not effort.is_over())
+                more = (self._partition(stages, 10) for _ in range(number) if not effort.is_over())
                 return found + [p for p in more if p is not None]
             stages += 1
 
     def _partition(self, stages: int, tries: int) -> Partition | None:
-        if self.largest == 1:
-            return tuple(frozenset({p}) for p in self.generator.sample(range(self.products), self.products))
-        return find_partition(self.independence, self.products, stages, self.generator, tries)
+        return find_partition(self.independence, self.products, stages, self.generator, tries * self.products)
 
     def _neighbour(self, order: Partition) -> Partition:
         """A neighbour with the same number of stages.
@@ -241,7 +234,7 @@ class StageSearch:
 
     def _allows(self, order: Partition) -> bool:
         """True if every stage can hold the forms of its products."""
-        return all(group and len(group) <= self.largest and self.independence.holds(group) for group in order)
+        return all(group and self.independence.holds(group) for group in order)
 
     def _greedy(self, order: Partition) -> WalkedPartition:
         if order not in self.weighed:
@@ -254,7 +247,7 @@ class StageSearch:
 
     def _walk(self, side: OperandSide, order: Partition, width: int, discount: float, lent: Sequence[int] = ()) -> OperandWalk:
         groups = [[side.forms[p] for p in sorted(group)] for group in order]
-        return SumSearch(side, groups[::-1] if side.backwards else groups, self.restores, width, discount, lent).run()
+        return SumSearch(side, groups, self.restores, width, discount, lent).run()
 
     def _colours(self, group: frozenset[int]) -> int:
         """The number of contention-free parts that `colour_products` splits a stage into."""

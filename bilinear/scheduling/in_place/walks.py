@@ -27,15 +27,13 @@ class OperandSide:
     """The forms of one operand: for each product its residues over the operand's blocks.
 
     A group of forms fits if all but `spare` of them, which stand in temporaries, are independent. The blocks of a `kept` operand never
-    change: a form with several terms needs a temporary, and products may share operands. The stages of a `backwards` side come in reverse
-    order.
+    change: a form with several terms needs a temporary, and products may share operands.
     """
 
     forms: tuple[Row, ...]
     blocks: int
     spare: int = 0
     kept: bool = False
-    backwards: bool = False
 
     def needs(self, group: Sequence[int]) -> int:
         """The temporaries that the forms of these products need in order to stand at once."""
