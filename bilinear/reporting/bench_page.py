@@ -21,6 +21,7 @@ from bilinear.reporting.pages import (
     power_of_ten,
     round_step,
     upwards,
+    varying,
 )
 from bilinear.reporting.table import aligned
 from bilinear.version import __version__
@@ -28,10 +29,9 @@ from bilinear.visible import visible_lines
 
 LEAST_RATIO = 0.98
 """A shape of the grid fails if the whole interval of its ratio lies below this."""
-_PLAN = ("shape", "dtype", "inputs", "budget", "plan", "N^2")
-_TIME = ("predicted", "ms", "library", "fastest", "ratio", "interval", "rounds")
-_TRUST = ("exact", "restored", "error", "bound", "MHz", "W")
-HEADER = (*_PLAN, *_TIME, *_TRUST)
+_PLAN = ("ratio", "interval", "shape", "dtype", "plan", "ms", "library", "fastest", "predicted", "inputs", "budget", "N^2")
+_TRUST = ("rounds", "exact", "restored", "error", "bound", "MHz", "W")
+HEADER = (*_PLAN, *_TRUST)
 NOTES = (
     "ratio: time of the fastest library over the plan's, with the interval of its median over the rounds; medians of interleaved rounds,",
     "fewer where calls are long, * on the device alone where they are short. exact, restored, error: of the same run, with a C of NaN.",
@@ -51,13 +51,13 @@ def bench_row(row: Measurement) -> tuple[str, ...]:
     trust, load = row.trust, row.load
     budget = "-" if row.budget is None else f"{row.budget:g}"
     predicted = "-" if row.predicted_ms is None else _ms(row.predicted_ms)
-    times = (_ms(row.ms), _ms(row.library_ms), row.library, f"{row.ratio:.3f}")
+    times = (_ms(row.ms), _ms(row.library_ms), row.library, predicted)
     interval = f"{row.interval.low:.3f}..{row.interval.high:.3f}"
     rounds = f"{len(row.times)}{'*' * (row.timing == 'device')}"
     checks = (_yes(trust.exact or not trust.is_integral), _yes(trust.restored), f"{trust.error:.1e}", f"{trust.bound:.1e}")
     loads = ("-" if value is None else f"{value:.0f}" for value in (load.clock, load.power))
-    plan = (shape_name(row.shape), row.dtype, row.inputs, budget, row.plan, f"{workspace_share(row):.3f}")
-    return (*plan, predicted, *times, interval, rounds, *checks, *loads)
+    plan = (f"{row.ratio:.3f}", interval, shape_name(row.shape), row.dtype, row.plan)
+    return (*plan, *times, row.inputs, budget, f"{workspace_share(row):.3f}", rounds, *checks, *loads)
 
 
 def machine_line(result: Benchmark) -> str:
@@ -138,7 +138,7 @@ def _yes(value: bool) -> str:
 
 BAR_WIDTH = 920.0
 COLOURS, MARKS = 6, 3
-"""The colours of lines, and the marks and dashes that tell lines of one colour apart; further lines repeat both."""
+"""The colours of lines, and the marks and dashes: neighbours differ in both, so that one shows below another; further lines repeat them."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _ratios(rows: Sequence[Measurement], x: Scale, y: Scale) -> Iterable[ChartSe
 
 def _series(name: str, number: int, points: tuple[ChartPoint, ...], path: str, is_bound: bool = False) -> ChartSeries:
     """A line in a colour, and with a mark, that tell it apart from the others."""
-    return ChartSeries(name, f"s{number % COLOURS}", points, path, number // COLOURS % MARKS, is_bound)
+    return ChartSeries(name, f"s{number % COLOURS}", points, path, (number + number // COLOURS) % MARKS, is_bound)
 
 
 def _title(row: Measurement) -> str:
@@ -269,6 +269,7 @@ def bench_html(result: Benchmark, date: str = "") -> str:
 
     The footer tells the `date` if one is given.
     """
+    table, alike = varying((HEADER, *map(bench_row, result.rows)), HEADER[:6])
     known = [(title, str(result.machine[key])) for title, key in FACTS if result.machine.get(key)]
     return (
         environment(html=True)
@@ -283,7 +284,8 @@ def bench_html(result: Benchmark, date: str = "") -> str:
             bars=launch_bars(result.rows),
             most=MOST_LAUNCHES,
             errors=error_charts(result.errors),
-            table=(HEADER, *map(bench_row, result.rows)),
+            table=table,
+            alike=alike,
             notes=" ".join(NOTES),
             left_out=result.left_out,
             version=__version__,

@@ -55,6 +55,15 @@ def _code(value: object) -> str:
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
 
 
+def varying(table: Sequence[tuple[str, ...]], kept: Sequence[str]) -> tuple[list[tuple[str, ...]], str]:
+    """A table without the columns in which several rows are alike, but for those `kept`; and what these columns say, as words."""
+    header, *rows = table
+    alike = {name for name, cells in zip(header, zip(*rows, strict=True), strict=False) if len(rows) > 1 and len(set(cells)) == 1}
+    alike -= {*kept}
+    words = ", ".join(f"{name} {cell}" for name, cell in zip(header, rows[0] if rows else (), strict=False) if name in alike)
+    return [tuple(cell for name, cell in zip(header, row, strict=True) if name not in alike) for row in table], words
+
+
 @dataclass(frozen=True)
 class Tick:
     """A mark on an axis: its place and its text."""

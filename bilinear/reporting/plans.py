@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from bilinear.analysis.traffic import LATENCY, Streaming
 from bilinear.planner.chains import MULTIPLICATIONS, ChainPlan
@@ -19,7 +19,7 @@ from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, p
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES
 from bilinear.planner.roofline import Roofline
-from bilinear.reporting.pages import Scale, Tick, environment, round_step
+from bilinear.reporting.pages import Scale, Tick, environment, round_step, varying
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
@@ -36,6 +36,7 @@ __all__ = [
     "timed_table",
 ]
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "probable", "why")
+PAGE_HEADER = ("ratio", "plan", "ms", "workspace", "why", "TFLOP/s", "error bound", "probable", "strategy", "inputs")
 TIMED_HEADER = ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")
 Rows = list[tuple[str, ...]]
 """A table: the header, then the rows."""
@@ -87,6 +88,17 @@ def pareto_rows(plan: Plan) -> Rows:
     """The candidates of the front, without error bounds and reasons."""
     told = names(plan)
     return [HEADER[:-3], *((told[c], *_figures(c, plan)[:-3]) for c in pareto_front(plan))]
+
+
+def _page_rows(plan: Plan, candidates: Sequence[Candidate], header: tuple[str, ...]) -> Rows:
+    """These columns of candidates, with how many times as fast as the library each of them is."""
+    told, library = names(plan), next((c.ms for c in plan.candidates if c.strategy == LIBRARY), None)
+    found = []
+    for c in candidates:
+        cells = dict(zip(HEADER, (told[c], *_figures(c, plan)), strict=True))
+        cells["ratio"] = f"{library / c.ms:.2f}" if library and c.ms else "-"
+        found.append(tuple(cells[name] for name in header))
+    return [header, *found]
 
 
 def names(plan: Plan) -> dict[Candidate, str]:
@@ -229,10 +241,8 @@ def explained_json(plan: Plan, r: Roofline, s: Streaming | None = None) -> str:
 
 LETTER, LINE, GAP = 6.0, 14.0, 9.0
 """The width of a letter, the height of a line and the distance of a label from its point, in the units of the picture."""
-FARTHEST = 14
-"""The most lines between an important candidate's dot and its name."""
 CLEARER = 5.0
-"""How much farther than its own dot every other dot must be from a name that no line connects to it."""
+"""How much farther than its own dot every other dot must be from a name."""
 RADIUS = 6.0
 PlanPoint = tuple[float, float]
 LabelBox = tuple[float, float, float, float]
@@ -241,13 +251,12 @@ LabelBox = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Label:
-    """A text next to its dot, anchored at its start, middle or end; a line connects them if the text stands away."""
+    """A text next to its dot, anchored at its start, middle or end."""
 
     x: float
     y: float
     anchor: str
     text: str
-    leader: PlanPoint | None = None
 
     @property
     def box(self) -> LabelBox:
@@ -255,11 +264,6 @@ class Label:
         width = LETTER * len(self.text)
         left = self.x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
         return left, self.y - LINE / 2, left + width, self.y + LINE / 2
-
-    @property
-    def end(self) -> PlanPoint:
-        """Where the line from the dot meets the text."""
-        return self.x + {"start": -2, "middle": 0, "end": 2}[self.anchor], self.y
 
 
 @dataclass
@@ -276,48 +280,28 @@ class DotLabels:
         self.taken += [label.box, *covering]
         self.placed.append(label)
 
-    def name(self, place: PlanPoint, text: str, important: bool) -> None:
-        """Name a dot where there is room; important names may stand away, with a line to their dot. A name may find no place."""
-        for label in _around(*place, text, FARTHEST if important else 1):
-            if self._fits(label, place):
-                self.put(label)
-                return
+    def name(self, place: PlanPoint, *texts: str) -> None:
+        """Place the first of these texts for which there is room beside the dot, if there is one."""
+        fitting = (label for text in texts for label in _around(*place, text) if self._fits(label, place))
+        for label in islice(fitting, 1):
+            self.put(label)
 
     def _fits(self, label: Label, place: PlanPoint) -> bool:
         box = label.box
         inside = box[0] >= self.frame[0] and box[1] >= self.frame[1] and box[2] <= self.frame[2] and box[3] <= self.frame[3]
-        if not inside or any(_meet(box, other) for other in self.taken) or any(_cross(other, box) for other in self.placed):
+        if not inside or any(_meet(box, other) for other in self.taken):
             return False
-        others = [dot for dot in self.dots if dot != place]
-        if label.leader is None:
-            own = _distance(box, place)
-            return all(_distance(box, dot) >= own + CLEARER for dot in others)
-        return self._is_clear(label, others)
-
-    def _is_clear(self, label: Label, others: Sequence[PlanPoint]) -> bool:
-        """True if the line to the dot meets no other dot, no name and no other line."""
-        assert label.leader is not None
-        spots = (_spot(dot) for dot in others)
-        names = (other.box for other in self.placed)
-        if any(_cross(label, box) for box in (*spots, *names)):
-            return False
-        lines = ((other.leader, other.end) for other in self.placed if other.leader is not None)
-        return not any(_lines_meet((label.leader, label.end), line) for line in lines)
+        own = _distance(box, place)
+        return all(_distance(box, dot) >= own + CLEARER for dot in self.dots if dot != place)
 
 
-def _around(x: float, y: float, text: str, lines: int) -> Iterator[Label]:
+def _around(x: float, y: float, text: str) -> Iterator[Label]:
     yield Label(x + GAP, y, "start", text)
     for away in (GAP + LINE / 2, GAP + LINE):
         for sign in (-1, 1):
             yield Label(x, y + sign * away, "middle", text)
             yield Label(x + GAP, y + sign * away, "start", text)
     yield Label(x - GAP, y, "end", text)
-    for line in range(2, lines + 1):
-        for sign in (1, -1):
-            level = y + sign * (GAP + LINE * line)
-            yield from (Label(x + shift * GAP, level, "start", text, (x, y)) for shift in (2, 6, -2, 16, 28))
-            yield Label(x - 2 * GAP, level, "end", text, (x, y))
-            yield Label(x, level - sign * LINE / 2, "middle", text, (x, y))
 
 
 def _meet(one: LabelBox, other: LabelBox) -> bool:
@@ -327,27 +311,6 @@ def _meet(one: LabelBox, other: LabelBox) -> bool:
 def _distance(box: LabelBox, point: PlanPoint) -> float:
     """From a point to the nearest point of a box."""
     return math.hypot(max(box[0] - point[0], 0.0, point[0] - box[2]), max(box[1] - point[1], 0.0, point[1] - box[3]))
-
-
-def _cross(label: Label, box: LabelBox) -> bool:
-    """True if the label's line runs through the box."""
-    if label.leader is None:
-        return False
-    left, top, right, bottom = box
-    corners = ((left, top), (right, top), (right, bottom), (left, bottom))
-    line = (label.leader, label.end)
-    inside = any(left <= x <= right and top <= y <= bottom for x, y in line)
-    return inside or any(_lines_meet(line, (corners[i - 1], corners[i])) for i in range(4))
-
-
-def _lines_meet(one: tuple[PlanPoint, PlanPoint], other: tuple[PlanPoint, PlanPoint]) -> bool:
-    return _side(one, other[0]) * _side(one, other[1]) < 0 and _side(other, one[0]) * _side(other, one[1]) < 0
-
-
-def _side(line: tuple[PlanPoint, PlanPoint], point: PlanPoint) -> float:
-    """On which side of a line a point lies."""
-    (x, y), (u, v) = line
-    return (u - x) * (point[1] - y) - (v - y) * (point[0] - x)
 
 
 WIDTH, HEIGHT = 920.0, 540.0
@@ -420,7 +383,8 @@ def plan_chart(plan: Plan) -> PlanChart:
     budget = None if plan.problem.workspace is None else x(plan.problem.workspace)
     important = sorted(timed, key=lambda c: (c is not plan.chosen, c not in front, c.ms or 0.0))
     told = names(plan)
-    named = [(told[c], places[c], c is plan.chosen or c in front) for c in important if c.strategy != LIBRARY]
+    numbers = {c: str(number) for number, c in enumerate(front, 1)}
+    named = [(places[c], (told[c], *filter(None, [numbers.get(c)]))) for c in important if c.strategy != LIBRARY]
     return PlanChart(
         f"workspace, {unit}",
         tuple(Tick(x(t * size), f"{t:g}") for t in _round_steps(0, most / size)),
@@ -480,9 +444,13 @@ def _front(points: list[PlanPoint]) -> Iterator[LabelBox]:
 
 
 def _labels(
-    named: list[tuple[str, PlanPoint, bool]], dots: list[PlanPoint], corners: list[PlanPoint], library: float | None, budget: float | None
+    named: Sequence[tuple[PlanPoint, Sequence[str]]],
+    dots: list[PlanPoint],
+    corners: list[PlanPoint],
+    library: float | None,
+    budget: float | None,
 ) -> tuple[Label, ...]:
-    """The names of the lines, then those of the dots, important ones first."""
+    """The names of the lines, then those of the dots, important ones first; one on the front without room for its name has its number."""
     labels = DotLabels(dots, (LEFT, 0.0, WIDTH, HEIGHT - BOTTOM), [*map(_spot, dots), *_front(corners)])
     if library is not None:
         at = Label(WIDTH - RIGHT, library - LINE / 2 - 2, "end", "the library")
@@ -491,8 +459,8 @@ def _labels(
         anchor = "end" if budget > WIDTH / 2 else "start"
         at = Label(budget + (-6 if anchor == "end" else 6), TOP + LINE / 2, anchor, "workspace allowed")
         labels.put(at, [(budget - 1, TOP, budget + 1, HEIGHT - BOTTOM)])
-    for name, place, important in named:
-        labels.name(place, name, important)
+    for place, texts in named:
+        labels.name(place, *texts)
     return tuple(labels.placed)
 
 
@@ -510,6 +478,8 @@ def plan_html(plan: Plan, date: str = "") -> str:
     The footer contains the `date` if one is given.
     """
     p, chart = plan.problem, plan_chart(plan)
+    table, alike = varying(_page_rows(plan, plan.candidates, PAGE_HEADER), PAGE_HEADER[:5])
+    header, *front = _page_rows(plan, pareto_front(plan), PAGE_HEADER[:4])
     shown = {dot.kind for dot in chart.dots}
     why = plan.chosen.why.removeprefix("chosen: ")
     return (
@@ -522,8 +492,10 @@ def plan_html(plan: Plan, date: str = "") -> str:
             facts=[("device", plan.device), *limits(plan)],
             c=chart,
             kinds=[(kind, words) for kind, words in KINDS if kind in shown],
-            front=pareto_rows(plan),
-            table=plan_rows(plan),
+            front=[("", *header), *((str(number), *row) for number, row in enumerate(front, 1))],
+            table=table,
+            alike=alike,
+            words=("plan", "inputs", "strategy", "why"),
             version=plan.version,
             date=date,
         )

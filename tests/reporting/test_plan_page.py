@@ -23,7 +23,7 @@ from bilinear.planner.library import Library
 from bilinear.planner.plan import Candidate, Plan, pareto_front
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
-from bilinear.reporting.plans import SLOWEST, PlanChart, plan_chart, plan_html, plan_table
+from bilinear.reporting.plans import SLOWEST, PlanChart, names, plan_chart, plan_html, plan_table
 
 LARGE = Problem(16384, 16384, 16384, inputs="restore")
 PROBLEMS = [
@@ -84,9 +84,12 @@ def test_names_cover_neither_each_other_nor_a_dot_nor_a_line(make: Callable[[], 
 
 @pytest.mark.parametrize("make", [*(partial(choice, problem) for problem in PROBLEMS), crowded])
 def test_every_name_belongs_to_its_dot(make: Callable[[], Plan]) -> None:
-    """A name stands nearest to its own dot, or a line that meets nothing else leads there; every dot tells its name when asked."""
-    chart = plan_chart(make())
+    """A name, or the number of a row of the table, stands nearest to its own dot; every dot tells its name when asked."""
+    plan = make()
+    chart = plan_chart(plan)
     assert all(dot.title.startswith(dot.lines[0]) for dot in chart.dots)
+    told = names(plan)
+    front = {str(number): told[c] for number, c in enumerate((c for c in pareto_front(plan) if c.ms is not None), 1)}
     places = {(dot.x, dot.y): dot.lines[0] for dot in reversed(chart.dots)}
     several = len(places) < len(chart.dots)
     for label in chart.labels:
@@ -94,16 +97,9 @@ def test_every_name_belongs_to_its_dot(make: Callable[[], Plan]) -> None:
             continue
         left, top, right, bottom = label.box
         away = {place: math.hypot(max(left - place[0], 0, place[0] - right), max(top - place[1], 0, place[1] - bottom)) for place in places}
-        own = label.leader or min(away, key=lambda place: away[place])
-        assert several or places[own] == label.text
-        if label.leader is None:
-            assert all(distance > away[own] + 3 for place, distance in away.items() if place != own)
-            continue
-        (x, y), (u, v) = label.leader, label.end
-        line = [(x + (u - x) * t / 50, y + (v - y) * t / 50) for t in range(51)]
-        assert all(math.dist(point, place) > 5 for place in places if place != label.leader for point in line)
-        others = [other.box for other in chart.labels if other is not label]
-        assert not any(box[0] < px < box[2] and box[1] < py < box[3] for box in others for px, py in line)
+        own = min(away, key=lambda place: away[place])
+        assert several or places[own] == front.get(label.text, label.text)
+        assert all(distance > away[own] + 3 for place, distance in away.items() if place != own)
 
 
 def test_a_timed_plan_is_told_with_its_tiles_and_all_libraries() -> None:
@@ -140,7 +136,8 @@ def test_the_front_goes_through_what_nothing_beats_and_is_named(problem: Problem
     assert numbers == [f"{number:g}" for corner in corners for number in corner]
     assert {n for n, dot in dots.items() if dot.kind == "front"} <= {c.name for c in front}
     named = {label.text for label in chart.labels}
-    assert found.chosen.name in named and len({c.name for c in front if not c.is_library} & named) >= 2
+    numbered = {number for number, c in enumerate(front, 1) if {c.name, str(number)} & named}
+    assert front.index(found.chosen) + 1 in numbered and len(numbered) >= 2
 
 
 def test_the_library_and_the_budget_are_lines() -> None:
