@@ -13,8 +13,6 @@ from typing import Any
 from drawn import RESULTS, ROOT, filled, keep
 
 RUNS = ("best",)
-SHORT = 3
-"""How many sizes of each type the short table has."""
 COLUMNS = (
     (("preserve", None), "memory unlimited"),
     (("restore", 0.0), "nothing allocated, inputs restored"),
@@ -44,19 +42,35 @@ def best(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def short(results: list[dict[str, Any]]) -> str:
-    """The README's table: the ratios alone, of the largest sizes of each type at which a plan is faster than the library."""
-    rows = {(row["dtype"], row["n"], row["inputs"], row["budget"]): row for result in results for row in result["rows"]}
-    gains = [case[:2] for case, row in rows.items() if case[2:] == COLUMNS[0][0] and row["ratio_low"] > 1]
-    lines = [
-        f"| dtype | N | fastest library | {' | '.join(title for _, title in COLUMNS)} |",
-        "|---|--:|--:|" + "--:|" * len(COLUMNS),
-    ]
-    for dtype, n in (case for dtype in ("float64", "float32") for case in [gain for gain in gains if gain[0] == dtype][-SHORT:]):
-        found = [rows[dtype, n, *case] for case, _ in COLUMNS]
-        ratios = " | ".join(f"{row['ratio']:.2f}" for row in found)
-        lines.append(f"| {dtype} | {n} | {found[0]['library_ms']:.2f} ms | {ratios} |")
-    return "\n".join(lines)
+def short(found: dict[str, Any], other: dict[str, Any]) -> str:
+    """The README's table: the ratios on both cards, one above the other, with unlimited workspace and with none."""
+    sizes = (4096, 8192, 16384, 32768)
+    one, two = (result["machine"]["gpu"].removeprefix("NVIDIA ").split()[0] for result in (found, other))
+    own = {(row["dtype"], row["budget"], row["n"]): row for row in found["rows"] if row["inputs"] == "preserve"}
+    beside = {(row["kind"], row["shape"][0]): row for row in other["rows"] if not row["device"]}
+    lines = [f"| | {' | '.join(f'N={n}' for n in sizes)} |", "|---|--:|--:|--:|--:|"]
+    for kind in ("float64", "float32", "float32, classical"):
+        for memory, budget in (("", None), (", nothing allocated", 0.0)):
+            named = f"{kind}, no workspace" if memory else kind if "," in kind else f"{kind}, auto"
+            for card, rows in ((one, [own.get((kind, budget, n)) for n in sizes]), (two, [beside.get((named, n)) for n in sizes])):
+                if any(rows):
+                    lines.append(f"| {kind}{memory}, {card} | {' | '.join(map(_gained, rows))} |")
+    rounds = sorted({len(row["times"]) for row in own.values()})
+    asked = other["command"][other["command"].index("--rounds") + 1]
+    return "\n".join(lines) + (
+        f"\n\nMeasured times of predicted plans. {one}: medians (and intervals) of {rounds[0]} to {rounds[-1]} rounds,"
+        f" {commits_of(found)}; {two}: {asked} rounds, {commits_of(other)}."
+    )
+
+
+def _gained(row: dict[str, Any] | None) -> str:
+    """The ratio to the library with its interval, or that the library runs."""
+    if row is None:
+        return ""
+    if row["plan"].split(",")[0] in LIBRARY:
+        return "library"
+    low, high = row.get("ratio_low"), row.get("ratio_high")
+    return f"{row.get('ratio', row.get('gain')):.2f}" + (f" ({low:.2f}–{high:.2f})" if low else "")
 
 
 def headline(results: list[dict[str, Any]]) -> str:
@@ -179,16 +193,6 @@ def card(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def in_words(result: dict[str, Any]) -> str:
-    """The README's sentence about that card."""
-    kinds = {"float32, auto": "float32", "float32, classical": '`accuracy="classical"`', "float64, auto": "float64"}
-    rows = {(row["kind"], row["shape"][0]): row["gain"] for row in result["rows"] if not row["device"]}
-    sizes = sorted({n for _, n in rows})
-    gains = [f"{', '.join(format(rows[kind, n], '.2f') for n in sizes)} ({words})" for kind, words in kinds.items()]
-    name = result["machine"]["gpu"].removeprefix("NVIDIA ").split()[0]
-    return f"An {name}, as installed, at {', '.join(map(str, sizes))}: {'; '.join(gains)}. One run, {commits_of(result)}."
-
-
 def _source(result: dict[str, Any]) -> str:
     return f"{result['machine']['gpu']}, {commits_of(result)}"
 
@@ -215,7 +219,7 @@ def main() -> None:
     other = json.loads((RESULTS / "cards-h100.json").read_text())
     tables = "\n\n".join((best(found), card(other), *grids, thin(narrow), pareto(budgets)))
     texts = {
-        readme: filled(readme.read_text(), headline=headline([found]), speed=f"{short([found])}\n\n{in_words(other)}"),
+        readme: filled(readme.read_text(), headline=headline([found]), speed=short(found, other)),
         home: filled(home.read_text(), headline=headline([found])),
         page: filled(page.read_text(), speed=tables),
     }
