@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bilinear.algebra.composition import is_real
@@ -136,6 +137,7 @@ def load_shipped(name: str) -> Loaded:
     return of_blocks(_loaded(known[name], "", Looks()))
 
 
+@cache  # a plan asks for its errors at each new K
 def load_digits(name: str) -> DigitScheme:
     """The shipped scheme of digits of a name, ignoring the working folder. Raises `BilinearError` (E121)."""
     known = shipped_digits()
