@@ -27,7 +27,7 @@ from bilinear.planner.stream_choice import BUS
 from bilinear.planner.streamed import StreamPlan
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.call import matmul_arrays
-from bilinear.runtime.options import Options
+from bilinear.runtime.options import Accuracy, Options
 from bilinear.runtime.streamed import LINK, plan_streamed
 
 stream_cupy: Any = Later("bilinear.backends.stream_cupy")
@@ -156,7 +156,7 @@ def transfers_alone(plan: StreamPlan, a: Array, b: Array, c: Array) -> float:
     return timed(lambda: run_streamed(plan, devices, (a, b, c), (1, 0)))
 
 
-def products_alone(plan: StreamPlan, algorithm: str, accuracy: float | str | None) -> float:
+def products_alone(plan: StreamPlan, algorithm: str, accuracy: Accuracy) -> float:
     """The products of all blocks of the first GPU, on blocks that lie there; they run once before, which builds their kernels."""
     import cupy
 

@@ -13,12 +13,11 @@ from typing import Literal
 import numpy as np
 
 from bilinear.errors import fail, install
-from bilinear.frontend import Loaded, load_for_arrays
 from bilinear.ir.matrix import Array
 from bilinear.runtime import matmul as host
 from bilinear.runtime.arrays import NUMPY
 from bilinear.runtime.multiply import looked_at
-from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
+from bilinear.runtime.options import Named, Options, ProductOptions, check_options
 
 __all__ = ["matmul"]
 
@@ -29,7 +28,7 @@ def matmul(
     a: Array,
     b: Array,
     *,
-    algorithm: str | Loaded = "auto",
+    algorithm: Named = "auto",
     levels: int | Literal["auto"] = "auto",
     accuracy: float | Literal["classical", "twice"] | None = None,
 ) -> Array:
@@ -75,8 +74,8 @@ def matmul(
     """
     jax = _jax()
     jnp = jax.numpy
-    named = algorithm if algorithm == "auto" or isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm), load_for_arrays)
-    check_options(Options(1, 0, named, levels, "preserve", None, None, None, accuracy), None)
+    asked = Options(algorithm=algorithm, levels=levels, accuracy=accuracy).as_named()
+    check_options(asked, None)
     result = jax.eval_shape(jnp.matmul, a, b)
     if result.dtype.kind not in "biufc":
         raise fail("E736", f"NumPy does not multiply {result.dtype} in its own type", "convert the operands, as by a.astype('float32')")
@@ -84,20 +83,21 @@ def matmul(
     x, y = x[None] if x.ndim == 1 else x, y[:, None] if y.ndim == 1 else y
     count = max(x.ndim, y.ndim)  # `vmap` puts its batch before the first dimension of both
     x, y = (jnp.expand_dims(z, tuple(range(count - z.ndim))) for z in (x, y))
-    return _product(named, levels, accuracy)(x, y).reshape(result.shape)
+    return _product(asked)(x, y).reshape(result.shape)
 
 
-def _product(algorithm: str | Loaded, levels: int | Literal["auto"], accuracy: float | Literal["classical", "twice"] | None) -> Product:
+def _product(asked: Options) -> Product:
     """The product of two batches of matrices, of one type and of equally many dimensions, with its derivatives."""
     jax = _jax()
+    options: ProductOptions = {"algorithm": asked.algorithm or "auto", "levels": asked.levels, "accuracy": asked.accuracy}
 
     def on_the_host(x: Array, y: Array) -> Array:
-        return host.matmul(np.asarray(x), np.asarray(y), algorithm=algorithm, levels=levels, accuracy=accuracy)
+        return host.matmul(np.asarray(x), np.asarray(y), **options)
 
     def by_callback(x: Array, y: Array) -> Array:
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         alike = (np.empty(z.shape, z.dtype) for z in (x, y))
-        looked_at(NUMPY, *alike, algorithm=algorithm, levels=levels, accuracy=accuracy)  # refuse now what the host would
+        looked_at(NUMPY, *alike, **options)  # refuse now what the host would
         return jax.pure_callback(on_the_host, jax.ShapeDtypeStruct(shape, x.dtype), x, y, vmap_method="expand_dims")
 
     def forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:

@@ -11,6 +11,7 @@ from bilinear.frontend.algorithms import (
     load_any,
     load_for_arrays,
     load_shipped,
+    names_of_levels,
     parse_source,
 )
 from bilinear.frontend.resolve import ResolvedFile
@@ -25,5 +26,6 @@ __all__ = [
     "load_any",
     "load_for_arrays",
     "load_shipped",
+    "names_of_levels",
     "parse_source",
 ]

@@ -39,7 +39,8 @@ _LIKE_COMPOSED = re.compile(r"\w\s*[(*\u2297]|\w\s+\S+\s+\w")
 class Loaded:
     """A scheme, its schedule if one was asked for, and their source (for a schedule: its own file).
 
-    With a `complex_core` it runs the real products of that algorithm for complex numbers, and multiplies complex matrices only.
+    With a `complex_core` it runs the real products of that algorithm for complex numbers, and multiplies complex matrices only. `below` are
+    the algorithms of the levels below, where a caller named those one by one.
     """
 
     scheme: Scheme
@@ -47,12 +48,18 @@ class Loaded:
     source: Source
     path: Path
     complex_core: BilinearAlgorithm | None = None
+    below: tuple[Loaded, ...] = ()
 
     @property
     def name(self) -> str:
         """The name by which a user knows it: that of the schedule, if there is one, after that of an algorithm for complex numbers."""
-        name = self.scheme.name if self.schedule is None else self.schedule.name
+        name = "+".join((x.scheme if x.schedule is None else x.schedule).name for x in self.by_level)
         return name if self.complex_core is None else f"{self.complex_core.name} (x) {name}"
+
+    @property
+    def by_level(self) -> tuple[Loaded, ...]:
+        """The algorithms of the levels that were named, the outermost first."""
+        return (self, *self.below)
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,17 @@ def load_any(name_or_path: str | Path, looks: Looks | None = None) -> AnyLoaded:
         return _composed(text, "", looks)
     asked, picked = split(text)
     return _loaded(_find(asked, looks), picked, looks)
+
+
+def names_of_levels(text: str) -> tuple[str, ...]:
+    """The algorithm of each level, the outermost first, in `strassen:2` or `winograd+strassen`; none if the text is one algorithm."""
+    names, colon, count = text.rpartition(":")
+    if not colon or not count.isdecimal():
+        names, count = text, "1"
+    each = names.split("+")
+    if (text == names and len(each) == 1) or not all(each) or _COMPOSED.search(text) or _exists(text, Looks()) or len(count) > 2:
+        return ()
+    return (*each,) * int(count)
 
 
 def load_shipped(name: str) -> Loaded:

@@ -263,13 +263,13 @@ def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs:
 
 
 @lru_cache(maxsize=64)
-def prepare_levels(levels: tuple[Level, ...], inputs: str) -> Schedule:
+def prepare_levels(levels: tuple[Level, ...], inputs: str, modulus: int = 0) -> Schedule:
     """Lower levels, which may differ and are listed outermost first, to one flat schedule; every level and the result are proved.
 
     Raises `BilinearError` if a proof fails or a level cannot stand below another (E408).
     """
     require_levels(len(levels))
-    ones = [_prove_level(level, inputs) for level in levels]
+    ones = [_prove_level(level, inputs, modulus) for level in levels]
     require_products(f"these {len(levels)} levels", products_of(ones))
     for level, one in zip(levels, ones, strict=True):
         if one.authored.writes_operands:

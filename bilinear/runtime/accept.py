@@ -6,13 +6,13 @@ must be writable, and no two elements of theirs may share memory. They may overl
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from itertools import combinations
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
 
 MOST_WORK = 100_000
 """Steps that NumPy may take to decide whether two views share memory."""
+Casting: TypeAlias = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
+"""What `casting=` takes, as in NumPy."""
 UNFIT = "workspace must be a writable, contiguous, one-dimensional array of the operands' kind"
 
 
@@ -90,6 +92,55 @@ def _checked(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace
     if workspace is not None:
         _check_buffer(budget_and_buffer(workspace)[1], kind, (*read, *written))
     return Given(kind, read, written, workspace)
+
+
+def in_types(
+    multiply: Callable[[Sequence[Array], Array], Array], operands: Sequence[Array], out: Array, dtype: object, casting: Casting
+) -> Array:
+    """A product in the type that `dtype=` names, with the casts of operands and result that `casting=` allows, as in NumPy.
+
+    An `out` of a type that no product is written to is converted to the product's type before, and back afterwards. Refuses (E540) what is
+    no type and no rule, and (E530) casts that the rule forbids.
+    """
+    if casting not in get_args(Casting):
+        raise fail("E540", f"casting={casting!r:.60} is not a rule of casts", f"give one of {', '.join(get_args(Casting))}")
+    torch = torch_of(*operands, out)
+    if torch is None:
+        with accepted({f"operand {at}": x for at, x in enumerate(operands, 1)}, {"out": out}, own=True) as (kind, own, (target,), _):
+            types, may_cast, promoted, give_back = [x.dtype for x in own], np.can_cast, np.result_type, kind.give_back
+    else:
+        own, target, may_cast, give_back = [torch.as_tensor(x) for x in operands], out, partial(_may_cast, torch), lambda x: x
+        types, promoted = [x.dtype for x in own], lambda *types: reduce(torch.promote_types, types)
+    common = promoted(*types) if dtype is None else _named_type(torch, dtype)
+    wanted = common if target is None else target.dtype
+    casts = [*((f"operand {at}", x, common) for at, x in enumerate(types, 1)), ("the product", common, wanted)]
+    for name, first, second in casts:
+        if not may_cast(first, second, casting):
+            raise fail("E530", f"casting={casting!r} does not cast {name} from {first} to {second}", "convert it", kind=ArrayTypeError)
+    given = [x if x.dtype == common else x.astype(common) if torch is None else x.to(common) for x in own]
+    given = [x if x is y or torch is not None else give_back(x) for x, y in zip(given, operands, strict=True)]
+    if may_cast(common, wanted, "same_kind"):
+        return multiply(given, out)
+    target[...] = multiply(given, target.astype(common) if torch is None else target.to(common))
+    return out
+
+
+def _named_type(torch: ModuleType | None, dtype: object) -> Array:
+    """The type of NumPy, or for tensors of PyTorch, that `dtype=` names."""
+    try:
+        if torch is None:
+            return np.dtype(dtype)  # type: ignore[call-overload]  # anything may be given
+        return dtype if isinstance(dtype, torch.dtype) else getattr(torch, np.dtype(dtype).name)  # type: ignore[call-overload]
+    except (AttributeError, TypeError, ValueError):
+        kind = "NumPy" if torch is None else "PyTorch"
+        raise fail("E540", f"dtype={dtype!r:.60} is not an element type of {kind}", "give one, such as 'float32'") from None
+
+
+def _may_cast(torch: ModuleType, first: object, second: object, casting: str) -> bool:
+    """`numpy.can_cast` for types of PyTorch, whose own rule is that of one kind."""
+    if casting == "same_kind":
+        return bool(torch.can_cast(first, second))
+    return first == second or casting == "unsafe" or (casting == "safe" and torch.promote_types(first, second) == second)
 
 
 def is_writable(array: Array) -> bool:

@@ -9,7 +9,7 @@ from bilinear.backends.caches import Same
 from bilinear.backends.executor import allocate_workspace, execute
 from bilinear.backends.factor import factor
 from bilinear.errors import fail
-from bilinear.frontend import Loaded, load_for_arrays
+from bilinear.frontend import Loaded
 from bilinear.ir.element import COMPLEX, IN_ARRAYS
 from bilinear.ir.matrix import Array, Call, Factor, Matrix, call_of, layout_of, matrix_of
 from bilinear.lowering.prepare import require_levels
@@ -17,7 +17,7 @@ from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kind, make_executor
 from bilinear.runtime.operands import accumulate, layouts_of
-from bilinear.runtime.options import algorithm_as_it_is, check_levels
+from bilinear.runtime.options import Named, check_levels, named_levels
 from bilinear.runtime.recipe import Recipe, fitted_placement
 
 
@@ -88,7 +88,7 @@ def matmul_parts(
     *,
     alpha: Factor = 1,
     beta: Factor = 0,
-    algorithm: str | Loaded = "winograd",
+    algorithm: Named = "winograd",
     levels: int | Literal["auto"] = "auto",
     stream: AbstractContextManager[object] | None = None,
 ) -> Parts:
@@ -135,16 +135,16 @@ def matmul_parts(
     >>> float(real[0, 0]), float(imaginary[0, 0])
     (22.0, 0.0)
     """
-    check_levels(levels, algorithm)
-    if levels != "auto":
-        require_levels(int(levels))
     given = [*_pair("a", a), *_pair("b", b), *(() if out is None else _pair("out", out))]
-    loaded = algorithm if isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm), load_for_arrays)
+    loaded, count = named_levels(algorithm, levels)
+    check_levels(count, loaded)
+    if count != "auto":
+        require_levels(int(count))
     named = [f"the {part} part of {name}" for name in ("a", "b", "out") for part in ("real", "imaginary")]
     operands, outs = (dict(zip(named[at], given[at], strict=False)) for at in (slice(4), slice(4, None)))
     with accepted(operands, outs, stream=stream) as (kind, read, written, _):
         _require_fitting(read, written)
-        real, imaginary = _multiply(kind, read, written, (alpha, beta), loaded, levels)
+        real, imaginary = _multiply(kind, read, written, (alpha, beta), loaded, count)
         return out if out is not None else (kind.give_back(real), kind.give_back(imaginary))
 
 
@@ -184,7 +184,7 @@ def _multiply(
         return result
     device = devices_here.current_device() if kind.on_gpu else None
     tiled = None if device is None else Same(device)
-    recipe = Recipe((loaded,), levels, "preserve", device=tiled)
+    recipe = Recipe(loaded.by_level, levels, "preserve", device=tiled)
     columns = frozenset(
         name for name, *parts in zip("ABC", read[::2] + result[:1], read[1::2] + result[1:], strict=True) if all(map(_by_column, parts))
     )

@@ -11,6 +11,7 @@ import numpy as np
 from bilinear.backends.caches import Same, keep
 from bilinear.backends.capture import fitting
 from bilinear.errors import BilinearError, fail
+from bilinear.frontend import Loaded
 from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype, real_type
 from bilinear.ir.placement import Placement
@@ -109,10 +110,10 @@ def _check_complex(options: Options) -> None:
 
 def _named(options: Options) -> Recipe | None:
     """The recipe of an algorithm that the caller names; None if there is none."""
-    if options.algorithm is None or isinstance(options.algorithm, str):
+    if not isinstance(options.algorithm, Loaded):
         return None
     device = None if options.device is None else Same(options.device)
-    return Recipe((options.algorithm,), options.levels, options.inputs, device=device, conjugated=options.conjugated)
+    return Recipe(options.algorithm.by_level, options.levels, options.inputs, device=device, conjugated=options.conjugated)
 
 
 def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:

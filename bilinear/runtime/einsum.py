@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from itertools import pairwise
 from math import prod
-from string import ascii_letters
+from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import NamedTuple, TypeAlias, Unpack
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.lib.array_utils import normalize_axis_tuple
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.errors import ArrayTypeError, BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, layout_of
-from bilinear.runtime.accept import accepted, check_apart, check_out, is_writable, shares_memory
+from bilinear.runtime.accept import Casting, accepted, check_apart, check_out, in_types, is_writable, shares_memory
 from bilinear.runtime.arrays import multiplies_itself
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import looked_at
@@ -34,10 +34,8 @@ class Contraction(NamedTuple):
     result: Labels
 
 
-def read_subscripts(subscripts: object, shapes: Sequence[Shape]) -> Contraction:
+def read_subscripts(subscripts: str, shapes: Sequence[Shape]) -> Contraction:
     """The labels of operands of these shapes. Refuses (E730) subscripts without a meaning, and (E731) ones for other operands."""
-    if not isinstance(subscripts, str):
-        raise fail("E730", f"the subscripts are of type {type(subscripts).__name__}, not text", 'give them first, such as "ij,jk->ik"')
     left, arrow, right = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
@@ -246,7 +244,14 @@ Axes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 """A number of axes, or the axes of the first operand and those of the second."""
 
 
-def einsum(subscripts: str, *operands: Array, out: Array = None, **options: Unpack[ProductOptions]) -> Array:
+def einsum(
+    subscripts: object,
+    *operands: Array,
+    out: Array = None,
+    dtype: object = None,
+    casting: Casting = "same_kind",
+    **options: Unpack[ProductOptions],
+) -> Array:
     """The sum that `numpy.einsum` gives, by `matmul`: `einsum("bij,bjk->bik", a, b)` is a batch of products.
 
     Two operands are one product: the letters that both have and the result lacks are summed over, and the letters that all three have
@@ -258,11 +263,16 @@ def einsum(subscripts: str, *operands: Array, out: Array = None, **options: Unpa
     Parameters
     ----------
     subscripts : str
-        Letters, "..." and "->", with their meaning in `numpy.einsum`. Repeated letters take the diagonal.
+        Letters, "..." and "->", with their meaning in `numpy.einsum`. Repeated letters take the diagonal. Or, as there, without them:
+        `einsum(a, [0, 1], b, [1, 2], [0, 2])` has a list of numbers after each operand and, at the end, for the result.
     operands : arrays
         Arrays of one kind: NumPy's, CuPy's, or of any library that speaks DLPack; PyTorch's tensors run on its current stream.
     out : array, optional
         Where the result is written; it has the shape of the result, and a type that can hold it.
+    dtype : dtype, optional
+        As in `matmul`.
+    casting : {"no", "equiv", "safe", "same_kind", "unsafe"}
+        As in `matmul`.
     options
         `algorithm`, `levels`, `inputs`, `workspace`, `tolerance` and `accuracy` of `matmul`, for every product. An operand that is copied
         or summed beforehand is not written, whatever `inputs` says. Copies are not counted as workspace.
@@ -286,7 +296,34 @@ def einsum(subscripts: str, *operands: Array, out: Array = None, **options: Unpa
     array([[  5,  14,  23,  32],
            [ 14,  50,  86, 122]])
     """
-    return _contract(read_subscripts(subscripts, [_shape(x) for x in operands]), operands, out, options)
+    if not isinstance(subscripts, str):
+        subscripts, operands = _interleaved((subscripts, *operands))
+    contraction = read_subscripts(subscripts, [_shape(x) for x in operands])
+    if dtype is None and casting == "same_kind":
+        return _contract(contraction, operands, out, options)
+    return in_types(lambda given, target: _contract(contraction, given, target, options), operands, out, dtype, casting)
+
+
+def _interleaved(given: tuple[Array, ...]) -> tuple[str, tuple[Array, ...]]:
+    """The subscripts, and the operands, of `a, [0, 1], b, [1, 2], [0, 2]`; refused (E730) if they are others."""
+    operands, labels = given[: len(given) // 2 * 2 : 2], given[1::2] + given[len(given) // 2 * 2 :]
+    terms = []
+    for label in labels:
+        if not isinstance(label, Sequence) or isinstance(label, str) or not all(x is ... or _is_number(x) for x in label):
+            what = f"{label!r:.60} stands where the numbers of an operand's dimensions should"
+            hint = 'write "ij,jk->ik", a, b or a, [0, 1], b, [1, 2], [0, 2], with numbers from 0 to 51 and at most one ... each'
+            raise fail("E730", what, hint)
+        terms.append("".join("..." if x is ... else _NUMBERED[x] for x in label))
+    has_result = len(labels) > len(operands)
+    return ",".join(terms[: len(operands)]) + (f"->{terms[-1]}" if has_result else ""), operands
+
+
+_NUMBERED = ascii_uppercase + ascii_lowercase
+"""The letters of numbers: in the order of the alphabet those of an unnamed result are the numbers in theirs."""
+
+
+def _is_number(label: object) -> bool:
+    return isinstance(label, int | np.integer) and not isinstance(label, bool) and bool(0 <= label < len(_NUMBERED))
 
 
 def tensordot(a: Array, b: Array, axes: Axes = 2, **options: Unpack[ProductOptions]) -> Array:

@@ -98,7 +98,7 @@ def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None
     if asked.levels == 0 or (asked.algorithm == "auto" and min(extents) < policy_here().least_halves):
         return None
     if isinstance(asked.algorithm, Loaded):
-        return Recipe((asked.algorithm,), asked.levels, asked.inputs)
+        return Recipe(asked.algorithm.by_level, asked.levels, asked.inputs)
     return Recipe((algorithm_named(WAYS[0][0]),), len(WAYS[0]), "preserve")
 
 

@@ -7,6 +7,7 @@ import operator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache, lru_cache, reduce
+from math import prod
 
 import numpy as np
 
@@ -157,7 +158,7 @@ def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
     if options.algorithm in ("auto", None) or options.levels == 0 or uses_library():
         return plain().scheme
     loaded, levels = _named_levels(options, layouts)
-    if (blocks := _blocks(loaded.scheme, levels)) > MOST_BLOCKS:
+    if (blocks := _blocks(loaded, levels)) > MOST_BLOCKS:
         message = f"{levels} levels of {loaded.name} cut an operand into {blocks} blocks"
         raise fail("E501", message, f"at most {MOST_BLOCKS} blocks of a matrix are read at once: name fewer levels")
     return _levels_of(Same(loaded), levels, modulus)
@@ -166,7 +167,7 @@ def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
 def scheme_modulo(options: Options, layouts: Layouts, p: int) -> Scheme | None:
     """The scheme of all levels of a named algorithm, proved; None if residues do not hold its coefficients or its sums of blocks."""
     loaded, levels = _named_levels(options, layouts)
-    if _blocks(loaded.scheme, levels) > MOST_BLOCKS:
+    if _blocks(loaded, levels) > MOST_BLOCKS:
         return None
     scheme = _levels_of(Same(loaded), levels, p)
     return scheme if not obstacles(scheme, moduli_modulo(p, layouts.extents[1]), p) else None
@@ -179,18 +180,25 @@ def _named_levels(options: Options, layouts: Layouts) -> tuple[Loaded, int]:
     return loaded, max(1, choose_levels(loaded.scheme, *layouts.extents)) if automatic else int(options.levels)
 
 
-def _blocks(scheme: Scheme, levels: int) -> int:
+def _schemes(loaded: Loaded, levels: int) -> list[Scheme]:
+    """The schemes of so many levels, the outermost first."""
+    return [x.scheme for x in loaded.by_level] if loaded.below else [loaded.scheme] * levels
+
+
+def _blocks(loaded: Loaded, levels: int) -> int:
     """The most blocks into which levels cut an operand or C."""
-    return max(int(x**levels) for x in (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n))
+    m, k, n = (prod(extents) for extents in zip(*((s.m, s.k, s.n) for s in _schemes(loaded, levels)), strict=True))
+    return int(max(m * k, k * n, m * n))
 
 
 @lru_cache(maxsize=64)
 def _levels_of(loaded: Same[Loaded], levels: int, modulus: int) -> Scheme:
-    scheme = loaded.what.scheme
-    require_numbers(scheme, proved(scheme), modulus)
-    if modulus:
-        require_residues(scheme, (c for table in scheme.tables for row in table for _, c in row), modulus)
-    return reduce(tensor, [fold_bases(scheme)] * levels)
+    schemes = _schemes(loaded.what, levels)
+    for scheme in dict.fromkeys(schemes):
+        require_numbers(scheme, proved(scheme), modulus)
+        if modulus:
+            require_residues(scheme, (c for table in scheme.tables for row in table for _, c in row), modulus)
+    return reduce(tensor, map(fold_bases, schemes))
 
 
 def run(
@@ -340,7 +348,7 @@ def _recipe(options: Options, p: int) -> Recipe | None:
     if options.algorithm in ("auto", None) or options.levels == 0 or uses_library():
         return None
     named = options.algorithm if isinstance(options.algorithm, Loaded) else algorithm_as_it_is(str(options.algorithm))
-    return Recipe((named,), options.levels, options.inputs, modulus=p)
+    return Recipe(named.by_level, options.levels, options.inputs, modulus=p)
 
 
 def _classical(options: Options, factors: Factors, left: Array, right: Array, target: Array, p: int, overlaps: bool) -> None:

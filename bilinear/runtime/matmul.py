@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager
 from typing import Literal
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.plan import Plan
+from bilinear.runtime.accept import Casting, in_types
 from bilinear.runtime.arrays import Kept, is_on_gpu, records_gradients, stream_for, torch_of
 from bilinear.runtime.call import check_recorded, matmul_tensors, multiply_anew
-from bilinear.runtime.options import Options
+from bilinear.runtime.options import Accuracy, Named, Options, spelled
 from bilinear.runtime.repeat import Repeat, repeated
 
 
@@ -23,12 +23,14 @@ def matmul(
     *,
     alpha: Factor = 1,
     beta: Factor = 0,
-    algorithm: str | Loaded = "auto",
+    dtype: object = None,
+    casting: Casting = "same_kind",
+    algorithm: Named = "auto",
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
     workspace: Array = None,
     tolerance: float | None = None,
-    accuracy: float | Literal["classical", "twice"] | None = None,
+    accuracy: Accuracy = None,
     plan: Plan | None = None,
     stream: AbstractContextManager[object] | None = None,
     modulus: int | None = None,
@@ -66,8 +68,14 @@ def matmul(
         operands are not read.
     beta : number
         The same, of the type of `out`. With beta = 0 `out` is not read.
-    algorithm : str or Algorithm
-        `auto`, or the name or path of a scheme or schedule, which is found as by `load` and read again if its files have changed. On a
+    dtype : dtype, optional
+        As in `numpy.matmul`: the type in which the product is computed, and that of a new result. Operands are converted to it first.
+    casting : {"no", "equiv", "safe", "same_kind", "unsafe"}
+        As in `numpy.matmul`: which casts of the operands, and of the product into `out`, are allowed (else E530). Converted copies are not
+        counted as workspace.
+    algorithm : str or Algorithm or sequence of them
+        `auto`, or the name or path of a scheme or schedule, which is found as by `load` and read again if its files have changed.
+        "strassen:2" is two levels of one; "winograd+strassen" or ["winograd", "strassen"] names each level, the outermost first. On a
         GPU whose description is known, `auto` runs the plan that was timed for the problem, or else the one that the performance model
         predicts to be fastest (docs/planning.md); on processors that `bilinear tune --cpu --keep` has described, the one that is
         predicted to gain (docs/many-core.md). Integer matrices run on the matrix units of a GPU of compute capability 9.0, exactly, by
@@ -139,6 +147,12 @@ def matmul(
     >>> bilinear.matmul(a, b, c, alpha=2, beta=-1, algorithm="winograd", levels=1)[0]
     array([70, 76, 82, 88, 94])
     """
+    if dtype is not None or casting != "same_kind":
+        options: dict[str, Array] = {
+            "alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": workspace,
+            "tolerance": tolerance, "plan": plan, "accuracy": accuracy, "stream": stream, "gpus": gpus, "memory": memory,
+        }  # fmt: skip
+        return _in_types(a, b, out, dtype, casting, modulus, options)
     asked = Options(alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy)
     if algorithm != "auto" or accuracy is not None:
         asked = asked.as_named()
@@ -157,7 +171,8 @@ def matmul(
     if torch is None:
         return multiply_anew(a, b, out, asked, stream, key)
     if records_gradients(torch, a, b, out):
-        check_recorded(torch, a, b, out, asked._replace(algorithm=algorithm), stream)
+        algorithm = spelled(algorithm)
+        check_recorded(torch, a, b, out, asked._replace(algorithm=algorithm, levels=levels), stream)
         from bilinear.runtime.torch_operators import recorded
 
         return recorded(a, b, str(algorithm), levels)
@@ -167,6 +182,15 @@ def matmul(
 def _on(stream: AbstractContextManager[object], repeat: Repeat, a: Array, b: Array, out: Array, asked: Options) -> Array:
     with stream:
         return repeat.run(a, b, out, asked.alpha, asked.beta)
+
+
+def _in_types(a: Array, b: Array, out: Array, dtype: object, casting: Casting, modulus: object, options: dict[str, Array]) -> Array:
+    """The product in a type that is asked for."""
+    if modulus is not None:
+        raise fail("E598", "dtype= and casting= are for products that are rounded or overflow", "leave them out, and convert the operands")
+    if isinstance(a, Kept) or isinstance(b, Kept):
+        raise fail("E538", "a prepared operand has its type already", "leave dtype= and casting= out")
+    return in_types(lambda given, target: matmul(given[0], given[1], target, **options), (a, b), out, dtype, casting)
 
 
 def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Options, stream: AbstractContextManager[object] | None) -> Array:

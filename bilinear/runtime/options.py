@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Literal, NamedTuple, TypedDict, TypeVar, overload
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, overload
 
 import numpy as np
 
 from bilinear.backends.caches import Same, keep
 from bilinear.errors import fail
-from bilinear.frontend import Loaded, load, load_for_arrays
+from bilinear.frontend import Loaded, load, load_for_arrays, names_of_levels
 from bilinear.frontend.files import Looks
 from bilinear.ir.matrix import Array, Dtype, Factor
-from bilinear.ir.placement import LEVELS_ALLOWED
+from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import require_accuracy, require_inputs
 from bilinear.runtime import devices_here
+from bilinear.runtime.accept import Casting
 from bilinear.runtime.arrays import NUMPY, Kind
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.devices_here import USE_LIBRARY, uses_library, value_of
@@ -52,6 +55,48 @@ def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], object] = load) 
     return loaded
 
 
+Named: TypeAlias = str | Loaded | Sequence[str | Loaded]
+"""What `algorithm=` takes: a name, a path or an algorithm; `strassen:2` and `winograd+strassen` name levels, and so does a sequence."""
+
+
+Accuracy: TypeAlias = float | Literal["classical", "twice"] | None
+"""What `accuracy=` takes: a bound of the error, or how it compares with the classical multiply."""
+
+
+def spelled(algorithm: Named) -> Named:
+    """A sequence of names as the text that names these levels; anything else as it is."""
+    is_names = not isinstance(algorithm, str | Loaded) and isinstance(algorithm, Sequence) and all(isinstance(x, str) for x in algorithm)
+    return "+".join(algorithm) if is_names else algorithm  # type: ignore[arg-type]
+
+
+def named_levels(algorithm: Named, levels: int | Literal["auto"]) -> tuple[Loaded, int | Literal["auto"]]:
+    """The algorithm that is named, with those of the levels below it, and how many levels. Refuses (E514) `levels` beside named ones."""
+    if isinstance(algorithm, Loaded):
+        return algorithm, levels
+    names: Sequence[str | Loaded]
+    if isinstance(algorithm, Sequence) and not isinstance(algorithm, str):
+        names = [name for one in algorithm for name in ((isinstance(one, str) and names_of_levels(one)) or (one,))]
+    else:
+        names = names_of_levels(str(algorithm))
+        if not names:
+            return algorithm_as_it_is(str(algorithm), load_for_arrays), levels
+    if levels != "auto" or not 0 < len(names) <= MOST_LEVELS:
+        what = f"levels={levels!r} is given with an algorithm" if levels != "auto" else f"algorithm={algorithm!r:.60} is one"
+        raise fail("E514", f"{what} whose levels are named one by one", f"leave levels= out: {LEVELS_ALLOWED}")
+    each = [x if isinstance(x, Loaded) else algorithm_as_it_is(str(x), load_for_arrays) for x in names]
+    return _together(tuple(map(Same, each))), len(each)
+
+
+@lru_cache(maxsize=MOST_NAMED)
+def _together(each: tuple[Same[Loaded], ...]) -> Loaded:
+    """Algorithms of several levels as one object, which is always the same for the same ones; a single one runs all levels."""
+    first, *below = (x.what for x in each)
+    inside = next((x for x in below if x.complex_core is not None), None)
+    if inside is not None:
+        raise fail("E236", f"{inside.name} multiplies complex numbers, and the products of a level are of real ones", "name it first")
+    return first if all(x is first for x in below) else replace(first, below=tuple(below))
+
+
 _INSIDE = "bilinear", "torch"
 """The packages whose frames are skipped: this one, and PyTorch, which calls its operators, also from code without a module."""
 
@@ -77,6 +122,8 @@ class MatmulOptions(TypedDict, total=False):
 
     alpha: Factor
     beta: Factor
+    dtype: object
+    casting: Casting
     levels: int | Literal["auto"]
     inputs: Literal["preserve", "restore", "consume"]
     workspace: Array
@@ -88,12 +135,12 @@ class MatmulOptions(TypedDict, total=False):
 class ProductOptions(TypedDict, total=False):
     """The options of `matmul` for each of several products."""
 
-    algorithm: str | Loaded
+    algorithm: Named
     levels: int | Literal["auto"]
     inputs: Literal["preserve", "restore", "consume"]
     workspace: Array
     tolerance: float | None
-    accuracy: float | Literal["classical", "twice"] | None
+    accuracy: Accuracy
 
 
 class Options(NamedTuple):
@@ -106,13 +153,13 @@ class Options(NamedTuple):
 
     alpha: Factor = 1
     beta: Factor = 0
-    algorithm: str | Loaded | None = "auto"
-    levels: int | str = "auto"
+    algorithm: Named | None = "auto"
+    levels: int | Literal["auto"] = "auto"
     inputs: str = "preserve"
     workspace: Array = None
     tolerance: float | None = None
     plan: Plan | None = None
-    accuracy: float | str | None = None
+    accuracy: Accuracy = None
     device: Device | None = None
     kind: Kind = NUMPY
     cpu: Cpu | None = None
@@ -120,10 +167,13 @@ class Options(NamedTuple):
 
     def as_named(self) -> Options:
         """These options with the algorithm that its name means now, unless the library multiplies, and the accuracy as Python's number."""
-        algorithm, accuracy = self.algorithm, self.accuracy
-        if algorithm != "auto" and not isinstance(algorithm, Loaded) and (value_of(USE_LIBRARY) is None or not uses_library()):
-            algorithm = algorithm_as_it_is(str(algorithm), load_for_arrays)
-        return self._replace(algorithm=algorithm, accuracy=accuracy.item() if isinstance(accuracy, np.generic) else accuracy)
+        algorithm, levels, accuracy = self.algorithm, self.levels, self.accuracy
+        if algorithm != "auto" and value_of(USE_LIBRARY) is not None and uses_library():
+            algorithm = algorithm if isinstance(algorithm, Loaded) else str(algorithm)
+        elif algorithm is not None and algorithm != "auto":
+            algorithm, levels = named_levels(algorithm, levels)
+        accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
+        return self._replace(algorithm=algorithm, levels=levels, accuracy=accuracy)
 
     def settled(self, kind: Kind, cpu: Cpu | None = None) -> Options:
         """These options for operands of this kind, after reading the environment and describing the GPU or, by `described_cpu`, the CPU."""

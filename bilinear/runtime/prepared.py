@@ -11,7 +11,6 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import in_buffer
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
-from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, indices, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
 from bilinear.methods.digits.choice import Digits
@@ -20,11 +19,12 @@ from bilinear.planner.library import Library
 from bilinear.planner.plan import Plan, bytes_text
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind, make_executor
+from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.operands import Layouts, accumulate, fit, layouts_of
-from bilinear.runtime.options import Options, algorithm_as_it_is, check_factors, check_options
+from bilinear.runtime.options import Accuracy, Named, Options, check_factors, check_options, named_levels
 from bilinear.runtime.recipe import Recipe, parted, placement_for
 from bilinear.runtime.run import NEW, by_schedule, run_direct_plan, workspace_address
 
@@ -207,10 +207,9 @@ class Prepared(Kept):
             return out if out is not None else kind.give_back(result)
 
     def _unprepared(self, options: Options, a: Array, b: Array, out: Array) -> Array:
-        levels: int | Literal["auto"] = "auto" if isinstance(options.levels, str) else options.levels
         named, (alpha, beta, most) = options.algorithm or "auto", (options.alpha, options.beta, options.workspace)
-        own: Array = options.accuracy  # it was checked when the operand was prepared
-        return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=named, levels=levels, workspace=most, accuracy=own)
+        accuracy = options.accuracy
+        return matmul(a, b, out, alpha=alpha, beta=beta, algorithm=named, levels=options.levels, workspace=most, accuracy=accuracy)
 
     def _multiply(self, options: Options, a: Array, b: Array, out: Array) -> Array:
         layouts = layouts_of(a, b, out)
@@ -249,9 +248,9 @@ def prepare(
     *,
     rows: int | None = None,
     columns: int | None = None,
-    algorithm: str | Loaded = "auto",
-    levels: int | str = "auto",
-    accuracy: float | str | None = None,
+    algorithm: Named = "auto",
+    levels: int | Literal["auto"] = "auto",
+    accuracy: Accuracy = None,
     plan: Plan | None = None,
     check: bool = True,
 ) -> Prepared:
@@ -306,13 +305,14 @@ def prepare(
     side, extent = (RIGHT, rows) if columns is None else (LEFT, columns)
     if not isinstance(extent, int) or isinstance(extent, bool) or not 0 < extent <= MOST_EXTENT:
         raise fail("E538", f"{_lines(side)}={extent!r} is not an extent", f"give an integer from 1 to {MOST_EXTENT}")
-    if plan is None and algorithm != "auto" and not isinstance(algorithm, Loaded):
-        algorithm = algorithm_as_it_is(str(algorithm))
+    if plan is None and algorithm != "auto":
+        algorithm, levels = named_levels(algorithm, levels)
     options = Options(algorithm=algorithm, levels=levels, plan=plan, accuracy=accuracy)
     check_options(options, None)
     with accepted({"the operand": operand}, {}) as (kind, (matrix,), _, _):
         if matrix.ndim != 2:
             raise fail("E538", f"an operand of {matrix.ndim} dimension(s) cannot be prepared", "give a matrix")
+        require_complex(options.algorithm, matrix)
         recipe, layouts, settled = _recipe(options, kind, matrix, side, extent)
         make = partial(Prepared, operand if hasattr(operand, "shape") else matrix, side, settled, check)
         if isinstance(recipe, Digits):

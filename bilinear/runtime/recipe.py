@@ -174,7 +174,7 @@ def _fitted(
     elif len(each) == 1:
         schedule = prepare(scheme, own, depth, inputs, modulus=modulus).schedule
     else:
-        schedule = prepare_levels(each, inputs)
+        schedule = prepare_levels(each, inputs, modulus)
     if modulus:
         require_residues(scheme, schedule.coefficients, modulus)
     else:

@@ -174,7 +174,11 @@ def test_tensordot_is_numpys(axes: Any) -> None:
 
 ONES = np.ones((2, 2), int)
 WRONG: list[tuple[Any, list[Any], str, str]] = [
-    (ONES, [[0, 1], ONES, [1, 2]], "E730", "the subscripts are of type ndarray, not text"),
+    (ONES, [[0, 1], ONES, [1, 52]], "E730", r"\[1, 52\] stands where the numbers of an operand's dimensions should"),
+    (ONES, [[0, 1], ONES, [1, -1]], "E730", r"\[1, -1\] stands where"),
+    (ONES, [[0, 1], ONES, "jk"], "E730", "'jk' stands where"),
+    (ONES, [[0, 1], ONES, [1, 2], [3]], "E730", "no operand has D, which the result has"),
+    (ONES, [[0, 1, 2]], "E731", r"'ABC' is for 3 dimension\(s\), and the operand has 2"),
     ("ij,jk-ik", [ONES, ONES], "E730", "'-' stands where a letter or an ellipsis should"),
     ("ij,jk->ik->", [ONES, ONES], "E730", "'-' stands where"),
     ("i..j", [ONES], "E730", "'.' stands where"),
@@ -198,9 +202,81 @@ WRONG: list[tuple[Any, list[Any], str, str]] = [
 def test_what_has_no_meaning_is_refused(subscripts: Any, arrays: list[Any], code: str, told: str) -> None:
     with pytest.raises(BilinearError, match=f"error.{code}.: .*{told}"):
         bilinear.einsum(subscripts, *arrays)
-    if code != "E733" and subscripts is not ONES:
-        with pytest.raises((ValueError, IndexError)):
-            np.einsum(subscripts, *arrays)
+    with pytest.raises((ValueError, IndexError, TypeError)):
+        np.einsum(subscripts, *arrays)
+
+
+INTERLEAVED: list[tuple[Any, ...]] = [
+    ([0, 1], [1, 2], [0, 2]),
+    ([0, 1], [1, 2]),
+    ([30, 1], [1, 2]),  # an unnamed result is in the order of the numbers
+    ([..., 0, 1], [1, 2], [..., 2, 0]),
+    ([0, 1], [0, 1], []),
+    ((0, 0), (0, 1)),
+]
+
+
+@pytest.mark.parametrize("labels", INTERLEAVED)
+def test_numbers_stand_for_letters(labels: tuple[Any, ...]) -> None:
+    a, b, *rest = labels
+    x, y = operands([(3, 3), (3, 3)], np.int64)
+    found, wanted = bilinear.einsum(x, a, y, b, *rest), np.einsum(x, a, y, b, *rest)
+    np.testing.assert_array_equal(found, wanted)
+
+
+CASTS: list[tuple[str, Any, str, str | None]] = [
+    ("f8", "f4", "same_kind", None),
+    ("i8", "f4", "same_kind", None),
+    ("f4", "f8", "safe", "f8"),
+    ("f8", None, "no", "f4"),
+    ("f8", "i8", "same_kind", None),
+    ("f8", "i8", "unsafe", "i4"),
+    ("f8", None, "unsafe", "i8"),
+    (">f8", None, "no", None),
+    (">f8", None, "equiv", None),
+    ("i4", "?", "same_kind", None),
+    ("i8", "i4", "safe", None),
+    ("i4", object, "safe", None),
+]
+
+
+@pytest.mark.parametrize(("given_type", "dtype", "casting", "out"), CASTS)
+@pytest.mark.parametrize("subscripts", [None, "ij,jk->ik"])
+def test_types_and_casts_are_numpys(subscripts: str | None, given_type: str, dtype: Any, casting: Any, out: str | None) -> None:
+    """`matmul` and `einsum` beside NumPy's: the type of the result, its numbers, and what is refused."""
+    a, b = (x.astype(given_type) for x in operands([(5, 6), (6, 4)], np.int64))
+    results = []
+    for ours in (True, False):
+        target = None if out is None else np.zeros((5, 4), out)
+        module: Any = bilinear if ours else np
+        call = module.matmul if subscripts is None else module.einsum
+        try:
+            found = call(*([] if subscripts is None else [subscripts]), a, b, out=target, dtype=dtype, casting=casting)
+        except TypeError as error:
+            results.append((None, str(error)[:11] if ours else "error[E530]", True))
+        else:
+            results.append((found.dtype, found.tolist(), target is None or found is target))
+    assert results[0] == results[1]
+
+
+def test_a_cast_result_is_added_in_the_type_of_the_product() -> None:
+    a, out = np.full((2, 2), 1.5), np.ones((2, 2), int)
+    assert bilinear.matmul(a, a, out, beta=2, casting="unsafe", algorithm="strassen", levels=1) is out
+    np.testing.assert_array_equal(out, 6)  # 4.5 + 2, rounded once
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"dtype": "float33"}, "E540"),
+        ({"casting": "some"}, "E540"),
+        ({"dtype": "f4", "modulus": 7}, "E598"),
+        ({"casting": "safe", "modulus": 7}, "E598"),
+    ],
+)
+def test_types_and_casts_without_a_meaning_are_refused(options: Any, code: str) -> None:
+    with pytest.raises(BilinearError, match=code):
+        bilinear.matmul(ONES, ONES, **options)
 
 
 @pytest.mark.parametrize("axes", [-1, 3, 1.5, (0,), (0, 1, 2), ([0, 0], [0, 1]), ([0], [0, 1]), (0, 5), "ab", None, (1, 0)])

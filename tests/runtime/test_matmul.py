@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 import warnings
+from math import prod
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +18,10 @@ from runtime.operands import integers
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.frontend import Loaded
+from bilinear.runtime.integers import scheme_for
+from bilinear.runtime.operands import layouts_of
+from bilinear.runtime.options import Options
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is not used")
 SHAPES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
@@ -218,6 +223,52 @@ def test_an_unknown_algorithm_is_refused_also_where_it_would_not_run() -> None:
     for options in every:
         with pytest.raises(BilinearError):
             bilinear.matmul(np.eye(2), np.eye(2), algorithm="strasen", **options)
+
+
+LEVELS: list[tuple[Any, str, int]] = [
+    ("strassen:2", "strassen", 2),
+    ("winograd+strassen", "winograd+strassen", 2),
+    (["winograd", "strassen"], "winograd+strassen", 2),
+    (("classical:2", bilinear.load("hopcroft_kerr")), "classical+classical+hopcroft_kerr", 3),
+    (["classical"], "classical", 1),
+    ("strassen+strassen", "strassen", 2),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "name", "levels"), LEVELS)
+@pytest.mark.parametrize("modulus", [None, 7])
+def test_levels_are_named_one_by_one(algorithm: Any, name: str, levels: int, modulus: int | None) -> None:
+    asked = Options(algorithm=algorithm).as_named()
+    assert isinstance(asked.algorithm, Loaded) and (asked.algorithm.name, asked.levels) == (name, levels)
+    assert asked.algorithm is Options(algorithm=algorithm).as_named().algorithm, "the same object, by which decisions are cached"
+    generator = np.random.default_rng(0)
+    a, b = integers(generator, (13, 22), np.int64), integers(generator, (22, 17), np.int64)
+    wanted = a @ b if modulus is None else a @ b % modulus
+    np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm=algorithm, modulus=modulus), wanted)
+    scheme = scheme_for(asked, layouts_of(a, b, None), 0)
+    each = [bilinear.load(own).scheme for own in (name.split("+") if "+" in name else [name] * levels)]
+    assert scheme.rank == prod(own.rank for own in each), "what residues run on a GPU"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"algorithm": "strassen:2", "levels": 2}, "E514"),
+        ({"algorithm": ["strassen"], "levels": 1}, "E514"),
+        ({"algorithm": []}, "E514"),
+        ({"algorithm": "strassen:21"}, "E514"),
+        ({"algorithm": "strassen:0"}, "E121"),
+        ({"algorithm": "strassen+"}, "E121"),
+        ({"algorithm": ["strassen", "strasen"]}, "E121"),
+        ({"algorithm": ["strassen", "complex3"]}, "E236"),
+        ({"algorithm": "strassen:9"}, "E501"),
+        ({"algorithm": ["winograd", "msmes"], "inputs": "restore"}, "E525"),
+    ],
+)
+def test_levels_that_cannot_be_named_so(options: Any, code: str) -> None:
+    with pytest.raises(BilinearError) as caught:
+        bilinear.matmul(np.eye(4), np.eye(4), **options)
+    assert caught.value.diagnostics[0].code == code
 
 
 FRACTIONAL = """
