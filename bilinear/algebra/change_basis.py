@@ -74,9 +74,9 @@ def change_basis(scheme: Scheme, p: Matrix, q: Matrix, r: Matrix) -> Scheme:
 
 def inverse(matrix: Matrix, ring: Ring) -> list[list[Coefficient]]:
     """The exact inverse of a square matrix over the field of fractions of a ring; `ZeroDivisionError` if it is singular."""
-    size, space = len(matrix), _VectorSpan(ring)
+    size, space = len(matrix), VectorSpan(ring)
     for i, row in enumerate(matrix):
-        space.extend(tuple(_in(x, ring) for x in (*row, *(int(i == j) for j in range(size)))))
+        space.extend(tuple(in_ring(x, ring) for x in (*row, *(int(i == j) for j in range(size)))))
     if not space.pivots.keys() >= set(range(size)):
         raise ZeroDivisionError("the matrix is singular")
     return [list(space.pivots[i][size:]) for i in range(size)]
@@ -171,7 +171,7 @@ def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple
     found = []
     for _ in range(RESTARTS):
         shuffled = sorted(generator.sample(columns, len(columns)), key=lambda column: (len(column.image), column.scalings))
-        space = _VectorSpan(ring)
+        space = VectorSpan(ring)
         chosen = [column for column in shuffled if len(space.pivots) < size and space.extend(column.x)]
         change = inverse([[column.x[i] for column in chosen] for i in range(size)], ring)
         found.append((_weight(chosen, change, ring), chosen, change))
@@ -191,7 +191,7 @@ def _is_scaling(value: Coefficient) -> bool:
     return value not in (1, -1)
 
 
-class _VectorSpan:
+class VectorSpan:
     """The span of some vectors, with a basis in which each vector alone has a 1 at its own index."""
 
     def __init__(self, ring: Ring, pivots: dict[int, Vector] | None = None) -> None:
@@ -206,12 +206,12 @@ class _VectorSpan:
         if place < 0:
             return False
         factor = reciprocal(x[place], self.ring)
-        monic = tuple(_in(factor * c, self.ring) for c in x)
+        monic = tuple(in_ring(factor * c, self.ring) for c in x)
         self.pivots = {i: self._without(row, place, monic) for i, row in self.pivots.items()} | {place: monic}
         return True
 
     def _without(self, x: Vector, place: int, row: Vector) -> Vector:
-        return tuple(_in(c - x[place] * d, self.ring) for c, d in zip(x, row, strict=True)) if x[place] else x
+        return tuple(in_ring(c - x[place] * d, self.ring) for c, d in zip(x, row, strict=True)) if x[place] else x
 
 
 def _is_unit(value: Coefficient, ring: Ring) -> bool:
@@ -220,7 +220,7 @@ def _is_unit(value: Coefficient, ring: Ring) -> bool:
 
 def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring: Ring) -> list[_Column]:
     """The candidate columns, each once up to a factor: the sparsest, up to the number of terms that a basis needs."""
-    space, found, most = _VectorSpan(ring), dict[Form, _Column](), math.inf
+    space, found, most = VectorSpan(ring), dict[Form, _Column](), math.inf
     for x in vectors:
         column = _scaled(x, rows, ring)
         if len(column.image) > most:
@@ -235,7 +235,7 @@ def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector
     """Candidates for columns, those with the fewest nonzero rows first."""
     distinct = _distinct_directions(rows, size, scheme.ring)
     if comb(len(distinct), size - 1) <= MOST_KERNELS:
-        return iter(sorted(_kernels(distinct, size, _VectorSpan(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
+        return iter(sorted(_kernels(distinct, size, VectorSpan(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
     if size <= MOST_BLOCKS and scheme.ring in (RATIONALS, INTEGERS):
         return _ternary(rows, size)
     message = f"{scheme.name} {scheme.format} is too large for the search for other bases"
@@ -243,15 +243,15 @@ def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector
     raise fail("E652", message, "search for a smaller scheme, and compose it", notes=(limit,))
 
 
-def _kernels(rows: Sequence[Vector], size: int, space: _VectorSpan) -> Iterator[Vector]:
+def _kernels(rows: Sequence[Vector], size: int, space: VectorSpan) -> Iterator[Vector]:
     """The kernel of each set of rows whose rank is one less than full."""
     missing = size - 1 - len(space.pivots)
     if not missing:
         (free,) = set(range(size)) - space.pivots.keys()
-        yield tuple(1 if i == free else _in(-space.pivots[i][free], space.ring) for i in range(size))
+        yield tuple(1 if i == free else in_ring(-space.pivots[i][free], space.ring) for i in range(size))
         return
     for number in range(len(rows) - missing + 1):
-        larger = _VectorSpan(space.ring, space.pivots)
+        larger = VectorSpan(space.ring, space.pivots)
         if larger.extend(rows[number]):
             yield from _kernels(rows[number + 1 :], size, larger)
 
@@ -274,7 +274,7 @@ def reciprocal(value: Coefficient, ring: Ring) -> Coefficient:
 
 
 def _image(rows: Sequence[Form], x: Vector, ring: Ring) -> list[tuple[int, Coefficient]]:
-    return [(i, value) for i, row in enumerate(rows) if (value := _in(sum((c * x[j] for j, c in row if x[j]), start=0), ring))]
+    return [(i, value) for i, row in enumerate(rows) if (value := in_ring(sum((c * x[j] for j, c in row if x[j]), start=0), ring))]
 
 
 def _ternary(rows: Sequence[Form], size: int) -> Iterator[Vector]:
@@ -294,7 +294,7 @@ def _scaled(x: Vector, rows: Sequence[Form], ring: Ring) -> _Column:
     sizes = Counter(magnitude(c) for _, c in image)
     factor = reciprocal(sizes.most_common(1)[0][0], ring)
     factor = -factor if is_negative(image[0][1]) else factor
-    return _Column(tuple(_in(c * factor, ring) for c in x), form((i, _in(c * factor, ring)) for i, c in image))
+    return _Column(tuple(in_ring(c * factor, ring) for c in x), form((i, in_ring(c * factor, ring)) for i, c in image))
 
 
 def _distinct_directions(rows: Sequence[Form], size: int, ring: Ring) -> list[Vector]:
@@ -302,11 +302,12 @@ def _distinct_directions(rows: Sequence[Form], size: int, ring: Ring) -> list[Ve
     for row in rows:
         if row:
             factor, terms = reciprocal(row[0][1], ring), dict(row)
-            seen[tuple(_in(terms.get(i, 0) * factor, ring) for i in range(size))] = None
+            seen[tuple(in_ring(terms.get(i, 0) * factor, ring) for i in range(size))] = None
     return list(seen)
 
 
-def _in(value: Coefficient, ring: Ring) -> Coefficient:
+def in_ring(value: Coefficient, ring: Ring) -> Coefficient:
+    """A number as it is written in a ring: the least residue, or an integer if it is one."""
     return least_residue(value, ring.modulus) if ring.modulus else exact(value)
 
 

@@ -233,10 +233,18 @@ def _require_options_of_maps(loaded: LoadedDigits | LoadedComplex | LoadedGram, 
 
 
 def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wanted: bool, check: bool) -> tuple[Report, str]:
-    """The report of a proved algorithm, which says who accepted its theorems, now or on record; and the theorems, if they are wanted."""
+    """The report of a proved algorithm, and the theorems, if they are wanted.
+
+    The report says how the scheme stands among known ones, and who accepted its theorems, now or on record.
+    """
+    from bilinear.reporting.catalogue import compared
     from bilinear.reporting.certificate import accepted_by, on_record
     from bilinear.reporting.examine import accepted_on_record, rocq_of
+    from bilinear.reporting.shipped import same_as
 
+    scheme = loaded.scheme
+    known = "".join(compared(scheme.m, scheme.k, scheme.n, scheme.rank, scheme.ring))
+    report = replace(report, known=known, same_as=same_as(scheme))
     if not wanted:
         return replace(report, accepted_by=accepted_on_record(loaded, inputs) if levels == 1 else ""), ""
     theorems = rocq_of(loaded, levels, inputs)

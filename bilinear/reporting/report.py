@@ -103,7 +103,8 @@ class Report(ReportViews):
     """The findings about one algorithm; `verdict` is `proved` or `refused`. What is unknown or was not requested is an empty tuple.
 
     `schedules` holds the schedule as written, `lowered` its costs as it runs; a report of a scheme alone has neither. `findings` say why
-    something is refused. `accepted_by` names the proof assistant that accepted the theorems, now or on record.
+    something is refused. `known` says how many products are known for the format, `same_as` which shipped schemes equal this one up to the
+    symmetries of the tensor. `accepted_by` names the proof assistant that accepted the theorems, now or on record.
     """
 
     algorithm: str
@@ -115,6 +116,8 @@ class Report(ReportViews):
     levels_for: tuple[LevelsKept, ...] = ()
     kernels: tuple[KernelLine, ...] = ()
     findings: tuple[Refusal, ...] = ()
+    known: str = ""
+    same_as: str = ""
     accepted_by: str = ""
 
     def __repr__(self) -> str:
@@ -133,7 +136,7 @@ class Report(ReportViews):
             facts += [row for row in schedule_rows(schedule) if row not in facts]
         for lowered in self.lowered:
             facts += lowered_rows(lowered)
-        facts += acceptance_rows(self)
+        facts += standing_rows(self)
         yield from aligned([("", label, value[:SHORT_HASH] if label.endswith("hash") else value) for label, value in facts], header=None)
         yield from _refusal(self)
         for schedule in self.schedules:
@@ -158,7 +161,7 @@ class Report(ReportViews):
             "summary": summary(self),
             "scheme_rows": rows,
             "schedules": [(t, _without(schedule_rows(t), rows), fate_lines(t)) for t in self.schedules],
-            "lowered": [rows for rows in (*map(lowered_rows, self.lowered), acceptance_rows(self)) if rows],
+            "lowered": [rows for rows in (*map(lowered_rows, self.lowered), standing_rows(self)) if rows],
             "accuracy": accuracy_table(self),
             "accuracy_notes": accuracy_notes(self),
             "kernels": kernel_table(self.kernels),
@@ -340,9 +343,10 @@ def schedule_rows(t: ScheduleFacts) -> Rows:
     return _told(_schedule_rows(t))
 
 
-def acceptance_rows(report: Report) -> Rows:
-    """Which proof assistant accepted the theorems, now or on record."""
-    return (("accepted by", report.accepted_by),) if report.accepted_by else ()
+def standing_rows(report: Report) -> Rows:
+    """How the scheme stands among known ones, and which proof assistant accepted the theorems, now or on record."""
+    rows = ("rank", report.known), ("same as", report.same_as), ("accepted by", report.accepted_by)
+    return tuple((label, told) for label, told in rows if told)
 
 
 def lowered_rows(low: LoweredFacts) -> Rows:

@@ -149,6 +149,26 @@ def found_rows() -> tuple[LibraryRow, ...]:
     return tuple(sorted(rows, key=lambda row: (row.m * row.k * row.n, row.format, row.name)))
 
 
+def same_as(scheme: Scheme) -> str:
+    """The shipped schemes that a proved one equals up to the symmetries of the tensor, in words; empty for an approximate one."""
+    from bilinear.algebra.equivalence import equivalent
+    from bilinear.frontend import load
+
+    if scheme.ring.is_approximate:
+        return ""
+    rows = [row for row in library_rows() if row.has_sizes((scheme.m, scheme.k, scheme.n)) and row.rank == scheme.rank]
+    others = {row.name: load(row.name).scheme for row in rows}
+    is_shipped = scheme.name in others and others[scheme.name].tables == scheme.tables
+    if is_shipped:
+        del others[scheme.name]
+    found = {name: equivalent(scheme, other) for name, other in others.items()}
+    same, open_ones = ([name for name, verdict in found.items() if verdict is wanted] for wanted in (True, None))
+    told = ", ".join(same) or (
+        "no other shipped scheme" if is_shipped else f"no shipped scheme of this format and rank{': it is new here' * (not open_ones)}"
+    )
+    return told + (f"; undecided for {', '.join(open_ones)}: the search reached its limit, or the rings differ" if open_ones else "")
+
+
 def index_text(rows: Iterable[LibraryRow]) -> str:
     """The index as it is shipped."""
     lines = ",\n".join(json.dumps(asdict(row)) for row in rows)

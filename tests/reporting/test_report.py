@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).parents[2]
 KEYS: dict[str, list[str]] = {
     "": [
         *("format", "proved", "algorithm", "verdict", "scheme", "schedules", "lowered", "accuracy", "levels_for", "kernels", "findings"),
-        "accepted_by",
+        *("known", "same_as", "accepted_by"),
     ],
     "scheme": [
         *("name", "format", "ring", "valid_over", "order", "degree", "citation", "equations", "failing", "complete", "additions"),
