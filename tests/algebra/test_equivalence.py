@@ -42,9 +42,7 @@ def turned(scheme: Scheme, seed: int) -> Scheme:
     found = change_basis(found, *(unimodular(rng, size) for size in (found.m, found.k, found.n)))
     u, v, w = found.tables
     order = rng.sample(range(found.rank), found.rank)
-    scales = [
-        rng.choice((1, -1)) if found.ring.modulus or found.ring.name == "Z" else Fraction(rng.choice((1, -1, 2, -3)), 2) for _ in order
-    ]
+    halves = [rng.choice((1, -1, 2, -3)) for _ in order]
     left = tuple(form((i, c * Fraction(halves[p], 2)) for i, c in u[p]) for p in order)
     columns = transposed_rows(w, found.rank)
     outputs = transposed_rows([tuple((i, c * Fraction(2, halves[p])) for i, c in columns[p]) for p in order], len(w))
