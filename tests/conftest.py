@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
+from functools import _lru_cache_wrapper
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -146,6 +148,29 @@ def _all_modules() -> None:
         if room not in ("torch", "jax", "dask", "distributed") and names and names[-1] != "__main__":
             with suppress(ModuleNotFoundError):  # CuPy is not everywhere
                 import_module(".".join(("bilinear", room, *names)).removesuffix(".__init__"))
+
+
+@pytest.fixture(scope="session")
+def caches(_all_modules: None) -> list[_lru_cache_wrapper[object]]:
+    """Every function of the package that keeps its results."""
+    modules = [module for name, module in sorted(sys.modules.items()) if name.startswith("bilinear.")]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, _lru_cache_wrapper)]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept(monkeypatch: pytest.MonkeyPatch, caches: list[_lru_cache_wrapper[object]]) -> Iterator[None]:
+    """Forget what functions kept while a test had replaced a part of the package: a proof without its gate must not outlive the test."""
+    before = [cache.cache_info().misses for cache in caches]
+    yield
+    if any(_name_of(target).startswith("bilinear") for target, *_ in monkeypatch._setattr):
+        for cache, misses in zip(caches, before, strict=True):
+            if cache.cache_info().misses > misses:
+                cache.cache_clear()
+
+
+def _name_of(target: object) -> str:
+    """The module that an object is, or is from."""
+    return str(getattr(target, "__module__", None) or getattr(target, "__name__", ""))
 
 
 @pytest.fixture(autouse=True)

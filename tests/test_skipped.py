@@ -1,4 +1,4 @@
-"""Slow tests run only where they were asked for, and there nothing is skipped unseen; the reasons of the others are told in a table."""
+"""Slow tests run only where they were asked for, and there nothing is skipped unseen; no test sees what another one had replaced."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from conftest import skipped_table, spread
 ROOT = Path(__file__).resolve().parents[1]
 TESTS = """
 import pytest
+from bilinear.frontend import schemes
+
+def test_replaces_a_part(monkeypatch):
+    monkeypatch.setattr(schemes, "exact", lambda value: "wrong")
+    assert schemes._simple("12345") == "wrong"
+
+def test_has_the_part_again(): assert schemes._simple("12345") == 12345
 
 def test_quick(): pass
 
@@ -34,7 +41,7 @@ def test_of_many_cases(case): pass
 
 
 @pytest.mark.parametrize("workers", [pytest.param([], id="alone"), pytest.param(["-n", "1"], id="spread", marks=pytest.mark.slow)])
-def test_what_is_skipped_is_told(workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skips_are_told_and_replacements_forgotten(workers: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow: slow\n  gpu: gpu\n  sample(n): n quick cases\n")
     (tmp_path / "test_it.py").write_text(TESTS)
@@ -45,10 +52,10 @@ def test_what_is_skipped_is_told(workers: list[str], tmp_path: Path, monkeypatch
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *workers, *slow, "test_it.py"]
         results.append(subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False))
     quick, whole = results
-    assert quick.returncode == 0 and "3 passed, 6 skipped" in quick.stdout
+    assert quick.returncode == 0 and "5 passed, 6 skipped" in quick.stdout
     told = ["    3  slow: scripts/test --slow runs it", "    2  no machine", "    1  no prover"]
     assert "\n".join(told) in quick.stdout
-    assert whole.returncode == 1 and "6 passed, 2 skipped" in whole.stdout and "1 error" in whole.stdout
+    assert whole.returncode == 1 and "8 passed, 2 skipped" in whole.stdout and "1 error" in whole.stdout
     assert "--slow, but no prover" in whole.stdout
     assert (tmp_path / "skipped").read_text().splitlines() == [*told, "    2  no machine"]
 
