@@ -39,6 +39,8 @@ class Scene:
 
     def __init__(self, generator: np.random.Generator, home: Numpy) -> None:
         self.draw, self.home, self.held, self.said = generator, home, list[Held](), list[str]()
+        self.differs: Callable[[Array, Array], Any] = lambda found, exact: found != exact.astype(found.dtype)
+        self.is_back: Callable[[Held, Array], bool] = lambda held, now: np.array_equal(now, held.values)
 
     def chance(self, probability: float) -> bool:
         """True with this probability."""
@@ -210,7 +212,7 @@ class Scene:
         for number, held in enumerate(self.held):
             now = held.now()
             shared = any(out is not None and out.buffer is held.buffer for out in outs)
-            if held in restored and not shared and not np.array_equal(now.view, held.values):
+            if held in restored and not shared and not self.is_back(held, now.view):
                 raise Finding(f"array {number} was not restored")
             for other in free:
                 if other.buffer is held.buffer:
@@ -225,7 +227,7 @@ class Scene:
             kind = dtype if held is None else held.values.dtype
             if (found.shape, found.dtype) != (exact.shape, kind):
                 raise Finding(f"the result is {found.dtype} {found.shape}, not {kind} {exact.shape}")
-            wrong = np.asarray(found != exact.astype(found.dtype))
+            wrong = np.asarray(self.differs(found, exact))
             if wrong.any():
                 place = tuple(int(i) for i in np.argwhere(wrong)[0])
                 raise Finding(f"{int(wrong.sum())} of {wrong.size} elements are wrong, {place}: {found[place]!r} for {exact[place]!r}")
