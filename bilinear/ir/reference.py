@@ -204,8 +204,9 @@ def residues_in(panels: Array) -> Array:
 
 
 def least_residues(x: Array, p: int) -> Array:
-    """The residues of least size, in int8."""
-    return ((x + p // 2) % p - p // 2).astype(np.int8)
+    """The residues of least size, in int8. Floats are integers below 2^53."""
+    whole = x.astype(np.int64) if x.dtype.kind == "f" else x  # whose remainders take a tenth of the time
+    return ((whole + p // 2) % p - p // 2).astype(np.int8)
 
 
 def put_together(shares: Array, weights: Sequence[int], product: int) -> Array:

@@ -367,7 +367,7 @@ class ResidueProductKernel(TiledKernel):
             for name, count in (("DA", panels_m), ("DB", panels_n))
         )
         for plane in range(planes):
-            product = (residues_in(left[plane]) @ residues_in(right[plane]).T)[:m, :pitch]
+            product = residues_in(left[plane])[:m] @ residues_in(right[plane])[:pitch].T
             p = self.moduli[plane % len(self.moduli)]
             values.view("P", "i1", product.shape, (pitch, 1), plane * m * pitch)[...] = least_residues(product, p)
 

@@ -56,6 +56,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------------------------------ what is right passes
 
 
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 def test_kernels_of_floats_on_the_units_for_doubles_are_identities(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_the_kernels_of_every_mode_are_identities(mode: str, tmp_path: Path) -> 
     assert [launch["stage"] for launch in program["launches"]] == sorted(launch["stage"] for launch in program["launches"])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("name", SHIPPED)

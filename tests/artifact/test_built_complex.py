@@ -42,9 +42,9 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("algorithm", "dtypes", "levels"),
     [
+        ("classical", ("complex64",), 1),
         ("winograd", ("complex64", "complex128"), 1),
         ("complex4 (x) strassen", ("complex64",), 1),
-        ("classical", ("complex64",), 1),
         ("complex4", ("complex128",), 1),
         ("msmes", ("complex64",), 2),
     ],
