@@ -254,14 +254,14 @@ class DigitProductKernel(TiledKernel):
             values.view(name, "f2", (planes, count, slices, 2, 2, 64, 64), _steps(count, slices))
             for name, count in zip(("DA", "DB"), panels, strict=True)
         )
+        m, columns = values("m", "n" if self.direct else "pitch")
         for plane in range(planes):
-            product = digit_product(digits_in(left[plane], self.left_along), digits_in(right[plane], self.right_along))
+            rows, lines = digits_in(left[plane], self.left_along), digits_in(right[plane], self.right_along)
+            product = digit_product(rows[:, :m], lines[:, :columns])
             if self.direct:
                 write_result(values, product, self.one_triangle)
                 continue
-            m, pitch = values("m", "pitch")
-            part = product[:m, :pitch]
-            values.view("P", "f4", part.shape, (pitch, 1), plane * m * pitch)[...] = part
+            values.view("P", "f4", product.shape, (columns, 1), plane * m * columns)[...] = product
 
 
 class ByWarps(TiledKernel):
