@@ -1,4 +1,4 @@
-"""Tables of the fast-matmul collection: every published file proved, and every kind of malformed one refused where it is wrong."""
+"""Tables of the fast-matmul collection: what is read, and every kind of malformed one refused where it is wrong."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 from foreign import FAST_MATMUL
-from hypothesis import given
-from hypothesis import strategies as st
 from oracle import scheme_computes
-from published import FOLDER, fast_matmul_files, needs_folder
+from published import FOLDER, needs_folder
 
 from bilinear.errors import BilinearError
 from bilinear.interchange import reader_parts, tables
@@ -25,24 +23,6 @@ def written(folder: Path, text: str, name: str = "table222-7-36") -> Path:
     path = folder / name
     path.write_text(text, encoding="utf-8")
     return path
-
-
-@needs_folder
-@pytest.mark.parametrize("path", fast_matmul_files(), ids=lambda path: path.name)
-def test_every_published_table_is_proved(path: Path) -> None:
-    scheme = read_fast_matmul(path)
-    proof = prove_scheme(scheme)
-    assert proof.holds, proof.failures[:3]
-    assert proof.ring == ("Q[lambda]" if "approx" in path.name else "Q")
-    assert (proof.order == 1) == ("approx" in path.name)
-    digits = [part for part in path.name.replace("madan", "x").split("-")[0] if part.isdigit()]
-    assert not digits or (scheme.m, scheme.k, scheme.n) == tuple(map(int, digits))
-
-
-@needs_folder
-def test_there_are_as_many_tables_as_were_published() -> None:
-    assert len(fast_matmul_files()) == 93
-    assert sum("eliminated" in path.parts for path in fast_matmul_files()) == 12
 
 
 @needs_folder
@@ -150,16 +130,3 @@ def test_tables_of_very_many_coefficients_are_refused(tmp_path: Path, monkeypatc
     monkeypatch.setattr(tables, "MOST_NONZEROS", 11)
     with pytest.raises(BilinearError, match=r":5:1: error\[E252\]: U is too large"):
         read_fast_matmul(written(tmp_path, STRASSEN))
-
-
-@given(st.integers(0, len(STRASSEN)), st.integers(0, 12), st.text("01-+/.()xi# \n9Substitution information", max_size=12))
-def test_whatever_is_in_a_file_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, start: int, cut: int, text: str) -> None:
-    path = written(tmp_path_factory.getbasetemp(), STRASSEN[:start] + text + STRASSEN[start + cut :], "fuzzed")
-    codes: set[str] = set()
-    try:
-        scheme = read_fast_matmul(path)
-    except BilinearError as error:
-        codes = {d.code for d in error.diagnostics}
-    else:
-        assert prove_scheme(scheme).holds == scheme_computes(scheme, trials=2) or scheme.ring.is_approximate
-    assert codes <= {"E252", "E253", "E254"}
