@@ -44,18 +44,18 @@ WRONG = """scheme wrong <2,2,2;8>
 @needs_nvrtc
 def test_compile_proves_builds_checks_and_writes_a_folder(shell: Shell, tmp_path: Path) -> None:
     out = tmp_path / "built"
-    status, text, err = shell("compile", "msmes", "-o", out, "--shape", "37,29,31", "--arch", "sm_90,compute_90")
+    status, text, err = shell("compile", "msmes", "-o", out, "--shape", "37,29,31", "--dtype", "float64", "--arch", "sm_90,compute_90")
     assert status == 0, err
     for part in ("msmes: proved", "all 64 Brent equations hold", "8 kernels for sm_90, compute_90", "integers exact", f"written to {out}"):
         assert part in text
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
-    assert {"manifest.json", "report.json", "report.md", "src/msmes_l1_product_f32.cu"} <= names
+    assert {"manifest.json", "report.json", "report.md", "src/msmes_l1_product_f64.cu"} <= names
     assert {"cubin/sm_90/msmes_l1_product_f64.cubin", "ptx/compute_90/msmes_l1_product_f64.ptx"} <= names
     assert json.loads((out / "report.json").read_text())["scheme"]["equations"] == 64
     assert not [path for path in tmp_path.iterdir() if path != out]
     again, _, _ = shell("compile", "strassen", "-o", out, "--shape", "9", "--dtype", "float32", "--arch", "sm_90")
     assert again == 0
-    assert not (out / "src" / "msmes_l1_product_f32.cu").exists()
+    assert not (out / "src" / "msmes_l1_product_f64.cu").exists()
 
 
 def test_the_package_runs_as_a_module() -> None:

@@ -46,13 +46,6 @@ FRACTIONS = """scheme halves <2,2,2;7>
 """
 
 
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cases in place of eight: odd shapes with strips, and whole lanes."""
-    whole = built_identity.cases
-    monkeypatch.setattr(built_identity, "cases", lambda folder: (whole(folder)[3], whole(folder)[7]))
-
-
 # ------------------------------------------------------------------------------------------------------------------ what is right passes
 
 

@@ -13,7 +13,6 @@ from artifact.test_built import InItsOwnType
 from shell import Shell
 
 import bilinear
-from bilinear.artifact import identities as built_identity
 from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.images import integer_size
 from bilinear.artifact.read import multiply, read_folder
@@ -27,13 +26,6 @@ ARCHITECTURES = ("compute_90",)
 def compiled(folder: Path, algorithm: str, *dtypes: str, levels: int = 1) -> Path:
     bilinear.compile(algorithm, levels=levels, dtypes=dtypes, architectures=ARCHITECTURES, output=folder)
     return folder
-
-
-@pytest.fixture
-def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two cases in place of eight: odd shapes with strips, and whole lanes."""
-    whole = built_identity.cases
-    monkeypatch.setattr(built_identity, "cases", lambda folder: (whole(folder)[3], whole(folder)[7]))
 
 
 @pytest.mark.sample(1)
@@ -125,11 +117,6 @@ def test_what_no_folder_holds_is_refused_and_nothing_is_written(algorithm: str, 
     with pytest.raises(BilinearError, match=code):
         bilinear.compile(algorithm, architectures=ARCHITECTURES, output=tmp_path / "built", **options)
     assert not (tmp_path / "built").exists()
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
 
 
 def test_the_command_compiles_checks_and_reports(tmp_path: Path, shell: Shell) -> None:

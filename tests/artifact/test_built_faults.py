@@ -274,6 +274,7 @@ def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path) -> N
 
 
 @needs_emulator
+@pytest.mark.usefixtures("tiny")
 def test_a_wrong_program_leaves_the_other_one_right(tmp_path: Path) -> None:
     folder = written(tmp_path / "built", "strassen")
     refresh(folder, "strassen_expand_l1_product_f64", replaced(r"Real\(1\) \}", "Real(2) }"))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtime.pretended_gpu import Array, Gpu, pretend
+from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
 from bilinear.backends import bound_launches, capture, cuda_executor
@@ -35,14 +35,6 @@ pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reaso
 
 CASES: list[tuple[str, Any, int]] = [("winograd", "preserve", 1), ("msmes", "restore", 1), ("msmes", "consume", 1)]
 ODD, EVEN = (21, 15, 19), (16, 24, 20)
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    decide._decisions.clear()
-    yield pretend(monkeypatch)
-    decide._decisions.clear()
-    cuda_executor._look.cache_clear()
 
 
 def laid_out(x: Any, order: str) -> Array:

@@ -6,11 +6,6 @@ import pytest
 from shell import Shell
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)
-
-
 def test_the_algorithms_for_complex_numbers_are_proved(shell: Shell) -> None:
     status, out, err = shell("verify", "complex3")
     assert status == 0 and not err

@@ -11,12 +11,6 @@ from shell import Shell
 from bilinear.frontend import LoadedGram, load_any
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
-
 def test_a_plan_shows_its_blocks_beside_the_plain_product(shell: Shell) -> None:
     status, text, err = shell("plan", "--gram", "--shape", "3000x700x3000", "--device", "h200", "--dtype", "float32")
     assert (status, err) == (0, "") and text.startswith("A*A^T, A 3000x700, float32 (NVIDIA H200, predicted)\n")

@@ -16,12 +16,6 @@ LISTINGS = (
 )
 
 
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
-
 @pytest.mark.parametrize(("page", "command"), LISTINGS)
 def test_a_page_lists_what_the_command_prints(page: str, command: str, shell: Shell) -> None:
     listing = (DOCS / page).read_text(encoding="utf-8").split(f"$ {command}\n", 1)[1].split("```", 1)[0]

@@ -165,6 +165,7 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: str) -> None:
     assert (abs(c - exact) <= np.spacing(abs(c)) * 0.5001).all()
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("at", ["start", "end"])
 @pytest.mark.parametrize("late", range(4))
 @pytest.mark.parametrize("tile", IN_DOUBLES)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.
 ORDERS = [OperandOrder(along, whole) for along, whole in product((False, True), repeat=2)]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("tile", LOADING_TILES)
 @pytest.mark.parametrize(("left", "right"), list(product(ORDERS, repeat=2)), ids=str)
 def test_it_is_built_and_spills_at_most_what_writes_c(tile: str, left: OperandOrder, right: OperandOrder) -> None:

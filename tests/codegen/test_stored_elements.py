@@ -158,7 +158,7 @@ def test_the_scan_reads_what_is_stored(value: float) -> None:
     assert bool(found) == (not np.isfinite(value))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 @pytest.mark.parametrize(
     ("element", "tile"), [(STORED, "usual"), (STORED, "doubles-usual"), (FLOAT16, "usual"), (BFLOAT16, "usual")], ids=str

@@ -50,7 +50,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tile", SHAPES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", ORDERS)
 def test_products_are_exact_in_every_order_of_copies_and_threads(tile: ThinBulkMmaTile, orders: str) -> None:
@@ -66,7 +66,7 @@ def test_every_layout_is_exact(tile: ThinBulkMmaTile, orders: int) -> None:
     assert_exact(tile, "float64", orders)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("orders", ORDERS)
 @pytest.mark.parametrize("name", [name for name, tile in THIN_TILES["float64"].items() if isinstance(tile, ThinBulkMmaTile)])
 def test_every_shipped_tile_is_exact(name: str, orders: str) -> None:
@@ -122,7 +122,7 @@ def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinBulkMmaTile
         assert tile.given_registers == 0
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_even", [True, False])
 @pytest.mark.parametrize("orders", ["CCC", "FFF"])
 @pytest.mark.parametrize("name", [name for name, tile in THIN_TILES["float64"].items() if isinstance(tile, ThinBulkMmaTile)])

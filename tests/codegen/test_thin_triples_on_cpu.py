@@ -51,7 +51,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tile", SHAPES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", ORDERS)
 def test_products_are_exact_in_every_order_of_copies_and_threads(tile: ThinTriplesTile, orders: str) -> None:
@@ -81,7 +81,7 @@ def product(tile: ThinTriplesTile, a: Any, b: Any, by_rows: bool, part: str = ""
     return out
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by_rows", [True, False])
 @pytest.mark.parametrize("tile", [KEPT, RING])
 def test_numbers_of_any_size_are_within_the_bound(tile: ThinTriplesTile, by_rows: bool) -> None:
@@ -133,7 +133,7 @@ def test_a_kept_tile_holds_only_a_b_of_one_slice() -> None:
     assert RING.holds(10**6, 100, 7)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_even", [True, False])
 @pytest.mark.parametrize("orders", ["CCC", "FFF"])
 @pytest.mark.parametrize("name", [name for name, tile in THIN_TILES["float32"].items() if isinstance(tile, ThinTriplesTile)])

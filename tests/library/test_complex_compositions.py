@@ -164,8 +164,3 @@ def test_a_wrong_core_is_named_in_a_composition(shell: Shell, tmp_path: Path) ->
     assert status == 1 and "E350" in err and "gauss does not compute" in err
     with pytest.raises(BilinearError, match="E350"):
         bilinear.matmul(gaussian(4, 4), gaussian(4, 4), algorithm=f"{file}:fast", levels=1)
-
-
-@pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
-    return Shell(monkeypatch, capsys)

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 from codegen.emulated import address, c_type
 from runtime.blas import gemm, gemm_ex
+from runtime.operands import laid
 
+import bilinear
 from bilinear.backends import cublas as library
 from bilinear.backends import cublas_lt, cuda_executor, loaded_kernels
 from bilinear.codegen import build as building
@@ -31,6 +33,7 @@ from bilinear.ir.reference import KernelValues
 from bilinear.ir.residue_kernel import LargestIntegersKernel, ScaleKernel
 from bilinear.methods import program
 from bilinear.planner.device_files import load_device
+from bilinear.planner.plan import Plan
 from bilinear.runtime import arrays, auto, call, decide, devices_here, repeat
 
 READERS: dict[str, Any] = {"double": ctypes.c_double, "float": ctypes.c_float}
@@ -489,3 +492,18 @@ def forget_devices() -> None:
     """Forget what was found for a GPU: its description, and plans."""
     for cached in (devices_here._described, devices_here._identity, auto._chosen, auto._logged):
         cached.cache_clear()
+
+
+def require_exact(plan: Plan, by_columns: Sequence[str] = (), *, most: int = 30, padded: int = 0, apart: int = 1, **options: Any) -> None:
+    """By this plan integers, complex ones too, are multiplied exactly in these orders, with factors; operands stay as they are."""
+    p, draw = plan.problem, np.random.default_rng(plan.problem.m)
+    is_complex = np.dtype(p.dtype).kind == "c"
+    whole = [draw.integers(-most, most + 1, (2, *shape)) for shape in ((p.m, p.k), (p.k, p.n), (p.m, p.n))]
+    whole = [re + 1j * im if is_complex else re for re, im in whole]
+    a, b, out = (laid(x, p.dtype, name in by_columns, padded, apart) for name, x in zip("ABC", whole, strict=True))
+    for alpha, beta in ((1, 0), (3, -2), *(((2 - 1j, 0), (1j, 2 + 3j)) if is_complex else ())):
+        out[...], target = np.nan if beta == 0 else whole[2], Array(out)
+        assert bilinear.matmul(Array(a), Array(b), target, plan=plan, alpha=alpha, beta=beta, **options) is target
+        np.testing.assert_array_equal(out, alpha * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0))
+    np.testing.assert_array_equal(a, whole[0])
+    np.testing.assert_array_equal(b, whole[1])

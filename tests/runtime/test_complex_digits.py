@@ -11,7 +11,7 @@ import pytest
 from codegen.emulated import c_type
 from digit_unit import slow_units
 from runtime.operands import laid
-from runtime.pretended_gpu import Array, Gpu, compiled
+from runtime.pretended_gpu import Array, Gpu, compiled, require_exact
 
 import bilinear
 from bilinear.algebra.complex_products import complex_scheme, two_products
@@ -81,16 +81,9 @@ def gaussian(generator: Any, most: int, *shape: int) -> Any:
     ids=str,
 )
 def test_gaussian_integers_are_exact_in_every_order(gpu: Gpu, products: str, levels: tuple[str, ...], by_columns: tuple[str, ...]) -> None:
-    generator, dtype = np.random.default_rng(7), DTYPES[products]
-    most = 2**19 if dtype == "complex128" else 30
-    for (m, k, n), padded, apart in (((37, 70, 29), 0, 1), ((21, 41, 33), 3, 2)):
-        whole = [gaussian(generator, most, *shape) for shape in ((m, k), (k, n), (m, n))]
-        a, b, old = (laid(x, dtype, name in by_columns, padded, apart) for name, x in zip("ABC", whole, strict=True))
-        out, plan = Array(laid(whole[2], dtype, "C" in by_columns, padded)), plan_of((m, k, n), levels, products)
-        for alpha, beta in ((1, 0), (3, -2), (2 - 1j, 0), (1j, 2 + 3j)):
-            out.host[...] = np.nan if beta == 0 else old
-            assert bilinear.matmul(Array(a), Array(b), out, plan=plan, alpha=alpha, beta=beta) is out
-            np.testing.assert_array_equal(out.host, alpha * (whole[0] @ whole[1]) + (beta * whole[2] if beta else 0))
+    most = 2**19 if DTYPES[products] == "complex128" else 30
+    for shape, padded, apart in (((37, 70, 29), 0, 1), ((21, 41, 33), 3, 2)):
+        require_exact(plan_of(shape, levels, products), by_columns, most=most, padded=padded, apart=apart)
     assert gpu.library == 0
 
 
@@ -244,26 +237,6 @@ def test_what_two_products_put_together_is_exact(most: int | None) -> None:
     module.launch(kernel.name, (1, 1), kernel.threads, [values[argument.name] for argument in kernel.arguments])
     np.testing.assert_array_equal(c[0, ::2], [float(x) for x in real])
     np.testing.assert_array_equal(c[0, 1::2], [float(x) for x in imaginary])
-
-
-def test_memory_is_the_pools_or_the_callers(gpu: Gpu) -> None:
-    a, b = (gaussian(np.random.default_rng(1), 9, 64, 64).astype(np.complex64) for _ in "AB")
-    plan, out = plan_of((64, 64, 64), WINOGRAD, "pairs"), Array(np.zeros((64, 64), np.complex64))
-    taken: list[int] = []
-    needed = plan.chosen.workspace or 0
-    with gpu.using(allocate=taken.append):
-        bilinear.matmul(Array(a), Array(b), out, plan=plan)
-    np.testing.assert_array_equal(out.host, a @ b)
-    assert taken == [needed]
-    with gpu.using(is_capturing=True):
-        out.host[...] = 0
-        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=Array(np.full(needed, 255, np.uint8)))
-        np.testing.assert_array_equal(out.host, a @ b)
-    with pytest.raises(BilinearError, match="E535"):
-        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed - 1)
-    own = a.copy()
-    bilinear.matmul(Array(own), Array(b), Array(own), plan=plan)  # aside from `out`, which is an operand
-    np.testing.assert_array_equal(own, a @ b)
 
 
 def test_what_complex_digits_do_not_multiply_is_refused(gpu: Gpu) -> None:

@@ -20,12 +20,6 @@ __all__ = ["_forget"]
 
 
 @pytest.fixture
-def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
-    monkeypatch.chdir(tmp_path)
-    return Shell(monkeypatch, capsys)
-
-
-@pytest.fixture
 def file(tmp_path: Path) -> str:
     """A file of `bilinear tune --cpu -o`."""
     path = tmp_path / "cpu.json"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from digit_unit import slow_units
 from runtime.operands import laid
-from runtime.pretended_gpu import Array, Device, Gpu
+from runtime.pretended_gpu import Array, Device, Gpu, require_exact
 
 import bilinear
 from bilinear.analysis.accuracy import path_growth
@@ -50,15 +50,8 @@ def digit_plan(shape: tuple[int, int, int], levels: tuple[str, ...]) -> Plan:
     ("levels", "by_columns"), [*product(LEVELS[:2], ORDERS), (LEVELS[2], ("B",)), (LEVELS[3], ("A", "B", "C"))], ids=str
 )
 def test_integers_are_exact_in_every_order(gpu: Gpu, levels: tuple[str, ...], by_columns: tuple[str, ...]) -> None:
-    for (m, k, n), padded in (((37, 70, 29), 0), ((300, 41, 260), 3)):
-        generator = np.random.default_rng(m)
-        whole = [generator.integers(-30, 31, shape) for shape in ((m, k), (k, n), (m, n))]
-        a, b, old = (laid(x, np.float32, name in by_columns, padded) for name, x in zip("ABC", whole, strict=True))
-        out, plan = Array(old.copy(order="K")), digit_plan((m, k, n), levels)
-        for alpha, beta in ((1, 0), (3, -2)):
-            out.host[...] = np.nan if beta == 0 else whole[2]
-            assert bilinear.matmul(Array(a), Array(b), out, plan=plan, alpha=alpha, beta=beta) is out
-            np.testing.assert_array_equal(out.host, alpha * (whole[0] @ whole[1]) + beta * whole[2])
+    for shape, padded in (((37, 70, 29), 0), ((300, 41, 260), 3)):
+        require_exact(digit_plan(shape, levels), by_columns, padded=padded)
     assert gpu.library == 0
 
 
@@ -89,53 +82,69 @@ def test_errors_are_as_small_as_those_of_float32_at_every_scale(gpu: Gpu, levels
         np.testing.assert_allclose(out.host, a.astype(float) @ b.astype(float), rtol=1e-3, atol=1e-12)
 
 
-def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu) -> None:
-    generator = np.random.default_rng(3)
-    a, b, old = (generator.integers(-9, 10, shape).astype(np.float32) for shape in ((40, 50), (50, 30), (40, 30)))
-    for place, value in (((3, 4), np.inf), ((0, 0), -np.inf), ((39, 49), np.nan)):
-        x, out = a.copy(), Array(old.copy())
-        x[place] = value
-        for levels in ((), ("winograd",)):
-            out.host[...] = old
-            bilinear.matmul(Array(x), Array(b), out, plan=digit_plan((40, 50, 30), levels), alpha=2, beta=3)
-            with np.errstate(invalid="ignore"):
-                np.testing.assert_array_equal(out.host, 2 * (x @ b) + 3 * old)
+WAYS: dict[str, tuple[str, tuple[str, ...], str]] = {
+    "pairs": ("float32", (), "pairs"),
+    "pairs below winograd": ("float32", ("winograd",), "pairs"),
+    "pairs on load": ("float32", (), "pairs_on_load"),
+    "residues below winograd": ("float64", ("winograd",), "residues13"),
+    "complex pairs below winograd": ("complex64", ("winograd",), "pairs"),
+}
+"""The type, the levels and the products of a plan."""
+
+
+def way_plan(way: str, shape: tuple[int, int, int]) -> Plan:
+    dtype, levels, products = WAYS[way]
+    return bilinear.plan(*shape, dtype, device=H200, levels=levels, products=products)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "complex" not in way])
+def test_inf_and_nan_are_those_of_the_classical_product(gpu: Gpu, way: str) -> None:
+    generator, plan = np.random.default_rng(3), way_plan(way, (40, 50, 30))
+    a, b, old = (generator.integers(-9, 10, shape).astype(plan.problem.dtype) for shape in ((40, 50), (50, 30), (40, 30)))
+    for number, place, value in ((0, (3, 4), np.inf), (0, (0, 0), -np.inf), (0, (39, 49), np.nan), (1, (7, 29), -np.inf)):
+        x, out = [a.copy(), b.copy()], Array(old.copy())
+        x[number][place] = value
+        bilinear.matmul(Array(x[0]), Array(x[1]), out, plan=plan, alpha=2, beta=3)
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(out.host, 2 * (x[0] @ x[1]) + 3 * old)
     out.host[...] = np.nan
-    bilinear.matmul(Array(a), Array(b), out, plan=digit_plan((40, 50, 30), ()))
+    bilinear.matmul(Array(a), Array(b), out, plan=plan)
     np.testing.assert_array_equal(out.host, a @ b)
 
 
-def test_rows_of_zeros_and_the_largest_numbers(gpu: Gpu) -> None:
+@pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("pairs")])
+def test_rows_of_zeros_and_the_largest_numbers(gpu: Gpu, way: str) -> None:
     largest = np.finfo(np.float32).max
     a, b = np.zeros((20, 24), np.float32), np.zeros((24, 16), np.float32)
     a[3], b[:, 5], a[7, 2], b[2, 9] = largest, 2.0**-30, largest, 0.5
     out = Array(np.full((20, 16), np.nan, np.float32))
-    for levels in ((), ("winograd",)):
-        bilinear.matmul(Array(a), Array(b), out, plan=digit_plan((20, 24, 16), levels))
-        exact = a.astype(float) @ b.astype(float)
-        np.testing.assert_allclose(out.host, exact, rtol=1e-6, atol=float(np.abs(exact).max()) * 2.0**-38)
+    bilinear.matmul(Array(a), Array(b), out, plan=way_plan(way, (20, 24, 16)))
+    exact = a.astype(float) @ b.astype(float)
+    np.testing.assert_allclose(out.host, exact, rtol=1e-6, atol=float(np.abs(exact).max()) * 2.0**-38)
 
 
-def test_memory_is_the_pools_or_the_callers(gpu: Gpu) -> None:
-    a, b = (np.random.default_rng(1).integers(-9, 10, (64, 64)).astype(np.float32) for _ in "AB")
-    plan, out = digit_plan((64, 64, 64), ("winograd",)), Array(np.zeros((64, 64), np.float32))
-    taken: list[int] = []
-    needed = plan.chosen.workspace or 0
+@pytest.mark.parametrize("way", [way for way in WAYS if "below" in way])
+def test_memory_is_the_pools_or_the_callers(gpu: Gpu, way: str) -> None:
+    plan, generator = way_plan(way, (64, 64, 64)), np.random.default_rng(1)
+    a, b = (generator.integers(-9, 10, (64, 64)).astype(plan.problem.dtype) for _ in "AB")
+    if plan.problem.dtype == "complex64":
+        a, b = a + 1j * b, b - 1j * a
+    out, taken, needed = Array(np.zeros_like(a)), list[int](), plan.chosen.workspace or 0
     with gpu.using(allocate=taken.append):
         bilinear.matmul(Array(a), Array(b), out, plan=plan)
     np.testing.assert_array_equal(out.host, a @ b)
-    assert taken == [needed] and needed == geometry_of(("winograd",), (64, 64, 64), "pairs").places[-1]
-    buffer = Array(np.full(needed, 255, np.uint8))
+    assert taken == [needed] and (way != "pairs below winograd" or needed == geometry_of(("winograd",), (64, 64, 64), "pairs").places[-1])
     with gpu.using(is_capturing=True):
-        out.host[...] = 0
-        bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=buffer)
-        np.testing.assert_array_equal(out.host, a @ b)
-        out.host[...] = 0
-        bilinear.matmul(Array(a), Array(b), out, plan=plan)
-        np.testing.assert_array_equal(out.host, a @ b)
-        assert gpu.of_graph == [plan.chosen.workspace]
+        for workspace in (Array(np.full(needed, 255, np.uint8)), None):
+            out.host[...] = 0
+            bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=workspace)
+            np.testing.assert_array_equal(out.host, a @ b)
+        assert gpu.of_graph == [needed]
     with pytest.raises(BilinearError, match="E535"):
         bilinear.matmul(Array(a), Array(b), out, plan=plan, workspace=needed - 1)
+    own = a.copy()
+    bilinear.matmul(Array(own), Array(b), Array(own), plan=plan)  # aside from `out`, which is an operand
+    np.testing.assert_array_equal(own, a @ b)
 
 
 def test_what_digits_cannot_hold_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

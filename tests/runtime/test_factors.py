@@ -37,6 +37,7 @@ BEYOND: list[tuple[str, Any]] = [
     ("u1", -1),
     ("i8", float("nan")),
     ("?", 2),
+    *(("i8", 1j), ("u1", 300), ("f8", "2"), ("f8", np.ones(2))),
 ]
 
 

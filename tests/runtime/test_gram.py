@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 from runtime.operands import LAYOUTS, integers, laid_out
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 from runtime.test_auto_cpu import EAGER, describe
 
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.planner.device_files import load_device
 from bilinear.planner.gram import GramPlan, plan_by_size
 from bilinear.runtime import devices_here, gram_blocks, gram_plans
 from bilinear.runtime.gram_blocks import GramMultiplies
 
+DESCRIBED = "h200"
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 TRIANGLES = (None, "lower", "upper")
 ALGORITHMS = ("auto", "strassen", "winograd", "laderman", "winograd_depth_first")
@@ -255,17 +255,6 @@ def test_without_a_description_it_is_numpys_multiply(monkeypatch: pytest.MonkeyP
     ran, a = plans_of(monkeypatch), np.random.default_rng(6).normal(size=(300, 200))
     assert bilinear.gram(a).tobytes() == (a @ a.T).tobytes() and len(ran[0].steps) == 1
     assert bilinear.matmul(a, a.T).tobytes() == (a @ a.T).tobytes() and len(ran) == 1
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    h200 = load_device("h200")
-    gram_plans._on_gpu.cache_clear()
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: h200)
-        yield found
-    gram_plans._on_gpu.cache_clear()
 
 
 @needs_a_compiler

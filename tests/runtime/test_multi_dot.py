@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
-from collections.abc import Iterator
 from contextlib import nullcontext
 from functools import reduce
 from itertools import pairwise
@@ -13,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from runtime.operands import LAYOUTS, integers, laid_out
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 from runtime.test_torch_tensors import STREAM, Place, Tensor, Torch
 
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.planner.device_files import load_device
-from bilinear.runtime import arrays, devices_here, multi_dot
+from bilinear.runtime import arrays, multi_dot
 
+DESCRIBED = "h200"
 needs_a_compiler = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 EXTENTS = (7, 3, 9, 4, 6)
 
@@ -166,17 +165,6 @@ def test_subclasses_come_back_as_from_matmul() -> None:
     chain = matrices()
     found = bilinear.multi_dot([chain[0], chain[1].view(Measured), *chain[2:]])
     assert type(found) is Measured and (np.asarray(found) == exact(chain)).all()
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    """A pretended GPU that is described as an H200."""
-    h200 = load_device("h200")
-    multi_dot._planned.cache_clear()
-    with undescribed(monkeypatch) as found:
-        monkeypatch.setattr(devices_here, "_described", lambda named, index: h200)
-        yield found
-    multi_dot._planned.cache_clear()
 
 
 @needs_a_compiler

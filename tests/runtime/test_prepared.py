@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from codegen.emulated import address
 from runtime.operands import integers
-from runtime.pretended_gpu import Array, Gpu, undescribed
+from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
 from bilinear.backends.numpy_executor import NumpyExecutor
@@ -131,15 +130,6 @@ def test_other_blocks_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     b = operands(8, 302, 302)[1]
     kept = bilinear.prepare(b, rows=8, algorithm="strassen", levels=1)
     assert code(bilinear.matmul, np.ones((300, 302)), kept) == "E538"
-
-
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    reason = skip_reason()
-    if reason is not None:
-        pytest.skip(reason)
-    with undescribed(monkeypatch) as found:
-        yield found
 
 
 @pytest.mark.sample(1)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.emulated import c_type
-from runtime.operands import laid
-from runtime.pretended_gpu import Array, Device, Gpu, undescribed
+from runtime.pretended_gpu import Array, Device, Gpu, require_exact, undescribed
 
 import bilinear
 from bilinear.backends import machine
@@ -204,19 +203,13 @@ def test_integers_are_exact_in_every_order(
     gpu: Gpu, products: str, dtype: str, levels: tuple[str, ...], by_columns: tuple[str, ...]
 ) -> None:
     """By the plans of a GPU that is described without rates of digits, as on one with warpgroups."""
-    (m, k, n), generator = (141, 70, 133) if dtype == "float32" else (37, 70, 29), np.random.default_rng(5)
+    m, k, n = (141, 70, 133) if dtype == "float32" else (37, 70, 29)
     plan = bilinear.plan(m, k, n, dtype, device=A100, levels=levels, products=products)
     assert plan.chosen.ms is None and "no time is known" in plan.chosen.why
     assert plan.chosen.workspace == bilinear.plan(m, k, n, dtype, device="h200", levels=levels, products=products).chosen.workspace
-    whole = [generator.integers(-30, 31, shape) for shape in ((m, k), (k, n), (m, n))]
-    a, b, old = (laid(x, dtype, name in by_columns, 3) for name, x in zip("ABC", whole, strict=True))
-    out = Array(old)
-    for alpha, beta in ((1, 0), (3, -2)):
-        out.host[...] = whole[2]
-        assert bilinear.matmul(Array(a), Array(b), out, plan=plan, alpha=alpha, beta=beta) is out
-        np.testing.assert_array_equal(out.host, alpha * (whole[0] @ whole[1]) + beta * whole[2])
+    require_exact(plan, by_columns, padded=3)
     ran = [name for name, _ in gpu.launches if name.startswith(PRODUCTS)]
-    assert len(ran) == 2 and all("_warps" in name for name in ran) and gpu.library == 0
+    assert ran and all("_warps" in name for name in ran) and gpu.library == 0
 
 
 @pytest.mark.slow
