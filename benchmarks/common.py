@@ -16,11 +16,11 @@ from time import perf_counter
 from typing import Any
 
 from bilinear.backends.machine import ARCHITECTURE
+from bilinear.backends.timing import Call, interleaved, orders, queued
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement, Shape
 from bilinear.measure.bench import require_gpu
 from bilinear.measure.bench_library import library_calls, machine
-from bilinear.measure.timing import Call, interleaved, orders, queued
 from bilinear.planner.plan import Candidate
 from bilinear.reporting.bench_page import bench_row
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from common import need_gpu
 
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.measure.thin_stand import MOST_BRIEF, time_library
+from bilinear.methods.thin.rates import MOST_BRIEF, time_library
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute
+from bilinear.backends.timing import Call
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.frontend import load_shipped
 from bilinear.ir.element import ELEMENTS
@@ -20,7 +21,6 @@ from bilinear.ir.matrix import call_of
 from bilinear.ir.placement import Placement
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.measure.timing import Call
 from bilinear.planner.device import Device, at
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, product_seconds
 

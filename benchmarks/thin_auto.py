@@ -22,15 +22,14 @@ from common import Call, classical, exact_calls, need_gpu, parser_of, queued, sa
 
 import bilinear
 from bilinear.backends.cublas import multiply_of
+from bilinear.backends.timing import median_interval
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.matrix import Layout, layout_of
 from bilinear.ir.measurement import Shape
-from bilinear.measure.timing import median_interval
-from bilinear.methods.thin.choice import thin_of
+from bilinear.methods.thin.choice import thin_candidates, thin_of
 from bilinear.methods.thin.launches import kernels_of
-from bilinear.methods.thin.method import thin_candidates
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import thin_library

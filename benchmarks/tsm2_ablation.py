@@ -20,11 +20,11 @@ from tsm2 import Chip, Tsm2Kernel, candidates, estimate, launch_arguments, sourc
 
 import bilinear
 from bilinear.backends.loaded_kernels import load_function
+from bilinear.backends.timing import milliseconds
 from bilinear.codegen.cuda.nvrtc import Built, build_all
 from bilinear.codegen.cuda.target import target_of
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.measurement import Shape
-from bilinear.measure.timing import milliseconds
 from bilinear.methods.planning import make_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan

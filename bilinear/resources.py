@@ -39,13 +39,8 @@ def devices_folder() -> Path:
 
 
 KERNEL_MAKERS = (
-    *("ir", "passes", "lowering", "codegen"),
-    *(
-        "analysis/block_maps.py",
-        "analysis/evaluation_order.py",
-        "algebra/maps.py",
-    ),
-    "algebra/complex_products.py",
+    *("ir", "passes", "lowering", "codegen", "methods/digits/lower.py"),
+    *("analysis/block_maps.py", "analysis/evaluation_order.py", "algebra/maps.py", "algebra/complex_products.py"),
 )
 """Folders and modules of the package that decide the text of kernels, and how it is compiled."""
 

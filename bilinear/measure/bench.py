@@ -11,16 +11,7 @@ from statistics import median
 from time import perf_counter
 
 from bilinear.backends.doctor import why_no_gpu
-from bilinear.codegen.build import Progress, no_progress
-from bilinear.errors import BilinearError, fail
-from bilinear.ir.matrix import Array
-from bilinear.ir.measurement import Benchmark, LaunchTime, LeftOut, Load, Measurement, Trust
-from bilinear.measure.bench_check import fill_normal, trust_of, wrong_libraries
-from bilinear.measure.bench_details import KeptCall, launch_times, operands
-from bilinear.measure.bench_library import Watch, library_calls, machine
-from bilinear.measure.bench_tasks import BenchCase, BenchTask, choose
-from bilinear.measure.describe_device import tune
-from bilinear.measure.timing import (
+from bilinear.backends.timing import (
     IN_A_ROW,
     QUEUED_MS,
     SHORT_MS,
@@ -30,6 +21,15 @@ from bilinear.measure.timing import (
     milliseconds,
     queued,
 )
+from bilinear.codegen.build import Progress, no_progress
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.matrix import Array
+from bilinear.ir.measurement import Benchmark, LaunchTime, LeftOut, Load, Measurement, Trust
+from bilinear.measure.bench_check import fill_normal, trust_of, wrong_libraries
+from bilinear.measure.bench_details import KeptCall, launch_times, operands
+from bilinear.measure.bench_library import Watch, library_calls, machine
+from bilinear.measure.bench_tasks import BenchCase, BenchTask, choose
+from bilinear.measure.describe_device import tune
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here

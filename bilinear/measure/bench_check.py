@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from bilinear.analysis.integer_range import integer_range
+from bilinear.backends.timing import Call
 from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Trust
 from bilinear.measure.bench_tasks import bound_of
-from bilinear.measure.timing import Call
 from bilinear.planner.plan import Plan
 from bilinear.runtime.operands import layouts_of
 from bilinear.runtime.recipe import chosen_recipe, placement_for

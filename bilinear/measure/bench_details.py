@@ -8,6 +8,7 @@ from functools import partial
 from statistics import median
 
 from bilinear.backends.executor import allocate_workspace, parts_of, pieces_of
+from bilinear.backends.timing import Call, each_milliseconds
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Array, real_type
@@ -16,7 +17,6 @@ from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.measure.bench_check import check
 from bilinear.measure.bench_tasks import BenchCase, BenchTask, bound_of, choose, pinned
-from bilinear.measure.timing import Call, each_milliseconds
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.runtime.arrays import kind_of, make_executor

@@ -12,9 +12,9 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from bilinear.backends.timing import Call
 from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Load
-from bilinear.measure.timing import Call
 from bilinear.version import __version__
 
 Make = Callable[[Array, Array, Array], Call]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from bilinear.analysis.integer_range import way_for
+from bilinear.backends.timing import Call, interleaved
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError
 from bilinear.frontend import Loaded, load
@@ -21,7 +22,6 @@ from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_library import library_calls, machine
 from bilinear.measure.bench_tasks import pinned
 from bilinear.measure.check_multiply import Device, module_of, on_host, require_memory, timed
-from bilinear.measure.timing import Call, interleaved
 from bilinear.runtime.matmul import matmul
 
 DOUBT = 64

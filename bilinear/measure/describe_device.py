@@ -6,29 +6,28 @@ import statistics
 from dataclasses import replace
 from functools import partial
 from math import isqrt
-from typing import cast
+from typing import Never, cast
 
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.schedule import Schedule
-from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import LARGE, SMALL, TILES, USUAL
 from bilinear.lowering.place import PEELED_FROM
 from bilinear.lowering.prepare import plain
-from bilinear.measure.describe_digits import ROUNDS, with_digits
 from bilinear.measure.device_bench import DeviceTimes, KeptTimes, gpu_bench
-from bilinear.measure.thin_stand import fit
-from bilinear.planner.device import Device, ElementRates, ThinRates, TileRates, at
-from bilinear.planner.device_files import load_device
+from bilinear.methods.method import Binding
+from bilinear.methods.registry import METHODS
+from bilinear.planner.device import Device, ElementRates, TileRates, at
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.kept_plans import folder_of_plans
-from bilinear.planner.library_points import library_points
 from bilinear.planner.model import LinearWork, ProductWork, StageMaps, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.policy import Extents
 from bilinear.planner.ways import Way, lowered
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)
+ROUNDS = 3
+"""How often each size is timed, with all others in between: at its power limit a chip changes its clock for seconds."""
 LEAST_PRODUCT = 1024
 """Below this size the product kernel does not fill a device, so its rate is not measured."""
 UNEVEN = 4095
@@ -39,8 +38,6 @@ ADDING = Way(("msmes", "msmes"), "restore")
 STREAMED_SIZE = 8192
 COPIED = 2**30
 SHARE_OF_MEMORY = 0.5
-LIBRARY_SECONDS = 16.0
-"""For the library's calls on thin products of one type: some 2,000 points on an H200."""
 UNKNOWN = 1.0
 FREE = 1e12
 """GB/s of the epilogue while each product writes one block: that write is part of a tile's start-up cost."""
@@ -54,7 +51,7 @@ def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> 
     `progress` is called with (what, done, of). Raises `BilinearError`: E512 without CuPy. Without a GPU it raises CuPy's errors.
     """
     bench = gpu_bench() if bench is None else bench
-    facts, of = bench.facts(), 5 + len(THIN_TILES)
+    facts, of = bench.facts(), 4 + len(METHODS)
     progress("kernels", 0, of)
     rates = tuple((dtype, _start_of(dtype, facts.shared)) for dtype in IN_ARRAYS)
     bench.build([needed for dtype, own in rates for needed in _timed_schedules(dtype, own)])
@@ -68,10 +65,13 @@ def tune(progress: Progress = no_progress, bench: DeviceTimes | None = None) -> 
         device = device.with_rates(dtype, _rates(bench, device, dtype))
     progress("calls", 3, of)
     device = replace(device, call=max(0.0, bench.call() * 1e6 - 3 * launch), scan=2 * launch + 10)
-    device = with_digits(bench, device, lambda what: progress(what, 4, of))
-    for i, dtype in enumerate(THIN_TILES):
-        device = replace(device, thin=(*device.thin, (dtype, _thin(bench, device, dtype, progress, (5 + i, of)))))
+    for i, method in enumerate(cast("tuple[Binding[Never, DeviceTimes], ...]", METHODS), 4):
+        device = method.measured(bench, device, partial(_tell, progress, i, of))
     return device
+
+
+def _tell(progress: Progress, done: int, of: int, what: str) -> None:
+    progress(what, done, of)
 
 
 def tune_here(progress: Progress = no_progress) -> Device:
@@ -97,27 +97,6 @@ def _timed_schedules(dtype: str, rates: ElementRates) -> list[tuple[Schedule, st
 def _unhidden(rates: ElementRates) -> str:
     """The tile whose epilogue no other block hides, if it fits into shared memory."""
     return LARGE if LARGE in (tile.name for tile in rates.tiles) else USUAL
-
-
-def _thin(bench: DeviceTimes, device: Device, dtype: str, progress: Progress, place: tuple[int, int]) -> ThinRates:
-    """The rates of thin products: rates of our kernel are fitted, starting from those of an H200; the library's calls are timed."""
-    known = load_device("h200")
-    start = known.thin_rates(dtype)
-    if start is None:
-        raise LookupError(f"the description of {known.name} has no rates of thin products of {dtype}")
-    done, of = place
-    progress(f"thin products of {dtype}", done, of)
-    peak = at(device.rates(dtype).product, 4096) / at(known.rates(dtype).product, 4096)
-    able = tuple(own for own in start.tiles if THIN_TILES[dtype][own.name].runs_on(bench.facts().capability))
-    start = replace(start, pipes=start.pipes * peak, tiles=able)
-    rates = fit(device, start, bench.thin_tiles(dtype, replace(device, thin=((dtype, start),))), dtype)
-
-    def tell(share: float) -> None:
-        progress(f"the library on thin products of {dtype}, {share:.0%}", done, of)
-
-    measured = bench.thin_library(dtype, LIBRARY_SECONDS, tell)
-    least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
-    return replace(rates, library=library_points(measured, least))
 
 
 def _start_of(dtype: str, shared: int) -> ElementRates:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from bilinear.analysis.identity import schedule_hash
 from bilinear.backends.machine import target_here
+from bilinear.backends.timing import in_a_queue, settled
 from bilinear.codegen.build import own_target
 from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import CudaTarget
@@ -23,10 +24,11 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MOST_SHARED_BYTES, USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import plain
-from bilinear.measure.describe_digits import DigitBench, DigitCase, DigitTimes, able_digits, build_digits, time_digits, time_rounded
-from bilinear.measure.thin_stand import ThinPoint, time_library, time_tiles
-from bilinear.measure.timing import in_a_queue, settled
+from bilinear.methods.digits.rates import DigitBench, DigitCase, DigitTimes, able_digits, build_digits, time_digits
+from bilinear.methods.rounded.launches import time_rounded
+from bilinear.methods.rounded.method import RoundedBench
 from bilinear.methods.thin.choice import View
+from bilinear.methods.thin.rates import ThinBench, ThinPoint, time_library, time_tiles
 from bilinear.planner.device import Device
 from bilinear.planner.library_points import Measured
 from bilinear.planner.policy import Extents
@@ -49,7 +51,7 @@ class Facts:
     """The compute capability, times ten."""
 
 
-class DeviceTimes(DigitBench, Protocol):
+class DeviceTimes(ThinBench, DigitBench, RoundedBench, Protocol):
     """A source of times, all in seconds on the device."""
 
     def facts(self) -> Facts:
@@ -75,12 +77,6 @@ class DeviceTimes(DigitBench, Protocol):
 
     def call(self) -> float:
         """A whole call of `bilinear.matmul` on matrices so small that only overhead counts."""
-
-    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
-        """Times in microseconds of tiles of the kernel for thin products that the description predicts to be fast."""
-
-    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
-        """Times of the library's calls on thin products, for this many seconds; `tell` is called with the share that has passed."""
 
 
 def gpu_bench() -> DeviceTimes:

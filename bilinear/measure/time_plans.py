@@ -15,12 +15,12 @@ from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
 from bilinear.backends.machine import target_here
+from bilinear.backends.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of
 from bilinear.measure.bench_tasks import Built, builder, kernels_of
-from bilinear.measure.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
 from bilinear.methods.planning import contenders
 from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import Device

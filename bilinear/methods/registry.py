@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # which is imported with the first call on a GPU
 
 Own = TypeVar("Own", bound=Bindable)
 
-METHODS: tuple[Binding[Never], ...] = (
+METHODS: tuple[Binding[Never, Never], ...] = (
     THIN,
     DIGITS,
     ROUNDED,
@@ -23,9 +23,9 @@ METHODS: tuple[Binding[Never], ...] = (
 _BY_NAME = {method.choice.method: method for method in METHODS}
 
 
-def method_of(choice: Own) -> Binding[Own]:
+def method_of(choice: Own) -> Binding[Own, Never]:
     """The method of a choice."""
-    return cast("Binding[Own]", _BY_NAME[choice.method])
+    return cast("Binding[Own, Never]", _BY_NAME[choice.method])
 
 
 def bind(choice: Bindable, a: Layout, b: Layout, c: Layout) -> Program | None:

@@ -18,7 +18,7 @@ from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import Executor
 from bilinear.backends.factor import factor
-from bilinear.backends.machine import has_digit_units, multiplies_by_warps
+from bilinear.backends.machine import has_digit_units
 from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, is_aligned, largest_of, multiply_modulo
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError, fail
@@ -38,6 +38,7 @@ from bilinear.methods.digits.integers import (
     largest_magnitudes,
     moduli_for_integers,
     moduli_modulo,
+    multiplies_here,
     obstacles,
 )
 from bilinear.runtime.accept import accepted
@@ -128,12 +129,7 @@ def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
         return False
     if layouts.out is not None and layouts.out.dtype != dtype:
         return False
-    return all(stride % x.itemsize == 0 for x in layouts.given for stride in x.strides) and _has_units(is_auto)
-
-
-def _has_units(is_auto: bool) -> bool:
-    """Whether the current device multiplies residues; `auto` uses only warpgroups, because only they were measured."""
-    return has_digit_units() and not (is_auto and multiplies_by_warps())
+    return all(stride % x.itemsize == 0 for x in layouts.given for stride in x.strides) and multiplies_here(is_auto)
 
 
 def _largest(a: Array, b: Array) -> tuple[int, int]:

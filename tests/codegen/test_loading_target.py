@@ -9,8 +9,8 @@ import pytest
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.lower_digits import OperandOrder, lower_loading
 from bilinear.ir.tile import LOADING_TILES, MOST_SHARED_BYTES
+from bilinear.methods.digits.lower import OperandOrder, lower_loading
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 ORDERS = [OperandOrder(along, whole) for along, whole in product((False, True), repeat=2)]

@@ -7,11 +7,11 @@ import pytest
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.lower_digits import OperandOrder, lower_digits
 from bilinear.ir.rounded import RoundKernel
 from bilinear.ir.tile import DIGIT_TILES
 from bilinear.methods.digits.geometry import scheme_of
 from bilinear.methods.digits.launches import stem_of
+from bilinear.methods.digits.lower import OperandOrder, lower_digits
 from bilinear.planner.portfolio import portfolio
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))

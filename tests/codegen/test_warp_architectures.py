@@ -10,7 +10,6 @@ import pytest
 from bilinear.codegen.build import build_kernel
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.lower_residues import IntegerTypes
 from bilinear.ir.digit_kernel import WarpDigitProductKernel
 from bilinear.ir.digits import largest_moduli
 from bilinear.ir.element import INTEGERS
@@ -21,6 +20,7 @@ from bilinear.lowering.prepare import plain
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.integers import IntegerMultiply
 from bilinear.methods.digits.launches import CutKernel, CutMultiply
+from bilinear.methods.digits.lower import IntegerTypes
 from bilinear.methods.digits.pairs import DigitMultiply
 from bilinear.methods.digits.residues import ResidueMultiply
 

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bilinear.backends import timing as bench_timing
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.measure import bench, bench_details, bench_library, bench_tasks
-from bilinear.measure import timing as bench_timing
 from bilinear.planner import choose
 from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy

@@ -19,6 +19,7 @@ import pytest
 from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 
 import bilinear
+from bilinear.backends.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
@@ -45,7 +46,6 @@ from bilinear.measure.bench_tasks import (
     read_sizes,
     tasks_for,
 )
-from bilinear.measure.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
 from bilinear.planner.device_files import load_device
 from bilinear.runtime import devices_here
 from bilinear.runtime.matmul import matmul

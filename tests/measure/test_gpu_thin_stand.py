@@ -10,7 +10,7 @@ from bilinear.backends.cublas import multiply_of
 from bilinear.backends.machine import description, driver_version, gpu_name, reported_sheet
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.measure.thin_stand import fit, off, time_library, time_tiles
+from bilinear.methods.thin.rates import fit, off, time_library, time_tiles
 from bilinear.planner.device_files import estimated, load_device
 from bilinear.planner.library_points import CUBLAS, CUBLASLT, library_points
 

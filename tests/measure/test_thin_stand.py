@@ -14,8 +14,8 @@ import pytest
 from bilinear.backends.gemm import Gemm
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Layout
-from bilinear.measure import thin_stand
-from bilinear.measure.thin_stand import TIMED_TILES, ThinCase, ThinStand, time_library, time_tiles, timed_cases
+from bilinear.methods.thin import rates as thin_stand
+from bilinear.methods.thin.rates import TIMED_TILES, ThinCase, ThinStand, time_library, time_tiles, timed_cases
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library_points import ORDERS, Measured
 from bilinear.planner.problem import SHORT

@@ -7,8 +7,7 @@ from math import ceil
 import pytest
 
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.methods.thin.choice import thin_of
-from bilinear.methods.thin.method import thin_candidates
+from bilinear.methods.thin.choice import thin_candidates, thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.problem import Problem
 

@@ -15,8 +15,6 @@ from runtime.pretended_gpu import Array, Gpu, compiled, require_exact
 
 import bilinear
 from bilinear.algebra.complex_products import complex_scheme, two_products
-from bilinear.codegen.lower_digits import OperandOrder, lower_digits
-from bilinear.codegen.lower_residues import lower_residues
 from bilinear.codegen.render import render
 from bilinear.emulator import compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
@@ -29,6 +27,7 @@ from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import complex_scheme_of, require_residues, scheme_of
 from bilinear.methods.digits.launches import proved_scheme
+from bilinear.methods.digits.lower import OperandOrder, lower_digits, lower_residues
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device

@@ -12,8 +12,6 @@ from runtime.operands import in_layout
 from runtime.pretended_gpu import Array, Gpu, compiled
 
 import bilinear
-from bilinear.codegen.lower_digits import OperandOrder
-from bilinear.codegen.lower_residues import IntegerTypes, lower_integers
 from bilinear.codegen.render import render
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
@@ -21,6 +19,7 @@ from bilinear.ir.digits import largest_moduli, least_residue
 from bilinear.ir.element import INTEGERS
 from bilinear.lowering.prepare import plain
 from bilinear.methods.digits.integers import largest_magnitudes, moduli_for_integers
+from bilinear.methods.digits.lower import IntegerTypes, OperandOrder, lower_integers
 from bilinear.planner.policy import Policy
 from bilinear.runtime import integers
 

@@ -18,8 +18,6 @@ from runtime.pretended_gpu import Array, Gpu, compiled, require_exact
 
 import bilinear
 from bilinear.analysis.digit_bounds import residue_bound, room_of
-from bilinear.codegen.lower_digits import OperandOrder
-from bilinear.codegen.lower_residues import lower_residues
 from bilinear.codegen.render import render
 from bilinear.emulator import LaunchError, compile_on_cpu, skip_reason
 from bilinear.errors import BilinearError
@@ -31,6 +29,7 @@ from bilinear.ir.tile import LONGEST_SUM, RESIDUE_TILES, ResidueTile
 from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits, digits_of
 from bilinear.methods.digits.geometry import scheme_of
+from bilinear.methods.digits.lower import OperandOrder, lower_residues
 from bilinear.methods.planning import plan_from_json
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import LIBRARY_ITSELF

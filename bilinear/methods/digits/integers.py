@@ -17,8 +17,7 @@ from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, V
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.machine import multiplies_by_warps
-from bilinear.codegen.lower_residues import IntegerKernels, IntegerTypes, lower_integers
+from bilinear.backends.machine import has_digit_units, multiplies_by_warps
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.digits import MOST_MODULI, largest_moduli
@@ -31,6 +30,7 @@ from bilinear.ir.number import residue
 from bilinear.ir.residue_kernel import LargestIntegersKernel
 from bilinear.ir.scheme import Scheme
 from bilinear.methods.digits.geometry import MOST_HEADROOM, MOST_TARGETS
+from bilinear.methods.digits.lower import IntegerKernels, IntegerTypes, lower_integers
 from bilinear.methods.digits.residues import ModularMultiply
 from bilinear.methods.program import NamedLaunch, once
 
@@ -172,6 +172,11 @@ def _of_residues(scheme: Same[Scheme], p: int) -> Scheme:
 
     whole = scheme.what
     return replace(whole, u=own(whole.u), v=own(whole.v), w=own(whole.w))
+
+
+def multiplies_here(is_auto: bool) -> bool:
+    """Whether the current device multiplies residues; `auto` uses only warpgroups, because only they were measured."""
+    return has_digit_units() and not (is_auto and multiplies_by_warps())
 
 
 def integer_multiply_of(a: Layout, b: Layout, c: Layout, scheme: Scheme, moduli: tuple[int, ...], modulus: int = 0) -> IntegerMultiply:

@@ -17,7 +17,6 @@ from bilinear.algebra.maps import on_blocks
 from bilinear.backends.bound_launches import MatrixPlace, Values
 from bilinear.backends.gemm import is_by_rows, is_in_lanes
 from bilinear.codegen.lower import schedule_to_launches
-from bilinear.codegen.lower_digits import OperandOrder
 from bilinear.codegen.names import stem
 from bilinear.ir.complex_scheme import GaussianScheme, Products
 from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel, DigitProductKernel, LoadingKernel, RecomposeKernel
@@ -32,6 +31,7 @@ from bilinear.ir.tile import LARGE, USUAL, DigitTile, ModularTile
 from bilinear.lowering.prepare import plain, proved
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import WORD, DigitGeometry, complex_scheme_of, scheme_of
+from bilinear.methods.digits.lower import OperandOrder
 from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, matrix
 from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map

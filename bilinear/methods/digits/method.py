@@ -7,7 +7,7 @@ to the workspace, if there is one. No rows follow the last part, so its product 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
@@ -43,6 +43,7 @@ from bilinear.planner.ways import Way
 if TYPE_CHECKING:  # imported late
     from bilinear.ir.launch import AnyKernel
     from bilinear.methods.digits.launches import CutMultiply
+    from bilinear.methods.digits.rates import DigitBench
 
 STEPS, MOST_STEPS = 16, 13
 """A part may compute up to so many 16ths of the rows that are left, in whole panels."""
@@ -202,6 +203,12 @@ class DigitProducts:
         from bilinear.methods.digits.binding import digit_multiply_of
 
         return digit_multiply_of(a, b, c, choice)
+
+    def measured(self, bench: DigitBench, device: Device, tell: Callable[[str], None]) -> Device:
+        """The device with their rates."""
+        from bilinear.methods.digits.rates import with_digits
+
+        return with_digits(bench, device, tell)
 
 
 DIGITS = DigitProducts()

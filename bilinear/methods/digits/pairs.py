@@ -10,7 +10,6 @@ from __future__ import annotations
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
-from bilinear.codegen.lower_digits import DigitKernels, LoadingKernels, lower_digits, lower_loading
 from bilinear.ir.digit_kernel import ClearKernel, ExpandKernel, LargestKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
@@ -26,6 +25,7 @@ from bilinear.methods.digits.launches import (
     proved_scheme,
     stem_of,
 )
+from bilinear.methods.digits.lower import DigitKernels, LoadingKernels, lower_digits, lower_loading
 from bilinear.methods.program import NamedLaunch
 
 LEAST_DEPTH = 512

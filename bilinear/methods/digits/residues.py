@@ -11,7 +11,6 @@ from struct import pack, unpack
 
 from bilinear.analysis.digit_bounds import room_of
 from bilinear.backends.bound_launches import Values
-from bilinear.codegen.lower_residues import ResidueKernels, lower_residues
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import representation_of
 from bilinear.ir.matrix import Layout
@@ -29,6 +28,7 @@ from bilinear.methods.digits.launches import (
     proved_scheme,
     stem_of,
 )
+from bilinear.methods.digits.lower import ResidueKernels, lower_residues
 from bilinear.methods.program import NamedLaunch
 
 

@@ -10,13 +10,13 @@ from dataclasses import replace
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.gemm import is_by_rows
 from bilinear.backends.machine import has_digit_units, multiplies_by_warps
-from bilinear.codegen.lower_digits import DigitKernels
 from bilinear.ir.digit_kernel import MirrorKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import triangle_tiles
 from bilinear.methods.digits.launches import Passes, launched
+from bilinear.methods.digits.lower import DigitKernels
 from bilinear.methods.digits.pairs import DigitMultiply
 from bilinear.methods.program import NamedLaunch, once
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from math import ceil
+
+import numpy as np
 
 from bilinear.backends.bound_launches import MatrixPlace, Values
 from bilinear.backends.cublas import call_captured, handle_on
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import gemm_of, is_by_rows, is_in_lanes
+from bilinear.backends.timing import normal_operands, settled
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.launch import PlainLaunch
 from bilinear.ir.matrix import Factor, Layout
@@ -26,8 +30,6 @@ class RoundedMultiply(Program):
     writing = 0
 
     def __init__(self, a: Layout, b: Layout, c: Layout, name: str) -> None:
-        import numpy as np
-
         super().__init__((a, b, c), False, FLOAT32)
         self._own, self._places, end, stored = ROUNDINGS[name], [0, 0], 0, []
         for number, x in enumerate((a, b)):
@@ -103,3 +105,15 @@ def kernels_of(a: Layout, b: Layout, name: str) -> set[RoundKernel]:
 def kernel_for(x: Layout, is_aligned: bool) -> RoundKernel:
     """The kernel that rounds a matrix of this layout."""
     return RoundKernel(4 if is_aligned and is_in_lanes(x) else 1)
+
+
+def time_rounded(name: str, size: int) -> float | None:
+    """Seconds of the library's product of float32 numbers that are rounded so; None without memory, or if it multiplies none."""
+    dtype = np.dtype("float32")
+    layout = Layout((size, size), (size * dtype.itemsize, dtype.itemsize), dtype)
+    multiply = rounded_multiply_of(layout, layout, layout, name)
+    operands = None if multiply is None else normal_operands((size, size, size), dtype, multiply.workspace)
+    if multiply is None or operands is None:
+        return None
+    a, b, c, workspace = (int(x.data.ptr) for x in operands)
+    return 1e-3 * settled(partial(multiply, a, b, c, 1, 0, workspace))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from math import ceil
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bilinear.errors import fail
 from bilinear.ir.element import FLOAT32
@@ -20,6 +20,8 @@ from bilinear.planner.problem import Problem
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
     from bilinear.methods.rounded.launches import RoundedMultiply
 
+SIZES = (1024, 2048, 4096, 8192, 16384)
+"""The sizes of square matrices on which the library is timed."""
 PASS = 0.85
 """The share of the bandwidth at which numbers are rounded."""
 
@@ -62,6 +64,13 @@ class Rounded(Bindable):
             raise ValueError(f"there is no tile {self.tile!r}")
 
 
+class RoundedBench(Protocol):
+    """A source of times of products of rounded numbers, in seconds on the device."""
+
+    def rounded(self, name: str, size: int) -> float | None:
+        """The library's product of square float32 matrices that are rounded so; None if it multiplies none."""
+
+
 class RoundedProducts:
     """The method: products by cuBLAS of numbers with fewer bits."""
 
@@ -102,6 +111,15 @@ class RoundedProducts:
         from bilinear.methods.rounded.launches import rounded_multiply_of
 
         return rounded_multiply_of(a, b, c, choice.tile)
+
+    def measured(self, bench: RoundedBench, device: Device, tell: Callable[[str], None]) -> Device:
+        """The device with their rates."""
+        tell("rounded products")
+        for name in ROUNDINGS:
+            seconds = {n: found for n in SIZES if (found := bench.rounded(name, n)) is not None}
+            table = tuple((float(n), rounded_rate(Problem(n, n, n, FLOAT32.name), device, name, found)) for n, found in seconds.items())
+            device = replace(device, rounded=(*device.rounded, (name, table))) if table else device
+        return device
 
 
 ROUNDED = RoundedProducts()

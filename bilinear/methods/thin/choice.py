@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, hypot
@@ -13,7 +14,7 @@ from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, AnyThinTile, ThinTile
 from bilinear.ir.tile import MOST_SHARED_BYTES
 from bilinear.methods.method import Bindable
 from bilinear.planner.device import LONG_SUM, Device, ThinRates, ThinTileRates
-from bilinear.planner.library import classical_error, probable_classical_of
+from bilinear.planner.library import classical_error, is_thin, probable_classical_of
 from bilinear.planner.plan import Candidate
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import SHORT, Problem
@@ -26,6 +27,8 @@ LEAST_DEPTH, LEAST_COLUMNS = 16, 16
 """The least depth and columns of a tile on matrix units."""
 COPIES_OF_LINE = 32
 """A bulk copy of a line takes as long as so many copies of 16 bytes."""
+WAVES = (1, 2, 4)
+"""Sums are split so that the units, each a tile and a part, fill the device this many times."""
 SECTOR, SPLIT = 32, 1.6
 """The bytes that memory reads and writes at once, and how many times as long it takes to write them in parts."""
 
@@ -320,3 +323,31 @@ def _probable_triples(inner: int, parts: int, tile: ThinTriplesTile) -> float:
 
     part = probable_digits(load_digits("triples"), _terms_of_part(inner, parts, tile), in_triples(tile))
     return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)
+
+
+def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
+    """Every tile that suits a thin problem, its sums whole and split."""
+    rates = device.thin_rates(problem.dtype)
+    if rates is None or not is_thin(problem):
+        return
+    element = ELEMENTS[problem.dtype]
+    for own in rates.tiles:
+        tile = THIN_TILES[problem.dtype][own.name]
+        view = view_of(problem, tile)
+        if not suits(tile, view, element, device.shared):
+            continue
+        for parts in _parts(tile, view, device.processors * units_in_hand(tile, view, element, device.shared)):
+            if not tile.holds(view.k, view.n, parts):
+                continue
+            workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
+            ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
+            yield Candidate(Thin(tile.name, parts, view.swaps), ms, workspace)
+
+
+def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
+    """In how many parts to split sums, each of whole slices of the tile, for a device that holds so many blocks of threads."""
+    tiles = ceil(view.m / tile.m) * ceil(view.n / tile.n)
+    wanted = [1]
+    if view.k > LONG_SUM:
+        wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
+    yield from dict.fromkeys(ceil(view.k / (ceil(ceil(view.k / parts) / tile.k) * tile.k)) for parts in wanted)

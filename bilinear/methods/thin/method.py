@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from math import ceil
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS
 from bilinear.ir.matrix import Layout
-from bilinear.ir.thin_tile import THIN_TILES, AnyThinTile
-from bilinear.methods.thin.choice import Thin, View, suits, thin_seconds, units_in_hand, view_of
-from bilinear.planner.device import LONG_SUM, Device
-from bilinear.planner.library import is_thin
+from bilinear.methods.thin.choice import Thin, thin_candidates
+from bilinear.planner.device import Device
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import Problem
 
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
     from bilinear.ir.launch import AnyKernel
     from bilinear.methods.thin.launches import ThinMultiply
+    from bilinear.methods.thin.rates import ThinBench
 
-WAVES = (1, 2, 4)
-"""Sums are split so that the units, each a tile and a part, fill the device this many times."""
 MOST_TIMED = 8
 """Tiles that are timed in a search."""
 
@@ -58,33 +53,12 @@ class ThinProducts:
 
         return thin_multiply_of(a, b, c, choice)
 
+    def measured(self, bench: ThinBench, device: Device, tell: Callable[[str], None]) -> Device:
+        """The device with their rates."""
+        from bilinear.methods.thin.rates import with_thin
 
-def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """Every tile that suits a thin problem, its sums whole and split."""
-    rates = device.thin_rates(problem.dtype)
-    if rates is None or not is_thin(problem):
-        return
-    element = ELEMENTS[problem.dtype]
-    for own in rates.tiles:
-        tile = THIN_TILES[problem.dtype][own.name]
-        view = view_of(problem, tile)
-        if not suits(tile, view, element, device.shared):
-            continue
-        for parts in _parts(tile, view, device.processors * units_in_hand(tile, view, element, device.shared)):
-            if not tile.holds(view.k, view.n, parts):
-                continue
-            workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
-            ms = thin_seconds(own, tile, view, parts, element, device, rates, problem.accumulate) * 1e3
-            yield Candidate(Thin(tile.name, parts, view.swaps), ms, workspace)
-
-
-def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
-    """In how many parts to split sums, each of whole slices of the tile, for a device that holds so many blocks of threads."""
-    tiles = ceil(view.m / tile.m) * ceil(view.n / tile.n)
-    wanted = [1]
-    if view.k > LONG_SUM:
-        wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
-    yield from dict.fromkeys(ceil(view.k / (ceil(ceil(view.k / parts) / tile.k) * tile.k)) for parts in wanted)
+        return with_thin(bench, device, tell)
 
 
 THIN = ThinProducts()
+"""The method: tiles of our own kernels for products with a short extent."""

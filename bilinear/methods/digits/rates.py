@@ -1,4 +1,4 @@
-"""Describe what a device does with products of digits and of rounded numbers: time them launch by launch, and find the planner's rates."""
+"""Describe what a device does with products of digits: time them launch by launch, and find the planner's rates."""
 
 from __future__ import annotations
 
@@ -7,26 +7,23 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from math import cbrt, ceil, log, prod
+from math import cbrt, ceil, log
 from statistics import median
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from bilinear.backends.machine import has_digit_units, multiplies_by_warps, target_here
+from bilinear.backends.timing import BRIEF_MS, normal_operands, settled, settled_steps
 from bilinear.codegen.build import build_kernel
 from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
-from bilinear.ir.matrix import Array, Layout
+from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel, ScaleKernel
-from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES
-from bilinear.measure.timing import BRIEF_MS, settled, settled_steps
 from bilinear.methods.digits.binding import kernels_of, multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import DigitGeometry, digits_timed, element_of
 from bilinear.methods.digits.plans import USUAL_RESIDUES, digit_ms, geometry_for, loaded_candidate, product_seconds_of_digits
-from bilinear.methods.rounded.launches import rounded_multiply_of
-from bilinear.methods.rounded.method import rounded_rate
 from bilinear.planner.device import Device, DigitRates
 from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
@@ -39,8 +36,6 @@ PASSES: tuple[tuple[type, ...], ...] = (
     (RecomposeKernel, ResidueRecomposeKernel),
 )
 """The kernels of each pass, in the order of `DigitTimes`; others clear words, or end at once."""
-MOST_MEMORY = 0.85
-"""The part of the free memory that a product may take."""
 
 
 class DigitCase(NamedTuple):
@@ -83,7 +78,7 @@ def time_digits(case: DigitCase) -> DigitTimes | None:
     import cupy
 
     multiply = multiply_of(*layouts(case), digits_of(case), case.by_warps)
-    operands = _operands(case.extents, np.dtype(str(element_of(case.products))), multiply.workspace)
+    operands = normal_operands(case.extents, np.dtype(str(element_of(case.products))), multiply.workspace)
     if operands is None:
         return None
     a, b, c, workspace = (int(x.data.ptr) for x in operands)
@@ -103,17 +98,6 @@ def time_digits(case: DigitCase) -> DigitTimes | None:
     return DigitTimes(*(seconds * whole / steps_alone.whole for seconds in steps_alone))
 
 
-def time_rounded(name: str, size: int) -> float | None:
-    """Seconds of the library's product of float32 numbers that are rounded so; None without memory, or if it multiplies none."""
-    layout = _layout((size, size), np.dtype("float32"))
-    multiply = rounded_multiply_of(layout, layout, layout, name)
-    operands = None if multiply is None else _operands((size, size, size), np.dtype("float32"), multiply.workspace)
-    if multiply is None or operands is None:
-        return None
-    a, b, c, workspace = (int(x.data.ptr) for x in operands)
-    return 1e-3 * settled(partial(multiply, a, b, c, 1, 0, workspace))
-
-
 def digits_of(case: DigitCase) -> Digits:
     """How it runs."""
     return Digits(case.levels, case.products)
@@ -127,20 +111,6 @@ def layouts(case: DigitCase) -> tuple[Layout, Layout, Layout]:
 
 def _layout(shape: tuple[int, int], dtype: np.dtype[np.generic]) -> Layout:
     return Layout(shape, (shape[1] * dtype.itemsize, dtype.itemsize), dtype)
-
-
-def _operands(extents: Extents, dtype: np.dtype[np.generic], workspace: int) -> tuple[Array, ...] | None:
-    """A and B of normal numbers, C, and a workspace of so many elements; None if the GPU lacks the memory."""
-    import cupy
-
-    m, k, n = extents
-    shapes = (m, k), (k, n), (m, n), (max(1, workspace),)
-    cupy.get_default_memory_pool().free_all_blocks()
-    if sum(map(prod, shapes)) * dtype.itemsize > MOST_MEMORY * cupy.cuda.Device().mem_info[0]:
-        return None
-    generator = cupy.random.default_rng(1)
-    a, b = (generator.standard_normal(shape, dtype=dtype) for shape in shapes[:2])
-    return a, b, *(cupy.empty(shape, dtype) for shape in shapes[2:])
 
 
 NAMES = (*DIGIT_TILES, *LOADING_TILES, *USUAL_RESIDUES.values())
@@ -164,7 +134,7 @@ Times = dict[DigitCase, DigitTimes]
 
 
 class DigitBench(Protocol):
-    """A source of times of products of digits and of rounded numbers, in seconds on the device."""
+    """A source of times of products of digits, in seconds on the device."""
 
     def able_digits(self, names: Sequence[str], by_warps: bool) -> Sequence[str]:
         """Those products of digits, by warps or by warpgroups, that the device has the instructions for."""
@@ -175,12 +145,9 @@ class DigitBench(Protocol):
     def digits(self, case: DigitCase, number: int) -> DigitTimes | None:
         """The times of a product, pass by pass, in the round of this number; None if the device has no memory for it."""
 
-    def rounded(self, name: str, size: int) -> float | None:
-        """The library's product of square float32 matrices that are rounded so; None if it multiplies none."""
-
 
 def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) -> Device:
-    """The device with rates of all products of digits and of rounded numbers that it has the instructions and the memory for.
+    """The device with rates of all products of digits that it has the instructions and the memory for.
 
     A device with warpgroups gets rates of products by warps, too: those of chips without warpgroups are estimated from them.
     """
@@ -198,13 +165,7 @@ def with_digits(bench: DigitBench, device: Device, tell: Callable[[str], None]) 
     times = {case: medians([one[case] for one in rounds if case in one]) for case in rounds[0]}
     rates = {(digits_timed(name), by_warps): digit_rates(times, device, name, by_warps) for name, by_warps in families}
     groups, warps = (tuple((name, own) for (name, of), own in rates.items() if own is not None and of == by) for by in (False, True))
-    device = replace(device, digits=groups or warps, by_warps=warps if groups else ())
-    tell("rounded products")
-    for name in ROUNDINGS:
-        seconds = {n: found for n in SIZES if (found := bench.rounded(name, n)) is not None}
-        table = tuple((float(n), rounded_rate(Problem(n, n, n, "float32"), device, name, found)) for n, found in seconds.items())
-        device = replace(device, rounded=(*device.rounded, (name, table))) if table else device
-    return device
+    return replace(device, digits=groups or warps, by_warps=warps if groups else ())
 
 
 def digit_cases(name: str, by_warps: bool = False) -> tuple[DigitCase, ...]:

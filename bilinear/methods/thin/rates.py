@@ -12,7 +12,7 @@ from itertools import islice
 from math import exp, inf, log
 from statistics import fmean, median
 from time import perf_counter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,17 +20,17 @@ from bilinear.backends.cublas import multiply_of
 from bilinear.backends.cublas_lt import proposed
 from bilinear.backends.gemm import gemm_of
 from bilinear.backends.machine import target_here
+from bilinear.backends.timing import Call, queued
 from bilinear.codegen.build import build_kernel
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Dtype, Layout
 from bilinear.ir.thin_tile import THIN_TILES
-from bilinear.measure.timing import Call, queued
-from bilinear.methods.thin.choice import Thin, View, is_turned, thin_of, thin_seconds, view_of
+from bilinear.methods.thin.choice import Thin, View, is_turned, thin_candidates, thin_of, thin_seconds, view_of
 from bilinear.methods.thin.launches import kernel_for, thin_multiply_of
-from bilinear.methods.thin.method import thin_candidates
-from bilinear.planner.device import Device, ThinRates, ThinTileRates
-from bilinear.planner.library_points import CUBLAS, CUBLASLT, ORDERS, Measured, Shape
+from bilinear.planner.device import Device, ThinRates, ThinTileRates, at
+from bilinear.planner.device_files import load_device
+from bilinear.planner.library_points import CUBLAS, CUBLASLT, ORDERS, Measured, Shape, library_points
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import SHORT, Problem
 
@@ -102,6 +102,8 @@ def _is_better(changed: ThinRates, than: ThinRates, some: list[ThinPoint], devic
     return fmean(off(device, changed, some, dtype)) < fmean(off(device, than, some, dtype)) - 1e-6
 
 
+LIBRARY_SECONDS = 16.0
+"""For the library's calls on thin products of one type: some 2,000 points on an H200."""
 MOST_ELEMENTS = 2**28
 """Of a matrix, if the device has the memory for it."""
 SHARE_OF_MEMORY = 0.25
@@ -257,3 +259,35 @@ def kernel_of(case: ThinCase, dtype: str, tile: str) -> ThinKernel:
     if is_turned(problem_of(case, dtype), THIN_TILES[dtype][tile]):
         a, b, c = b.T, a.T, c.T
     return kernel_for(ELEMENTS[dtype], THIN_TILES[dtype][tile], a, b, c, is_aligned=True)
+
+
+class ThinBench(Protocol):
+    """A source of times of thin products, in microseconds on the device."""
+
+    def thin_tiles(self, dtype: str, device: Device) -> list[ThinPoint]:
+        """Times of tiles of the kernel for thin products that the description predicts to be fast."""
+
+    def thin_library(self, dtype: str, seconds: float, tell: Callable[[float], None]) -> list[Measured]:
+        """Times of the library's calls on thin products, for this many seconds; `tell` is called with the share that has passed."""
+
+
+def with_thin(bench: ThinBench, device: Device, tell: Callable[[str], None]) -> Device:
+    """The device with rates of thin products: those of our kernel are fitted, from those of an H200; the library's calls are timed."""
+    known = load_device("h200")
+    for dtype in THIN_TILES:
+        start, what = known.thin_rates(dtype), f"thin products of {dtype}"
+        if start is None:
+            raise LookupError(f"the description of {known.name} has no rates of {what}")
+        tell(what)
+        peak = at(device.rates(dtype).product, 4096) / at(known.rates(dtype).product, 4096)
+        able = tuple(own for own in start.tiles if THIN_TILES[dtype][own.name].runs_on(device.capability))
+        start = replace(start, pipes=start.pipes * peak, tiles=able)
+        rates = fit(device, start, bench.thin_tiles(dtype, replace(device, thin=((dtype, start),))), dtype)
+        measured = bench.thin_library(dtype, LIBRARY_SECONDS, partial(_tell_share, tell, what))
+        least = partial(rates.least_us, itemsize=ELEMENTS[dtype].bytes, bandwidth=device.bandwidth)
+        device = replace(device, thin=(*device.thin, (dtype, replace(rates, library=library_points(measured, least)))))
+    return device
+
+
+def _tell_share(tell: Callable[[str], None], what: str, share: float) -> None:
+    tell(f"the library on {what}, {share:.0%}")

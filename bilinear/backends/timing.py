@@ -6,10 +6,13 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
-from math import ceil, comb
+from math import ceil, comb, prod
 from statistics import median
 from typing import TypeVar
 
+import numpy as np
+
+from bilinear.ir.matrix import Array
 from bilinear.ir.measurement import Interval
 
 Call = Callable[[], object]
@@ -35,6 +38,8 @@ BRIEF_MS = 0.5
 """Calls that are queued to be timed."""
 SETTLE_MS = 120.0
 """For so long a call runs before it is timed under the power that long work has."""
+MOST_MEMORY = 0.85
+"""The part of the free memory that a product may take."""
 LEAST_ROUNDS, SETTLED_ROUNDS, IN_A_BURST = 3, 9, 4
 HOLD = """extern "C" __global__ void hold(long long cycles) { for (long long start = clock64(); clock64() - start < cycles; ); }"""
 
@@ -192,8 +197,6 @@ def _queued(call: Call, in_a_row: int, hold: float) -> tuple[float, float]:
 
 def hold_device(ms: float) -> None:
     """Keep the device busy for at least so long; what is launched meanwhile waits."""
-    import numpy as np
-
     _holder()((1,), (1,), (np.int64(ms * CYCLES_PER_MS),))
 
 
@@ -216,3 +219,17 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     while 2 * (tail + comb(n, k)) <= (1 - confidence) * 2**n:
         tail, k = tail + comb(n, k), k + 1
     return Interval(ordered[k - 1], ordered[n - k], max(0.0, 1 - 2 * tail / 2**n))
+
+
+def normal_operands(extents: tuple[int, int, int], dtype: np.dtype[np.generic], workspace: int) -> tuple[Array, ...] | None:
+    """A and B of normal numbers, C, and a workspace of so many elements; None if the GPU lacks the memory."""
+    import cupy
+
+    m, k, n = extents
+    shapes = (m, k), (k, n), (m, n), (max(1, workspace),)
+    cupy.get_default_memory_pool().free_all_blocks()
+    if sum(map(prod, shapes)) * dtype.itemsize > MOST_MEMORY * cupy.cuda.Device().mem_info[0]:
+        return None
+    generator = cupy.random.default_rng(1)
+    a, b = (generator.standard_normal(shape, dtype=dtype) for shape in shapes[:2])
+    return a, b, *(cupy.empty(shape, dtype) for shape in shapes[2:])
