@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from bilinear.errors import BilinearError, fail
+from bilinear.errors import fail
 from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_WORKSPACE
 
@@ -32,8 +32,3 @@ def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
             "give bytes, a size such as '2GiB', 'none' or 'unlimited' (in Python an array, too)",
         )
     return None, workspace
-
-
-def over_budget(name: str, needed: int, allowed: int, hint: str = "use fewer levels, algorithm='auto', or msmes") -> BilinearError:
-    """The refusal (E535) of a plan that needs more workspace than is allowed."""
-    return fail("E535", f"{name} needs {needed} bytes of workspace, {allowed} are allowed", hint)

@@ -29,7 +29,7 @@ from bilinear.runtime.arrays import (
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.options import Options, check_options, warn_unused
-from bilinear.runtime.repeat import MOST_REPEATS, Key, LibraryRepeat, PlacementRepeat, asked_key, repeated
+from bilinear.runtime.repeat import MOST_REPEATS, Key, Repeat, asked_key, repeated
 
 
 def matmul_arrays(a: Array, b: Array, out: Array, asked: Options) -> Array:
@@ -57,7 +57,7 @@ def multiply_anew(a: Array, b: Array, out: Array, asked: Options, stream: Abstra
 class TensorRepeat:
     """What was kept for CuPy's arrays, for tensors of the same layouts on a device."""
 
-    def __init__(self, torch: ModuleType, repeat: LibraryRepeat | PlacementRepeat, result: Array) -> None:
+    def __init__(self, torch: ModuleType, repeat: Repeat, result: Array) -> None:
         from cupy.cuda import runtime
 
         self._torch, self._repeat = torch, repeat
@@ -112,13 +112,13 @@ def by_torch(torch: ModuleType, a: Array, b: Array, out: Array) -> Array | None:
     return torch.mm(a, b, out=out)
 
 
-Repeat = TensorRepeat | TorchRepeat
-
-_repeats: dict[Key, tuple[Repeat | None, object]] = {}
+_repeats: dict[Key, tuple[TensorRepeat | TorchRepeat | None, object]] = {}
 """Each with what was asked for, which keeps alive what its key names by identity; None for calls of which nothing can be repeated."""
 
 
-def repeated_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options) -> tuple[Key | None, Repeat | None]:
+def repeated_tensors(
+    torch: ModuleType, a: Array, b: Array, out: Array, asked: Options
+) -> tuple[Key | None, TensorRepeat | TorchRepeat | None]:
     """The key of a call, and what is kept under it. The key is None for a call that is never kept, or of which nothing can be repeated.
 
     Only calls with dense tensors on a GPU, in the memory that holds their elements, have one. As for CuPy's arrays it holds no values, and
@@ -143,11 +143,11 @@ def repeated_tensors(torch: ModuleType, a: Array, b: Array, out: Array, asked: O
 
 def keep_tensors(torch: ModuleType, key: Key, arrays: tuple[Array, Array, Array] | None, asked: Options, result: Array) -> None:
     """Keep a call that has run: what was kept of it for arrays, or PyTorch's own multiply if it ran, and no arrays."""
-    kept: Repeat | None = None
+    kept: TensorRepeat | TorchRepeat | None = None
     repeat = None if arrays is None else repeated(*arrays, asked)[1]
     if arrays is None:
         kept = TorchRepeat(torch)
-    elif isinstance(repeat, LibraryRepeat) or (isinstance(repeat, PlacementRepeat) and repeat.is_launched):
+    elif repeat is not None and repeat.is_launched:
         kept = TensorRepeat(torch, repeat, result)
     keep(_repeats, key, (kept, asked), MOST_REPEATS)
 

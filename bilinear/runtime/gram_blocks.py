@@ -23,13 +23,12 @@ from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.accept import check_out, shares_memory
 from bilinear.runtime.arrays import Kind, multiplies_itself
-from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.gram_plans import TILE, GramCall, described_plan, plan_for_call
 from bilinear.runtime.half import FLOAT, by_half_itself
 from bilinear.runtime.multiply import look, multiply
-from bilinear.runtime.operands import given_workspace
+from bilinear.runtime.operands import require_budget, workspace_array
 from bilinear.runtime.options import Options, warn_unused
 from bilinear.runtime.repeat import repeated
 from bilinear.runtime.run import within_limits
@@ -132,14 +131,12 @@ def _workspace(gram: GramScheme, options: Options, x: Array, levels: int, result
     """
     elements = elements_of(gram, x.shape[-2], x.shape[-1], levels)
     needed = elements * x.dtype.itemsize
-    if options.buffer is not None:
-        buffer = given_workspace(options, elements, x[..., :0], result, x)
-        rest = options.buffer.view(np.uint8)[needed:]
-        return buffer, rest if rest.size else 0
-    needed += aside
-    if options.budget is not None and needed > options.budget:
-        raise over_budget(gram.name, needed, options.budget, "allow that many bytes, use fewer levels, or leave algorithm= out")
-    return options.kind.module.empty(elements, x.dtype), None if options.budget is None else options.budget - needed
+    hint = "allow that many bytes, use fewer levels, or leave algorithm= out"
+    buffer = workspace_array(options, gram.name, elements, x[..., :0], result, x, aside=aside, hint=hint)
+    if options.buffer is None:
+        return buffer, None if options.budget is None else options.budget - needed - aside
+    rest = options.buffer.view(np.uint8)[needed:]
+    return buffer, rest if rest.size else 0
 
 
 class Runner(NamedTuple):
@@ -390,7 +387,10 @@ def checked_operand(asked: Options, kind: Kind, x: Array, out: Array, dtype: Dty
     check_out(layout_of(out), shape[:-2], shape[-2:], x.dtype)
     if out.shape != shape:
         raise fail("E791", f"out has shape {out.shape}, the product {shape}", "give an out of that shape, or none")
-    return _apart(x, out, asked.budget)
+    if not shares_memory(out, x):
+        return x
+    require_budget(asked, "a copy of an operand that out overlaps", x.nbytes, "give another out")
+    return x.copy()
 
 
 def own_product(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
@@ -406,12 +406,3 @@ def own_product(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
         return gram_arrays(asked, kind, x, out, None, plan)
     except BilinearError:  # raised before anything was written: a block has no plan within the limits
         return None
-
-
-def _apart(x: Array, out: Array, budget: int | None) -> Array:
-    """The operand, or a copy of one that `out` overlaps, which counts as workspace."""
-    if not shares_memory(out, x):
-        return x
-    if budget is not None and x.nbytes > budget:
-        raise over_budget("a copy of an operand that out overlaps", x.nbytes, budget, "give another out")
-    return x.copy()

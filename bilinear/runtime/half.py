@@ -7,23 +7,21 @@ import logging
 import numpy as np
 
 from bilinear.backends.capture import is_captured, not_captured
-from bilinear.backends.executor import execute
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import FLOAT32, HALVES, Element
-from bilinear.ir.matrix import Array, Factor, call_of, indices, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Factor, call_of, layout_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.methods.halves import PLACED, WAYS, HalfExecutor, require_single_targets
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.devices_here import policy_here, uses_library
-from bilinear.runtime.operands import Layouts, as_matrices, fit, given_workspace, layouts_of
+from bilinear.runtime.operands import Layouts, as_matrices, fit, layouts_of, workspace_array
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, chosen_recipe, fitted_placement, largest_scaling
-from bilinear.runtime.run import NEW
+from bilinear.runtime.run import NEW, run_all
 
 FLOAT = np.dtype(FLOAT32.name)
 """The type of alpha and beta, and that of C if it is not the operands'."""
@@ -117,37 +115,23 @@ def _run(options: Options, element: Element, recipe: Recipe, arrays: tuple[Array
     extents = left.shape[-2], left.shape[-1], right.shape[-1]
     result_type = FLOAT32 if target.dtype == FLOAT else element
     placement = fitted_placement(recipe, extents, FLOAT if result_type is FLOAT32 else PLACED, by_column)
-    _check(options, placement, target, aside, alpha)
-    result = target
-    if aside:
-        result = options.kind.module.empty(target.shape, target.dtype)
-        result[...] = target
-    executor, elements = HalfExecutor(element, result_type), placement.allocated_elements
-    buffer = None
-    if elements:
-        given = options.buffer is not None
-        buffer = (
-            matrix_of(given_workspace(options, elements, result, left, right, target))
-            if given
-            else executor.allocate(elements, target.dtype)
-        )
-    call = call_of(left, right, result, alpha, beta, buffer)
-    for index in indices(target.shape[:-2]):
-        execute(executor, placement, call.at(index))
+    _check(placement, alpha)
+    elements, apart = placement.allocated_elements, target.nbytes if aside else 0
+    buffer = workspace_array(options, placement.schedule.name, elements, target, left, right, aside=apart)
+    result = target.copy() if aside else target
+    call = call_of(left, right, result, alpha, beta, matrix_of(buffer) if elements else None)
+    run_all(HalfExecutor(element, result_type), placement, call)
     if aside:
         target[...] = result
 
 
-def _check(options: Options, placement: Placement, target: Array, aside: bool, alpha: Factor) -> None:
-    """Refuse a schedule that the library's products cannot serve (E776, E777), too large a factor (E528), and too much workspace (E535)."""
+def _check(placement: Placement, alpha: Factor) -> None:
+    """Refuse a schedule that the library's products cannot serve (E776, E777), and too large a factor (E528)."""
     require_single_targets(placement.schedule)
     if placement.overwrites:
         what = f"{placement.schedule.name} keeps sums in C, and they would be rounded to 16 bits once more"
         raise fail("E777", what, "take a scheme without a schedule, such as winograd")
     check_scaling(alpha, largest_scaling(placement), FLOAT)
-    needed = placement.allocated_elements * target.itemsize + (target.nbytes if aside else 0)
-    if options.budget is not None and needed > options.budget:
-        raise over_budget(placement.schedule.name, needed, options.budget)
 
 
 def _lies_plainly(x: Array) -> bool:

@@ -43,10 +43,9 @@ from bilinear.methods.digits.integers import (
 )
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind
-from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.devices_here import policy_here, uses_library
-from bilinear.runtime.operands import Layouts, as_matrices, fit, given_workspace, layouts_of
+from bilinear.runtime.operands import Layouts, as_matrices, fit, layouts_of, require_budget, workspace_array
 from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
 from bilinear.runtime.recipe import Recipe, placement_for
 from bilinear.runtime.run import NEW, check_budget, check_in_place, run_all, workspace_of
@@ -220,24 +219,16 @@ def ready(
     """What multiplies matrices, or those of a batch, and its workspace."""
     a, b, c = (layout_of(x)._replace(shape=x.shape[-2:], strides=x.strides[-2:]) for x in matrices)
     multiply = integer_multiply_of(a, b, c, scheme, moduli, modulus)
-    return multiply, _workspace(options, multiply, *matrices)
+    left, right, target = matrices
+    what, hint = "a product of residues", "allow that many bytes, or, without a modulus, use algorithm='auto'"
+    space = workspace_array(options, what, multiply.workspace, target, left, right, alignment=multiply.alignment, hint=hint)
+    return multiply, space
 
 
 def _own(index: tuple[int, ...], array: Array) -> tuple[int, ...]:
     """The index of an operand's matrix in a batch: extents that are missing or 1 repeat."""
     shape = array.shape[:-2]
     return tuple(0 if extent == 1 else i for i, extent in zip(index[len(index) - len(shape) :], shape, strict=True))
-
-
-def _workspace(options: Options, multiply: IntegerMultiply, left: Array, right: Array, target: Array) -> Array:
-    needed = multiply.workspace * target.dtype.itemsize
-    if options.buffer is not None:
-        return given_workspace(options, multiply.workspace, target, left, right, alignment=multiply.alignment)
-    if options.budget is not None and needed > options.budget:
-        raise over_budget(
-            "a product of residues", needed, options.budget, "allow that many bytes, or, without a modulus, use algorithm='auto'"
-        )
-    return options.kind.module.empty(multiply.workspace, target.dtype)
 
 
 def require_residue_units() -> None:
@@ -349,9 +340,7 @@ def _recipe(options: Options, p: int) -> Recipe | None:
 
 def _classical(options: Options, factors: Factors, left: Array, right: Array, target: Array, p: int, overlaps: bool) -> None:
     """The product by definition, of every matrix of a batch; aside from `out` where it overlaps an operand."""
-    needed = target.nbytes if overlaps else 0
-    if options.budget is not None and needed > options.budget:
-        raise over_budget("a result aside from out", needed, options.budget, "give an out that overlaps no operand")
+    require_budget(options, "a result aside from out", target.nbytes if overlaps else 0, "give an out that overlaps no operand")
     result = np.array(target) if overlaps else target
     way = way_for(p, largest_of(left, p)[0], largest_of(right, p)[0], left.shape[-1])
     log.debug("matmul %s by %s modulo %d: %d products of %s", left.shape, right.shape, p, len(way.pairs), way.element)

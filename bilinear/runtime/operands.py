@@ -15,6 +15,9 @@ from bilinear.runtime.arrays import multiplies_itself
 if TYPE_CHECKING:  # a plan needs none of what options import
     from bilinear.runtime.options import Options
 
+LESS = "use fewer levels, algorithm='auto', or msmes"
+"""The hint where a schedule needs more workspace than is allowed."""
+
 
 class Layouts(NamedTuple):
     """The layouts of a call's arrays, without values and addresses: they decide what runs. `out` is None for a new result."""
@@ -99,6 +102,25 @@ def accumulate(out: Array, product: Array, beta: Factor) -> None:
     added = product.astype(out.dtype, copy=False)  # allocated before the first write: memory may be short
     out *= beta
     out += added
+
+
+def require_budget(options: Options, name: str, needed: int, hint: str = LESS) -> None:
+    """Refuse (E535) what needs more bytes of workspace than are allowed."""
+    if options.budget is not None and needed > options.budget:
+        raise fail("E535", f"{name} needs {needed} bytes of workspace, {options.budget} are allowed", hint)
+
+
+def workspace_array(
+    options: Options, name: str, elements: int, result: Array, *others: Array, aside: int = 0, alignment: int = 1, hint: str = LESS
+) -> Array:
+    """A workspace of so many elements of the result's type: the caller's, as `given_workspace` says, or a new one.
+
+    Refuses (E535) one that, together with a result of `aside` bytes that is computed apart from `out`, needs more than is allowed.
+    """
+    if options.buffer is not None and elements:
+        return given_workspace(options, elements, result, *others, alignment=alignment)
+    require_budget(options, name, elements * result.dtype.itemsize + aside, hint)
+    return options.kind.module.empty(elements, result.dtype)
 
 
 def given_workspace(options: Options, elements: int, result: Array, *others: Array, alignment: int = 1) -> Array:

@@ -53,14 +53,41 @@ def _near(x: Layout, y: Layout) -> tuple[int, int]:
     return y_low - x_high, y_high - x_low
 
 
-class LibraryRepeat:
-    """The library's multiply, or a thin product, for matrices of known layouts on one device, in `workspace` bytes."""
+class Repeat:
+    """A multiply for arrays of known layouts on one device, in `workspace` bytes."""
+
+    is_launched = True
+    """Whether a call is launches and nothing else."""
+    writes_inputs = False
+
+    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, workspace: int = 0) -> None:
+        self._module, self._empty = module, module.empty
+        self._shape, self._dtype = decision.shape, decision.dtype
+        self._reaches, self.workspace = reaches, workspace
+
+    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
+        """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew."""
+        raise NotImplementedError
+
+    def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
+        """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address. Raises before anything is written."""
+        raise NotImplementedError
+
+    def may_overlap(self, left: int, right: int, target: int) -> bool:
+        """Whether an array that is written may overlap another one at these addresses."""
+        return self._reaches.may_overlap(left, right, target, self.writes_inputs)
+
+    def result_bytes(self, out: Array) -> int:
+        """The bytes of a new result; 0 if there is an `out`."""
+        return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
+
+
+class LibraryRepeat(Repeat):
+    """The library's multiply, or a thin product."""
 
     def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, multiply: Callable[..., None], workspace: int) -> None:
-        self._empty = module.empty
-        self._shape, self._dtype = decision.shape, decision.dtype
-        self._reaches = reaches
-        self._multiply, self.workspace = multiply, workspace
+        super().__init__(module, decision, reaches, workspace)
+        self._multiply = multiply
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew.
@@ -85,66 +112,51 @@ class LibraryRepeat:
             return None
         return out
 
-    def may_overlap(self, left: int, right: int, target: int) -> bool:
-        """Whether the result may overlap an operand at these addresses."""
-        return self._reaches.may_overlap(left, right, target, False)
-
-    def result_bytes(self, out: Array) -> int:
-        """The bytes of a new result; 0 if there is an `out`."""
-        return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
-
     def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int) -> None:
-        """Launch by addresses on CuPy's current stream, with `workspace` bytes at an address. Raises before anything is written."""
+        """Launch by addresses."""
         if workspace:
             self._multiply(left, right, target, alpha, beta, workspace)
         else:
             self._multiply(left, right, target, alpha, beta)
 
 
-class CupyRepeat:
-    """`cupy.matmul` for arrays of known layouts."""
+class CupyRepeat(Repeat):
+    """`cupy.matmul`."""
 
-    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches) -> None:
-        self._module = module
-        self._shape, self._dtype = decision.shape, decision.dtype
-        self._reaches = reaches
+    is_launched = False
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """a @ b. None, with nothing written, if there are factors, if arrays may overlap, or if the stream is captured."""
         if alpha != 1 or beta != 0 or is_captured():
             return None
         if out is None:
-            out = self._module.empty(self._shape, self._dtype)
-        elif self._reaches.may_overlap(a.data.ptr, b.data.ptr, out.data.ptr, False):
+            out = self._empty(self._shape, self._dtype)
+        elif self.may_overlap(a.data.ptr, b.data.ptr, out.data.ptr):
             return None
         return self._module.matmul(a, b, out=out)
 
 
-class PlacementRepeat:
-    """A placement for matrices of one dtype and known layouts on one device."""
+class PlacementRepeat(Repeat):
+    """A placement for matrices of one dtype."""
 
     def __init__(
         self, module: ModuleType, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
     ) -> None:
-        self._executor = executor
-        self._empty, self._is_captured = module.empty, module.cuda.runtime.streamIsCapturing
-        self._shape, self._dtype = decision.shape, decision.dtype
+        self._elements = placement.allocated_elements
+        super().__init__(module, decision, Reaches(*layouts), self._elements * decision.dtype.itemsize)
+        self._executor, self._is_captured = executor, module.cuda.runtime.streamIsCapturing
         self._one: Array
         self._zero: Array
         self._one, self._zero = decision.dtype.type(1), decision.dtype.type(0)
         self._placement = placement
         self._parts = parts_of(placement)
-        self._elements = placement.allocated_elements
         self._layouts = layouts
         self._bound = executor.bind(placement, *layouts) if placement.rest is None else None  # those of a chain are bound one by one
         self._largest = largest_scaling(placement)
-        self._reaches = Reaches(*layouts)
-        self._writes_inputs = inputs != "preserve"
+        self.writes_inputs = inputs != "preserve"
         self._scans = inputs == "restore"
         self._needs_more = bool(self._elements) or self._scans
-        self.workspace = self._elements * decision.dtype.itemsize
         self.is_launched = self._bound is not None and not self._scans
-        """Whether a call is launches and nothing else."""
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew.
@@ -154,7 +166,7 @@ class PlacementRepeat:
         """
         executor, dtype = self._executor, self._dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
-        if self._reaches.may_overlap(left, right, target, self._writes_inputs):
+        if self._reaches.may_overlap(left, right, target, self.writes_inputs):
             return None
         stream = executor.stream()
         if (self._needs_more or out is None) and self._is_captured(stream):
@@ -172,14 +184,6 @@ class PlacementRepeat:
             return None
         self.launch(left, right, target, alpha, beta, 0 if buffer is None else buffer.data.ptr, stream)
         return out
-
-    def may_overlap(self, left: int, right: int, target: int) -> bool:
-        """Whether an array that is written may overlap another one at these addresses."""
-        return self._reaches.may_overlap(left, right, target, self._writes_inputs)
-
-    def result_bytes(self, out: Array) -> int:
-        """The bytes of a new result; 0 if there is an `out`."""
-        return 0 if out is not None else prod(self._shape) * self._dtype.itemsize
 
     def launch(self, left: int, right: int, target: int, alpha: Factor, beta: Factor, workspace: int, stream: int | None = None) -> None:
         """Launch by addresses on CuPy's current stream, whose handle may be given, with `workspace` bytes at an address."""
@@ -202,8 +206,6 @@ class PlacementRepeat:
         workspace = Matrix(bases[3], flat(self._elements, self._dtype)) if self._elements else None
         return Call(a, b, c, *factors, workspace)
 
-
-Repeat = PlacementRepeat | LibraryRepeat | CupyRepeat
 
 _repeats: dict[Key, tuple[Repeat, Options]] = {}
 """Each with what was asked for, which keeps alive what its key names by identity."""

@@ -26,11 +26,10 @@ from bilinear.planner.plan import LIBRARY
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import check_written_inputs
 from bilinear.runtime.arrays import Kind, make_executor
-from bilinear.runtime.budgets import over_budget
 from bilinear.runtime.complex_parts import Turns, formed
 from bilinear.runtime.decide import THE_LIBRARY, Decision, check_library_accuracy
 from bilinear.runtime.magnitudes import check_tolerance
-from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace, layouts_of
+from bilinear.runtime.operands import accumulate, as_matrices, fresh, given_workspace, layouts_of, require_budget
 from bilinear.runtime.options import Options
 from bilinear.runtime.recipe import Recipe, largest_scaling, placement_for
 from bilinear.runtime.repeat import Operands
@@ -95,9 +94,9 @@ def workspace_address(options: Options, choice: Bindable, own: Program, a: Array
         return int(given_workspace(options, own.workspace, out, a, b, alignment=own.alignment).data.ptr)
     needed = (own.workspace + aside) * out.dtype.itemsize
     is_allowed = options.budget == 0 and not aside and choice.needs_little
-    if options.budget is not None and needed > options.budget and not is_allowed:
+    if not is_allowed:
         name = f"{choice.title}, with a result aside from out," if aside else choice.title
-        raise over_budget(name, needed, options.budget, "give an out that overlaps no operand" if aside else choice.less)
+        require_budget(options, name, needed, "give an out that overlaps no operand" if aside else choice.less)
     return 0
 
 
@@ -242,9 +241,7 @@ def check_budget(options: Options, placement: Placement, itemsize: int, aside: i
     """Refuse (E535) a placement if its workspace and a result of `aside` bytes, computed aside from `out`, exceed the budget."""
     needed = placement.allocated_elements * itemsize + aside
     log.debug("%s: workspace of %d bytes", placement.schedule.name, needed)
-    if options.budget is not None and needed > options.budget:
-        name = placement.schedule.name + (", with a result aside from out," if aside else "")
-        raise over_budget(name, needed, options.budget)
+    require_budget(options, placement.schedule.name + (", with a result aside from out," if aside else ""), needed)
 
 
 def run_all(executor: Executor, placement: Placement, batch: Call) -> None:
