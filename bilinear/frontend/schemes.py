@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import count
@@ -37,24 +37,12 @@ TABLES = {"A": "u", "B": "v", "M": "w"}
 
 
 @dataclass(frozen=True)
-class TermPiece:
-    """A term as written: what it adds to its form, its place without the sign, and the place of its name."""
-
-    index: int
-    coefficient: Coefficient
-    span: Span
-    name: Span
-    signed: bool = True
-    product: bool = False
-
-
-@dataclass(frozen=True)
 class TypedForm:
     """A linear form, what it is over (A, B or M, the products), and how it is written."""
 
     kind: str
     form: Form
-    pieces: tuple[TermPiece, ...]
+    pieces: tuple[WrittenTerm, ...]
 
 
 class EquationReader:
@@ -108,9 +96,7 @@ class EquationReader:
         """Record where a form and its terms are written."""
         table = TABLES[typed.kind]
         self.names.sums.append(WrittenSum(table, step, row, span, bare))
-        self.names.written += [
-            WrittenTerm(table, step, row, p.index, p.coefficient, p.span, p.name, p.signed, p.product) for p in typed.pieces
-        ]
+        self.names.written += [replace(p, table=table, step=step, row=row) for p in typed.pieces]
 
     def _output(self, name: Word, equation: Update) -> None:
         block = read_block(name, self.names.blocks, self.reporter)
@@ -137,7 +123,7 @@ class EquationReader:
         """The right-hand side as one form; None if it has none, which is reported."""
         kind = ""
         terms: list[tuple[int, Coefficient]] = []
-        pieces: list[TermPiece] = []
+        pieces: list[WrittenTerm] = []
         sound = True
         for term in equation.terms:
             typed = self._term(term)
@@ -163,7 +149,7 @@ class EquationReader:
         if factors is None or scale is None:
             return None
         value = self._add_product("", term, factors, term.span)
-        return TypedForm("M", ((value.index, scale),), (TermPiece(value.index, scale, term.span, term.span, product=True),))
+        return TypedForm("M", ((value.index, scale),), (WrittenTerm(value.index, scale, term.span, term.span, product=True),))
 
     def _factors(self, term: Term, scale: Coefficient | None) -> tuple[TypedForm, TypedForm] | None:
         """The two factors of a product, the left one scaled; None if they are not forms over A and B, which is reported (E212)."""
@@ -200,7 +186,7 @@ class EquationReader:
         total = add_up([(value.index, coefficient) for _, value, coefficient in found], factor.span, self.reporter)
         bare = factor.span == factor.terms[-1].name.span
         pieces = tuple(
-            TermPiece(value.index, coefficient, _unsigned(plain, number if bare else plain.number), plain.name.span, signed or not bare)
+            WrittenTerm(value.index, coefficient, _unsigned(plain, number if bare else plain.number), plain.name.span, signed or not bare)
             for plain, value, coefficient in found
         )
         return TypedForm(kind, total, pieces) if total is not None else None

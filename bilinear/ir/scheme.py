@@ -30,20 +30,20 @@ def least_rank(m: int, k: int, n: int) -> int:
 class WrittenTerm:
     """One term of an equation: its coefficient in the scheme, and its place in the source.
 
-    `table` is `u`, `v` or `w`. `row` is the number of a step of this map, or of an output if `step` is false; `index` and `coefficient` are
-    as in the row's form. `span` covers the term without its sign, `name` the name in it. A sign may precede a `signed` term. If `product`,
-    the term is a product that is multiplied here, so no other name can stand here.
+    `table` is `u`, `v` or `w`, or empty as long as the row is not known. `row` is the number of a step of this map, or of an output if
+    `step` is false; `index` and `coefficient` are as in the row's form. `span` covers the term without its sign, `name` the name in it. A
+    sign may precede a `signed` term. If `product`, the term is a product that is multiplied here, so no other name can stand here.
     """
 
-    table: str
-    step: bool
-    row: int
     index: int
     coefficient: Coefficient
     span: Span
     name: Span
     signed: bool = True
     product: bool = False
+    table: str = ""
+    step: bool = False
+    row: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ class Bindable(Choice):
     `title` says in words what runs, `needs` what arrays it takes, `less` what to do if it needs more workspace than is allowed.
     """
 
-    title: ClassVar[str]
     needs: ClassVar[str]
     less: ClassVar[str] = "plan with this workspace, or use algorithm='auto'"
 

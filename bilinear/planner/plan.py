@@ -45,6 +45,8 @@ class Choice(ABC):
     """The parts of C that are computed later."""
     counts_calls: ClassVar[bool] = False
     """Whether its predicted time holds what a call costs."""
+    title: ClassVar[str] = "a schedule"
+    """What runs, in words."""
     may_be_far: ClassVar[bool] = False
     """Whether its error can be too large for a call that asks for no accuracy."""
 
@@ -77,6 +79,11 @@ class Choice(ABC):
     def needs_little(self) -> bool:
         """True if its workspace does not hold numbers of A, B or C: that is allowed where no workspace is."""
         return False
+
+    @property
+    def why_nothing_kept(self) -> str:
+        """Why nothing that it computes from one operand alone can be kept for later products; empty if something can."""
+        return f"{self.title} computes nothing from one operand alone"
 
     def least_gain(self, policy: Policy) -> float:
         """The part of the library's time that it must save to be chosen."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
@@ -97,24 +97,14 @@ def _at(x: Array, index: tuple[int, ...]) -> Array:
     return x[tuple(min(i, extent - 1) for i, extent in zip(own, x.shape, strict=False))] if own else x
 
 
-def digits_to_keep(choice: Library | Bindable, is_asked: bool, kind: Kind) -> Digits | None:
-    """The product of digits that an operand of this kind is prepared for.
-
-    None if nothing of it can be kept, which is refused (E539) if the caller's own plan says so.
-    """
-    if not isinstance(choice, Digits):
-        reason = f"{choice.title} computes nothing from one operand alone"
-    elif not kind.on_gpu:
+def keeps_digits(choice: Library | Bindable, is_asked: bool, kind: Kind) -> bool:
+    """Whether digits of an operand of this kind can be kept; if not, a caller's own plan is refused (E539)."""
+    reason = choice.why_nothing_kept
+    if not reason and not kind.on_gpu:
         reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
-    elif choice.cut != (1, 1) or choice.rest:
-        reason = "the plan computes C in blocks, and makes their digits one after the other"
-    elif choice.needs_little:
-        reason = "the plan cuts operands on their way to the unit, and holds no digits"
-    else:
-        return choice
-    if is_asked:
+    if reason and is_asked:
         raise fail("E539", reason, "plan with memory for a product of digits of all of C, or for a schedule that expands its operands")
-    return None
+    return not reason
 
 
 def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, side: str) -> KeptDigits:
@@ -315,10 +305,10 @@ def prepare(
         require_complex(options.algorithm, matrix)
         recipe, layouts, settled = _recipe(options, kind, matrix, side, extent)
         make = partial(Prepared, operand if hasattr(operand, "shape") else matrix, side, settled, check)
-        if isinstance(recipe, Digits):
-            return make(None, (0, 0, 0), None, _digest(kind, matrix) if check else None, kept_digits(recipe, layouts, kind, matrix, side))
         if recipe is None:
             return make(None, (0, 0, 0), None, None)
+        if not isinstance(recipe, Recipe):
+            return make(None, (0, 0, 0), None, _digest(kind, matrix) if check else None, kept_digits(recipe, layouts, kind, matrix, side))
         placement, buffer = _filled(recipe, layouts, kind, matrix, side)
         return make(recipe, placement.core, buffer, _digest(kind, matrix) if check else None)
 
@@ -336,10 +326,8 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
     settled = options.settled(kind)
     decision = decide(settled, layouts)
     recipe, is_asked = decision.recipe, settled.plan is not None
-    if recipe is None and 0 not in matrix.shape and (is_asked or KEPT_BY_AUTO):
-        digits = digits_to_keep(decision.choice, is_asked, kind)
-        if digits is not None:
-            return digits, layouts, settled
+    if recipe is None and 0 not in matrix.shape and (is_asked or KEPT_BY_AUTO) and keeps_digits(decision.choice, is_asked, kind):
+        return cast("Digits", decision.choice), layouts, settled
     if recipe is None or 0 in matrix.shape:
         return None, layouts, options
     levels = recipe.levels if recipe.levels != "auto" else placement_for(recipe, layouts).schedule.levels

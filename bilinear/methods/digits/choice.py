@@ -64,6 +64,13 @@ class Digits(Bindable):
         return (self.rest[-1].choice if self.rest else self).tile in LOADING_TILES
 
     @property
+    def why_nothing_kept(self) -> str:
+        """Why no digits of one operand can be kept; empty if they can."""
+        if self.cut != (1, 1) or self.rest:
+            return "the plan computes C in blocks, and makes their digits one after the other"
+        return "the plan cuts operands on their way to the unit, and holds no digits" if self.needs_little else ""
+
+    @property
     def name(self) -> str:
         """A readable name."""
         if self.rest:
