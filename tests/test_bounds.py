@@ -42,12 +42,12 @@ schedule thrice of one
 @pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 65, 10**9, 10**30])
 def test_more_levels_than_any_schedule_has_are_refused(take: str, levels: int) -> None:
     call: Callable[[int], Any] = TAKES[take]
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(BilinearError) as caught:
         call(levels)
     (found,) = caught.value.diagnostics
     assert (found.code, found.message) == ("E502", f"levels={levels} is not a number of levels")
-    assert found.hints == (f"give an integer from 1: {LEVELS_ALLOWED}",) and time.perf_counter() - start < 10
+    assert found.hints == (f"give an integer from 1: {LEVELS_ALLOWED}",) and time.process_time() - start < 10
 
 
 def test_every_refusal_of_levels_says_the_same_limit(shell: Shell) -> None:

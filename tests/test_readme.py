@@ -40,7 +40,7 @@ def test_the_readme_has_three_doors() -> None:
 def test_a_command_prints_what_the_readme_shows(arguments: str, shown: str, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     command = [sys.executable, "-m", "bilinear.cli", *arguments.split()]
-    done = subprocess.run(command, cwd=tmp_path, env=None, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, cwd=tmp_path, env=None, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == ("errata" in arguments), done.stderr
     assert OutputChecker().check_output(shown, done.stdout + done.stderr, ELLIPSIS), done.stdout + done.stderr
 
@@ -49,7 +49,7 @@ def test_the_readmes_python_runs(tmp_path: Path) -> None:
     """With a check of the last result, which the first lines leave in `c`, by NumPy."""
     (listing,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     checked = listing + "print(np.abs(c - a @ b).max() < 1e-9)\n"
-    done = subprocess.run([sys.executable, "-c", checked], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run([sys.executable, "-c", checked], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 

@@ -276,7 +276,7 @@ def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text(bench_html(whole()), encoding="utf-8")
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--window-size=1200,900"]
     shot = tmp_path / "shot.png"
-    subprocess.run([browser, *options, f"--screenshot={shot}", str(tmp_path / "page.html")], capture_output=True, check=False, timeout=60)
+    subprocess.run([browser, *options, f"--screenshot={shot}", str(tmp_path / "page.html")], capture_output=True, check=False, timeout=300)
     assert shot.exists() and shot.stat().st_size > 20_000
 
 

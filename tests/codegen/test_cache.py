@@ -140,7 +140,7 @@ for _ in range(300):
     pipe = subprocess.PIPE
     running = [subprocess.Popen([*command, str(seed)], env=environment, stdout=pipe, stderr=pipe, text=True) for seed in range(4)]
     for process in running:
-        assert process.communicate(timeout=120) == ("", "")
+        assert process.communicate(timeout=300) == ("", "")
         assert process.returncode == 0
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert sorted(path.name for path in files) == sorted(Cache.key(str(number)) for number in range(5))

@@ -77,7 +77,7 @@ def product(tile: ThinTriplesTile, a: Any, b: Any, by_rows: bool, part: str = ""
     depth = -(-k // tile.k) * tile.k
     factors = element_of("float32", 1), element_of("float32", 0)
     arguments: tuple[Any, ...] = (left, *strides(left), right, *strides(right), out, *strides(out), m, k, n, 1, depth, 0, *factors)
-    module.launch("thin", (2, 1, 1), (tile.threads, 1, 1), arguments, shared_bytes=kernel.shared_bytes, seconds=20)
+    module.launch("thin", (2, 1, 1), (tile.threads, 1, 1), arguments, shared_bytes=kernel.shared_bytes, seconds=60)
     return out
 
 

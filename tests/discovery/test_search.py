@@ -122,9 +122,9 @@ def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.Monkey
 
 def test_what_is_reached_in_time_is_what_its_own_rank_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**13)
-    begin = time.monotonic()
+    begin = time.process_time()
     found = discover(SearchTask((3, 3, 3), 19, seed=2), 0.5)
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 20
     assert not found.reached and not found.interrupted and 19 < found.rank < 27
     again = discover(SearchTask((3, 3, 3), found.rank, seed=2))
     assert what(again) == what(found) and multiplies(scheme_of(again))
@@ -132,9 +132,9 @@ def test_what_is_reached_in_time_is_what_its_own_rank_finds(monkeypatch: pytest.
 
 def test_time_that_is_over_cuts_the_round(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**40)
-    begin = time.monotonic()
+    begin = time.process_time()
     found = discover(SearchTask((3, 3, 3), 19), 0.3)
-    assert time.monotonic() - begin < 20
+    assert time.process_time() - begin < 20
     assert found.scheme is None and found.rank == 27 and found.total > 0  # an incomplete round brings nothing
 
 

@@ -382,7 +382,7 @@ def test_a_search_that_is_ended_says_how_far_it_came() -> None:
     scheme, schedule = load("naive2x2").scheme, mark_first_writes(parse_source(Source("x.bl", CROWDED)).schedules[0])
     begun = process_time()
     explanation = explain_schedule(schedule, scheme, prove_schedule(schedule, scheme))
-    assert process_time() - begun < 6
+    assert process_time() - begun < 30
     assert explanation.facts == ("no single edit repairs it, nor one among the first 16726 combinations of edits that were tried",)
     assert explanation.repairs == ()
 

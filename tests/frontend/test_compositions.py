@@ -138,9 +138,9 @@ def test_files_are_read_once_by_however_many_ways_they_are_reached(tmp_path: Pat
         (tmp_path / f"{letter}20.bl").write_text(ONE.format(name=f"{letter}20"))
         for number in range(20):
             (tmp_path / f"{letter}{number}.bl").write_text(f"scheme {letter}{number} = f{number + 1} (x) g{number + 1}\n")
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert load(tmp_path / "f0.bl").scheme.rank == 1
-    assert time.perf_counter() - begin < MOST_SECONDS
+    assert time.process_time() - begin < MOST_SECONDS
 
 
 def test_a_shipped_name_in_a_file_of_that_name(tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_compositions_get_an_answer_soon(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(BilinearError) as raised:
         parsed(text)
     assert len(str(raised.value)) < 50_000
-    assert time.perf_counter() - begin < MOST_SECONDS
+    assert time.process_time() - begin < MOST_SECONDS
 
 
 def test_a_format_that_is_too_large_is_called_so() -> None:

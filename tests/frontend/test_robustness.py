@@ -52,11 +52,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_texts_get_diagnostics_soon(text: str) -> None:
-    begin = time.perf_counter()
+    begin = time.process_time()
     with pytest.raises(BilinearError) as raised:
         parse_source(Source("x.bl", text))
     assert len(str(raised.value)) < 50_000
-    assert time.perf_counter() - begin < MOST_SECONDS
+    assert time.process_time() - begin < MOST_SECONDS
 
 
 def test_too_many_equations_say_so() -> None:

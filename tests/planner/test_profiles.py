@@ -98,6 +98,6 @@ def test_a_first_plan_imports_little(inputs: str) -> None:
     """
     call = f"bilinear.plan(8192, 8192, 8192, 'float64', device='h200', inputs={inputs!r})"
     program = f"import sys, numpy, bilinear; before = set(sys.modules); {call}; print(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300)
     heavy = {"lark", "sympy", "jinja2", "logging", "bilinear.frontend", "bilinear.ir.scheme", "bilinear.analysis"}
     assert "bilinear.planner.choose" in done.stdout and not heavy & set(done.stdout.split())

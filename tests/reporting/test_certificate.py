@@ -53,7 +53,7 @@ def check(found: list[Certificate] | list[str], folder: Path) -> list[str]:
         path.write_text(one if isinstance(one, str) else json.dumps(one))
         paths.append(str(path))
     command = [sys.executable, "-I", "-S", str(CHECKER), *paths]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.stderr == ""
     words = [_word(done.stdout, path) for path in paths]
     assert done.returncode == int(any("refused" in word for word in words))

@@ -197,7 +197,7 @@ def test_the_policy_of_the_page_lets_its_own_script_run_and_no_other(tmp_path: P
 def run(browser: str, folder: Path) -> str:
     """What a page is after its scripts have run."""
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}", "--dump-dom"]
-    return subprocess.run([browser, *options, str(folder / "page.html")], capture_output=True, text=True, check=False, timeout=120).stdout
+    return subprocess.run([browser, *options, str(folder / "page.html")], capture_output=True, text=True, check=False, timeout=300).stdout
 
 
 def contents(shown: Play, place: int) -> list[str]:

@@ -348,10 +348,10 @@ def test_choosing_again_costs_microseconds() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(devices_here, "current_device", lambda: device)
         auto.plan_for(layouts_of(a, b, None), "preserve", None)
-        start = time.perf_counter()
+        start = time.process_time()
         for _ in range(1000):
             auto.plan_for(layouts_of(a, b, None), "preserve", None)
-        assert (time.perf_counter() - start) / 1000 < 500e-6
+        assert (time.process_time() - start) / 1000 < 500e-6
 
 
 @pytest.mark.parametrize(("inputs", "falls_back"), [("restore", True), ("consume", False)])

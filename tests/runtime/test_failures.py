@@ -301,7 +301,7 @@ def test_an_error_in_one_worker_waits_for_the_others(monkeypatch: pytest.MonkeyP
 
     def work(item: int, share: int) -> None:
         if threading.current_thread() is threading.main_thread():
-            running.wait(5)
+            assert running.wait(60)
             raise FloatingPointError("broken")
         running.set()
         time.sleep(0.05)

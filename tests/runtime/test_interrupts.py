@@ -48,7 +48,7 @@ def test_workers_have_ended_when_an_interrupt_leaves(presses: int) -> None:
 
     def run(item: int, share: int) -> None:
         if threading.current_thread() is threading.main_thread():
-            assert running.wait(10)
+            assert running.wait(60)
             return
         running.set()
         for _ in range(presses):

@@ -112,9 +112,9 @@ def test_three_levels_are_proved_soon(name: str) -> None:
     one = load(name).scheme
     scheme = tensor_product(one, tensor_product(one, one))
     assert scheme.format == "<8,8,8;343>"
-    began = time.perf_counter()
+    began = time.process_time()
     proof = prove_scheme(scheme)
-    assert time.perf_counter() - began < 10  # a tenth of a second on a quiet core
+    assert time.process_time() - began < 10  # a tenth of a second on a quiet core
     assert proof.holds and proof.equations == 64**3
     wrong = mutant(scheme, next(mutations(scheme)))
     assert not prove_scheme(wrong).holds and not scheme_computes(wrong, trials=1)
