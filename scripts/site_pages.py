@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import chdir
-from itertools import takewhile
+from contextlib import chdir, suppress
+from functools import cache
+from itertools import combinations_with_replacement, takewhile
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
 from tempfile import TemporaryDirectory
@@ -17,8 +18,18 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from typer.testing import CliRunner
 
 import bilinear
+from bilinear.algebra.composition import SchemeTree, best_compositions, lies_over
 from bilinear.cli.app import app
 from bilinear.codegen.cuda import nvrtc
+from bilinear.errors import BilinearError
+from bilinear.frontend import load
+from bilinear.interchange.exporting import export_files
+from bilinear.interchange.folders import shipped_schemes
+from bilinear.ir.ring import RATIONALS
+from bilinear.ir.scheme import exponent_of
+from bilinear.reporting.catalogue import RINGS, KnownRank, known_rank
+from bilinear.reporting.latex import latex
+from bilinear.reporting.shipped import LibraryRow, library_rows
 from bilinear.resources import algorithms_folder
 
 if TYPE_CHECKING:
@@ -65,6 +76,8 @@ SHOWN = {
     "warm": "It fills the cache of built kernels, in about half a minute ([using-python.md](using-python.md) says where it lies).",
     "bench": "It needs a GPU. [Adding a scheme](adding-a-scheme.md#9-measure) shows an example.",
 }
+LARGEST_SIDE = 8
+"""Every format up to this one has a page in the gallery."""
 NOT_CALLED = "__version__", "Algorithm", "BilinearError", "StageError"
 MODULES = (
     (
@@ -125,10 +138,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     drawn = {"commands.md": commands(), "api.md": api(), "gallery.md": gallery()}
     for uri, text in drawn.items():
         files.append(File.generated(config, uri, content=text))
+    pages = format_pages()
+    for uri, text in (pages | downloads()).items():
+        files.append(File.generated(config, uri, content=text, inclusion=InclusionLevel.NOT_IN_NAV))
     for path in _files():
         loaded = bilinear.load(path.stem)
         files.append(File.generated(config, f"reports/{path.stem}.html", content=loaded.verify().html()))
-    texts = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages() if file.src_uri not in drawn}
+    texts = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages() if file.src_uri not in drawn | pages}
     for path, uri in _outside(texts).items():
         if uri.endswith(".md"):
             files.append(File.generated(config, uri, content=_page_of(path), inclusion=InclusionLevel.NOT_IN_NAV))
@@ -281,13 +297,30 @@ def _named(name: str, shown: str) -> list[str]:
 
 
 def gallery() -> str:
-    """The shipped schemes and schedules with their reports."""
+    """The formats, and the shipped schemes and schedules with their reports."""
+    sides = range(2, LARGEST_SIDE + 1)
     lines = [
-        "# Reports of the shipped algorithms",
+        "# Gallery",
+        "",
+        "## Formats",
+        "",
+        "The fewest products known for m x k by k x n blocks, in any order of m, k and n, with fractions as coefficients. A number leads",
+        "to the page of its format: known ranks by ring, the shipped schemes with their reports, and what they compose to. In bold: the",
+        "shipped schemes reach it, alone or composed. [algorithms.md](algorithms.md) compares the schemes.",
+        "",
+        f"| m, k; n = | {' | '.join(map(str, sides))} |",
+        f"|---|{'--:|' * len(sides)}",
+    ]
+    best = _best()
+    for m, k in combinations_with_replacement(sides, 2):
+        cells = [_cell(_known(m, k, n), best[m, k, n]) if n >= k else "" for n in sides]
+        lines.append(f"| {m},&nbsp;{k} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "## Reports of the shipped algorithms",
         "",
         "Each report is one page that `bilinear verify NAME --html FILE` writes: what was proved, the coefficients, the flow of data,",
-        "the schedule, and the error by level. [reports.md](reports.md) says how to read it; [algorithms.md](algorithms.md) compares the",
-        "schemes.",
+        "the schedule, and the error by level. [reports.md](reports.md) says how to read it.",
         "",
         "| report | what it is |",
         "|---|---|",
@@ -297,3 +330,68 @@ def gallery() -> str:
         purpose = " ".join(line.removeprefix("#").strip() for line in comment).split(". ")[0].rstrip(".")
         lines.append(f"| [{path.stem}](reports/{path.stem}.html) | {purpose} ([in the language](files/algorithms/{path.name}.md)). |")
     return "\n".join(lines)
+
+
+def _known(m: int, k: int, n: int) -> KnownRank:
+    known = known_rank(m, k, n)
+    assert known is not None, "the catalogue holds larger formats"
+    return known
+
+
+def _cell(known: KnownRank, recipe: SchemeTree) -> str:
+    link = f"[{known.rank}](formats/{known.m}x{known.k}x{known.n}.md)"
+    return f"**{link}**" if recipe.rank == known.rank else link
+
+
+@cache
+def _best() -> dict[tuple[int, int, int], SchemeTree]:
+    """The least ranks that the shipped schemes compose to."""
+    usable = [(name, scheme) for name, scheme in shipped_schemes() if lies_over(scheme, RATIONALS)]
+    return best_compositions((LARGEST_SIDE,) * 3, usable)
+
+
+def format_pages() -> dict[str, str]:
+    """A page for each format: known ranks, shipped schemes, and the best composition."""
+    formats = combinations_with_replacement(range(2, LARGEST_SIDE + 1), 3)
+    return {f"formats/{m}x{k}x{n}.md": "\n".join(_format_page(_known(m, k, n), _best()[m, k, n])) for m, k, n in formats}
+
+
+def _format_page(known: KnownRank, recipe: SchemeTree) -> Iterator[str]:
+    m, k, n = known.m, known.k, known.n
+    yield from (f"# {m} x {k} x {n}", "")
+    yield f"{m} x {k} by {k} x {n} blocks: the definition takes {m * k * n} products. A scheme for one order of the three sides gives"
+    yield from ("all others ([algebra.md](../algebra.md)); [all formats](../gallery.md).", "")
+    yield from ("| coefficients | fewest products known | exponent |", "|---|--:|--:|")
+    for ring, rank in (*zip(RINGS, known.least, strict=True), ("Z/2", known.modulo_2)):
+        yield f"| {ring} | {rank} | {exponent_of(m, k, n, rank):.4f} |"
+    yield from ("", f"Over Q: {known.source}.", "", "## Shipped", "")
+    rows = [row for row in library_rows() if row.has_sizes((m, k, n))]
+    if rows:
+        yield "| scheme | format | ring | additions | with shared sums | growth | |"
+        yield "|---|---|---|--:|--:|--:|---|"
+        yield from map(_shipped, rows)
+    else:
+        yield "No scheme of this format is shipped."
+    yield from ("", "## Composed", "")
+    yield f"`bilinear combine {m},{k},{n}` makes one of {recipe.rank} products and {sum(recipe.additions)} additions of shipped schemes:"
+    yield f"`{recipe.expression}`."
+
+
+def _shipped(row: LibraryRow) -> str:
+    growth = "" if row.growth is None else f"{row.growth:.4g}"
+    links = [f"[{uri.rpartition('.')[2]}](../{uri})" for uri in downloads() if uri.split("/")[1].rpartition(".")[0] == row.name]
+    told = f"[report](../reports/{row.name}.html), {', '.join(links)}"
+    return f"| {row.name} | `{row.format}` | {row.least_ring} | {row.naive} | {row.shared} | {growth} | {told} |"
+
+
+@cache
+def downloads() -> dict[str, str]:
+    """The shipped schemes as files of the site: in the language, as JSON where its coefficients are fractions, as a table for LaTeX."""
+    found = {}
+    for row in library_rows():
+        loaded = load(row.name)
+        found[f"schemes/{row.name}.bl"] = (algorithms_folder() / f"{row.name}.bl").read_text(encoding="utf-8")
+        with suppress(BilinearError):
+            (found[f"schemes/{row.name}.json"],) = (data.decode() for data in export_files(loaded.scheme, "json").values())
+        found[f"schemes/{row.name}.tex"] = latex(loaded)
+    return found

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ import pytest
 import bilinear
 from bilinear.cli.app import app
 from bilinear.codegen.cuda import nvrtc
+from bilinear.reporting.catalogue import known_rank
+from bilinear.reporting.shipped import library_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))
@@ -90,6 +93,7 @@ def test_the_site_is_built_strictly_and_stands_alone(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert loaded_from_elsewhere(site) == []
     assert shown_in(site) == []
+    assert missing_formats(site) == []
     assert misread(site) == []
 
 
@@ -113,6 +117,18 @@ def shown_in(site: Path) -> list[str]:
     wanted = {"diagnostics.html": [code.lower() for code in codes], "api.html": names, "commands.html": commands}
     texts = {name: (site / name).read_text(encoding="utf-8") for name in wanted}
     return [f"{name}#{anchor}" for name, found in wanted.items() for anchor in found if f'id="{anchor}"' not in texts[name]]
+
+
+def missing_formats(site: Path) -> list[str]:
+    """Formats up to 8 without a page that names the fewest known products, and shipped schemes that their page does not offer."""
+    found = []
+    for sides in combinations_with_replacement(range(2, 9), 3):
+        known, page = known_rank(*sides), site / "formats" / f"{'x'.join(map(str, sides))}.html"
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        offered = [f'href="../schemes/{row.name}.bl"' for row in library_rows() if row.has_sizes(sides)]
+        if known is None or f">{known.rank}</td>" not in text or not all(link in text for link in offered):
+            found.append(page.name)
+    return found
 
 
 def misread(site: Path) -> list[str]:
