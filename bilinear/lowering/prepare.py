@@ -294,10 +294,9 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "", core: Bilin
 
 
 @lru_cache(maxsize=64)
-def lowered_complex(levels: tuple[Level, ...]) -> Schedule:
+def lowered_complex(levels: tuple[Schedule, ...]) -> Schedule:
     """The same without proofs, for plans."""
-    authored = [authored_schedule(level.scheme, level.schedule, "preserve") for level in levels]
-    return lower_levels([complex_level(authored[0], three_products(), ""), *authored], "preserve")
+    return lower_levels([complex_level(levels[0], three_products(), ""), *levels], "preserve")
 
 
 @lru_cache(maxsize=4)

@@ -13,16 +13,16 @@ from math import inf
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
-from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.accuracy import known_bound, why_inaccurate, with_errors
 from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate
 from bilinear.planner.device import Device
-from bilinear.planner.model import fastest_tile, profile_of
+from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import LIBRARY, Candidate, Methods, Plan
 from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import outline
 from bilinear.planner.scheduled import Scheduled
-from bilinear.planner.ways import Way, algorithm_named
+from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, lowered
 from bilinear.resources import implementation_sha256
 
 MOST_WEIGHED = 3
@@ -70,23 +70,21 @@ class _ComplexWeighing:
         for way in (way for way in ways if way.levels != PLAIN.levels):
             found = self.weighed(way)
             yield found
-            if not (found.why or self.explain):  # to lower a way takes longer than a choice is worth
+            if not (found.why or self.explain):  # others are hardly faster
                 return
 
     def weighed(self, way: Candidate) -> Candidate:
         """A way of the real product as one of the complex product."""
-        from bilinear.lowering.prepare import Level, lowered_complex
-
-        p, loaded = self.problem, [algorithm_named(name) for name in way.levels]
-        schedule = lowered_complex(tuple(Level(x.scheme, x.schedule) for x in loaded))
-        placement = place_schedule(schedule, p.m, p.k, p.n, self.part.bytes, frozenset(p.column_major))
+        p, of_parts = self.problem, Way(way.levels, OF_PARTS)
+        own = outline(of_parts)
+        placement = place_schedule(own.frame, p.m, p.k, p.n, self.part.bytes, frozenset(p.column_major), own.lifetimes)
         if not placement.core[0]:
             return replace(way, ms=None, why="blocks are too small")
-        seconds, tile = fastest_tile(profile_of(schedule), placement, self.part.name, self.device)
+        seconds, tile = fastest_tile(own.profile, placement, self.part.name, self.device)
         needed = placement.workspace_elements * self.part.bytes
-        return self.judged(Candidate(Scheduled(way.levels, strategy=way.strategy, tile=tile), seconds * 1e3, needed), schedule)
+        return self.judged(Candidate(Scheduled(way.levels, strategy=way.strategy, tile=tile), seconds * 1e3, needed), of_parts)
 
-    def judged(self, found: Candidate, schedule: Schedule | None) -> Candidate:
+    def judged(self, found: Candidate, way: Way | None) -> Candidate:
         """A candidate with its errors, where they are asked for, and why it may not run."""
         from bilinear.analysis.accuracy import PROBABLE
 
@@ -95,9 +93,9 @@ class _ComplexWeighing:
             found = replace(found, error=known_bound(found, p.k, p.dtype))
         if self.explain or isinstance(asked, str):
             times = found.choice.probable(p.k, self.part.name)
-            found = replace(found, probable=times if schedule is None else times * PROBABLE)
+            found = replace(found, probable=times if way is None else times * PROBABLE)
         why = why_inaccurate(found, asked)
-        if schedule is not None and schedule.overwrites and p.accumulate:
+        if way is not None and p.accumulate and lowered(way)[0].overwrites:
             why = "overwrites C"
         return replace(found, why=self.why_too_large(found) or why)
 

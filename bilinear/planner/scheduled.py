@@ -16,7 +16,7 @@ from bilinear.planner.policy import Policy
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import Growth, outline
-from bilinear.planner.ways import Way, algorithm_named, follows_from_names, lowered, strategies
+from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, follows_from_names, lowered, strategies
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,9 @@ def way_error(way: Way, inner: int, element: Element) -> float:
 def complex_error(levels: tuple[str, ...], inner: int, element: Element) -> float:
     """The bound that always holds for three real products by these levels."""
     from bilinear.analysis.accuracy import run_error_bound
-    from bilinear.lowering.prepare import Level, lowered_complex
 
-    u, loaded = element.unit_roundoff, map(algorithm_named, levels)
-    return u * run_error_bound(lowered_complex(tuple(Level(x.scheme, x.schedule) for x in loaded)), inner, u).product
+    u = element.unit_roundoff
+    return u * run_error_bound(lowered(Way(levels, OF_PARTS))[0], inner, u).product
 
 
 def relative_above(growth: Growth, blocks: int, inner: int) -> float:

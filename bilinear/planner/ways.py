@@ -15,8 +15,12 @@ if TYPE_CHECKING:  # readers and passes are imported lazily: planning from the t
     from bilinear.frontend.files import Looks
 
 
+OF_PARTS = "parts"
+"""Stands where the promise does, for three real products of the parts of complex matrices, which are never written."""
+
+
 class Way(NamedTuple):
-    """The algorithm of each level, the outermost first, and the promise of the inputs."""
+    """The algorithm of each level, the outermost first, and the promise of the inputs, or `OF_PARTS`."""
 
     levels: tuple[str, ...]
     inputs: str = "preserve"
@@ -101,7 +105,7 @@ def authored(name: str, inputs: str) -> Schedule:
     from bilinear.lowering.prepare import authored_schedule
 
     loaded = algorithm_named(name)
-    return authored_schedule(loaded.scheme, loaded.schedule, inputs)
+    return authored_schedule(loaded.scheme, loaded.schedule, "preserve" if inputs == OF_PARTS else inputs)
 
 
 @lru_cache(maxsize=256)
@@ -114,9 +118,10 @@ def strategies(way: Way) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def lowered(way: Way) -> tuple[Schedule, Profile]:
     """The schedule as it would run, and its counts. It is proved only when it runs."""
-    from bilinear.lowering.prepare import lower_levels
+    from bilinear.lowering.prepare import lower_levels, lowered_complex
 
-    schedule = lower_levels([authored(name, way.inputs) for name in way.levels], way.inputs)
+    levels = tuple(authored(name, way.inputs) for name in way.levels)
+    schedule = lowered_complex(levels) if way.inputs == OF_PARTS else lower_levels(levels, way.inputs)
     return schedule, profile_of(schedule)
 
 

@@ -12,7 +12,7 @@ from bilinear.analysis.accuracy import run_error_bound
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
 from bilinear.lowering.place import place_schedule
-from bilinear.lowering.prepare import Level, lowered_complex, prepare_complex
+from bilinear.lowering.prepare import Level, prepare_complex
 from bilinear.methods.planning import complex_plan, make_plan, plan_from_json
 from bilinear.planner.choose import hashes_of
 from bilinear.planner.complex_plans import PRODUCTS
@@ -21,6 +21,7 @@ from bilinear.planner.plan import LIBRARY, Candidate, Plan
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
+from bilinear.planner.ways import OF_PARTS, Way, lowered
 
 DESCRIBED = load_device("h200")
 H200 = replace(DESCRIBED, digits=())
@@ -51,7 +52,7 @@ def test_workspace_and_errors_are_those_of_the_schedule_that_runs() -> None:
     plan = complex_plan(replace(LARGE, dtype="complex64"), H200, explain=True)
     for candidate in plan.candidates:
         if candidate.levels:
-            schedule = lowered_complex(levels_of(candidate))
+            schedule = lowered(Way(candidate.levels, OF_PARTS))[0]
             assert candidate.workspace == place_schedule(schedule, 8192, 8192, 8192, 4).workspace_elements * 4
             assert candidate.error == pytest.approx(2.0**-24 * run_error_bound(schedule, 8192, 2.0**-24).product)
             assert (candidate.probable or 0) >= 2**0.5 * 0.99
@@ -61,7 +62,7 @@ def test_workspace_and_errors_are_those_of_the_schedule_that_runs() -> None:
 def test_plans_lower_what_is_proved() -> None:
     for names in (("winograd",), ("split_k",), ("winograd", "dps_444")):
         levels = levels_of(Candidate(Scheduled(names)))
-        assert lowered_complex(levels) == prepare_complex(levels)
+        assert lowered(Way(names, OF_PARTS))[0] == prepare_complex(levels)
 
 
 def test_limits_are_kept() -> None:

@@ -11,16 +11,22 @@ from pathlib import Path
 
 import pytest
 
+from bilinear.frontend import algorithms, parse
+from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import INPUTS
 from bilinear.ir.schedule import ProductStage
 from bilinear.lowering.place import lifetimes, place_schedule
+from bilinear.methods.planning import complex_plan, make_plan
 from bilinear.planner import profiles
+from bilinear.planner import ways as ways_of_plans
+from bilinear.planner.device_files import load_device
 from bilinear.planner.portfolio import cpu_ways, table_entry, ways
 from bilinear.planner.problem import Problem
-from bilinear.planner.ways import Way, lowered
+from bilinear.planner.ways import OF_PARTS, Way, lowered
 
 LARGE = Problem(8192, 8192, 8192)
-ALL = tuple(dict.fromkeys([*(way for inputs in INPUTS for way in ways(replace(LARGE, inputs=inputs))), *cpu_ways(LARGE)]))
+REAL = [*(way for inputs in INPUTS for way in ways(replace(LARGE, inputs=inputs))), *cpu_ways(LARGE)]
+ALL = tuple(dict.fromkeys([*REAL, *(Way(way.levels, OF_PARTS) for way in ways(LARGE))]))
 ONE = Way(("winograd",))
 
 
@@ -88,6 +94,21 @@ def test_a_table_that_is_missing_is_no_error(tmp_path: Path, monkeypatch: pytest
     profiles._outlines.cache_clear()
     profiles.outline.cache_clear()
     assert profiles.outline(ONE).products == 7
+
+
+@pytest.mark.parametrize("device", ["h100", "h200", "b200"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+def test_plans_of_fresh_shapes_read_and_lower_nothing(dtype: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan asks for errors at each new K, and thin tiles ask for them often: their digit schemes are read once, schedules not at all."""
+    described, make = load_device(device), complex_plan if dtype in COMPLEX else make_plan
+    shapes = [(9000, 10000, 11000), (10291, 43, 570), (41, 6000, 6706), (8192, 8192, 20), (300, 20000, 300), (17, 17, 9000)]
+    for m, k, n in shapes:
+        make(Problem(m, k, n, dtype), described)
+    for module, name in ((parse, "parse_statements"), (ways_of_plans, "profile_of")):
+        monkeypatch.setattr(module, name, lambda *_, name=name: pytest.fail(f"a plan calls {name}"))
+    monkeypatch.setattr(algorithms, "parse_statements", parse.parse_statements)
+    for m, k, n in shapes:
+        make(Problem(m + 64, k + 5, n + 3, dtype), described)
 
 
 @pytest.mark.parametrize("inputs", INPUTS)
