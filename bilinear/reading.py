@@ -9,16 +9,22 @@ from errno import EFBIG, EINVAL, EISDIR, EPERM
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import BinaryIO
+from unicodedata import normalize
 
 MOST_BYTES = 4 * 2**20
 """The default size limit of a file, in bytes."""
 
 SIGNS: dict[int, str] = {
-    **dict.fromkeys((0x2212, 0x2010, 0x2011, 0x2012, 0x2013, 0xFE63, 0xFF0D), "-"),
+    **dict.fromkeys((0x2212, 0x2010, 0x2011, 0x2012, 0x2013, 0x2014, 0xFE63, 0xFF0D), "-"),
     **dict.fromkeys((0xB7, 0xD7, 0x2022, 0x2062, 0x2217, 0x2219, 0x22C5, 0x2A2F), "*"),
-    **dict.fromkeys((0xA0, 0x2002, 0x2003, 0x2009, 0x202F), " "),
+    **dict.fromkeys((0xA0, *range(0x2000, 0x200C), 0x202F, 0x205F, 0x3000), " "),
+    **{0x2080 + digit: str(digit) for digit in range(10)},
+    **{sign: plain for sign in range(0x1D400, 0x1D800) if (plain := normalize("NFKC", chr(sign))).isascii()},
+    0x210E: "h",
 }
-"""What texts copied from papers have for the signs of a keyboard: minus signs and dashes, dots and crosses, wide and narrow spaces."""
+"""What texts copied from papers have for the signs of a keyboard: minus signs and dashes, dots and crosses, wide and narrow spaces,
+indices, and the letters of formulas.
+"""
 
 _inputs: dict[tuple[int, int], str] | None = None
 """What the running command has read, by device and inode; None outside a command."""

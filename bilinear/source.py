@@ -33,6 +33,10 @@ class Source:
         end = self.text.find("\n", start)
         return self.text[start : end if end >= 0 else len(self.text)].removesuffix("\r")
 
+    def span(self, start: int, end: int) -> Span:
+        """The characters between two offsets, as messages point at them."""
+        return Span(self, start, end)
+
 
 @dataclass(frozen=True)
 class Span:

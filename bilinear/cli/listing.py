@@ -37,22 +37,41 @@ HELP = """\
 
 def new(
     name: Annotated[str, typer.Argument(help="The name of the scheme.")],
-    format: Annotated[str, typer.Argument(metavar="M,K,N", help="A has m x k blocks, B k x n, C m x n; one number stands for all three.")],
+    format: Annotated[
+        str, typer.Argument(metavar="[M,K,N]", help="A has m x k blocks, B k x n, C m x n; one number stands for all three.")
+    ] = "",
     rank: Annotated[int | None, typer.Option(help="Empty rows for this many products (default: the classical product).")] = None,
+    paper: Annotated[
+        Path | None, typer.Option("--from", help="A file of formulas as a paper prints them, or of a published format, in place of M,K,N.")
+    ] = None,
     output: Output = None,
 ) -> None:
-    """Start a scheme: a file with the classical product, or with empty rows to fill in; it is written to NAME.bl, or where `-o` says."""
-    sizes = read_shape(format)
+    """Start a scheme in NAME.bl, or where `-o` says: the classical product, empty rows to fill in, or the formulas of a paper."""
+    if (paper is None) == (not format) or (paper is not None and rank is not None):
+        raise fail("E507", "a new scheme is of a size, or from a file", "bilinear new NAME 2,2,2, or bilinear new NAME --from paper.txt")
     path = output or Path(f"{name}.bl")
-    text = starting_text(name, *sizes, rank)
+    text = starting_text(name, *read_shape(format), rank) if paper is None else text_of_paper(name, paper)
     require_files(path)
     if path.exists():
         raise fail("E672", f"{path} is there already", "choose another place with -o")
     write_file(path, text)
-    if rank is None:
+    if paper is not None:
+        say(f"written to {path}: the scheme of {paper}, proved; `bilinear verify {path}` proves it again")
+    elif rank is None:
         say(f"written to {path}: the classical product, which `bilinear verify {path}` proves; put your rows in place of its rows")
     else:
         say(f"written to {path}: {rank} empty rows; fill them in; `bilinear verify {path}` shows what is still wrong")
+
+
+def text_of_paper(name: str, paper: Path) -> str:
+    """The scheme of a file, in the language under this name. Raises `BilinearError`: the readers' errors, E241 if the name cannot be
+    written.
+    """
+    from bilinear.algebra.maps import on_blocks
+    from bilinear.frontend.printer import readable_text
+    from bilinear.interchange.importing import import_scheme
+
+    return readable_text(replace(on_blocks(import_scheme(paper).scheme), name=name))
 
 
 def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from bilinear.errors import fail
-from bilinear.frontend.parse import as_in_papers, without_comments
+from bilinear.frontend.parse import as_in_papers
+from bilinear.frontend.parse import without_comments as in_the_language
+from bilinear.interchange.papers import LOST, NAME, Plain, formulas, plain, without_comments, words_between
 from bilinear.interchange.reader_parts import (
+    LOST_INDEX,
     MOST_BLOCKS,
     MOST_EXPRESSIONS,
     MOST_NONZEROS,
@@ -43,45 +46,21 @@ from bilinear.verify.bilinear_map import prove_map
 Indexed = tuple[str, int, int]
 """A block by its letter, row and column, from 0."""
 
-_BLOCK = re.compile(
-    r"([abcABC])_?(?:([1-9])([1-9])|([1-9][0-9]{0,3})_([1-9][0-9]{0,3})|\[([1-9][0-9]{0,3}),([1-9][0-9]{0,3})\]|([1-9]))", re.ASCII
-)
-_PACKED = re.compile(r"([abcABC])([1-9][0-9]{0,3})", re.ASCII)
-_ONE_INDEX = re.compile(r"\b[abAB][1-9]\b", re.ASCII)
-_NAME = r"[A-Za-z]+[0-9_]*(?:\[[0-9]+,[0-9]+\])?"
-_HEAD = re.compile(rf"(?:^|[;,])[ \t]*({_NAME})[ \t]*:?=(?!=)", re.MULTILINE | re.ASCII)
-_SKIPPED = re.compile(r"(?:#|//|%)[^\n]*|^[ \t]*(?:[A-Za-z]+\(|(?:scheme|source)\b)[^\n]*", re.MULTILINE)
-_LATEX = (
-    (re.compile(r"_\{[ ]*([0-9]+)[ ]*,[ ]*([0-9]+)[ ]*\}"), r"[\1,\2]"),
-    (re.compile(r"_\{[ ]*([0-9]+)[ ]*\}"), r"_\1"),
-    (re.compile(r"\\[td]?frac\{[ ]*([0-9]+)[ ]*\}\{[ ]*([0-9]+)[ ]*\}"), r"(\1/\2)"),
-    (re.compile(r"\\(?:cdot|times|ast)(?![A-Za-z])"), "*"),
-    (re.compile(r"\\\\(?=[\s&$]*[A-Za-z]\w*(?:\[[0-9,]+\])?[\s&$]*:?=)"), ";"),
-    (re.compile(r"\\(?:begin|end)\{[a-z*]*\}|\\[A-Za-z]+|\\.|[&$~]"), ""),
-)
-"""What LaTeX writes for indices, fractions and products, for the end of a formula, and what it writes beside the formulas."""
+_BLOCK = re.compile(r"([abcABC])_?(?:([0-9])([0-9])|([0-9]{1,4})_([0-9]{1,4})|\[([0-9]{1,4}),([0-9]{1,4})\]|([0-9]{1,4}))", re.ASCII)
+_OF_BLOCKS = re.compile(r"[-+.0-9j*/() \t\n]*[abAB]_?[0-9\[]", re.ASCII)
 
 
-def _at_its_place(plain: str, match: re.Match[str]) -> str:
-    return match.expand(plain).ljust(len(match[0]))
+def _is_block(name: str) -> bool:
+    return _BLOCK.fullmatch(name) is not None
 
 
-def without_latex(text: str) -> str:
-    """Formulas as LaTeX writes them, `M_1 &= (A_{11}+A_{22})\\cdot B_{11} \\\\`, in plain signs; the places of all signs remain."""
-    if "\\" in text or "_{" in text or "$" in text:
-        for written, plain in _LATEX:
-            text = written.sub(partial(_at_its_place, plain), text)
-    return text
-
-
-def _read_plain(path: Path) -> Source:
-    source = read_text(path, MOST_EXPRESSIONS)
-    return Source(source.name, without_latex(source.text))
+def _read_plain(path: Path) -> Plain:
+    return plain(read_text(path, MOST_EXPRESSIONS))
 
 
 def begins_exp(begins: Beginning) -> bool:
     """True where the first line is a product of sums of blocks, and nothing else."""
-    line = without_latex(begins.content).partition("\n")[0]
+    line = plain(Source(begins.name, begins.content.partition("\n")[0])).text.strip()
     return (
         re.fullmatch(r"[-+.0-9jabcABC_\[\]*/(), \t;]*", line) is not None
         and re.search(r"[abcABC][0-9_\[]", line.partition("(")[2]) is not None
@@ -200,12 +179,20 @@ def _product(source: Source, start: int, end: int) -> Factors:
 
 def _block(name: str) -> Value | None:
     """The block of a name (a12, a1_12 or a[1,12]); None if it is not one."""
+    block = _indexed(name, packed=False, base=1)
+    return None if block is None or -1 in block[1] else {(block[0], *block[1]): 1}
+
+
+def _indexed(name: str, packed: bool, base: int) -> tuple[str, Block] | None:
+    """The letter of a block, and its row and column from `base`, or its number where blocks are `packed`; None if it is not one.
+
+    An index below the base is -1.
+    """
     match = _BLOCK.fullmatch(name)
-    if match is None or match[8]:
+    if match is None or (match[8] is None and packed and not match[2]) or (match[8] and not packed):
         return None
-    row, column = (int(group) - 1 for group in match.groups()[1:] if group)
-    block: Linear = {(match[1].lower(), row, column): 1}
-    return block
+    indices = [name.lstrip("abcABC_")] if packed else [group for group in match.groups()[1:] if group]
+    return match[1].lower(), tuple(max(-1, int(index) - base) for index in indices)
 
 
 def _extents(products: list[Factors], letter: str) -> tuple[int, int]:
@@ -234,6 +221,7 @@ class Formulas:
     """m, k and n, if the indices tell them."""
     transposed: bool = False
     """True if C has as many rows as B has columns, and they differ from those of A."""
+    found: tuple[str, ...] = ()
 
     def scheme(self) -> Scheme:
         """The scheme, its C numbered as in the file where that is square. Raises `BilinearError` (E253) if the sizes do not fit."""
@@ -246,21 +234,31 @@ class Formulas:
 
 
 def begins_formulas(begins: Beginning) -> bool:
-    """True where the first line gives a name to a sum or a product of blocks; below a header of the language, if they are as in papers."""
-    if re.match(r"scheme\b", begins.content) and not as_in_papers(without_comments(begins.text)):
+    """True where a name is given to a sum or a product of blocks: first of all, or below words if blocks of C are computed; below a header
+    of the language, if the formulas are as in papers.
+    """
+    headed = re.match(r"scheme\b", begins.content) is not None
+    if headed and not as_in_papers(in_the_language(begins.text)):
         return False
-    text = _SKIPPED.sub("", without_latex(begins.text)).lstrip()
-    return re.match(rf"{_NAME}[ \t]*:?=[-+.0-9j*/() \t]*[abAB]_?[0-9\[]", text) is not None
+    text = without_comments(plain(Source(begins.name, begins.text)).text)
+    found, between = formulas(text, _is_block)
+    of_words = headed or begins.name.endswith((".txt", ".tex"))
+    if of_words and len(LOST.findall(text)) > 1:
+        return True
+    if not any(_OF_BLOCKS.match(text, head.end(), end) for head, end in found):
+        return False
+    words_first = between and re.search(r"[^\W\d_]", text[: found[0][0].start()])
+    return not words_first or (of_words and any(head[1][0] in "cC" and _is_block(head[1]) for head, _ in found))
 
 
 def read_formulas(path: Path) -> Formulas:
     """The maps of formulas: products of sums under names, then the blocks of C: `P1 := (a11 + a22)*(b11 + b22); c11 := P1 - P4;`.
 
-    Assignments are written `=` or `:=` and end with a line, `;` or `,`, as in Yacas; a `*` between factors is optional, and any sum may
-    have a name, which keeps the author's sums. Blocks are a12, a1_12, a_{12} or a[1,12], or, where a name in the file has one index only,
-    a5, by rows. Comments begin with #, // or %; a line that calls a function, such as `Simplify(...)`, and the header of a scheme are not
-    read. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part is not a formula of a bilinear map, E253 if it is too
-    large, E254 if it computes no block of C or is incomplete.
+    Assignments are written `=`, `:=` or, to add to a name, `+=`, in any order, and end with a line, `;` or `,`; a `*` between factors is
+    optional, and any sum may have a name, which keeps the author's sums. Blocks are a12, a1_12, a_{12} or a[1,12], or, where a name in the
+    file has one index only, a5, by rows; they count from 0 if an index is 0. Comments begin with #, // or %; lines of words between the
+    formulas are not read, nor are formulas that nothing refers to. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part
+    is not a formula of a bilinear map, E253 if it is too large, E254 if it computes no block of C or is incomplete.
     """
     reader = _FormulaReader(_read_plain(path))
     reader.read()
@@ -269,7 +267,8 @@ def read_formulas(path: Path) -> Formulas:
 
 def read_named(path: Path, asked: Asked) -> Reading:
     """The scheme of formulas, by `read_formulas`, whose errors it raises."""
-    return Reading(read_formulas(path).scheme(), False)
+    read = read_formulas(path)
+    return Reading(read.scheme(), False, read.found)
 
 
 def other_formulas(path: Path, ring: Ring | None) -> Identified | None:
@@ -277,68 +276,110 @@ def other_formulas(path: Path, ring: Ring | None) -> Identified | None:
 
     Raises `BilinearError` as `read_formulas` does, and E350 and E356 if they do not compute what they must.
     """
-    formulas = read_formulas(path)
-    if not formulas.commuting:
-        return other_structure(path, formulas.maps, ring)
-    if formulas.dims is None:
+    read = read_formulas(path)
+    if not read.commuting:
+        return other_structure(path, read.maps, ring)
+    if read.dims is None:
         raise fail("E253", f"{path} has factors that mix a and b, and blocks with one index", "blocks have two: a12")
-    return _commuting(formulas.maps, formulas.dims, ring)
+    return _commuting(read.maps, read.dims, ring)
 
 
 class _FormulaReader:
     """Formulas being read. A form is over blocks (letter, block), named sums (letter, number), and products ("m", (number,))."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.text = _SKIPPED.sub(lambda part: " " * len(part[0]), source.text)
-        self.heads = list(_HEAD.finditer(self.text))
-        assigned = {head[1] for head in self.heads}
-        self.packed = any(name not in assigned for name in _ONE_INDEX.findall(self.text))
+    def __init__(self, source: Plain) -> None:
+        text = without_comments(source.text)
+        self.source = replace(source, text=text)
+        self.formulas, self.between = formulas(text, _is_block)
+        assigned = {head[1] for head, _ in self.formulas}
+        names = {name for head, end in self.formulas for name in re.findall(NAME, text[head.start() : end])}
+        blocks = [match for name in names if (match := _BLOCK.fullmatch(name))]
+        self.packed = any(match[8] and match[0] not in assigned and match[1] in "abAB" for match in blocks)
+        self.base = 1
+        read = [block for name in names if (block := self._block(name)) and (name not in assigned or block[0] == "c")]
+        self.base = 0 if any(-1 in indices for _, indices in read) else 1
+        self.named = [set(re.findall(NAME, text[head.end() : end])) for head, end in self.formulas]
         self.values: dict[str, Value] = {}
         self.steps: dict[str, list[Linear]] = {"a": [], "b": [], "m": []}
         self.names: dict[str, list[str]] = {"a": [], "b": [], "m": []}
-        self.products: list[tuple[Linear, Linear]] = []
+        self.products: list[tuple[int, Linear, Linear]] = []
+        """Each with the place of its formula."""
         self.outputs: dict[Block, Linear] = {}
         self.blocks: dict[str, set[Block]] = {"a": set(), "b": set()}
         self.nonzeros = 0
         self.here = (0, 1)
+        self.words: list[int] = []
 
     def read(self) -> None:
-        """Every assignment, in order."""
-        if not self.heads:
+        """Every formula, each behind those that it names."""
+        lost = LOST.search(self.source.text)
+        if not self.formulas and lost is not None:
+            raise malformed(self.source, *lost.span(1), f"{lost[1]!r} is not known here", "not read", LOST_INDEX)
+        if not self.formulas:
             raise fail("E254", f"{self.source.name} holds no formula", "a formula is m1 = (a11 + a22)*(b11 + b22)")
-        ends = [head.start() for head in self.heads[1:]] + [len(self.text)]
-        bodies = [self.text[head.end() : end] for head, end in zip(self.heads, ends, strict=True)]
-        used = {name for body in bodies for name in re.findall(_NAME, body)}
-        self._require_blank(0, self.heads[0].start())
-        for head, body in zip(self.heads, bodies, strict=True):
-            written = body.rstrip(" \t\n;,.")
-            self.here = (head.start(1), head.end() + len(written))
-            source = Source(self.source.name, self.text)
-            value = ArithmeticReader(source, head.end(), self.here[1], self._lookup, multiply=self._multiplied, imaginary=True).whole_sum()
-            self._assign(head[1], value, head[1] in used)
+        used = set().union(*self.named)
+        for number in self._order():
+            head, end = self.formulas[number]
+            self.here = (head.start(1), end)
+            reader = ArithmeticReader(self.source, head.end(), end, self._lookup, multiply=self._multiplied, imaginary=True)
+            self._assign(head[1], self._total(head, reader.whole_sum(), head[1] in self.named[number]), head[1] in used)
+        self.words, stray = words_between(self.source.text, self.between, {head[1] for head, _ in self.formulas})
+        if stray is not None:
+            raise malformed(self.source, stray, stray + 1, "this is not a formula", "NAME = SUM")
+
+    def _order(self) -> Sequence[int]:
+        """The order of the file, or, where a formula names a later one and each name is given once, one in which it does not."""
+        places = {head[1]: number for number, (head, _) in enumerate(self.formulas) if (self._block(head[1]) or "c")[0] == "c"}
+        needed = {number: {places[name] for name in names if name in places} for number, names in enumerate(self.named)}
+        if not any(max(before, default=0) > number for number, before in needed.items()) or len(places) < len(self.formulas):
+            return range(len(self.formulas))
+        try:
+            return list(TopologicalSorter(needed).static_order())
+        except CycleError as error:
+            head, end = self.formulas[min(error.args[1])]
+            raise malformed(self.source, head.start(1), end, f"{head[1]} depends on itself", "here") from None
+
+    def _total(self, head: re.Match[str], value: Value, names_itself: bool) -> Value:
+        """The value of a formula, added to what its name has if it is written `+=`; a block of C is not given two values."""
+        name, sign = head[1], {"+=": 1, "-=": -1}.get(head[2], 0)
+        block = self._block(name)
+        output = self.outputs.get(block[1]) if block is not None and block[0] == "c" else None
+        if not sign:
+            if output is not None and not names_itself:
+                raise malformed(self.source, *self.here, f"{name} is computed twice", "once more here", "leave out the other formulas")
+            return value
+        before = self._lookup(name) if block is None or block[0] != "c" else self.values.get(name, {})
+        if not isinstance(before, dict) or not isinstance(value, dict):
+            raise malformed(self.source, *self.here, f"{name} has no sum to add to", "here")
+        return {key: before.get(key, 0) + sign * value.get(key, 0) for key in {**before, **value}}
 
     def finish(self, where: Path) -> Formulas:
         """The maps of all that was read."""
         if not self.outputs:
-            raise malformed(self.source, len(self.text), len(self.text), "no block of C is computed", "the file ends here", code="E254")
+            end = len(self.source.text)
+            raise malformed(self.source, end, end, "no block of C is computed", "the file ends here", code="E254")
         shapes = self._shapes(where)
         sizes = [_size(shape) for shape in shapes]
         if max(sizes) > MOST_BLOCKS:
             raise fail("E253", f"{where} is too large: {sizes} blocks", f"at most {MOST_BLOCKS} blocks a matrix")
-        commuting = any(_letters(left) - {"a"} or _letters(right) - {"b"} for left, right in self.products)
+        order = sorted(range(len(self.products)), key=lambda p: self.products[p][0])
+        factors = [self.products[p][1:] for p in order]
+        commuting = any(_letters(left) - {"a"} or _letters(right) - {"b"} for left, right in factors)
         numbers: dict[Hashable, int] = {("a", block): _number(block, shapes[0]) for block in self.blocks["a"]}
         offset = sizes[0] if commuting else 0
         numbers |= {("b", block): offset + _number(block, shapes[1]) for block in self.blocks["b"]}
-        u = self._map([left for left, _ in self.products], numbers, sum(sizes[:2]) if commuting else sizes[0], "ab" if commuting else "a")
-        v = self._map([right for _, right in self.products], numbers, sum(sizes[:2]) if commuting else sizes[1], "ab" if commuting else "b")
+        u = self._map([left for left, _ in factors], numbers, sum(sizes[:2]) if commuting else sizes[0], "ab" if commuting else "a")
+        v = self._map([right for _, right in factors], numbers, sum(sizes[:2]) if commuting else sizes[1], "ab" if commuting else "b")
         by_number = {_number(block, shapes[2]): value for block, value in self.outputs.items()}
-        made: dict[Hashable, int] = {("m", (p,)): p for p in range(len(self.products))}
+        made: dict[Hashable, int] = {("m", (p,)): number for number, p in enumerate(order)}
         w = self._map([by_number.get(place, {}) for place in range(sizes[2])], made, len(self.products), "m")
         dims = None if self.packed else (shapes[0][0], shapes[0][1], shapes[1][1])
         transposed = not self.packed and shapes[2] != (shapes[0][0], shapes[1][1])
         ring = said_ring(self.source) or Ring("Q[i]" if any(_imaginary(linear) for linear in (u, v, w)) else "Q")
-        return Formulas(Maps(self.source, where.name.split(".")[0], u, v, w, ring), commuting, dims, transposed)
+        lines = sorted({self.source.span(at, at + 1).line for at in self.words})
+        told = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}: words, which are not read"
+        maps = Maps(self.source, where.name.split(".")[0], u, v, w, ring)
+        return Formulas(maps, commuting, dims, transposed, (told,) if lines else ())
 
     def _map(self, outputs: list[Linear], numbers: dict[Hashable, int], inputs: int, letters: str) -> LinearMap:
         """A map over numbered values and the named sums of these letters that it needs."""
@@ -376,23 +417,20 @@ class _FormulaReader:
             self._count(value)
             return dict(value)
         block = self._block(name)
-        if block is None or block[0] == "c":
+        if block is None or block[0] == "c" or -1 in block[1]:
             return None
         self.blocks[block[0]].add(block[1])
         return {block: 1}
 
     def _block(self, name: str) -> tuple[str, Block] | None:
-        match = (_PACKED if self.packed else _BLOCK).fullmatch(name)
-        if match is None or (not self.packed and match[8]):
-            return None
-        return match[1].lower(), tuple(int(group) - 1 for group in match.groups()[1:] if group)
+        return _indexed(name, self.packed, self.base)
 
     def _multiplied(self, left: Linear, right: Linear) -> Linear | None:
         """The product of two sums of blocks, as a new value."""
         if "m" in _letters(left) | _letters(right) or not left or not right:
             return None
         self._count(left, right)
-        self.products.append((left, right))
+        self.products.append((self.here[0], left, right))
         if len(self.products) > MOST_PRODUCTS:
             raise malformed(self.source, *self.here, "the file is too large", f"more than {MOST_PRODUCTS} products", code="E253")
         return {("m", (len(self.products) - 1,)): 1}
@@ -425,11 +463,6 @@ class _FormulaReader:
         self.nonzeros += sum(map(len, forms))
         if self.nonzeros > 3 * MOST_NONZEROS:
             raise malformed(self.source, *self.here, "the file is too large", f"more than {3 * MOST_NONZEROS} terms", code="E253")
-
-    def _require_blank(self, start: int, end: int) -> None:
-        rest = self.text[start:end].lstrip()
-        if rest:
-            raise malformed(self.source, end - len(rest), end, "this is not a formula", "NAME = SUM")
 
 
 def _letters(value: Linear) -> set[str]:

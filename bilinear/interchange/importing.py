@@ -11,6 +11,7 @@ from bilinear.explain.why_wrong import explain_scheme
 from bilinear.interchange import arrays, fflas, fmm_json, npz, plinopt, tables, targets
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.expressions import begins_exp, begins_formulas, commuting_exp, other_formulas, read_exp, read_named
+from bilinear.interchange.papers import HEAD as HEAD_OF_FORMULA
 from bilinear.interchange.reader_parts import Asked, Beginning, Reading
 from bilinear.interchange.targets import Identified
 from bilinear.ir.linear import LinearMap
@@ -105,6 +106,8 @@ def format_of(path: Path, named: str = "") -> tuple[FileFormat, str]:
     if by_name:
         raise fail("E653", f"{path} holds no scheme", arrays.MATLAB)
     hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name it by format=, one of {', '.join(FORMATS)}"
+    if path.suffix != ".bl" and HEAD_OF_FORMULA.search(beginning.text):
+        hint += "; format='formulas' says which of its formulas cannot be read"
     raise fail("E351", f"{path} is of no known format", hint)
 
 
@@ -211,7 +214,7 @@ def _readings(reading: Reading, ring: Ring | None, transposed: bool | None) -> I
     ways: list[Way] = []
     for orientation in (reading.transposed, not reading.transposed) if transposed is None else (transposed,):
         as_read = orientation == reading.transposed
-        found = [] if as_read or transposed is not None else [f"C is {'' if orientation else 'not '}transposed"]
+        found = [*reading.found, *([] if as_read or transposed is not None else [f"C is {'' if orientation else 'not '}transposed"])]
         ways.append((scheme if as_read else turned(scheme, reading.transposed), orientation, tuple(found)))
     yield from ways
     for way, orientation, told in ways if ring is None else ():

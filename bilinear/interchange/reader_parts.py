@@ -18,7 +18,7 @@ from bilinear.ir.number import Coefficient, Symbolic, exact, generator
 from bilinear.ir.ring import RATIONALS, Ring, parse_ring
 from bilinear.ir.scheme import Bases, Scheme
 from bilinear.reading import TooLargeError, read_input, text_of, with_plain_signs
-from bilinear.source import Source, Span
+from bilinear.source import Source
 
 MOST_BYTES = 4 * 2**20
 """The largest file that is read, in bytes."""
@@ -76,6 +76,8 @@ class Reading(NamedTuple):
 
     scheme: Scheme
     transposed: bool
+    found: tuple[str, ...] = ()
+    """What the reader determined by trying, or left out."""
 
 
 def read_text(path: Path, most: int | None = None) -> Source:
@@ -133,7 +135,7 @@ def picked(path: str | Path, names: Sequence[str], entry: str) -> str:
 def malformed(source: Source, start: int, end: int, message: str, label: str, hint: str = "", code: str = "E252") -> BilinearError:
     """The error that the text between two offsets of a file does not fit its format."""
     hints = (hint,) if hint else ()
-    return BilinearError(Diagnostic(code, message, Span(source, start, max(start + 1, end)), label=label, hints=hints))
+    return BilinearError(Diagnostic(code, message, source.span(start, max(start + 1, end)), label=label, hints=hints))
 
 
 def parse_term(text: str) -> tuple[Fraction, str, int] | None:
@@ -303,6 +305,8 @@ MOST_NESTED = 40
 MOST_LENGTH = 4 * MOST_DIGITS
 """The most digits of a coefficient in products of numbers."""
 
+LOST_INDEX = "a block has its row and column, a12, a_{1,2} or a[1,12]; `pdftotext -layout` keeps more of them than a plain copy"
+
 Linear = dict[Hashable, Coefficient]
 Value = Coefficient | Linear
 Product = tuple[Coefficient, list[Linear]]
@@ -413,7 +417,8 @@ class ArithmeticReader:
             raise self._missing("a number or a name is missing", "here")
         value = self._number(token) if kind == "number" else self.lookup(token)
         if value is None:
-            raise self._wrong(f"{token[:40]!r} is not known here", "not read")
+            hint = LOST_INDEX if re.fullmatch("[abcABC][lI]*", token) else ""
+            raise self._wrong(f"{token[:40]!r} is not known here", "not read", hint=hint)
         self._advance()
         return (Fraction(1), [value]) if isinstance(value, dict) else (value, [])
 
@@ -487,5 +492,5 @@ class ArithmeticReader:
     def _missing(self, message: str, label: str) -> BilinearError:
         return self._wrong(message, label, "E254" if self.kind == "end" else "E252")
 
-    def _wrong(self, message: str, label: str, code: str = "E252") -> BilinearError:
-        return malformed(self.source, self.begin, self.begin + max(1, len(self.token)), message, label, code=code)
+    def _wrong(self, message: str, label: str, code: str = "E252", hint: str = "") -> BilinearError:
+        return malformed(self.source, self.begin, self.begin + max(1, len(self.token)), message, label, hint, code)

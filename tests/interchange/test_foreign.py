@@ -33,7 +33,8 @@ def written(folder: Path, name: str, text: str) -> Path:
 @pytest.mark.parametrize("name", FILES)
 def test_one_scheme_in_every_format(tmp_path: Path, name: str) -> None:
     found = import_file(written(tmp_path, name, FILES[name]))
-    assert isinstance(found, Imported) and found.found == ()
+    words = {"headed.bl": ("line 2: words, which are not read",), "yacas.txt": ("line 16: words, which are not read",)}
+    assert isinstance(found, Imported) and found.found == words.get(name, ())
     assert found.scheme.format == "<2,2,2;7>" and str(found.scheme.ring) == ("Q[i]" if name in ("imaginary.exp", "complex.txt") else "Q")
     assert scheme_computes(found.scheme)
     if name not in ("winograd.txt", "halves.txt", "signed.exp", "imaginary.exp", "complex.txt"):
