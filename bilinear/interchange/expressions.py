@@ -11,7 +11,7 @@ from pathlib import Path
 from bilinear.errors import fail
 from bilinear.frontend.parse import as_in_papers
 from bilinear.frontend.parse import without_comments as in_the_language
-from bilinear.interchange.papers import LOST, NAME, Plain, formulas, plain, without_comments, words_between
+from bilinear.interchange.papers import LOST, NAME, PlainText, formulas, plain, without_comments, words_between
 from bilinear.interchange.reader_parts import (
     LOST_INDEX,
     MOST_BLOCKS,
@@ -54,7 +54,7 @@ def _is_block(name: str) -> bool:
     return _BLOCK.fullmatch(name) is not None
 
 
-def _read_plain(path: Path) -> Plain:
+def _read_plain(path: Path) -> PlainText:
     return plain(read_text(path, MOST_EXPRESSIONS))
 
 
@@ -287,7 +287,7 @@ def other_formulas(path: Path, ring: Ring | None) -> Identified | None:
 class _FormulaReader:
     """Formulas being read. A form is over blocks (letter, block), named sums (letter, number), and products ("m", (number,))."""
 
-    def __init__(self, source: Plain) -> None:
+    def __init__(self, source: PlainText) -> None:
         text = without_comments(source.text)
         self.source = replace(source, text=text)
         self.formulas, self.between = formulas(text, _is_block)

@@ -76,7 +76,7 @@ LOST = re.compile(r"=\s*[-+(]*([abAB])(?=[ \t\n]*[-+(])", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Plain(Source):
+class PlainText(Source):
     """The text of a file with formulas in plain signs; its spans are told as those of the file as it is written."""
 
     written: Source
@@ -88,7 +88,7 @@ class Plain(Source):
         return Span(self.written, first, max(first, self.places[end - 1] if end > start else first) + 1)
 
 
-def plain(source: Source) -> Plain:
+def plain(source: Source) -> PlainText:
     """The text with what LaTeX and PDF files have for indices, products and fractions as on a keyboard."""
     text, places = source.text, list(range(len(source.text) + 1))
     latex = re.search(r"\\|_\{|\$", text) is not None
@@ -109,7 +109,7 @@ def plain(source: Source) -> Plain:
             last = match.end()
         if last:
             text, places = "".join([*pieces, text[last:]]), moved + places[last:]
-    return Plain(source.name, text, source, places)
+    return PlainText(source.name, text, source, places)
 
 
 def _indices_below(match: re.Match[str]) -> Sequence[Piece]:
