@@ -1,4 +1,4 @@
-"""The ways of multiplying modulo p: their bounds beside what every number of a range is cut into."""
+"""Bounds of products modulo p beside what every number of a range is cut into, and of complex products, traced and in closed form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bilinear.analysis.accuracy import classical_bound, four_products_bound, run_error_bound, three_products_bound
 from bilinear.analysis.integer_range import LARGEST_MODULUS, LARGEST_SUM, ModularWay, way_for
+from bilinear.ir.linear import identity
+from bilinear.ir.scheme import Scheme
+from bilinear.lowering.prepare import Level, plain_complex, prepare_complex
 
 SIZES = (1, 127, 2**15, 2**24, 2**30, 2**52, 2**61)
 
@@ -67,3 +71,16 @@ def test_what_runs(p: int, element: str, pieces: int) -> None:
 def test_small_elements_take_one_product_whatever_the_modulus() -> None:
     for p, inner in product((2**31 - 1, 2**62), (100, 10**4)):
         assert len(way_for(p, 127, 128, inner).pairs) == 1
+
+
+ONE = Scheme("one", 1, 1, 1, identity(1), identity(1), identity(1), ("M1",))
+
+
+def test_closed_forms_are_near_what_is_traced() -> None:
+    u = 2.0**-53
+    for inner in (64, 1024, 16384):
+        traced = run_error_bound(prepare_complex((Level(ONE),)), inner, u).product
+        assert 1 <= traced / (three_products_bound(inner, u).imaginary / u) < 1.2
+        four = run_error_bound(plain_complex(), inner, u).product
+        assert 1 <= four / (four_products_bound(inner, u).real / u) < 2.1, "as one sum of 2K terms"
+        assert four >= classical_bound(2 * inner, u)

@@ -1,4 +1,4 @@
-"""C as scratch: schedules that overwrite C, proved, executed exactly, written and read again, and cheaper than those that add to C."""
+"""In-place schedules that are shipped, and those that overwrite C: proved, executed exactly, written and read again, and cheaper."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from oracle import computes
 from shell import Shell
 
 from bilinear.errors import BilinearError
-from bilinear.frontend import load, parse_source
+from bilinear.frontend import Loaded, load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
-from bilinear.ir.schedule import Block, LinearStage, Schedule
+from bilinear.ir.schedule import Block, LinearStage, ProductStage, Schedule
+from bilinear.lowering.prepare import runnable
+from bilinear.passes.drop_restoration import drop_restoration
+from bilinear.passes.fuse_linear_stages import fuse_linear_stages
+from bilinear.passes.nest_levels import nest_levels
+from bilinear.resources import algorithms_folder
 from bilinear.scheduling.in_place.find import StageProgress, find_in_place
 from bilinear.scheduling.in_place.walks import OperandSide, SumSearch
 from bilinear.scheduling.scaling import explicit_in_place
@@ -157,3 +162,48 @@ def test_the_command_line_writes_a_schedule_that_verify_proves(tmp_path: Path, s
 def test_scratch_without_overwriting_is_refused(shell: Shell) -> None:
     status, _, told = shell("schedule", "winograd", "--in-place", "--scratch", "A")
     assert status == 1 and "error[E561]" in told
+
+
+SHIPPED = {"winograd_in_place": 3, "hopcroft_kerr_in_place": 2, "laderman_in_place": 2}
+"""To how many levels each is multiplied with here."""
+
+
+def schedule_of(loaded: Loaded) -> Schedule:
+    assert isinstance(loaded.schedule, Schedule)
+    return loaded.schedule
+
+
+def traffic(schedule: Schedule) -> int:
+    maps = [m for stage in fuse_linear_stages(schedule).stages if isinstance(stage, LinearStage) for m in stage.maps]
+    return sum(len(m.sources) + len(m.targets) for m in maps)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_it_computes_the_product_and_recurses(name: str) -> None:
+    loaded = load(name)
+    schedule = schedule_of(loaded)
+    assert schedule.name == name and schedule.in_place and not schedule.workspaces
+    proof = prove_schedule(runnable(schedule), loaded.scheme)
+    assert proof.holds and proof.recursive and proof.restored == ("A", "B")
+    assert computes(runnable(schedule))
+    assert computes(runnable(fuse_linear_stages(nest_levels([schedule] * 2))), trials=1)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_its_file_says_what_it_takes(name: str) -> None:
+    text = (algorithms_folder() / f"{name}.bl").read_text(encoding="utf-8")
+    schedule = schedule_of(load(name))
+    widths = " + ".join(str(len(stage.products)) for stage in schedule.stages if isinstance(stage, ProductStage))
+    additions = sum(m.map.additions for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps)
+    moved = f"{traffic(schedule) // 4} N^2 elements" if name.startswith("winograd") else f"{traffic(schedule)} blocks"
+    assert f"{widths} products, {additions} additions on A and B with the restoration, {moved} moved." in text
+    assert re.search(r"^  source ", text, re.M)
+
+
+def test_a_consuming_schedule_stands_above_restoring_ones() -> None:
+    restoring, consuming = schedule_of(load("winograd_in_place")), find_in_place(load("winograd").scheme, consume=True)
+    assert not prove_schedule(runnable(consuming)).recursive
+    mixed = drop_restoration(nest_levels([consuming, restoring]))
+    lowered = runnable(fuse_linear_stages(mixed))
+    assert computes(lowered, trials=1) and prove_schedule(lowered).holds
+    assert traffic(mixed) < traffic(drop_restoration(nest_levels([restoring] * 2)))

@@ -19,6 +19,7 @@ from soak import homes
 from soak.case import PASSED, REFUSED, Case, Finding
 from soak.children import begin
 from soak.crew import TESTS
+from soak.held_up import MOST_TIMES, held_up, is_over
 from soak.kinds import calls
 from soak.processes import MARK, marked
 from soak.runner import KINDS, find_kinds, main
@@ -238,3 +239,15 @@ def test_a_child_that_has_ended_is_not_interrupted(tmp_path: Path) -> None:
 
     child = begin(work, tmp_path / "printed")
     assert (child.wait(), child.text, (tmp_path / "handled").read_text()) == (0, "", "True")
+
+
+def test_what_others_took_is_not_counted() -> None:
+    assert not is_over(59, 0, 60)
+    assert is_over(61, 0, 60)
+    assert not is_over(61, 2, 60)
+    assert is_over(61 * MOST_TIMES, 61 * MOST_TIMES, 60)
+
+
+def test_a_process_that_is_gone_was_not_held_up() -> None:
+    assert held_up(os.getpid()) >= 0
+    assert held_up(2**22 + 1) == 0

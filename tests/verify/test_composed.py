@@ -1,4 +1,4 @@
-"""Schedules of several levels, proved by their levels: the verdicts are those of the symbolic run, on mutants too."""
+"""Schedules of several levels proved by their levels, tensor products by their factors: verdicts are those of the whole, on mutants too."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
+from bilinear.algebra.composition import tensor
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Stage, Target
+from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import Level, authored_schedule, lower_levels, prepare_levels
 from bilinear.passes.order_products import mark_first_writes
 from bilinear.source import Source
-from bilinear.verify.composed import by_levels, prove_composed, prove_large
+from bilinear.verify.composed import by_levels, is_product_of, prove_composed, prove_large
 from bilinear.verify.schedule import prove_schedule
+from bilinear.verify.scheme import multiplies, prove_scheme
 
 CASES = [
     ("preserve", "winograd", "winograd"),
@@ -176,3 +180,59 @@ def test_one_level_of_a_large_scheme_is_proved_by_its_terms() -> None:
     assert prove_large(schedule, load("laderman (x) dps_444").scheme, is_proved=True) is None
     small = load("strassen").scheme
     assert prove_large(mark_first_writes(authored_schedule(small, None, "preserve")), small) is None
+
+
+PAIRS = [
+    ("winograd", "hopcroft_kerr"),
+    ("winograd_223", "accurate_halves"),
+    ("accurate_sqrt3", "laderman"),
+    ("strassen (x) winograd", "split_k"),
+]
+
+
+def composed(outer: str, inner: str) -> Scheme:
+    return tensor(load(outer).scheme, load(inner).scheme)
+
+
+def with_coefficient(scheme: Scheme, table: str, row: int, place: int) -> Scheme:
+    """The scheme with half of one coefficient more, in a table without named sums."""
+    linear = LinearMap(getattr(scheme, table).inputs, getattr(scheme, table).matrix)
+    form = tuple((i, c + Fraction(1, 2) if number == place else c) for number, (i, c) in enumerate(linear.outputs[row]))
+    outputs = (*linear.outputs[:row], form, *linear.outputs[row + 1 :])
+    changed: dict[str, Any] = {table: replace(linear, outputs=outputs)}
+    return replace(scheme, **changed)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_product_is_proved_with_the_facts_of_its_own_equations(pair: tuple[str, str]) -> None:
+    scheme = composed(*pair)
+    assert is_product_of(scheme, multiplies)
+    alone = replace(scheme, factors=())
+    assert not is_product_of(alone, multiplies)
+    assert prove_scheme(scheme) == prove_scheme(alone) and prove_scheme(alone).holds
+
+
+@pytest.mark.parametrize("table", ["u", "v", "w"])
+def test_a_changed_product_falls_back_on_its_equations_and_fails(table: str) -> None:
+    scheme = composed("winograd", "hopcroft_kerr")
+    for row in range(0, 12, 5):
+        wrong = with_coefficient(scheme, table, row, 0)
+        assert not is_product_of(wrong, multiplies)
+        assert not prove_scheme(wrong).holds
+
+
+def test_factors_that_are_wrong_or_of_another_scheme_prove_nothing() -> None:
+    wrong = with_coefficient(load("strassen").scheme, "w", 0, 0)
+    product = tensor(wrong, load("winograd").scheme)
+    assert not is_product_of(product, multiplies) and not prove_scheme(product).holds
+    scheme = composed("winograd", "hopcroft_kerr")
+    others = composed("strassen", "hopcroft_kerr").factors
+    for factors in (scheme.factors[::-1], others, scheme.factors[:1]):
+        assert not is_product_of(replace(scheme, factors=factors), multiplies)
+        assert prove_scheme(replace(scheme, factors=factors)).holds
+
+
+def test_approximate_and_modular_products_are_decided_by_their_equations() -> None:
+    scheme = tensor(load("bini").scheme, load("split_k").scheme)
+    assert not is_product_of(scheme, multiplies)
+    assert prove_scheme(scheme).holds
