@@ -261,6 +261,7 @@ WRONG_MANIFESTS: list[tuple[Edit, str, str]] = [
 ]
 
 
+@pytest.mark.sample(6)
 @needs_emulator
 @pytest.mark.parametrize(("edit", "code", "what"), WRONG_MANIFESTS)
 def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_the_help_of_a_command_has_an_example_of_it(name: str, example: str, she
     assert all(re.search(rf"{option} ", text.partition("Example")[0]) for option in options)
 
 
-@pytest.mark.sample(60)
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(("code", "title"), CODES)
 def test_every_code_is_explained(code: str, title: str, shell: Shell) -> None:
     status, text, _ = shell("explain", code.lower())

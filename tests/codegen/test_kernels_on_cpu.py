@@ -90,6 +90,7 @@ def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
     multiply(name, inputs, levels, (24, 48, 72), dtype, beta=0)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("winograd", "preserve")])

@@ -101,6 +101,7 @@ def assert_exact(tile: AnyThinTile, dtype: str, orders: int) -> None:
             assert (out == 2 * (a.astype(object) @ b.astype(object)) + 3 * old).all(), (m, k, n, parts, is_whole)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("by_rows", [True, False])
 @pytest.mark.parametrize("parts", [2, 5, 40])
 @pytest.mark.parametrize("count", [3, 5_000, BUSY_THREADS])

@@ -95,6 +95,7 @@ def changed(correct: Scheme, table: str, row: int, generator: random.Random) -> 
     return replace(correct, u=maps["u"], v=maps["v"], w=maps["w"], places=None), index
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", ["winograd", "laderman", "dps_444", "perminov_434"])
 def test_the_place_of_a_misprint_is_always_in_doubt_and_few_others_are(name: str) -> None:
     generator, correct = random.Random(1), load(name).scheme
@@ -129,6 +130,7 @@ def test_a_wrong_number_is_replaced_by_another_of_the_scheme() -> None:
         assert patched(wrong, repair.patches) == text
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("ring", ["Z/2", "Z/3", "Z/10007"])
 def test_misprints_over_residues(ring: str) -> None:
     first, rest = print_scheme(load("moosbauer_poole_555").scheme).split("\n", 1)

@@ -87,6 +87,7 @@ def wrong_schemes(texts: Iterator[str]) -> Iterator[tuple[str, Scheme]]:
             yield text, scheme
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("name", "least"), [("strassen", 50), ("winograd", 100)])
 def test_every_single_misprint_has_a_repair_of_one_edit_that_computes_the_product(name: str, least: int) -> None:
     misprints = misprinted_tables(text_of(name)) if name == "strassen" else misprinted_equations(text_of(name))
@@ -105,6 +106,7 @@ def test_every_single_misprint_has_a_repair_of_one_edit_that_computes_the_produc
     assert tried >= least
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("name", ["strassen", "winograd", "laderman"])
 def test_several_misprints_are_mended_together(name: str, count: int) -> None:

@@ -83,6 +83,7 @@ def in_shared_memory(schedule: Schedule) -> Schedule:
     return replace(schedule, stages=tuple(map(moved, schedule.stages)), workspaces=spaces)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "accumulate", "directly"), BARS)
 def test_found_schedules_are_right_and_as_small_as_they_say(name: str, accumulate: bool, directly: bool) -> None:
     one = found(name, accumulate, directly)

@@ -171,6 +171,7 @@ def test_products_that_are_zero_are_left_out() -> None:
     assert computes(prepare(padded, schedule, 1, "restore").schedule)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", ["strassen", "winograd", "hopcroft_kerr"])
 @pytest.mark.parametrize("temporaries", [1, 2])
 def test_temporaries_take_sums_out_of_a_and_b(name: str, temporaries: int) -> None:
@@ -182,6 +183,7 @@ def test_temporaries_take_sums_out_of_a_and_b(name: str, temporaries: int) -> No
         assert schedule.workspaces and additions(schedule) < additions(found(name))
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("keep", [("A",), ("B",), ("A", "B")])
 @pytest.mark.parametrize("temporaries", [1, 2])
 def test_a_kept_operand_is_never_written(keep: tuple[str, ...], temporaries: int) -> None:
