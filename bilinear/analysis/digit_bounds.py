@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil, isqrt, sqrt
+from math import ceil, isqrt, log, sqrt
 from typing import Literal
 
 from bilinear.analysis.accuracy import path_growth
@@ -357,6 +357,35 @@ def room_of(representation: Representation, inner: int) -> float:
     twice = int(2 * (representation.norm_limit - _rounding_norm(representation, inner)))
     tail = max(0, twice.bit_length() - FLOAT64.significand)
     return (twice >> tail << tail) / 2
+
+
+def largest_scaled(representation: Representation, inner: int) -> float:
+    """T, the largest float64 with 2 K T^2 <= (1 - 2^-30) M: integers of at most T have sums of K products that residues hold.
+
+    It depends on the moduli and on K alone. Raises `BilinearError` (E567) if there are too few moduli.
+    """
+    found = isqrt((2**30 - 1) * representation.product // (2**31 * inner))
+    if found == 0:
+        raise fail("E567", f"{representation.count} moduli are too few for sums of {inner} terms", "take more moduli")
+    tail = max(0, found.bit_length() - FLOAT64.significand)
+    return float(found >> tail << tail)
+
+
+def same_bits_bound(representation: Representation, inner: int) -> float:
+    """p with max|C' - AB| <= p * max|A| * max|B| where scales are those of the largest numbers.
+
+    A number x of a row whose largest is a is rounded by at most 2^-e / 2 < a / T, because 2^(e+1) a > T.
+    """
+    cut = 1 / largest_scaled(representation, inner)
+    return inner * (2 * cut + cut**2 + gamma(3, representation.of.unit_roundoff) * (1 + cut) ** 2) * SLACK
+
+
+def probable_same_bits(representation: Representation, inner: int) -> float:
+    """The probable error by norm for normal data, whose largest number of K is sqrt(2 log 2K) times their root mean square."""
+    peak = sqrt(2 * log(2 * inner))
+    return sqrt(
+        2 * (sqrt(1 / 12) * _UNEVEN * peak / largest_scaled(representation, inner)) ** 2 + (ROUNDED * representation.of.unit_roundoff) ** 2
+    )
 
 
 def _rounding_norm(representation: Representation, inner: int) -> Fraction:

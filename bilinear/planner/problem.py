@@ -14,6 +14,9 @@ CLASSES = {"classical": 1.0, "twice": 2.0}
 USUAL_LIMIT = 8.0
 """The most that it may be where no accuracy is asked for, and no algorithm is named."""
 
+BITWISE = "bitwise"
+"""The value of `reproducible=`: each element of C is a function of its row of A, its column of B, K, the type and the accuracy."""
+
 SHORT = 64
 """A product is thin if one of its extents is at most this."""
 
@@ -87,6 +90,12 @@ def require_accuracy(accuracy: float | str | None) -> None:
         return
     hint = f"give the largest error, such as 1e-9, or {' or '.join(CLASSES)}"
     raise fail("E543", f"accuracy={accuracy!r:.60} is neither a positive number nor a class of accuracy", hint)
+
+
+def require_reproducible(reproducible: str | None) -> None:
+    """Refuse (E820) an unknown promise about bits."""
+    if reproducible is not None and reproducible != BITWISE:
+        raise fail("E820", f"reproducible={reproducible!r:.60} is unknown", f"give {BITWISE!r}, or leave it out")
 
 
 def require_inputs(inputs: str) -> None:

@@ -36,6 +36,7 @@ def matmul(
     modulus: int | None = None,
     gpus: int | Sequence[int] | Literal["all"] | None = None,
     memory: int | str | None = None,
+    reproducible: Literal["bitwise"] | None = None,
 ) -> Array:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
@@ -119,6 +120,9 @@ def matmul(
         fails or is interrupted, each element of `out` is its result, or what it was.
     memory : int or str, optional
         With gpus=, the most bytes on each GPU. The default is 90 % of what is free there.
+    reproducible : "bitwise", optional
+        Each element of the result is a function of its row of `a`, its column of `b`, the type and the accuracy, and of nothing else: not
+        of other rows, layouts, workspace, or what multiplies (docs/how-to/reproducible.md).
 
     Returns
     -------
@@ -151,11 +155,14 @@ def matmul(
         options: dict[str, Array] = {
             "alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": workspace,
             "tolerance": tolerance, "plan": plan, "accuracy": accuracy, "stream": stream, "gpus": gpus, "memory": memory,
+            "reproducible": reproducible,
         }  # fmt: skip
         return _in_types(a, b, out, dtype, casting, modulus, options)
-    asked = Options(alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy)
+    asked = Options(alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible)
     if algorithm != "auto" or accuracy is not None:
         asked = asked.as_named()
+    if reproducible is not None and not gpus is memory is modulus is None:
+        raise fail("E820", "reproducible= takes no gpus=, memory= and modulus=", "leave them out; products modulo p are exact in any case")
     if gpus is not None or memory is not None:
         return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)
     if modulus is not None:

@@ -28,6 +28,13 @@ log = logging.getLogger("bilinear")
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array:
     """alpha * a @ b + beta * out on arrays of one kind, with the options asked for. What ran is kept under `key`, to be repeated."""
     require_complex(asked.algorithm, a, b, out)
+    if asked.reproducible is not None:
+        from bilinear.runtime.same_bits import by_same_bits  # most calls need none of it
+
+        same = by_same_bits(asked, kind, a, b, out)
+        if same is not None:
+            return same
+        asked = asked._replace(reproducible=None)
     cpu = asked.described_cpu(kind, a, b)
     if cpu is None and asked.accuracy is None and asked.is_plain(kind):
         log.debug("matmul %s by %s: the library's multiply (algorithm is auto, or levels is 0)", a.shape, b.shape)
@@ -137,6 +144,10 @@ def looked_at(kind: Kind, a: Array, b: Array, out: Array = None, **given: Unpack
 def look(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array:
     """The same for options that were checked."""
     require_complex(asked.algorithm, a, b, out)
+    if asked.reproducible is not None:
+        from bilinear.runtime.same_bits import look_at_same_bits
+
+        return kind.module.zeros(*look_at_same_bits(kind, a, b, out)) if out is None else out
     if out is not None and kind.on_gpu and a.dtype.kind in "iu" and b.dtype.kind in "iu":
         from bilinear.runtime.integers import look_at_residues  # most calls need none of it
 

@@ -21,7 +21,7 @@ from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import require_accuracy, require_inputs
+from bilinear.planner.problem import BITWISE, require_accuracy, require_inputs, require_reproducible
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import Casting
 from bilinear.runtime.arrays import NUMPY, Kind
@@ -141,6 +141,7 @@ class ProductOptions(TypedDict, total=False):
     workspace: Array
     tolerance: float | None
     accuracy: Accuracy
+    reproducible: Literal["bitwise"] | None
 
 
 class Options(NamedTuple):
@@ -164,6 +165,7 @@ class Options(NamedTuple):
     kind: Kind = NUMPY
     cpu: Cpu | None = None
     conjugated: str = ""
+    reproducible: str | None = None
 
     def as_named(self) -> Options:
         """These options with the algorithm that its name means now, unless the library multiplies, and the accuracy as Python's number."""
@@ -215,7 +217,7 @@ class Options(NamedTuple):
 
         The accuracy is ignored.
         """
-        if kind.on_gpu or self.alpha != 1 or self.beta != 0:
+        if kind.on_gpu or self.reproducible is not None or self.alpha != 1 or self.beta != 0:
             return False
         return (self.plan is None and (self.algorithm == "auto" or self.levels == 0)) or uses_library()
 
@@ -223,7 +225,7 @@ class Options(NamedTuple):
     def is_unsaid(self) -> bool:
         """Whether `auto` is free to choose, for alpha * A * B that nothing is added to."""
         is_auto = self.algorithm == self.levels == "auto" and self.plan is None and self.inputs == "preserve" and self.tolerance is None
-        return bool(is_auto and self.alpha != 0 and self.beta == 0 and not uses_library())
+        return bool(is_auto and self.alpha != 0 and self.beta == 0 and self.reproducible is None and not uses_library())
 
     @property
     def most_bytes(self) -> int | None:
@@ -235,7 +237,17 @@ class Options(NamedTuple):
     def question(self) -> tuple[object, ...]:
         """Everything in the options that decides what runs. Algorithm, plan and device count by identity: hashing them is slow."""
         named = tuple(None if x is None else Same(x) for x in (self.algorithm, self.plan, self.device))
-        return named, self.levels, self.inputs, self.accuracy, self.conjugated, self.most_bytes, bool(self.alpha != 0), bool(self.beta != 0)
+        return (
+            named,
+            self.levels,
+            self.inputs,
+            self.accuracy,
+            self.conjugated,
+            self.reproducible,
+            self.most_bytes,
+            bool(self.alpha != 0),
+            bool(self.beta != 0),
+        )
 
 
 def check_levels(levels: object, algorithm: object) -> None:
@@ -248,7 +260,7 @@ def check_levels(levels: object, algorithm: object) -> None:
 
 
 def check_options(options: Options, out: Array) -> None:
-    """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543, and with a plan E544."""
+    """Refuse options that have no meaning: E513, E514, E515, E519, E528, E543, E820, and with a plan E544."""
     plan = options.plan
     require_inputs(options.inputs)
     check_levels(options.levels, options.algorithm if plan is None else None)
@@ -257,6 +269,11 @@ def check_options(options: Options, out: Array) -> None:
     if options.accuracy is not None and (plan is not None or options.algorithm != "auto"):
         what = "accuracy= chooses among plans, and the algorithm is named already"
         raise fail("E519", what, "leave it out; `bilinear plan --explain` shows the error of every plan")
+    if options.reproducible is not None:
+        require_reproducible(options.reproducible)
+        if options._replace(alpha=1, beta=0, workspace=None, accuracy=None, kind=NUMPY, conjugated="") != Options(reproducible=BITWISE):
+            what = "reproducible= chooses what multiplies, and takes no algorithm, levels, plan, tolerance, or promise of the inputs"
+            raise fail("E820", what, "leave them out; accuracy= may choose the number of moduli")
     if plan is not None:
         _check_plan_options(plan, options.algorithm, options.levels, options.inputs)
 

@@ -241,6 +241,7 @@ def asked_key(asked: Options) -> Key | None:
         return None
     if (
         tolerance is not None
+        or asked.reproducible is not None
         or asked.conjugated
         or (value_of(USE_LIBRARY) is not None and uses_library())
         or type(inputs) is not str

@@ -8,7 +8,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING
 
 from bilinear.errors import fail
-from bilinear.ir.element import COMPLEX, FLOAT32, MULTIPLIED, Element
+from bilinear.ir.element import COMPLEX, FLOAT32, FLOAT64, MULTIPLIED, Element
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, MOST_BLOCKS, PANEL, RESIDUE_TILES, DigitTile, ModularTile, ResidueTile
 from bilinear.planner.portfolio import Levels, portfolio
 from bilinear.planner.problem import CLASSES, Problem
@@ -17,10 +17,13 @@ from bilinear.planner.ways import Way, algorithm_named, follows_from_names
 
 if TYPE_CHECKING:  # imported late
     from bilinear.ir.complex_scheme import ComplexScheme, Products
+    from bilinear.ir.digits import Representation
     from bilinear.ir.scheme import Scheme
 
 USUAL_CLASS = "classical"
 """The class of accuracy that they keep where none is asked for."""
+SAME_BITS_MODULI = {"float32": 7, "float64": 14}
+"""How many moduli give products whose bits depend on the numbers alone, where no accuracy is asked for."""
 MOST_TARGETS = 16
 """Blocks of C: a thread puts together an element of each, at the least."""
 MOST_HEADROOM = 6
@@ -105,6 +108,32 @@ def _fewest(dtype: str, k: int, accuracy: float | str) -> str:
     is_complex = dtype in COMPLEX
     counts = [tile.count for tile in RESIDUE_TILES.values() if tile.of is element and tile.gaussian == is_complex]
     return moduli_for(element, inner, limit, probable=isinstance(accuracy, str), counts=counts, gaussian=is_complex).name
+
+
+@lru_cache(maxsize=1024)
+def same_bits_residues(dtype: str, k: int, accuracy: float | str | None) -> Representation:
+    """The residues of products whose bits depend on the numbers alone, by their type, K, and an accuracy: never by shape or device.
+
+    Without an accuracy these are 7 moduli of float32 (and what is narrower) and 14 of float64. With one they are the fewest of those that
+    kernels are generated for, by `same_bits_bound` or, for a class, `probable_same_bits`. Parts of complex numbers have sums of 2K terms.
+    Raises `BilinearError` (E567) if none keep it.
+    """
+    from bilinear.analysis.digit_bounds import probable_classical, probable_same_bits, same_bits_bound
+    from bilinear.ir.digits import residues_of
+
+    element = FLOAT64 if dtype in ("float64", "complex128") else FLOAT32
+    inner = 2 * k if dtype in COMPLEX else k
+    for count in sorted(tile.count for tile in RESIDUE_TILES.values() if tile.of is element and not tile.gaussian):
+        found = residues_of(element, count)
+        if accuracy is None and count >= SAME_BITS_MODULI[element.name]:
+            return found
+        if isinstance(accuracy, str) and probable_same_bits(found, inner) <= CLASSES[accuracy] * probable_classical(
+            inner, element.unit_roundoff
+        ):
+            return found
+        if not isinstance(accuracy, str | None) and same_bits_bound(found, inner) <= accuracy:
+            return found
+    raise fail("E567", f"no residues of {element} keep an accuracy of {accuracy} at K = {k}", "allow more, or use a wider type")
 
 
 def require_residues(scheme: Products, tile: ResidueTile) -> None:

@@ -1,0 +1,132 @@
+"""`reproducible="bitwise"`: every way of a call has the same bits, and what cannot keep them is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bilinear
+from bilinear.analysis.digit_bounds import largest_scaled
+from bilinear.errors import BilinearError
+from bilinear.ir.matrix import Array
+from bilinear.methods.digits.geometry import same_bits_residues
+from tests.backends.test_same_bits import by_integers, numbers, same
+
+TYPES = ("float64", "float32", "float16", "complex128", "complex64")
+
+
+def operands(dtype: str, kind: str = "decades") -> tuple[Array, Array]:
+    """Two matrices of a type, whose numbers span 30 decades."""
+    random, is_complex = np.random.default_rng(TYPES.index(dtype)), dtype.startswith("complex")
+    real = {"complex128": "float64", "complex64": "float32"}.get(dtype, dtype)
+    shapes = (6, 40), (40, 5)
+    if not is_complex:
+        return numbers(random, kind, shapes[0], real).astype(real), numbers(random, kind, shapes[1], real).astype(real)
+    parts = [numbers(random, kind, shape, real) for shape in shapes * 2]
+    return (parts[0] + 1j * parts[2]).astype(dtype), (parts[1] + 1j * parts[3]).astype(dtype)
+
+
+def bitwise(a: Array, b: Array, **options: Any) -> Array:
+    return bilinear.matmul(a, b, reproducible="bitwise", **options)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_ways_of_a_call_have_the_same_bits(dtype: str) -> None:
+    a, b = operands(dtype)
+    c, padded = bitwise(a, b), np.zeros((9, 90), dtype)
+    padded[1:7, 3:83:2] = a
+    order = np.random.default_rng(1).permutation(40)
+    ways = {
+        "rows": np.concatenate([bitwise(a[i : i + 1], b) for i in range(6)]),
+        "vectors": np.stack([bitwise(row, b) for row in a]),
+        "columns": np.stack([bitwise(a, column) for column in b.T], 1),
+        "strides": bitwise(padded[1:7, 3:83:2], b[::-1][::-1]),
+        "by columns": bitwise(np.asfortranarray(a), np.asfortranarray(b)),
+        "terms in another order": bitwise(a[:, order], b[order]),
+        "a batch": bitwise(np.stack([a[::-1], a]), np.stack([b, b]))[1],
+        "one B for a batch": bitwise(np.stack([a, a[::-1]]), b)[0],
+        "zeros beyond the operands": bitwise(a, b, out=np.empty((6, 5), dtype)),
+        "in place of an operand": bitwise(a, b, out=np.concatenate([a.copy(), b.T])[:6, :5]),
+        "workspace": bitwise(a, b, workspace="none"),
+        "swapped": bitwise(b.T, a.T).T,
+    }
+    assert c.dtype == dtype
+    assert [name for name, way in ways.items() if not same(way, c)] == []
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+@pytest.mark.parametrize("kind", ["special", "ties"])
+def test_factors_round_as_the_formula_says(dtype: str, kind: str) -> None:
+    a, b = operands(dtype, kind)
+    limit = largest_scaled(same_bits_residues(dtype, 40, None), 40)
+    v, old = by_integers(a.astype(float), b.astype(float), limit, dtype), np.full((6, 5), 0.7, dtype)
+    number = np.dtype(dtype).type
+    with np.errstate(all="ignore"):
+        expected = number(0.3) * v + number(-1.7) * old
+    expected[np.isnan(expected)] = np.nan
+    assert same(bitwise(a, b, out=old.copy(), alpha=0.3, beta=-1.7), expected)
+    assert same(bitwise(a, b, out=np.full((6, 5), np.nan, dtype), alpha=0, beta=0), np.zeros((6, 5), dtype))
+    assert same(bitwise(a, b, out=np.full((6, 5), np.nan, dtype)), v)
+
+
+def test_parts_of_complex_products_are_exact_sums_of_two_lines_rounded_once() -> None:
+    a, b = operands("complex128", "ties")
+    limit = largest_scaled(same_bits_residues("complex128", 40, None), 80)
+    rows = np.concatenate([a.real, a.imag], 1)
+    found = bitwise(a, b)
+    assert same(found.real, by_integers(rows, np.concatenate([b.real, -b.imag]), limit, "float64"))
+    assert same(found.imag, by_integers(rows, np.concatenate([b.imag, b.real]), limit, "float64"))
+    x, y = np.array([[3 + 4j, 1j]]), np.array([[1 - 2j], [2.0]])  # integers come out exactly
+    assert bitwise(x, y).item() == 11 + 0j
+    assert same(bitwise(a.conj(), b), bitwise(a, b.conj()).conj())
+
+
+def test_the_moduli_follow_from_type_terms_and_accuracy() -> None:
+    asked = [
+        ("float64", 2048, None),
+        ("float64", 2048, "classical"),
+        ("float32", 9, None),
+        ("float32", 2048, "classical"),
+        ("float64", 50, 1e-9),
+    ]
+    assert [same_bits_residues(*one).count for one in asked] == [14, 15, 7, 8, 13]
+    a, b = operands("float64")
+    assert not same(bitwise(a, b), bitwise(a, b, accuracy=1e-7))
+
+
+def test_integers_are_exact_without_it() -> None:
+    a, b = np.full((2, 3), 2**40), np.full((3, 2), 2**40 + 1)
+    assert same(bitwise(a, b), a @ b)
+    assert same(bitwise(np.zeros((2, 0)), np.zeros((0, 3))), np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("code", "call"),
+    [
+        ("E820", lambda a, b: bitwise(a, b, algorithm="winograd")),
+        ("E820", lambda a, b: bitwise(a, b, levels=0)),
+        ("E820", lambda a, b: bitwise(a, b, inputs="restore")),
+        ("E820", lambda a, b: bitwise(a, b, plan=bilinear.plan(8, 8, 8, device="h200"))),
+        ("E820", lambda a, b: bitwise(a, b, gpus=1)),
+        ("E820", lambda a, b: bitwise(a.astype(int), b.astype(int), modulus=7)),
+        ("E820", lambda a, b: bilinear.matmul(a, b, reproducible="run")),
+        ("E821", lambda a, b: bitwise(a.astype(np.longdouble), b)),
+        ("E821", lambda a, b: bitwise(np.ma.masked_array(a), b)),
+        ("E821", lambda a, b: bitwise(a.astype(object), b)),
+        ("E567", lambda a, b: bitwise(a, b, accuracy=1e-20)),
+        ("E538", lambda a, b: bitwise(bilinear.prepare(a, columns=5), b)),
+    ],
+)
+def test_what_keeps_no_promise_is_refused(code: str, call: Callable[[Array, Array], object]) -> None:
+    with pytest.raises(BilinearError) as refused:
+        call(*operands("float64"))
+    assert [d.code for d in refused.value.diagnostics] == [code]
+
+
+def test_the_environment_that_asks_for_the_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
+    with pytest.raises(BilinearError, match="promises no bits"):
+        bitwise(*operands("float64"))
