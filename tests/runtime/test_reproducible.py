@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends.test_same_bits import by_integers, numbers, same
 
 import bilinear
 from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array
 from bilinear.methods.digits.geometry import same_bits_residues
-from tests.backends.test_same_bits import by_integers, numbers, same
 
 TYPES = ("float64", "float32", "float16", "complex128", "complex64")
 
