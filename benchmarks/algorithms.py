@@ -16,7 +16,7 @@ INTRODUCTION = """\
 Every file of [algorithms/](../algorithms) is a scheme, or a schedule of one. `bilinear list` prints this table, `--format 3,4,5`,
 `--over Z` and `--max-rank 30` choose from it, and `bilinear verify NAME` proves one and says more. Formats that are not here are composed
 of these by `bilinear combine` ([algebra.md](algebra.md)); how a scheme of your own comes to run beside them is told in
-[adding-a-scheme.md](adding-a-scheme.md). The files of [algorithms/digits/](../algorithms/digits) multiply digits of numbers:
+[tutorial.md](tutorial.md#9-put-it-into-the-library). The files of [algorithms/digits/](../algorithms/digits) multiply digits of numbers:
 [digits.md](digits.md). The files of [algorithms/transposed/](../algorithms/transposed) compute A*A^T: [gram.md](how-to/gram.md).
 
 | column | what it says |

@@ -26,6 +26,8 @@ from bilinear.planner.device_files import load_device
 
 PAGE, MODES_MEASURED = ROOT / "docs" / "modes.md", RESULTS / "modes-h200.json"
 CASES_DRAWN, SIZE_DRAWN = (("strassen", 2), ("laderman", 1)), 6144
+SIZES_SHOWN = (1536,)
+"""The sizes of the measured rows on the page; the results have more."""
 COUNTS = ("scheme, levels", "mode", "kernels", "launches", "at once", "blocks moved once", "blocks read again", "traffic")
 MEASURED = (
     "dtype",
@@ -65,7 +67,7 @@ def page(text: str) -> str:
     """The page with its tables drawn anew."""
     found = [row for case in CASES_DRAWN for row in counts(*case)]
     rows = json.loads(MODES_MEASURED.read_text())["rows"]
-    measured = table([told(row) for row in rows if "pilot" not in row], MEASURED)
+    measured = table([told(row) for row in rows if "pilot" not in row and row["size"] in SIZES_SHOWN], MEASURED)
     return filled(text, counts=table(found, COUNTS), measured=measured)
 
 

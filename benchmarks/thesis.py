@@ -22,6 +22,8 @@ LAUNCHES = (slice(0, 1), slice(1, 3), slice(3, 4), slice(4, 6), slice(6, 7))
 THESIS = (0.5, 56.3, 0.5 + 0.26, 41.7, 0.26 + 0.5)
 """Table 3.2, averages over N of stages 1; 2; 3 and 4; 5; 6 and 7, in percent, on a V100."""
 SIZES = (2048, 4096, 8192, 16384)
+SHOWN = (1024, 2048, 4096, 6144, 8192, 12288, 16384)
+"""The sizes of the rows on the page; the results have more."""
 LEVELS = (1, 2, 3)
 Times = dict[tuple[str, int, int], dict[str, Any]]
 """The fastest row by element type, size and levels; the library is at no level."""
@@ -55,7 +57,7 @@ def gains(times: Times) -> Iterator[str]:
     yield f"| | N | {' | '.join(f'library / {level}' for level in measured)} | {' | '.join(f'1 / {level}' for level in measured[1:])} |"
     yield "|---|--:|" + "--:|" * (2 * len(measured) - 1)
     for dtype in ("float64", "float32"):
-        for n in sorted({key[1] for key in times}):
+        for n in SHOWN:
             ms = {level: times[dtype, n, level]["ms"] for level in (0, *measured) if (dtype, n, level) in times}
             if len(ms) > 1:
                 ratios = [(0, level) for level in measured] + [(1, level) for level in measured[1:]]
@@ -85,7 +87,7 @@ def single(rows: list[dict[str, Any]]) -> Iterator[str]:
     for what, slower, faster, thesis in CROSSOVERS:
         yield f"| {what} | {' | '.join(ahead_from(found[dtype], slower, faster) for dtype in found)} | {thesis} |"
     yield from ("", "| library over levels, N | float64: 1 | 2 | 3 | float32: 1 | 2 | 3 |", "|--:|" + "--:|" * 6)
-    for n in sorted(found["float64"]):
+    for n in sorted(found["float64"].keys() & SHOWN):
         yield f"| {n} | {' | '.join(f'{times[n][0] / times[n][level]:.2f}' for times in found.values() for level in LEVELS)} |"
 
 

@@ -73,8 +73,8 @@ EXAMPLES = {
 """What the page of the commands runs, in this order in one folder. `tune` and `bench` need a GPU, and `warm` writes to the cache."""
 SHOWN = {
     "tune": "It needs a GPU. [planning.md](planning.md#descriptions-of-devices) lists what it writes.",
-    "warm": "It fills the cache of built kernels, in about half a minute ([using-python.md](using-python.md) says where it lies).",
-    "bench": "It needs a GPU. [Adding a scheme](adding-a-scheme.md#9-measure) shows an example.",
+    "warm": "It fills the cache of built kernels, in about half a minute ([settings.md](settings.md#caches)).",
+    "bench": "It needs a GPU. [benchmarking.md](benchmarking.md) shows what it prints.",
 }
 LARGEST_SIDE = 8
 """Every format up to this one has a page in the gallery."""
