@@ -53,7 +53,7 @@ def explain(
         str, typer.Argument(metavar="CODE", help="The code in brackets after `error`, such as E301.", autocompletion=completing.codes)
     ],
 ) -> None:
-    """Explain the code of an error: its meaning, an example, and what to do."""
+    """Explain the code of an error: its meaning, and what to do."""
     text = diagnostics_page().read_text(encoding="utf-8")
     sections = {section[:4]: section for section in re.split(r"(?m)^##+ ", text) if re.match(r"E\d{3} ", section)}
     found = sections.get(code.strip().upper().strip("[]"))

@@ -62,19 +62,6 @@ def test_every_code_is_documented() -> None:
     assert set(headings) == codes_of(".")
 
 
-def documented() -> list[tuple[str, str]]:
-    """The examples in the documentation, with the code that each must get."""
-    text = (ROOT / "docs" / "diagnostics.md").read_text(encoding="utf-8")
-    return re.findall(r"^### (E\d{3}) .*\n.*\n```bl\n((?:.*\n)*?)```", text, re.MULTILINE)
-
-
-@pytest.mark.parametrize(("code", "text"), documented(), ids=[code for code, _ in documented()])
-def test_documented_examples(code: str, text: str) -> None:
-    with pytest.raises(BilinearError) as raised:
-        parse_source(Source("x.bl", text))
-    assert {d.code for d in raised.value.diagnostics} == {code}
-
-
 def test_examples_of_the_language_parse() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     examples = re.findall(r"^```bl\n((?:.*\n)*?)```", text, re.MULTILINE)
