@@ -30,6 +30,8 @@ of these by `bilinear combine` ([algebra.md](algebra.md)); how a scheme of your 
 | runs | `expand`: with workspace, the fastest for large problems; schedules that take less memory, or none; `modulus=p`: with that alone |
 
 """
+SHARED = " Its shared sums are this project's: `bilinear share` found them."
+FOUND = "Where `shared` is below `naive` from benson_ballard_324 on, `bilinear share` found the sums, unless the entry says otherwise."
 
 
 def kept() -> dict[Path, str]:
@@ -45,7 +47,11 @@ def main() -> None:
 def library_page(rows: Iterable[LibraryRow]) -> str:
     """The page as Markdown."""
     rows = tuple(rows)
-    return INTRODUCTION + "\n".join([*_table(rows), "", "## What each is for, and where it comes from", "", *map(_entry, rows)]) + "\n"
+    return (
+        INTRODUCTION
+        + "\n".join([*_table(rows), "", "## What each is for, and where it comes from", "", FOUND, "", *map(_entry, rows)])
+        + "\n"
+    )
 
 
 def _table(rows: Iterable[LibraryRow]) -> Iterator[str]:
@@ -63,7 +69,8 @@ def _runs(row: LibraryRow) -> str:
 
 
 def _entry(row: LibraryRow) -> str:
-    return f"* **{row.name}**: {row.why}" + (f" *{row.citation}*" if row.citation else "")
+    why = row.why.replace(SHARED, "")
+    return f"* **{row.name}**: {why}" + (f" *{row.citation}*" if row.citation else "")
 
 
 if __name__ == "__main__":
