@@ -17,10 +17,10 @@ from common import Call, median, need_gpu, parser_of, queued, save
 from drawn import RESULTS, ROOT, filled, keep
 from mode_model import H200, IN_A_ROW, ModeStand, extended_seconds, graph_of, placed, published_seconds, stages_of, traffic_of
 
+from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.placement import MODES
-from bilinear.measure.device_bench import build_launches
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 
@@ -117,7 +117,7 @@ def told(row: dict[str, Any]) -> tuple[object, ...]:
 def build(cases: Iterable[tuple[str, str, str, int]]) -> None:
     """Build the kernels of these modes, types, schemes and levels into the cache."""
     launches = [launch for mode, dtype, name, levels in cases for launch in placed(mode, dtype, SIZE_DRAWN, name, levels)[0]]
-    print(f"{build_launches(launches, CudaTarget('sm_90'))} kernels", flush=True)
+    print(f"{len(build_kernels([*dict.fromkeys(one.kernel for one in launches)], CudaTarget('sm_90')))} kernels", flush=True)
 
 
 def main() -> None:

@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import count, islice
 from math import exp, log, sqrt
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, signal
 
 import numpy as np
 
-from bilinear.backends.machine import target_here
-from bilinear.codegen.build import Progress, build_kernel, build_program, no_progress
-from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import COMPILED, COMPLEX, IN_ARRAYS
-from bilinear.ir.launch import AnyKernel
-from bilinear.ir.matrix import Layout
+from bilinear.ir.element import COMPLEX, IN_ARRAYS
 from bilinear.ir.measurement import Shape
-from bilinear.ir.tile import SMALL, USUAL, beside
-from bilinear.lowering.prepare import Level, natural_inputs, plain, plain_complex, prepare_complex, prepare_levels
-from bilinear.methods.method import Bindable
-from bilinear.methods.registry import METHODS, method_of
+from bilinear.lowering.prepare import natural_inputs
+from bilinear.methods.registry import METHODS
 from bilinear.planner.device import Device
 from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import Problem, require_accuracy
+from bilinear.planner.problem import require_accuracy
 from bilinear.planner.ways import algorithm_named
 from bilinear.reading import read_input
 from bilinear.runtime import auto
+from bilinear.runtime.ahead import fill_cache
 from bilinear.source import Source, Span
 
 LARGEST_SIDE = 20_000
@@ -157,11 +148,8 @@ def _primes(most: int) -> list[int]:
     return [p for p in range(most + 1) if sieve[p]]
 
 
-logger = logging.getLogger("bilinear")
 PRODUCTS = tuple(name for method in METHODS for name in method.products)
 """The products that are named below levels, as in `winograd+pairs`."""
-WORTH_A_POOL = 4
-"""With fewer kernels to build, or fewer cores, starting processes takes longer than it saves."""
 
 
 @dataclass(frozen=True)
@@ -276,87 +264,11 @@ def bound_of(plan: Plan | None, inner: int, dtype: str) -> float:
     return chosen.choice.bound(inner, dtype) if chosen.error is None else chosen.error
 
 
-Built = tuple[tuple[str, ...], str, str, str] | AnyKernel
-"""Kernels to build: those of some levels, by promise of the inputs, element type and tile; or one that has no schedule."""
-
-
 def build_ahead(tasks: Sequence[BenchTask], device: Device, progress: Progress = no_progress) -> None:
-    """Fill the cache of kernels with one process a core, so that the GPU does not wait for proofs and compilation."""
-    needed = set()
+    """Fill the cache of kernels, several at once, so that the GPU does not wait for compilation."""
+    plans = []
     for task in tasks:
         for case in task.cases:
             with suppress(BilinearError):  # failures are reported when the case is measured
-                needed |= kernels_of(choose(task, case, device), target_here().has_warpgroups)
-    with builder(progress) as build:
-        build(needed)
-
-
-def kernels_of(plan: Plan, has_warpgroups: bool = True) -> set[Built]:
-    """The kernels that a plan needs, on matrices without gaps, on a chip that has warpgroups, or not; none for the library's multiply."""
-    p, choice = plan.problem, plan.chosen.choice
-    if isinstance(choice, Bindable):
-        a, b, c = (_without_gaps(p, name) for name in "ABC")
-        return {*method_of(choice).kernels(choice, a, b, c, has_warpgroups)}
-    return {(part.levels, part.inputs, p.dtype, part.tile) for part in plan.chosen.parts if part.levels}
-
-
-def _without_gaps(p: Problem, name: str) -> Layout:
-    """The layout of a new matrix A, B or C of a problem."""
-    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype).itemsize
-    return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
-
-
-@contextmanager
-def builder(progress: Progress = no_progress, target: CudaTarget | None = None) -> Iterator[Callable[[set[Built]], None]]:
-    """A function that fills the cache of kernels for a target, by default the current GPU.
-
-    It uses processes that start when there is enough to build and end with the context.
-
-    The processes ignore Ctrl-C; this process handles it, and then waits for the work already handed out, at most two kernels a core.
-    """
-    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-    from multiprocessing import get_context
-
-    least = 1  # another machine's kernels are not built when they run
-    if target is None:
-        least, target = WORTH_A_POOL, target_here()
-    one = partial(_build, target=target)
-    cores = os.cpu_count() or 1
-    with ExitStack() as ending:
-        pools: list[ProcessPoolExecutor] = []
-
-        def build(needed: set[Built]) -> None:
-            if min(cores, len(needed)) < least:
-                return
-            if not pools:
-                pool = ProcessPoolExecutor(cores, mp_context=get_context("spawn"), initializer=signal, initargs=(SIGINT, SIG_IGN))
-                ending.callback(pool.shutdown, cancel_futures=True)
-                pools.append(pool)
-            slow_first = sorted(needed, key=_fewest_first)
-            try:
-                for done, _ in enumerate(pools[0].map(one, slow_first)):
-                    progress("building kernels", done, len(needed))
-            except BrokenExecutor:  # a process was killed, perhaps for lack of memory; missing kernels are built when they run
-                logger.warning("a process that built kernels has died: %d kernels may be built one by one", len(needed))
-                pools.clear()
-
-        yield build
-
-
-def _fewest_first(kernel: Built) -> tuple[object, ...]:
-    """By falling numbers of levels, so that what takes long is begun first."""
-    return (-len(kernel[0]), kernel) if isinstance(kernel, tuple) else (0, kernel.name)
-
-
-def _build(kernel: Built, target: CudaTarget) -> None:
-    with suppress(BilinearError):
-        if not isinstance(kernel, tuple):
-            build_kernel(kernel, target)
-            return
-        levels, inputs, dtype, tile = kernel
-        each = tuple(Level(known.scheme, known.schedule) for known in map(algorithm_named, levels))
-        element, is_complex = COMPILED[dtype], dtype in COMPLEX
-        build_program(prepare_complex(each) if is_complex else prepare_levels(each, inputs), element, [target], tile)
-        for size in (USUAL, SMALL):  # strips
-            strips = plain_complex() if is_complex else plain().schedule
-            build_program(strips, element, [target], beside(element.name, tile, size))
+                plans.append(choose(task, case, device))
+    fill_cache(plans, progress)

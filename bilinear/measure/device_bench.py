@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
@@ -11,14 +11,10 @@ from typing import Protocol
 from bilinear.analysis.identity import schedule_hash
 from bilinear.backends.machine import target_here
 from bilinear.backends.timing import in_a_queue, settled
-from bilinear.codegen.build import own_target
-from bilinear.codegen.cuda.nvrtc import build_all
-from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.build import build_kernels
 from bilinear.codegen.lower import schedule_to_launches
-from bilinear.codegen.render import render
 from bilinear.errors import fail, install
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.launch import Launch
 from bilinear.ir.matrix import Array
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.tile import MOST_SHARED_BYTES, USUAL
@@ -142,20 +138,13 @@ class GpuBench:
         return time_digits(case)
 
     def build(self, products: Sequence[tuple[Schedule, str, str]]) -> None:
-        """One process a core builds."""
+        """Build several kernels at once."""
         own = [launch for schedule, dtype, tile in products for launch in schedule_to_launches(schedule, ELEMENTS[dtype], tile)]
-        build_launches(own, target_here())
+        build_kernels([*dict.fromkeys(launch.kernel for launch in own)], target_here())
 
     def _seconds(self, call: Callable[[], object]) -> float:
         """Seconds of a call on the device."""
         return 1e-3 * settled(call)
-
-
-def build_launches(launches: Iterable[Launch], target: CudaTarget) -> int:
-    """Build the kernels of launches into the cache, as many at once as there are cores, and return their number."""
-    kernels = {launch.kernel for launch in launches}
-    build_all([(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels])
-    return len(kernels)
 
 
 def _operands(extents: Extents, dtype: str) -> tuple[Array, Array, Array]:

@@ -14,13 +14,11 @@ from time import perf_counter
 from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
-from bilinear.backends.machine import target_here
 from bilinear.backends.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of
-from bilinear.measure.bench_tasks import Built, builder, kernels_of
 from bilinear.methods.planning import contenders
 from bilinear.planner.choose import timed_plan
 from bilinear.planner.device import Device
@@ -28,6 +26,7 @@ from bilinear.planner.library import LIBRARY_ITSELF, Library
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.prune import Multiprocessor, multiprocessor_of, prune
+from bilinear.runtime.ahead import fill_cache
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
@@ -80,27 +79,26 @@ def search(
     Every candidate's `ms` is measured. Raises `BilinearError` (E685) for a plan that multiplies wrongly or fails while running.
     """
     ends = perf_counter() + seconds
-    with builder() as build:
-        for number, (shape, dtype) in enumerate(shapes):
-            told, left = f"{'x'.join(map(str, shape))} {dtype}", ends - perf_counter()
-            progress(told, number, len(shapes))
-            if left <= 0:
-                yield LeftOut(told, "the time was over")
-                continue
-            try:
-                yield _fastest_here(partial(GpuStand, shape, dtype, inputs, budget, device, build), device, left / (len(shapes) - number))
-            except MemoryError as error:
-                yield LeftOut(told, f"out of memory: {error}")
-            except BilinearError as error:
-                if error.diagnostics[0].code == WRONG:
-                    raise
-                yield LeftOut(told, error.diagnostics[0].message)
-            except StageError as error:
-                raise fail(WRONG, f"{told}: a plan failed while it ran: {error}") from error
-            except Exception as error:  # CuPy and the driver raise many kinds, and the other problems are still worth searching
-                _require_device(told, error)
-                log.debug("%s is left out", told, exc_info=True)
-                yield LeftOut(told, f"{type(error).__name__}: {error}")
+    for number, (shape, dtype) in enumerate(shapes):
+        told, left = f"{'x'.join(map(str, shape))} {dtype}", ends - perf_counter()
+        progress(told, number, len(shapes))
+        if left <= 0:
+            yield LeftOut(told, "the time was over")
+            continue
+        try:
+            yield _fastest_here(partial(GpuStand, shape, dtype, inputs, budget, device), device, left / (len(shapes) - number))
+        except MemoryError as error:
+            yield LeftOut(told, f"out of memory: {error}")
+        except BilinearError as error:
+            if error.diagnostics[0].code == WRONG:
+                raise
+            yield LeftOut(told, error.diagnostics[0].message)
+        except StageError as error:
+            raise fail(WRONG, f"{told}: a plan failed while it ran: {error}") from error
+        except Exception as error:  # CuPy and the driver raise many kinds, and the other problems are still worth searching
+            _require_device(told, error)
+            log.debug("%s is left out", told, exc_info=True)
+            yield LeftOut(told, f"{type(error).__name__}: {error}")
     progress("done", len(shapes), len(shapes))
 
 
@@ -168,9 +166,7 @@ def _ms(candidate: Candidate) -> float:
 class GpuStand:
     """Operands on the current GPU with random normal data, and `matmul` calls on them as a user makes them."""
 
-    def __init__(
-        self, shape: Shape, dtype: str, inputs: str, budget: int | None, device: Device, build: Callable[[set[Built]], None]
-    ) -> None:
+    def __init__(self, shape: Shape, dtype: str, inputs: str, budget: int | None, device: Device) -> None:
         import cupy
 
         cupy.get_default_memory_pool().free_all_blocks()
@@ -178,15 +174,15 @@ class GpuStand:
         m, k, n = shape
         self._operands = cupy.empty((m, k), dtype), cupy.empty((k, n), dtype), cupy.empty((m, n), dtype)
         self._fill()
-        self._device, self._build = device, build
+        self._device = device
         self.problem = problem_of(layouts_of(*self._operands), inputs, budget)
         library = self._call(self._choice(LIBRARY_ITSELF))
         library()
         self._is_short = milliseconds(library) < QUEUED_MS and median(queued({"library": library}, FEW, IN_A_ROW)["library"]) < SHORT_MS
 
     def build(self, candidates: Sequence[Candidate]) -> None:
-        """Build in several processes if there are enough kernels."""
-        self._build(set().union(*(kernels_of(self._choice(candidate), target_here().has_warpgroups) for candidate in candidates)))
+        """Build several kernels at once."""
+        fill_cache(map(self._choice, candidates))
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
         """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 
 from bilinear.backends.executor import place_strip
-from bilinear.codegen.build import distinct_kernels
+from bilinear.backends.machine import target_here
+from bilinear.codegen.build import Progress, build_kernels, distinct_kernels, no_progress
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.lower import schedule_to_launches
+from bilinear.errors import BilinearError
 from bilinear.ir.element import COMPILED
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
@@ -22,23 +25,33 @@ from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
 
 def kernels_of(plan: Plan, target: CudaTarget) -> Iterable[AnyKernel]:
-    """The kernels that a plan launches for matrices that lie by rows, at multiples of 16 bytes; none for the library's multiply."""
+    """The kernels that a plan launches for matrices without gaps, at multiples of 16 bytes; none for the library's multiply."""
     problem, choice = plan.problem, plan.chosen.choice
     if isinstance(choice, Bindable):
-        a, b, c = _by_rows(problem)
+        a, b, c = (_without_gaps(problem, name) for name in "ABC")
         return method_of(choice).kernels(choice, a, b, c, target.has_warpgroups)
     recipe = chosen_recipe(plan)
     if recipe is None:
         return ()
-    placement = fitted_placement(recipe, (problem.m, problem.k, problem.n), np.dtype(problem.dtype))
+    by_column = frozenset(problem.column_major)
+    placement = fitted_placement(recipe, (problem.m, problem.k, problem.n), np.dtype(problem.dtype), by_column)
     return (kernel for part in placement.chain for kernel in _scheduled(part, problem.dtype))
 
 
-def _by_rows(problem: Problem) -> Iterator[Layout]:
-    """The layouts of A, B and C."""
-    m, k, n, dtype = problem.m, problem.k, problem.n, np.dtype(problem.dtype)
-    for rows, columns in ((m, k), (k, n), (m, n)):
-        yield Layout((rows, columns), (columns * dtype.itemsize, dtype.itemsize), dtype)
+def fill_cache(plans: Iterable[Plan], progress: Progress = no_progress) -> None:
+    """Build the kernels of plans for the current GPU, several at once. What cannot be built is reported when it is to run."""
+    target, needed = target_here(), dict[AnyKernel, None]()
+    for plan in plans:
+        with suppress(BilinearError):
+            needed |= dict.fromkeys(kernels_of(plan, target))
+    with suppress(BilinearError):
+        build_kernels([*needed], target, progress)
+
+
+def _without_gaps(p: Problem, name: str) -> Layout:
+    """The layout of a new matrix A, B or C of a problem."""
+    (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype).itemsize
+    return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
 
 
 def _scheduled(placement: Placement, dtype: str) -> Iterable[AnyKernel]:

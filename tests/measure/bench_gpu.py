@@ -14,13 +14,13 @@ import pytest
 
 from bilinear.backends import timing as bench_timing
 from bilinear.backends.numpy_executor import NumpyExecutor
-from bilinear.measure import bench, bench_details, bench_library, bench_tasks
+from bilinear.measure import bench, bench_details, bench_library
 from bilinear.planner import choose
 from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
-from bilinear.runtime import accept, auto, call, decide, devices_here, run
+from bilinear.runtime import accept, ahead, auto, call, decide, devices_here, run
 from bilinear.runtime.arrays import Kind
 
 H200 = replace(load_device("h200"), thin=(), policy=Policy(least_block=32))
@@ -142,7 +142,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     told = {"clocks.sm": "1755 MHz", "power.draw": "612.30 W", "temperature.gpu": "64"}
     told |= {"driver_version": "580.1", "clocks.max.sm": "1980 MHz", "power.limit": "700 W"}
     monkeypatch.setattr(bench_library, "_query", lambda names: ["echo", ", ".join(told[name] for name in names)])
-    monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 10**9)
+    monkeypatch.setattr(ahead, "build_kernels", lambda kernels, target, progress: ())
     monkeypatch.setattr(choose, "ways", few_ways)
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)
     for cached in (choose.make_plan, auto._chosen, auto._logged, devices_here._identity, bench_timing._holder):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -18,14 +17,11 @@ import numpy as np
 import pytest
 from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
 
-import bilinear
 from bilinear.backends.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError
+from bilinear.ir.launch import AnyKernel
 from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
-from bilinear.ir.schedule import Schedule
-from bilinear.ir.tile import MMA_FLOAT64, TILES
-from bilinear.lowering.prepare import plain
 from bilinear.measure import bench, bench_check, bench_details, bench_library, bench_tasks
 from bilinear.measure.bench import Effort, collect, measure
 from bilinear.measure.bench_check import check, fill_integers, wrong_libraries
@@ -47,9 +43,8 @@ from bilinear.measure.bench_tasks import (
     tasks_for,
 )
 from bilinear.planner.device_files import load_device
-from bilinear.runtime import devices_here
+from bilinear.runtime import ahead, devices_here
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
 SMALL = (64, 65, 64)
 
@@ -532,25 +527,6 @@ def test_what_is_found_is_saved_every_few_seconds(gpu: Gpu, tmp_path: Path, monk
     assert saves == [0, 2, 4, 4]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
-    "levels", [("winograd",), ("winograd", "winograd"), ("winograd", "dps_444"), ("winograd_depth_first", "winograd"), ("msmes", "msmes")]
-)
-def test_what_is_built_ahead_is_what_runs(levels: tuple[str, ...], dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[tuple[Schedule, str]] = []
-    monkeypatch.setattr(bench_tasks, "build_program", lambda schedule, element, targets, tile: built.append((schedule, tile)))
-    inputs = "restore" if "msmes" in levels else "preserve"
-    choice = bilinear.plan(2048, 2048, 2048, dtype, device="h200", inputs=inputs, levels=levels)
-    assert TILES[dtype][choice.chosen.tile].instruction == MMA_FLOAT64
-    recipe = chosen_recipe(choice)
-    assert recipe is not None
-    bench_tasks._build((levels, inputs, dtype, choice.chosen.tile), CudaTarget("sm_90"))
-    runs = fitted_placement(recipe, (2049, 2048, 2048), np.dtype(dtype))
-    assert (runs.schedule, runs.tile) in built
-    strips = {(plain().schedule, strip.tile(dtype, runs.tile)) for strip in runs.strips}
-    assert strips and strips <= set(built)
-
-
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_grid_is_two_hundred_shapes_of_every_kind(fresh: bool) -> None:
     shapes = grid(fresh)
@@ -631,82 +607,15 @@ def test_the_library_under_the_name_of_a_plan_is_refused(case: BenchCase, gpu: G
 
 
 def test_kernels_are_built_ahead_each_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    from bilinear.measure import bench_tasks
-
-    built: list[tuple[Any, ...]] = []
-
-    class Pool:
-        def __init__(self, workers: int, mp_context: Any, initializer: Any, initargs: Any) -> None:
-            assert workers == 16 and initializer is signal.signal and initargs == (signal.SIGINT, signal.SIG_IGN)
-
-        def shutdown(self, cancel_futures: bool) -> None:
-            assert cancel_futures
-
-        def map(self, build: Any, ways: list[tuple[Any, ...]]) -> list[None]:
-            built.extend((*way, build.keywords["target"].name) for way in ways)
-            return [None] * len(ways)
-
-    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 1)
-    monkeypatch.setattr("os.cpu_count", lambda: 16)
-    told: list[int] = []
-    cases = (*PLANNED, AUTO, pinned("msmes:1"))
-    build_ahead([BenchTask((64, 64, 64), "float32", cases)] * 2, SLOW_LIBRARY, lambda what, done, of: told.append(of))
-    assert [(levels, inputs, dtype, to) for levels, inputs, dtype, tile, to in sorted(built)] == [
-        (("msmes",), "restore", "float32", "sm_90"),
-        (("winograd",), "preserve", "float32", "sm_90"),
-    ]
-    assert told == [2, 2]
-
-
-def test_a_pool_that_died_is_replaced(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    from concurrent.futures import BrokenExecutor
-
-    from bilinear.measure import bench_tasks
-
-    pools: list[Any] = []
-
-    class Pool:
-        def __init__(self, *_: Any, **options: Any) -> None:
-            pools.append(self)
-
-        def shutdown(self, **_: Any) -> None:
-            pass
-
-        def map(self, build: Any, kernels: Any) -> Any:
-            if len(pools) == 1:
-                raise BrokenExecutor
-            return [None] * len(kernels)
-
-    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)
-    monkeypatch.setattr(bench_tasks, "WORTH_A_POOL", 1)
-    needed: set[Any] = {(("winograd",), "preserve", "float64", 0)}
-    with bench_tasks.builder() as build:
-        build(needed)
-        build(needed)
-        build(needed)
-    assert len(pools) == 2 and caplog.text.count("has died") == 1
-
-
-def test_kernels_for_another_machine_are_built_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    built: list[tuple[Any, str]] = []
-
-    class Pool:
-        def __init__(self, *_: Any, **options: Any) -> None:
-            monkeypatch.setattr(bench_tasks, "build_kernel", lambda kernel, target: built.append((kernel, target.name)))
-
-        def shutdown(self, **_: Any) -> None:
-            pass
-
-        map = staticmethod(map)
-
-    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", Pool)
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    plan = bilinear.plan(8192, 8192, 8192, "complex64", device="h200", accuracy="classical")
-    needed = bench_tasks.kernels_of(plan)
-    with bench_tasks.builder(target=CudaTarget("sm_90")) as build:
-        build(needed)
-    assert needed and {kernel for kernel, _ in built} == needed and {name for _, name in built} == {"sm_90"}
+    built: list[AnyKernel] = []
+    monkeypatch.setattr(ahead, "build_kernels", lambda kernels, target, progress: built.extend(kernels))
+    tasks = [BenchTask((65, 64, 64), "float32", (*PLANNED, AUTO, pinned("msmes:1")))] * 2
+    build_ahead(tasks, SLOW_LIBRARY)
+    plans = [bench_tasks.choose(tasks[0], case, SLOW_LIBRARY) for case in tasks[0].cases]
+    assert {plan.chosen.levels for plan in plans} == {(), ("winograd",), ("msmes",)}
+    assert len(built) == len(set(built)) > 0 and set(built) == {
+        one for plan in plans for one in ahead.kernels_of(plan, CudaTarget("sm_90"))
+    }
 
 
 def test_the_machine_is_told_without_a_gpu_and_without_its_tool(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
     monkeypatch.setattr(thin_stand, "multiply_of", found.multiply_of)
     monkeypatch.setattr(thin_stand, "thin_multiply_of", found.thin_multiply_of)
     monkeypatch.setattr(thin_stand, "proposed", lambda gemm, dtype, device: found.proposes(gemm))
-    monkeypatch.setattr(thin_stand, "build_kernel", lambda kernel, target: found.built.add(kernel))
+    monkeypatch.setattr(thin_stand, "build_kernels", lambda kernels, target: found.built.update(kernels))
     monkeypatch.setattr(thin_stand, "queued", queued)
     return found
 

@@ -12,18 +12,15 @@ from runtime.test_gpu import cupy, integers, on_gpu
 
 import bilinear
 from bilinear.analysis.digit_bounds import Summation, digit_bound, probable_classical
-from bilinear.codegen.build import own_target
-from bilinear.codegen.cuda.nvrtc import build_all
 from bilinear.codegen.cuda.target import target_of
-from bilinear.codegen.render import render
 from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import THIN_TILES, ThinBulkMmaTile, ThinTriplesTile
-from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods.planning import make_plan
 from bilinear.methods.thin.choice import thin_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
+from bilinear.runtime.ahead import fill_cache
 
 pytestmark = pytest.mark.gpu
 
@@ -51,9 +48,7 @@ def thin_plans(m: int, k: int, n: int, dtype: str, orders: str) -> list[Plan]:
 def build_ahead() -> None:
     """All kernels at once: one after the other they would take longer than everything else here."""
     cases = [(*shape, dtype, orders) for shape in KINDS.values() for dtype in ("float32", "float64") for orders in ORDERS]
-    kernels = {kernel for case in cases for plan in thin_plans(*case) for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
-    target = target_of(cupy().cuda.Device().compute_capability)
-    build_all([(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels])
+    fill_cache(plan for case in cases for plan in thin_plans(*case))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -142,8 +137,7 @@ def test_tiles_whose_slices_warps_fetch_are_exact(dtype: str) -> None:
     plans = [(fetched_plan(dtype, name, orders), orders) for name in names for orders in ("CCC", "FFF", "CFC", "FCF")]
     if not plans:
         pytest.skip("bulk copies need sm_90")
-    kernels = {kernel for plan, _ in plans for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
-    build_all([(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels])
+    fill_cache(plan for plan, _ in plans)
     for plan, orders in plans:
         m, k, n = plan.problem.m, plan.problem.k, plan.problem.n
         x, y, old = (integers(shape, seed) for seed, shape in enumerate(((m, k), (k, n), (m, n))))

@@ -15,11 +15,11 @@ from runtime.pretended_gpu import Array, Device, Gpu
 
 import bilinear
 from bilinear.backends import bound_launches, capture, loaded_kernels
+from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.thin_tile import THIN_TILES, ThinTriplesTile
-from bilinear.measure.bench_tasks import kernels_of
 from bilinear.methods import program
 from bilinear.methods.planning import load_plan, make_plan
 from bilinear.methods.thin.choice import thin_of
@@ -28,6 +28,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import save_plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto
+from bilinear.runtime.ahead import kernels_of
 from bilinear.runtime.operands import layouts_of
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -90,7 +91,7 @@ def test_the_kernels_built_ahead_are_those_that_run(gpu: Gpu, by_columns: tuple[
         out = aligned(np.zeros((m, n), np.float32), "C" in by_columns)
         gpu.launches.clear()
         bilinear.matmul(Array(a), Array(b), Array(out), plan=plan)
-        assert {name for name, _ in gpu.launches} == {kernel.name for kernel in kernels_of(plan) if not isinstance(kernel, tuple)}
+        assert {name for name, _ in gpu.launches} == {kernel.name for kernel in kernels_of(plan, CudaTarget("sm_90"))}
 
 
 def test_calls_with_the_callers_workspace_bind_their_launches_once(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from math import cbrt, ceil, log
@@ -15,7 +13,7 @@ import numpy as np
 
 from bilinear.backends.machine import has_digit_units, multiplies_by_warps, target_here
 from bilinear.backends.timing import BRIEF_MS, normal_operands, settled, settled_steps
-from bilinear.codegen.build import build_kernel
+from bilinear.codegen.build import build_kernels
 from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import ResidueExpandKernel, ResidueProductKernel, ResidueRecomposeKernel, ScaleKernel
@@ -66,11 +64,9 @@ def able_digits(names: Iterable[str], by_warps: bool) -> tuple[str, ...]:
 
 
 def build_digits(cases: Iterable[DigitCase]) -> None:
-    """Build the kernels of these products into the cache, one thread a core."""
-    target = target_here()
-    wanted = {kernel for case in cases for kernel in kernels_of(*layouts(case), digits_of(case), case.by_warps)}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda kernel: build_kernel(kernel, target), wanted))
+    """Build the kernels of these products into the cache, several at once."""
+    wanted = dict.fromkeys(kernel for case in cases for kernel in kernels_of(*layouts(case), digits_of(case), case.by_warps))
+    build_kernels([*wanted], target_here())
 
 
 def time_digits(case: DigitCase) -> DigitTimes | None:

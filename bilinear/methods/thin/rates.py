@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -21,7 +19,7 @@ from bilinear.backends.cublas_lt import proposed
 from bilinear.backends.gemm import gemm_of
 from bilinear.backends.machine import target_here
 from bilinear.backends.timing import Call, queued
-from bilinear.codegen.build import build_kernel
+from bilinear.codegen.build import build_kernels
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.matrix import Dtype, Layout
@@ -228,12 +226,10 @@ def time_library(
 
 
 def time_tiles(dtype: str, device: Device) -> list[ThinPoint]:
-    """Tiles of our own kernel on drawn products. One thread a core builds the kernels."""
+    """Tiles of our own kernel on drawn products."""
     stand = ThinStand(dtype)
     found = [(case, one) for case in timed_cases(stand.most_elements) for one in fastest_tiles(case, dtype, device)]
-    target = target_here()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda one: build_kernel(one, target), {kernel_of(case, dtype, one.tile) for case, one in found}))
+    build_kernels([*dict.fromkeys(kernel_of(case, dtype, one.tile) for case, one in found)], target_here())
     times = ((case, one, stand.thin(case, one)) for case, one in found)
     return [
         ThinPoint(one.tile, view_of(problem_of(case, dtype), THIN_TILES[dtype][one.tile]), thin_of(one).parts, us)
