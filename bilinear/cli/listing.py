@@ -37,9 +37,7 @@ HELP = """\
 
 def new(
     name: Annotated[str, typer.Argument(help="The name of the scheme.")],
-    format: Annotated[
-        str, typer.Argument(metavar="[M,K,N]", help="A has m x k blocks, B k x n, C m x n; one number stands for all three.")
-    ] = "",
+    format: Annotated[str, typer.Argument(metavar="[M,K,N]", help="A has m x k blocks, B k x n, C m x n; one number sets all three.")] = "",
     rank: Annotated[int | None, typer.Option(help="Empty rows for this many products (default: the classical product).")] = None,
     paper: Annotated[
         Path | None, typer.Option("--from", help="A file of formulas as a paper prints them, or of a published format, in place of M,K,N.")

@@ -470,11 +470,11 @@ def _placed(name: str, parts: tuple[WrittenMap, ...], changes: tuple[WrittenMap,
     for candidate in [Ring()] * (not certain) + [Ring(f"Q[{root}]") for root in TRIED]:
         scheme = assemble(_maps(name, parts, changes, candidate), None)
         if products_of_coefficients(scheme) > MOST_TRIED_TERMS:
-            raise fail("E256", f"{parts[0].source.name}: the scheme is too large to try what the placeholder stands for", SAY_IT)
+            raise fail("E256", f"{parts[0].source.name}: the scheme is too large to try values of the placeholder", SAY_IT)
         if common_denominator(scheme) and residual(scheme, most=1).is_zero:
             return scheme
     tried = ", ".join([*([str(PLACEHOLDER)] if not certain else []), *TRIED])
-    message = f"{parts[0].source.name}: nothing tells what the placeholder stands for"
+    message = f"{parts[0].source.name}: no comment says which number the placeholder means"
     raise fail("E256", message, SAY_IT, notes=(f"tried were {tried}; with none of them the scheme multiplies",))
 
 

@@ -144,7 +144,7 @@ def timeline(facts: ScheduleFacts) -> Timeline:
 def _note(facts: ScheduleFacts, plan: _RowPlan) -> str:
     if not plan.collapsed:
         return ""
-    return f"{sum(len(space.blocks) for space in facts.spaces)} blocks are too many for a wire each: a wire stands for a whole matrix."
+    return f"{sum(len(space.blocks) for space in facts.spaces)} blocks are too many for one wire each: a wire is a whole matrix."
 
 
 def _plan(facts: ScheduleFacts) -> _RowPlan:

@@ -210,7 +210,7 @@ def _streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memo
     if gpus is None:
         raise fail("E773", "memory= limits the product on several GPUs, and no gpus= are named", "give gpus=, or use workspace=")
     if beside:
-        raise fail("E773", "gpus= streams its own parts of the product, and takes no stream= and no modulus=", "leave them out")
+        raise fail("E773", "gpus= cannot be combined with stream= or modulus=", "leave them out")
     from bilinear.runtime.streamed import matmul_streamed  # most calls need none of it
 
     return matmul_streamed(a, b, out, asked, gpus, memory)

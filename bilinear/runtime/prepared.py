@@ -291,7 +291,11 @@ def prepare(
     True
     """
     if (rows is None) is (columns is None):
-        raise fail("E538", "the other operand has rows or columns of its own", "give rows= to prepare B, columns= to prepare A")
+        raise fail(
+            "E538",
+            "prepare() needs rows= or columns=, not both: the extent of the other operand",
+            "give rows= to prepare B, columns= to prepare A",
+        )
     side, extent = (RIGHT, rows) if columns is None else (LEFT, columns)
     if not isinstance(extent, int) or isinstance(extent, bool) or not 0 < extent <= MOST_EXTENT:
         raise fail("E538", f"{_lines(side)}={extent!r} is not an extent", f"give an integer from 1 to {MOST_EXTENT}")

@@ -149,7 +149,7 @@ def test_memory_is_the_pools_or_the_callers(gpu: Gpu, way: str) -> None:
 
 def test_what_digits_cannot_hold_is_refused(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     for options, message in (
-        ({"dtype": "float64", "products": "pairs"}, "pairs stand for float32, not for float64"),
+        ({"dtype": "float64", "products": "pairs"}, "pairs represent float32, not float64"),
         ({"dtype": "float32", "products": "triples"}, "there are no products 'triples'"),
         ({"dtype": "float32", "products": "pairs", "workspace": 10}, "pairs: needs"),
     ):

@@ -109,7 +109,7 @@ def test_the_memory_of_rounded_numbers_is_counted(gpu: Gpu) -> None:
 
 
 def test_what_it_cannot_multiply_is_refused(gpu: Gpu) -> None:
-    for options, message in (({"dtype": "float64"}, "not for float64"), ({"levels": ("winograd",)}, "below no level")):
+    for options, message in (({"dtype": "float64"}, "not float64"), ({"levels": ("winograd",)}, "no levels above it")):
         with pytest.raises(BilinearError, match=f"E543.*{message}"):
             bilinear.plan(64, 64, 64, **{"dtype": "float32", **options}, device=H200, products="tf32")  # type: ignore[arg-type]  # each of its own type
     apart = Array(np.ones((64, 128), np.float32)[:, ::2])

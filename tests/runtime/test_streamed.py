@@ -231,7 +231,7 @@ def test_gpus_that_are_asked_for() -> None:
         ({"out": np.ones((2, 5))}, "E772.*do not fit"),
         ({"beta": 1}, "E515"),
         ({"inputs": "consume"}, "E773.*plans each block"),
-        ({"modulus": 7}, "E773.*no stream= and no modulus="),
+        ({"modulus": 7}, "E773.*combined with stream= or modulus="),
         ({"gpus": None, "memory": 100}, "E773.*no gpus= are named"),
         ({"memory": 1.5}, "E773.*is not a size"),
     ],

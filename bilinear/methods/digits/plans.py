@@ -108,7 +108,7 @@ def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], t
     Its time is unknown if the device has no rates for it. Raises `BilinearError` (E543) if these digits do not stand for this type.
     """
     if problem.dtype != FLOAT32.name:
-        raise fail("E543", f"{tile} stand for {FLOAT32}, not for {problem.dtype}", "plan for float32, or take `residues`")
+        raise fail("E543", f"{tile} represent {FLOAT32}, not {problem.dtype}", "plan for float32, or take `residues`")
     return fitted(problem, device, levels, tile, budget)
 
 
@@ -123,7 +123,7 @@ def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...],
     tile = RESIDUE_TILES[name]
     representation = representation_of(tile)
     if representation.numbers != problem.dtype:
-        what = f"{name} stand for {representation.numbers}, not for {problem.dtype}"
+        what = f"{name} represent {representation.numbers}, not {problem.dtype}"
         raise fail("E543", what, "take `residues`, which are of the problem's type")
     room_of(representation, problem.k)
     require_residues(scheme_of(levels), tile)

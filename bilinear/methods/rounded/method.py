@@ -95,7 +95,7 @@ class RoundedProducts:
         Raises `BilinearError` (E543) for numbers of another type, and for levels above it.
         """
         if problem.dtype != FLOAT32.name or levels:
-            what = f"{products} stands for {FLOAT32}, not for {problem.dtype}" if not levels else f"{products} is multiplied below no level"
+            what = f"{products} multiplies {FLOAT32}, not {problem.dtype}" if not levels else f"{products} takes no levels above it"
             raise fail("E543", what, "plan for float32 without levels, or take `pairs`")
         own = ROUNDINGS[products]
         return Candidate(Rounded(products), _ms(problem, device, own), rounded_bytes(problem, own))
