@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, overload
 
 from bilinear import frontend
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Array
+from bilinear.ir.matrix import AnyArray, Array, ArrayT
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.options import MatmulOptions
 from bilinear.source import Source
@@ -79,9 +79,15 @@ class Algorithm(Loaded):
 
         return driver.compile(self, **options)
 
-    def matmul(self, a: Array, b: Array, out: Array = None, **options: Unpack[MatmulOptions]) -> Array:
+    @overload
+    def matmul(
+        self, a: ArrayT, b: ArrayT, out: ArrayT | None = None, *, dtype: None = None, **options: Unpack[MatmulOptions]
+    ) -> ArrayT: ...
+    @overload
+    def matmul(self, a: object, b: object, out: object = None, *, dtype: object = None, **options: Unpack[MatmulOptions]) -> AnyArray: ...
+    def matmul(self, a: Array, b: Array, out: Array = None, *, dtype: Array = None, **options: Unpack[MatmulOptions]) -> Array:
         """Multiply with this algorithm; the options are those of `bilinear.matmul`."""
-        return matmul(a, b, out, algorithm=self, **options)
+        return matmul(a, b, out, algorithm=self, dtype=dtype, **options)
 
 
 def load(name_or_path: str | Path) -> Algorithm:

@@ -119,6 +119,18 @@ def test_the_package_is_typed() -> None:
     assert (Path(bilinear.__file__).parent / "py.typed").is_file()
 
 
+@pytest.mark.slow  # the types of the same script are checked with those of all tests
+def test_a_users_script_knows_the_types_of_its_arrays(tmp_path: Path) -> None:
+    """`mypy --strict`, apart from this checkout and its settings; one wrong type is found."""
+    script = (CHECKOUT / "tests" / "typed_script.py").read_text(encoding="utf-8")
+    for text, told in ((script, "Success"), (script.replace("Tensor)\n", "int)\n", 1), 'Expression is of type "Tensor", not "int"')):
+        (tmp_path / "script.py").write_text(text, encoding="utf-8")
+        found = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "script.py"], check=False, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert told in found.stdout, found.stdout + found.stderr
+
+
 def test_any_has_one_other_name() -> None:
     """An array of somebody else is an `Array`; a second name for `Any` would hide where types are missing."""
     names = {}

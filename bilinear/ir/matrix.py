@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from bilinear.ir.element import IN_ARRAYS, Element
 from bilinear.ir.schedule import IMAGINARY
@@ -16,6 +16,22 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 """An array of another library (NumPy, CuPy or any with DLPack), or an element of one; we do not know its type."""
+
+
+class AnyArray(Protocol):
+    """An array of any library, as a caller gives it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents."""
+
+    @property
+    def dtype(self) -> object:
+        """The element type, in the words of its library."""
+
+
+ArrayT = TypeVar("ArrayT", bound=AnyArray)
+"""The type of the arrays that a caller gives, and gets."""
 Dtype: TypeAlias = "np.dtype[np.generic]"
 """The element type of an array, by NumPy; CuPy's arrays have the same."""
 

@@ -205,7 +205,7 @@ class _TaskBench:
             return KeptCall(plan, case.kept, a, b, c)
         if not case.by_auto:
             return partial(matmul, a, b, c, plan=plan)
-        return partial(matmul, a, b, c) if case.accuracy is None else partial(matmul, a, b, c, accuracy=case.accuracy)  # type: ignore[arg-type]  # a class, or a bound
+        return partial(matmul, a, b, c) if case.accuracy is None else partial(matmul, a, b, c, accuracy=case.accuracy)
 
     def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _CallTimes:
         """Times of all calls, interleaved."""

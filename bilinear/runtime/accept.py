@@ -20,7 +20,7 @@ from bilinear.backends.capture import memory_of_graph
 from bilinear.errors import ArrayTypeError, ArrayValueError, BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, Layout, Matrix, indices, layout_of, matrix_of
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, as_arrays, give_tensor, kind_of, multiplies_itself, stream_for, torch_of
-from bilinear.runtime.budgets import budget_and_buffer
+from bilinear.runtime.budgets import Workspace, budget_and_buffer
 
 if TYPE_CHECKING:  # `bilinear.plan` needs none of what an executor imports
     from bilinear.backends.executor import Executor
@@ -45,7 +45,7 @@ class Given(NamedTuple):
 def accepted(
     operands: Mapping[str, Array],
     outs: Mapping[str, Array],
-    workspace: Array = None,
+    workspace: Workspace = None,
     stream: object = None,
     *,
     bits: bool = False,
@@ -74,7 +74,7 @@ def accepted(
         yield given._replace(kind=replace(given.kind, give_back=partial(give_tensor, torch)))
 
 
-def _checked(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace: Array) -> Given:
+def _checked(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace: Workspace) -> Given:
     missing = next((name for name, x in operands.items() if x is None), None)
     if missing is not None:
         raise fail("E518", f"{missing} is None", "give an array", kind=ArrayTypeError)

@@ -9,7 +9,7 @@ from math import ceil
 from bilinear.backends.caches import Same
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Array
+from bilinear.ir.matrix import Array, ArrayT
 from bilinear.lowering.prepare import require_levels, require_products
 from bilinear.methods.bits import BITS, BitProducts, tables_of
 from bilinear.runtime.accept import accepted
@@ -19,14 +19,14 @@ log = logging.getLogger("bilinear")
 
 
 def matmul_bits(
-    a: Array,
-    b: Array,
-    out: Array = None,
+    a: ArrayT,
+    b: ArrayT,
+    out: ArrayT | None = None,
     *,
     algorithm: str | Loaded = "classical",
     levels: int = 1,
     stream: AbstractContextManager[object] | None = None,
-) -> Array:
+) -> ArrayT:
     """A @ B over Z/2, for matrices of bits that are packed along their rows, as `numpy.packbits(x, axis=1)` packs them.
 
     Sums are taken modulo 2: they are exclusive ors of whole rows. A matrix takes an eighth of the memory of one of bytes.
@@ -81,8 +81,9 @@ def matmul_bits(
         else:
             log.debug("matmul_bits %s by %s: %d level(s) of %s", left.shape, right.shape, levels, tables.name)
             result = products.by_scheme(tables, left, right, levels)
-        if target is None:
-            return kind.give_back(result)
+        if out is None:
+            given_back: ArrayT = kind.give_back(result)
+            return given_back
         target[...] = result
         return out
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
+from typing import TypeAlias
 
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.ir.matrix import Array
+from bilinear.ir.matrix import AnyArray, Array
 from bilinear.ir.placement import MOST_WORKSPACE
 
 _SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,3})?) ?([KMGT])(|B|iB)", re.ASCII)
 """A size with its unit: `2G` and `2GiB` are 2 * 1024^3 bytes, `2GB` are 2 * 1000^3."""
 
 
-def budget_and_buffer(workspace: Array) -> tuple[int | None, Array]:
+Workspace: TypeAlias = int | str | AnyArray | None
+"""What `workspace=` takes: the most bytes, a size, or a buffer."""
+
+
+def budget_and_buffer(workspace: Workspace) -> tuple[int | None, Array]:
     """`workspace=` as the most bytes (None: no limit) and the caller's buffer (or None). Other values are refused (E534)."""
     if workspace is None or (isinstance(workspace, str) and workspace == "unlimited"):
         return None, None

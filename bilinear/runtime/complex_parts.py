@@ -11,7 +11,7 @@ from bilinear.backends.factor import factor
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import COMPLEX, IN_ARRAYS
-from bilinear.ir.matrix import Array, Call, Factor, Matrix, call_of, layout_of, matrix_of
+from bilinear.ir.matrix import Array, ArrayT, Call, Factor, Matrix, call_of, layout_of, matrix_of
 from bilinear.lowering.prepare import require_levels
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted
@@ -82,16 +82,16 @@ Parts = tuple[Array, Array]
 
 
 def matmul_parts(
-    a: Parts,
-    b: Parts,
-    out: Parts | None = None,
+    a: tuple[ArrayT, ArrayT],
+    b: tuple[ArrayT, ArrayT],
+    out: tuple[ArrayT, ArrayT] | None = None,
     *,
     alpha: Factor = 1,
     beta: Factor = 0,
     algorithm: Named = "winograd",
     levels: int | Literal["auto"] = "auto",
     stream: AbstractContextManager[object] | None = None,
-) -> Parts:
+) -> tuple[ArrayT, ArrayT]:
     """alpha * A @ B + beta * C for complex matrices that are given as pairs of real ones, by real products of sums of their parts.
 
     The kernels read and write the parts where they lie; nothing is interleaved or copied.

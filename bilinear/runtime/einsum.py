@@ -8,14 +8,14 @@ from functools import partial
 from itertools import pairwise
 from math import prod
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
-from typing import NamedTuple, TypeAlias, Unpack
+from typing import NamedTuple, TypeAlias, Unpack, overload
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.errors import ArrayTypeError, BilinearError, fail
-from bilinear.ir.matrix import Array, Dtype, layout_of
+from bilinear.ir.matrix import Array, ArrayT, Dtype, layout_of
 from bilinear.runtime.accept import Casting, accepted, check_apart, check_out, in_types, is_writable, shares_memory
 from bilinear.runtime.arrays import multiplies_itself
 from bilinear.runtime.matmul import matmul
@@ -244,6 +244,24 @@ Axes: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 """A number of axes, or the axes of the first operand and those of the second."""
 
 
+@overload
+def einsum(
+    subscripts: str,
+    *operands: ArrayT,
+    out: ArrayT | None = None,
+    dtype: None = None,
+    casting: Casting = ...,
+    **options: Unpack[ProductOptions],
+) -> ArrayT: ...
+@overload
+def einsum(
+    subscripts: object,
+    *operands: object,
+    out: object = None,
+    dtype: object = None,
+    casting: Casting = ...,
+    **options: Unpack[ProductOptions],
+) -> Array: ...
 def einsum(
     subscripts: object,
     *operands: Array,
@@ -326,6 +344,10 @@ def _is_number(label: object) -> bool:
     return isinstance(label, int | np.integer) and not isinstance(label, bool) and bool(0 <= label < len(_NUMBERED))
 
 
+@overload
+def tensordot(a: ArrayT, b: ArrayT, axes: Axes = 2, **options: Unpack[ProductOptions]) -> ArrayT: ...
+@overload
+def tensordot(a: object, b: object, axes: Axes = 2, **options: Unpack[ProductOptions]) -> Array: ...
 def tensordot(a: Array, b: Array, axes: Axes = 2, **options: Unpack[ProductOptions]) -> Array:
     """The sum over `axes` that `numpy.tensordot` gives, as one `matmul`.
 

@@ -11,18 +11,19 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded, LoadedGram, load_any
 from bilinear.frontend.algorithms import AnyLoaded, of_blocks
 from bilinear.ir.element import Element
-from bilinear.ir.matrix import Array, Factor
+from bilinear.ir.matrix import Array, ArrayT, Factor
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind, half_of, records_gradients, torch_of, unrecorded
+from bilinear.runtime.budgets import Workspace
 from bilinear.runtime.gram_blocks import by_scheme, gram_arrays
-from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
+from bilinear.runtime.options import Accuracy, Options, algorithm_as_it_is, check_options
 
 TRIANGLES = "lower", "upper"
 
 
 def gram(
-    a: Array,
-    out: Array = None,
+    a: ArrayT,
+    out: ArrayT | None = None,
     *,
     transposed: bool = False,
     alpha: Factor = 1,
@@ -31,10 +32,10 @@ def gram(
     algorithm: str | Loaded | LoadedGram = "auto",
     levels: int | Literal["auto"] = "auto",
     products: str | Loaded = "auto",
-    workspace: Array = None,
-    accuracy: float | Literal["classical", "twice"] | None = None,
+    workspace: Workspace = None,
+    accuracy: Accuracy = None,
     stream: AbstractContextManager[object] | None = None,
-) -> Array:
+) -> ArrayT:
     """alpha * a @ a.T + beta * out, or with `transposed` alpha * a.T @ a + beta * out, in about half the work of `matmul`.
 
     The result is symmetric bit by bit: one triangle is computed, and copied to the other, or left out. The same call on the same machine
@@ -105,7 +106,8 @@ def gram(
     torch = torch_of(a, out)
     if torch is None or not records_gradients(torch, a, out):
         element = None if torch is None else half_of(torch, a, a, out)
-        return _on_arrays(a, out, transposed, triangle, algorithm, products, asked, stream, element)
+        result: ArrayT = _on_arrays(a, out, transposed, triangle, algorithm, products, asked, stream, element)
+        return result
     names = (algorithm, products)
     plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
     if not plain or not all(isinstance(name, str) for name in names):
@@ -115,7 +117,8 @@ def gram(
     is_own = isinstance(_found(algorithm), LoadedGram)
     how = (str(products), "auto") if is_own else (str(algorithm), levels)
     forwards = partial(gram, transposed=transposed, triangle=triangle, algorithm=algorithm, levels=levels, products=products)
-    return recorded_gram(forwards, a, transposed, triangle, how)
+    recorded: ArrayT = recorded_gram(forwards, a, transposed, triangle, how)
+    return recorded
 
 
 def _on_arrays(

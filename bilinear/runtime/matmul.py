@@ -4,18 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, overload
 
 from bilinear.errors import fail
-from bilinear.ir.matrix import Array, Factor
+from bilinear.ir.matrix import Array, ArrayT, Factor
 from bilinear.planner.plan import Plan
 from bilinear.runtime.accept import Casting, in_types
 from bilinear.runtime.arrays import Kept, is_on_gpu, records_gradients, stream_for, torch_of
+from bilinear.runtime.budgets import Workspace
 from bilinear.runtime.call import check_recorded, matmul_tensors, multiply_anew
-from bilinear.runtime.options import Accuracy, Named, Options, spelled
+from bilinear.runtime.options import Accuracy, CallOptions, Named, Options, spelled
 from bilinear.runtime.repeat import Repeat, repeated
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+    Scalar = TypeVar("Scalar", bound=np.generic)
+    NumpyT = TypeVar("NumpyT", bound=NDArray[Array])
+
+
+@overload
+def matmul(
+    a: NumpyT | Kept, b: NumpyT | Kept, out: NumpyT | None = None, *, dtype: None = None, **options: Unpack[CallOptions]
+) -> NumpyT: ...
+@overload
+def matmul(
+    a: ArrayT | Kept, b: ArrayT | Kept, out: ArrayT | None = None, *, dtype: None = None, **options: Unpack[CallOptions]
+) -> ArrayT: ...
+@overload
+def matmul(
+    a: NDArray[np.generic],
+    b: NDArray[np.generic],
+    out: None = None,
+    *,
+    dtype: type[Scalar] | np.dtype[Scalar],
+    **options: Unpack[CallOptions],
+) -> NDArray[Scalar]: ...
+@overload
+def matmul(
+    a: ArrayLike, b: ArrayLike, out: NDArray[Array] | None = None, *, dtype: DTypeLike | None = None, **options: Unpack[CallOptions]
+) -> NDArray[Array]: ...
+@overload
+def matmul(a: ArrayT, b: ArrayT, out: ArrayT | None = None, *, dtype: object, **options: Unpack[CallOptions]) -> ArrayT: ...
 def matmul(
     a: Array,
     b: Array,
@@ -28,7 +59,7 @@ def matmul(
     algorithm: Named = "auto",
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
-    workspace: Array = None,
+    workspace: Workspace = None,
     tolerance: float | None = None,
     accuracy: Accuracy = None,
     plan: Plan | None = None,

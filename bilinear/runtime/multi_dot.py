@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded
 from bilinear.ir.element import ELEMENTS
-from bilinear.ir.matrix import Array, Dtype, layout_of
+from bilinear.ir.matrix import Array, ArrayT, Dtype, layout_of
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.planner import chains
 from bilinear.planner.chains import ChainPlan, ProductWay, chain_extents
@@ -28,7 +27,7 @@ from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import looked_at
-from bilinear.runtime.options import check_levels
+from bilinear.runtime.options import Named, check_levels
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -37,16 +36,16 @@ log = logging.getLogger("bilinear")
 
 
 def multi_dot(
-    arrays: Sequence[Array],
+    arrays: Sequence[ArrayT],
     *,
-    out: Array = None,
+    out: ArrayT | None = None,
     device: str | Device | Cpu | None = None,
-    algorithm: str | Loaded = "auto",
+    algorithm: Named = "auto",
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
     workspace: int | str | None = None,
     stream: AbstractContextManager[object] | None = None,
-) -> Array:
+) -> ArrayT:
     """The product of all arrays, as `numpy.linalg.multi_dot` gives it, in the order of `plan_chain`.
 
     All products are computed in the common type of all arrays. Intermediates are allocated once, and freed after the product that reads
@@ -63,7 +62,7 @@ def multi_dot(
         The description, as in `plan`, whose times decide the order. The default is that of the GPU on which the arrays are. NumPy's
         arrays without a `device`, types that the description lacks, and other values of `algorithm` and `levels` than `auto`, are ordered
         by the number of multiplications.
-    algorithm : str or Algorithm
+    algorithm : str or Algorithm or sequence of them
         As in `matmul`, for each product.
     levels : int or "auto"
         As in `matmul`, for each product.

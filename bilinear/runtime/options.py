@@ -25,7 +25,7 @@ from bilinear.planner.problem import BITWISE, require_accuracy, require_inputs, 
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import Casting
 from bilinear.runtime.arrays import NUMPY, Kind
-from bilinear.runtime.budgets import budget_and_buffer
+from bilinear.runtime.budgets import Workspace, budget_and_buffer
 from bilinear.runtime.devices_here import USE_LIBRARY, uses_library, value_of
 
 MOST_NAMED = 64
@@ -118,18 +118,27 @@ LEAST_EXTENT = 256
 
 
 class MatmulOptions(TypedDict, total=False):
-    """The options of `matmul` with a given algorithm."""
+    """The options of `matmul` with a given algorithm, in the type of the operands."""
 
     alpha: Factor
     beta: Factor
-    dtype: object
     casting: Casting
     levels: int | Literal["auto"]
     inputs: Literal["preserve", "restore", "consume"]
-    workspace: Array
+    workspace: Workspace
     tolerance: float | None
     modulus: int | None
     stream: AbstractContextManager[object] | None
+
+
+class CallOptions(MatmulOptions, total=False):
+    """All options of `matmul`, in the type of the operands."""
+
+    algorithm: Named
+    plan: Plan | None
+    accuracy: Accuracy
+    gpus: int | Sequence[int] | Literal["all"] | None
+    memory: int | str | None
 
 
 class ProductOptions(TypedDict, total=False):
@@ -138,7 +147,7 @@ class ProductOptions(TypedDict, total=False):
     algorithm: Named
     levels: int | Literal["auto"]
     inputs: Literal["preserve", "restore", "consume"]
-    workspace: Array
+    workspace: Workspace
     tolerance: float | None
     accuracy: Accuracy
     reproducible: Literal["bitwise"] | None
@@ -157,7 +166,7 @@ class Options(NamedTuple):
     algorithm: Named | None = "auto"
     levels: int | Literal["auto"] = "auto"
     inputs: str = "preserve"
-    workspace: Array = None
+    workspace: Workspace = None
     tolerance: float | None = None
     plan: Plan | None = None
     accuracy: Accuracy = None

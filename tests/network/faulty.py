@@ -39,7 +39,7 @@ def aborted(x: Matrix, y: Matrix, *given: object, **options: object) -> Matrix:
     carrier = connection.connected(None, LONG).carrier
     assert carrier.name == "NCCL"
     carrier.abort()  # type: ignore[union-attr]
-    return bilinear.matmul(x, y, *given, **options)  # type: ignore[arg-type,no-any-return]
+    return bilinear.matmul(x, y, *given, **options)  # type: ignore[call-overload,no-any-return]
 
 
 IN_A_PRODUCT: dict[str, Callable[..., Matrix]] = {"died": died, "stopped": stopped, "raised": raised, "aborted": aborted}

@@ -36,24 +36,27 @@ A, B = np.arange(35.0).reshape(5, 7), np.arange(28.0).reshape(7, 4)
 
 @pytest.mark.parametrize("algorithm", ["auto", "strassen"])
 def test_dlpack_goes_in(algorithm: str) -> None:
-    product = bilinear.matmul(Plain(A), Plain(B), algorithm=algorithm)
+    left: Any = Plain(A)  # it has no more than `matmul` needs, and no shape by which mypy knows an array
+    product = bilinear.matmul(left, Plain(B), algorithm=algorithm)
     assert type(product) is np.ndarray
     np.testing.assert_array_equal(product, A @ B)
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "strassen"])
 def test_the_callers_kind_comes_back(algorithm: str) -> None:
-    for left, right in ((Own(A), Own(B)), (Own(A), B), (A.tolist(), Own(B)), (A, Own(B))):
+    pairs: list[Any] = [(Own(A), Own(B)), (Own(A), B), (A.tolist(), Own(B)), (A, Own(B))]
+    for left, right in pairs:
         product = bilinear.matmul(left, right, algorithm=algorithm)
         assert type(product) is Own
         np.testing.assert_array_equal(product.array, A @ B)
-    scalar = bilinear.matmul(Own(A[0]), Own(A[1]), algorithm=algorithm)
+    row: Any = Own(A[0])
+    scalar = bilinear.matmul(row, Own(A[1]), algorithm=algorithm)
     assert type(scalar) is Own and scalar.array.shape == () and scalar.array == A[0] @ A[1]
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "strassen"])
 def test_out_of_another_library_takes_the_result(algorithm: str) -> None:
-    out = Own(np.zeros((5, 4)))
+    out: Any = Own(np.zeros((5, 4)))
     if not np.from_dlpack(out).flags.writeable:
         with pytest.raises(ValueError, match="read-only"):
             bilinear.matmul(A, B, out, algorithm=algorithm)
@@ -75,8 +78,9 @@ class Copying:
 @pytest.mark.parametrize("algorithm", ["auto", "strassen"])
 def test_an_out_that_would_lose_the_result_is_refused(algorithm: str) -> None:
     np.testing.assert_array_equal(bilinear.matmul(Copying(A), Copying(B), algorithm=algorithm), A @ B)
+    out: Any = Copying(np.zeros((5, 4)))
     with pytest.raises(TypeError, match="Copying"):
-        bilinear.matmul(A, B, Copying(np.zeros((5, 4))), algorithm=algorithm)
+        bilinear.matmul(A, B, out, algorithm=algorithm)
 
 
 def test_memory_maps_go_in_and_an_array_comes_back(tmp_path: Any) -> None:

@@ -111,7 +111,7 @@ def test_a_named_algorithm_runs_in_the_fastest_tile(ran: list[tuple[str, int]], 
     for tile, device in ((USUAL, None), *((tile, fast_in(tile)) for tile in TILES["float64"]), (USUAL, None)):
         monkeypatch.setattr(devices_here, "current_device", lambda device=device: device)
         for options in ({"algorithm": "strassen"}, {"algorithm": "msmes", "inputs": "restore"}):
-            np.testing.assert_array_equal(bilinear.matmul(a, b, **options), a @ b)  # type: ignore[arg-type]
+            np.testing.assert_array_equal(bilinear.matmul(a, b, **options), a @ b)  # type: ignore[call-overload]
             assert set(tiles) == {tile}
             tiles.clear()
     chosen = make_plan(Problem(N, N, N), fast_in(USUAL))
@@ -286,7 +286,7 @@ def test_options_beside_a_plan_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BilinearError, match="E544"):
         bilinear.matmul(a, b, **{"plan": plan, **options})
     with pytest.raises(BilinearError, match=r"E544.*: plan is of type int, not a plan of bilinear\.plan"):
-        bilinear.matmul(a, b, plan=3)  # type: ignore[arg-type]
+        bilinear.matmul(a, b, plan=3)  # type: ignore[call-overload]
 
 
 def test_a_plan_that_consumes_keeps_no_tolerance() -> None:

@@ -162,7 +162,7 @@ def test_the_options_are_those_of_every_product(products: Any) -> None:
     with pytest.raises(BilinearError, match="E535"):
         bilinear.einsum("ij,jk", a, b, algorithm="strassen", levels=1, workspace=8)
     with pytest.raises(TypeError, match="optimize"):
-        bilinear.einsum("ij,jk", a, b, optimize=True)  # type: ignore[call-arg]
+        bilinear.einsum("ij,jk", a, b, optimize=True)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("axes", [0, 1, 2, 3, (1, 0), ([1, 2], [0, 1]), ([0, -1], [-1, 1]), ((), ()), (np.array([0]), [2]), np.int64(2)])

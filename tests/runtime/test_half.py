@@ -57,7 +57,7 @@ def multiplied(
     **others: Any,
 ) -> Any:
     """By `matmul` for float16, and for bfloat16, which NumPy lacks, by what PyTorch's tensors run."""
-    left, right, out = (None if x is None else Array(x) for x in (a, b, c))
+    left, right, out = Array(a), Array(b), None if c is None else Array(c)
     if element == FLOAT16:
         return bilinear.matmul(left, right, out, algorithm=algorithm, levels=levels, alpha=alpha, beta=beta, **others)
     named = bilinear.load(algorithm) if algorithm != "auto" else algorithm

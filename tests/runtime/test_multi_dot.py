@@ -108,7 +108,8 @@ def test_an_out_that_overlaps_an_operand_gets_the_product(at: int, turned: bool)
 def test_mixed_types_are_multiplied_in_the_type_common_to_all() -> None:
     """100 * 100 is not an int8: which product is first must not decide what comes out."""
     low, high = np.full((3, 3), 100, np.int8), np.eye(3)
-    for chain in ([low, low, high], [high, low, low], [low, low, high, low, low]):
+    chains: list[list[Any]] = [[low, low, high], [high, low, low], [low, low, high, low, low]]
+    for chain in chains:
         found = bilinear.multi_dot(chain)
         assert found.dtype == np.float64 and (found == exact(chain)).all()
     assert bilinear.multi_dot([low, low]).dtype == np.int8, "as numpy.matmul has it"

@@ -156,7 +156,7 @@ def test_tensors_of_16_bits_are_multiplied_as_their_bits(gpu: Gpu, dtype: str) -
 
 
 def test_tensors_of_16_bits_without_an_algorithm_are_pytorchs_own(gpu: Gpu) -> None:
-    a = Tensor(Array(np.zeros((4, 4), np.uint16)), dtype="torch.bfloat16")
+    a: Any = Tensor(Array(np.zeros((4, 4), np.uint16)), dtype="torch.bfloat16")
     torch().matmul = lambda x, y: "its own"
     assert bilinear.matmul(a, a) == bilinear.matmul(a, a, algorithm="winograd", levels=0) == "its own"
     assert gpu.by_cublas == [] and gpu.launches == []

@@ -62,7 +62,8 @@ def test_what_cannot_serve_is_refused_although_the_librarys_multiply_needs_none(
     a, b = operands()
     out, fixed, memory = np.full((70, 50), 7.0), np.zeros(9), np.ones(70 * 60)
     fixed.flags.writeable = False
-    for workspace in ([0.0] * 9, np.zeros((3, 3)), np.zeros(9)[::2], fixed, b"x", out.reshape(-1)[:9], memory):
+    buffers: list[Any] = [[0.0] * 9, np.zeros((3, 3)), np.zeros(9)[::2], fixed, b"x", out.reshape(-1)[:9], memory]
+    for workspace in buffers:
         with pytest.raises(BilinearError, match="E529"):
             bilinear.matmul(memory.reshape(70, 60), b, out, workspace=workspace, **options)
     assert (out == 7).all()

@@ -75,7 +75,7 @@ def test_such_a_scheme_multiplies_modulo_its_power_alone(tmp_path: Path) -> None
         assert np.array_equal(bilinear.matmul(a, b, algorithm=str(file), levels=levels, modulus=8), a @ b % 8)
     for options in ({}, {"modulus": 4}, {"modulus": 16}):
         with pytest.raises(BilinearError, match=r"E506|E594"):
-            bilinear.matmul(a, b, algorithm=str(file), **options)  # type: ignore[arg-type]
+            bilinear.matmul(a, b, algorithm=str(file), **options)  # type: ignore[call-overload]
 
 
 SCHEDULE = """scheme x <1,1,2;2> over Z/4
