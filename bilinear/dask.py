@@ -14,7 +14,7 @@ from bilinear.frontend import Loaded
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.prepare import ready
+from bilinear.lowering.prepare import ready, require_levels, require_products
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.options import algorithm_as_it_is
 
@@ -95,6 +95,8 @@ def matmul(
         raise fail("E771", f"levels={levels!r} is not a number of levels", "give 0, or how many levels of the scheme")
     dtype = np.result_type(x.dtype, y.dtype)
     named = algorithm_as_it_is(algorithm) if isinstance(algorithm, str) else algorithm
+    require_levels(max(1, levels))
+    require_products(f"{levels} levels of {named.name}", named.scheme.rank**levels)
     scheme = ready(named.scheme, dtype)
     multiply = partial(_multiplied, algorithm=local, levels=local_levels)
     parts = scheme.m**levels, scheme.k**levels, scheme.n**levels

@@ -200,6 +200,8 @@ def check(
     """Bound the error of a product in .npy files by random projections; they are read in panels, each once."""
     from bilinear.runtime.check import check as check_arrays
 
+    if before is not None and beta == 0:
+        raise fail("E557", "--before has no meaning without --beta", "leave it out, or give --beta")
     require_files(file_of(json_file), unread=(str(path) for path in (a, b, c, before) if path is not None))
     x, y, z = map(_mapped, (a, b, c))
     factors = [int(value) if value.is_integer() else value for value in (alpha, beta)]

@@ -11,7 +11,7 @@ from bilinear.errors import Diagnostic
 OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype", "ring": "over", "format": "from"}
 ARGUMENTS = (
     "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|modulus|dtype|dtypes|architectures|products|output|algorithm|"
-    "ring|entry|format"
+    "ring|entry|format|before|beta|confidence|vectors|seed"
 )
 _ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|(-?[\w.]+)|(?=[\s,.;:)]|\Z))")
 """Not inside of quotes, or of a path: so are names of files that users chose."""
@@ -20,6 +20,7 @@ CALLS = {
     "explain=True": "--explain",
     "transposed=True": "--c columns",
     "transposed=False": "--c rows",
+    ", 'unlimited', or an array of one dimension": " or 'unlimited'",
     "give algorithm= and levels= to matmul": "`bilinear run NAME --levels 2` runs levels of one algorithm",
 }
 OLDER = {

@@ -12,7 +12,7 @@ from math import floor, prod, sqrt
 
 from bilinear.distributed.distributions import Distribution, Rect, Run, Runs, Spread, joined, length, meet, near_even, run
 from bilinear.errors import fail
-from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.scheme import Scheme, exponent_of
 
 
@@ -256,8 +256,6 @@ PANELS = 4
 """Panels of the classical multiply if memory is short; each further attempt splits every panel into four."""
 MOST_UNEVEN = 1.1
 """A rank computes exactly the part of C that it holds, unless some part exceeds an equal share by more than this factor."""
-MOST_PRODUCTS = 20_000
-"""The most breadth-first products of a plan; each takes several messages."""
 
 
 def decompose(
@@ -286,7 +284,9 @@ def decompose(
     breadth = () if scheme is None else (scheme,) * (levels or fewest_levels(scheme, ranks))
     if prod(level.rank for level in breadth) > MOST_PRODUCTS:
         raise fail(
-            "E760", f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products", "take fewer levels"
+            "E760",
+            f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products",
+            f"take fewer levels: {LEVELS_ALLOWED}",
         )
     least = None
     for effort in range(MOST_LEVELS + 1):

@@ -278,6 +278,10 @@ def _find(asked: str, looks: Looks) -> Path:
         is_shipped = f"{plain} is shipped: its name alone, without a folder, means it" if plain in known else ""
         near = is_shipped or did_you_mean(name, known) or "`bilinear list` names the shipped algorithms, `bilinear new` starts a file"
         raise fail("E121", f"there is no file {shown(asked, 200)}", near)
+    levels = names_of_levels(asked)
+    if levels and known.keys() >= set(levels):
+        one, many = f"{levels[0]} is shipped: give its levels apart, levels={len(levels)}", f"compose them: {' (x) '.join(levels)}"
+        raise fail("E121", f"{shown(asked, 200)} names levels, and one algorithm is asked for", many if len(set(levels)) > 1 else one)
     hint = COMPOSITION_HINT if _LIKE_COMPOSED.search(name) else did_you_mean(name, known) or f"shipped are {listed(known, 20)}"
     raise fail("E121", f"{shown(asked, 200)} is neither a file nor a shipped algorithm", hint)
 

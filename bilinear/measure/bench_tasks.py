@@ -14,8 +14,10 @@ import numpy as np
 
 from bilinear.codegen.build import Progress, no_progress
 from bilinear.errors import BilinearError, fail
+from bilinear.frontend.algorithms import names_of_levels
 from bilinear.ir.element import COMPLEX, IN_ARRAYS
 from bilinear.ir.measurement import Shape
+from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS
 from bilinear.lowering.prepare import natural_inputs
 from bilinear.methods.registry import METHODS
 from bilinear.planner.device import Device
@@ -231,12 +233,12 @@ def pinned(word: str) -> BenchCase:
     The last name may be one of products, as in `winograd+pairs`. The inputs are those that the algorithms are made for. Plans that leave
     inputs undefined are refused, because they cannot be repeated.
     """
-    names, _, levels = word.partition(":")
-    if levels and not (levels.isdecimal() and 0 < int(levels) < 10):
-        raise fail("E682", f"{word!r} names no levels", "write NAME:LEVELS, as msmes:2, or OUTER+INNER for mixed levels")
-    *outer, last = names.split("+")
-    products = last if last in PRODUCTS and not levels else ""
-    found = tuple(outer if products else [*outer, last]) * int(levels or 1)
+    *outer, last = names_of_levels(word) or (word,)
+    if ":" in last or len(outer) >= MOST_LEVELS:
+        hint = f"write NAME:LEVELS, as msmes:2, or OUTER+INNER for mixed levels: {LEVELS_ALLOWED}"
+        raise fail("E682", f"{word!r} names no levels", hint)
+    products = last if last in PRODUCTS else ""
+    found = tuple(outer if products else [*outer, last])
     promises = {natural_inputs(algorithm_named(name).schedule) for name in found}
     if "consume" in promises:
         raise fail("E682", f"{word!r} leaves its inputs undefined, but a benchmark runs on them again", "choose one that restores them")

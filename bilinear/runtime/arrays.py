@@ -252,14 +252,19 @@ def as_arrays(
 ) -> Iterator[list[Array]]:
     """In their `surroundings`, tensors that are read and others that are written, as arrays; what is no tensor stays as it is.
 
-    With `bits` those of 16 bits are integers; the last one that is written, the workspace, is not. On a stream that is given nothing is
-    copied: PyTorch would copy on its current one.
+    With `bits` those of 16 bits are integers; the last one that is written, the workspace, is not. A view that conjugates or negates its
+    memory is copied, and one that is written back afterwards. On a stream that is given nothing is copied: PyTorch would copy on its
+    current one.
     """
     with surroundings(torch, stream, *read, *written):
         if bits:
             yield [*(adopt_bits(torch, x) for x in (*read, *written[:-1])), adopt_tensor(torch, written[-1], False)]
-        else:
-            yield [*(adopt_tensor(torch, x, stream is None) for x in read), *(adopt_tensor(torch, x, False) for x in written)]
+            return
+        copies = [x.resolve_conj().resolve_neg() if stream is None and _is_view(torch, x) else x for x in written]
+        yield [*(adopt_tensor(torch, x, stream is None) for x in read), *(adopt_tensor(torch, x, False) for x in copies)]
+        for x, copy in zip(written, copies, strict=True):
+            if copy is not x:
+                x.copy_(copy)
 
 
 @contextmanager
@@ -285,6 +290,11 @@ def surroundings(torch: ModuleType, stream: object, *arrays: Array) -> Iterator[
         yield
 
 
+def _is_view(torch: ModuleType, array: Array) -> bool:
+    """Whether an array is a tensor that conjugates or negates its memory."""
+    return isinstance(array, torch.Tensor) and bool(array.is_conj() or array.is_neg())
+
+
 def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
     """A tensor as a CuPy or NumPy array of the same memory; anything else unchanged.
 
@@ -298,7 +308,7 @@ def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
         raise unrecorded("there is no derivative for it")
     try:
         own = array.detach()
-        if reads and (own.is_conj() or own.is_neg()):
+        if reads and _is_view(torch, own):
             own = own.resolve_conj().resolve_neg()
         if own.is_neg():  # PyTorch would export it without its sign
             raise BufferError("it is a view that negates its memory")

@@ -34,6 +34,6 @@ def budget_and_buffer(workspace: Workspace) -> tuple[int | None, Array]:
         raise fail(
             "E534",
             f"workspace={workspace!r} is not a workspace",
-            "give bytes, a size such as '2GiB', 'none' or 'unlimited' (in Python an array, too)",
+            "give bytes, a size such as '2GiB', 'none', 'unlimited', or an array of one dimension",
         )
     return None, workspace

@@ -139,6 +139,7 @@ class CallOptions(MatmulOptions, total=False):
     accuracy: Accuracy
     gpus: int | Sequence[int] | Literal["all"] | None
     memory: int | str | None
+    reproducible: Literal["bitwise"] | None
 
 
 class ProductOptions(TypedDict, total=False):

@@ -6,9 +6,8 @@ from typing import Literal
 
 import torch
 
-from bilinear.frontend import load_for_arrays
 from bilinear.ir.matrix import Array
-from bilinear.runtime.options import algorithm_as_it_is, warn_unused
+from bilinear.runtime.options import named_levels, warn_unused
 from bilinear.runtime.torch_operators import SCHEDULED, How, as_how, is_autocast, multiplied_type, product, require_tensors
 
 
@@ -92,7 +91,7 @@ def checked_how(algorithm: str, levels: int | str) -> How:
     No file is read while PyTorch traces a function; the operator reads it when it runs.
     """
     if algorithm != "auto" and not torch.compiler.is_compiling():
-        algorithm_as_it_is(algorithm, load_for_arrays)
+        named_levels(algorithm, levels if isinstance(levels, int) else "auto")
     return as_how(algorithm, levels)
 
 

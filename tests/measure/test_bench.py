@@ -580,7 +580,15 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "code"), [("winograd:0", "E682"), ("winograd:x", "E682"), ("winograd:99", "E682"), ("msmes:", ""), ("no_such:2", "E121")]
+    ("word", "code"),
+    [
+        ("winograd:0", "E682"),
+        ("winograd:x", "E682"),
+        ("winograd:99", "E682"),
+        ("winograd:21", "E682"),
+        ("msmes:", "E682"),
+        ("no_such:2", "E121"),
+    ],
 )
 def test_levels_that_mean_nothing_are_refused(word: str, code: str) -> None:
     if not code:

@@ -132,8 +132,9 @@ def test_conjugates_are_multiplied_without_copies(dtype: Array, runs: Runs) -> N
         assert [p.ctypes.data for p in runs.operands[:2]] == [x.data_ptr(), y.data_ptr()]
         assert torch.equal(bilinear.matmul(x, y, algorithm="strassen", levels=1, alpha=2j), 2j * wanted)
         assert torch.equal(bilinear.matmul(x, y, torch.zeros_like(wanted), alpha=3), 3 * wanted), "the library's multiply"
-    with pytest.raises(BilinearError, match="E517"):
-        bilinear.matmul(a, b, torch.zeros(8, 8, dtype=dtype).conj(), algorithm="strassen", levels=1)
+    out = torch.ones(8, 8, dtype=dtype).mul(1j).conj()
+    assert bilinear.matmul(a, b, out, alpha=2, beta=1, algorithm="strassen", levels=1) is out and out.is_conj()
+    assert torch.equal(out, 2 * (a @ b) - 1j)
 
 
 TYPES = ("bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "float32", "float64", "complex64", "complex128")
@@ -197,8 +198,32 @@ def test_views_that_conjugate_or_negate_are_read_as_what_they_stand_for() -> Non
     assert bilinear.check(x, y, x @ y, tolerance=1e-12).passed
     assert torch.equal(bilinear.matmul(bilinear.prepare(z, columns=8, algorithm="strassen", levels=1), B), -A @ B)
     for out in (torch._neg_view(torch.zeros(8, 8, dtype=A.dtype)), torch.zeros(8, 8, dtype=x.dtype).conj()):
-        with pytest.raises(BilinearError, match="E517"):
-            bilinear.einsum("ij,jk->ik", A, B, out=out)
+        assert bilinear.einsum("ij,jk->ik", A, B, out=out) is out
+        assert torch.equal(out.resolve_conj().resolve_neg(), (A @ B).to(out.dtype))
+        with pytest.raises(RuntimeError, match=r"conjugate|negative"):
+            out.numpy()  # it is still such a view
+
+
+@pytest.mark.parametrize(
+    ("dtype", "casting", "wanted"),
+    [(torch.float32, "same_kind", torch.float32), ("float32", "unsafe", torch.float32), (torch.bfloat16, "same_kind", torch.bfloat16)],
+)
+def test_types_and_casts_of_tensors(dtype: Any, casting: Any, wanted: Array) -> None:
+    found: Any = bilinear.matmul(A, B.to(torch.int64), dtype=dtype, casting=casting)
+    assert found.dtype == wanted and torch.equal(found.to(A.dtype), A @ B)
+    rules: list[tuple[Any, Any]] = [(torch.int64, "same_kind"), (torch.float32, "safe"), (torch.complex128, "equiv")]
+    for refused, rule in rules:
+        with pytest.raises(BilinearError, match="E530"):
+            bilinear.matmul(A, B, dtype=refused, casting=rule)
+    out = torch.zeros(8, 8, dtype=torch.int32)
+    assert bilinear.matmul(A, B, out, casting="unsafe") is out and torch.equal(out, (A @ B).to(torch.int32))
+
+
+def test_levels_that_are_named_multiply_tensors_and_their_gradients() -> None:
+    for algorithm in ("strassen:2", ["winograd", "strassen"]):
+        x = A.clone().requires_grad_()
+        bilinear.matmul(x, B, algorithm=algorithm).sum().backward()
+        assert torch.equal(x.grad, torch.ones(8, 8, dtype=A.dtype) @ B.T)
 
 
 def test_an_expanded_out_is_refused() -> None:

@@ -112,7 +112,7 @@ def test_integers_are_exact_without_it() -> None:
         ("E820", lambda a, b: bitwise(a, b, plan=bilinear.plan(8, 8, 8, device="h200"))),
         ("E820", lambda a, b: bitwise(a, b, gpus=1)),
         ("E820", lambda a, b: bitwise(a.astype(int), b.astype(int), modulus=7)),
-        ("E820", lambda a, b: bilinear.matmul(a, b, reproducible="run")),  # type: ignore[arg-type]
+        ("E820", lambda a, b: bilinear.matmul(a, b, reproducible="run")),  # type: ignore[call-overload]
         ("E821", lambda a, b: bitwise(a.astype(np.longdouble), b)),
         ("E821", lambda a, b: bitwise(np.ma.masked_array(a), b)),
         ("E821", lambda a, b: bitwise(a.astype(object), b)),
