@@ -17,6 +17,8 @@ _ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|(-?[\w.]+)|(
 """Not inside of quotes, or of a path: so are names of files that users chose."""
 _MODULAR = re.compile(r"matmul\(\.\.\., modulus=([0-9]+)\)")
 CALLS = {
+    "bilinear.plan(..., explain=True)": "`bilinear plan --explain`",
+    "bilinear.plan(...)": "`bilinear plan`",
     "explain=True": "--explain",
     "transposed=True": "--c columns",
     "transposed=False": "--c rows",

@@ -269,7 +269,7 @@ def load_device(name_or_path: str) -> Device:
     """The same for what only a GPU does: a description of processors is refused (E542)."""
     found = load_description(name_or_path)
     if isinstance(found, Cpu):
-        hint = "give a GPU's; `bilinear plan` plans for processors, too"
+        hint = "give a GPU's; bilinear.plan(...) plans for processors, too"
         raise fail("E542", f"{name_or_path} describes processors, not a GPU", hint)
     return found
 

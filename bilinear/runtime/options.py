@@ -278,7 +278,7 @@ def check_options(options: Options, out: Array) -> None:
     require_accuracy(options.accuracy)
     if options.accuracy is not None and (plan is not None or options.algorithm != "auto"):
         what = "accuracy= chooses among plans, and the algorithm is named already"
-        raise fail("E519", what, "leave it out; `bilinear plan --explain` shows the error of every plan")
+        raise fail("E519", what, "leave it out; bilinear.plan(..., explain=True) shows the error of every plan")
     if options.reproducible is not None:
         require_reproducible(options.reproducible)
         if options._replace(alpha=1, beta=0, workspace=None, accuracy=None, kind=NUMPY, conjugated="") != Options(reproducible=BITWISE):
