@@ -11,6 +11,9 @@ W = [[1, 0, 0, 1], [0, 0, 1, -1], [0, 1, 0, 1], [1, 0, 1, 0], [-1, 1, 0, 0], [0,
 """A row a product; C row by row."""
 W_COLUMNS = [[row[0], row[2], row[1], row[3]] for row in W]
 
+U_COLUMNS, V_COLUMNS = ([[row[0], row[2], row[1], row[3]] for row in table] for table in (U, V))
+PRODUCTS = tuple(zip(U, V, W_COLUMNS, strict=True))
+
 FAST_MATMUL = """\
 1 0 1 0 1 -1 0
 0 0 0 0 1 0 1
@@ -37,6 +40,10 @@ def columns(table: Table) -> list[list[int]]:
 
 def sparse(table: Table) -> list[list[list[int]]]:
     return [[[i, c] for i, c in enumerate(row) if c] for row in table]
+
+
+def commas(table: Table, sign: str = ", ") -> str:
+    return "".join(f"{sign.join(map(str, row))}\n" for row in table)
 
 
 def square(row: Sequence[int]) -> str:
@@ -128,6 +135,12 @@ FILES = {
     "tuple.py": f"strassen = ({columns(U)}, {columns(V)}, {columns(W_COLUMNS)})\n",
     "turned.m": matlab("U", U) + matlab("V", V) + matlab("W", columns(W)).replace("];", "]';"),
     "mixed.m": matlab("U", U) + matlab("V", V) + matlab("W", columns(W)),
+    "factors.m": "% a decomposition\n" + matlab("A", columns(U)) + matlab("B", columns(V)) + matlab("C", columns(W)),
+    "factors.txt": matlab("A", columns(U_COLUMNS)) + matlab("B", columns(V_COLUMNS)) + matlab("C", columns(W)),
+    "commas.txt": "\n".join(commas(table) for table in (U, columns(V), W)),
+    "titles.csv": f"A:\n{commas(columns(U), ',')}B:\n{commas(columns(V), ' ; ')}C:\n{commas(columns(W), ',')}",
+    "products.py": f"strassen = {[tuple(map(tuple, three)) for three in PRODUCTS]}\n",
+    "matrices.py": f"strassen = [{', '.join(f'({square(u)}, {square(v)}, {square(w)})' for u, v, w in PRODUCTS)}]\n",
     "rows.txt": "2 2 2 7\n" + "".join(" ".join(map(str, row)) + "\n" for table in (U, V, W_COLUMNS) for row in table),
     "table": FAST_MATMUL,
     "complex.txt": f"((0.5+0.5j)*{summed('a', U[0])})*((1-1j)*{summed('b', V[0])})*{summed('c', W_COLUMNS[0])}\n"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.interchange.reader_parts import (
     MOST_NONZEROS,
     MOST_PRODUCTS,
+    NOTHING_ASKED,
     Asked,
     Beginning,
     Dims,
@@ -28,6 +30,7 @@ from bilinear.interchange.reader_parts import (
     assemble,
     dims_of,
     malformed,
+    parse_rational,
     parsed_json,
     picked,
     read_number,
@@ -84,8 +87,15 @@ def _table(table: object, name: str) -> Table:
     return array
 
 
-def _by_columns(shapes: list[tuple[int, ...]], dims: Dims | None) -> tuple[bool, ...]:
-    """For each table, true if a column is a product: the common size is the rank, the others are numbers of blocks."""
+def _by_columns(shapes: Sequence[tuple[int, ...]], dims: Dims | None) -> tuple[bool, ...]:
+    """For each table, true if a column is a product."""
+    ways = _fitting(shapes, dims)
+    alike = [way for way in ways if len(set(way)) == 1]
+    return alike[0] if alike else ways[0] if len(ways) == 1 else (True,) * 3
+
+
+def _fitting(shapes: Sequence[tuple[int, ...]], dims: Dims | None) -> list[tuple[bool, ...]]:
+    """The choices of rows and columns as products for which the common size is a rank, and the others are numbers of blocks."""
 
     def fits(columns: tuple[bool, ...]) -> bool:
         ranks = {shape[column] for shape, column in zip(shapes, columns, strict=True)}
@@ -93,9 +103,7 @@ def _by_columns(shapes: list[tuple[int, ...]], dims: Dims | None) -> tuple[bool,
         found = dims_of(a, b, c) if len(ranks) == 1 else None
         return found is not None and (dims is None or found == tuple(dims))
 
-    alike = [ways for ways in ((True,) * 3, (False,) * 3) if fits(ways)]
-    mixed = [ways for ways in product((True, False), repeat=3) if fits(ways)]
-    return alike[0] if alike else mixed[0] if len(mixed) == 1 else (True,) * 3
+    return [way for way in product((True, False), repeat=3) if fits(way)]
 
 
 def _forms(table: Table, name: str) -> list[Form]:
@@ -148,31 +156,82 @@ MOST_NUMBERS = 2**20
 MOST_LETTERS = 2**20
 """The most characters of Python with arrays; published cells have up to 50 thousand."""
 
-_MATRIX = re.compile(r"^[ \t]*([UVW])[ \t]*=[ \t]*\[([^\[\]]*)(\](?:[ \t]*\.?('))?)?", re.MULTILINE | re.IGNORECASE)
+NAMES = ("UVW", "ABC")
+"""What the three arrays of a scheme are called; A, B and C in tensor decompositions."""
+_MATRIX = re.compile(r"^[ \t]*([UVWABC])[ \t]*=[ \t]*\[([^\[\]]*)(\](?:[ \t]*\.?('))?)?", re.MULTILINE | re.IGNORECASE)
 _ROW = re.compile(r"[^;\n]+")
 _SKIPPED = re.compile(r"%[^\n]*|\.\.\.[^\n]*(?:\n|\Z)")
 
 
 def begins_matlab(begins: Beginning) -> bool:
-    """True where U, V or W is assigned a matrix in one pair of brackets."""
-    return re.search(r"^[ \t]*[UVW][ \t]*=[ \t]*\[(?!\s*\[)", begins.text, re.MULTILINE | re.IGNORECASE) is not None
+    """True where U, V or W, or A, B or C, is assigned a matrix in one pair of brackets."""
+    return re.search(r"^[ \t]*[UVWABC][ \t]*=[ \t]*\[(?!\s*\[)", begins.text, re.MULTILINE | re.IGNORECASE) is not None
 
 
-def read_matlab(path: str | Path) -> Scheme:
-    """The scheme of the matrices that a file assigns: `U = [1 0; 0 1/2; ...];`, and V and W likewise. Nothing else in it is read.
+def read_matlab(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
+    """The scheme of the matrices that a file assigns: `U = [1 0; 0 1/2; ...];`, and V and W likewise, or A, B and C, as in texts on tensor
+    decompositions (Tichavsky, Phan, Cichocki 2017). Nothing else in it is read.
 
-    Rows are parted by `;` or line ends; a matrix may be transposed, `[...]'`. Blocks are numbered row by row. Raises `BilinearError`: E251
-    if the file cannot be read, E252 if an entry is not a number, E253 and E357 if the sizes do not fit, E254 if a matrix is incomplete,
-    E653 if the file does not assign the three.
+    Rows are parted by `;` or line ends; a matrix may be transposed, `[...]'`. Blocks are numbered row by row, or column by column as MATLAB
+    stores them. Raises `BilinearError`: E251 if the file cannot be read, E252 if an entry is not a number, E253 and E357 if the sizes do
+    not fit, E254 if a matrix is incomplete, E653 if the file does not assign the three, or A, B and C are no tables of a scheme.
     """
-    where = Path(path)
-    source = read_text(where)
+    source = read_text(path)
     text = _SKIPPED.sub(lambda part: " " * len(part[0]), source.text)
     found = {match[1].upper(): match for match in _MATRIX.finditer(text)}
-    if len(found) < 3:
-        raise fail("E653", f"{where} holds no scheme: it assigns {', '.join(sorted(found)) or 'no matrix'} of U, V and W", MATLAB)
-    u, v, w = (_matrix(source, text, found[name]) for name in "UVW")
-    return scheme_from_arrays(u, v, w, None, said_ring(source), name=where.stem)
+    names = next((names for names in NAMES if all(name in found for name in names)), "")
+    if not names:
+        raise fail("E653", f"{path} holds no scheme: it assigns {', '.join(sorted(found)) or 'no matrix'} of U, V and W", MATLAB)
+    u, v, w = (_matrix(source, text, found[name]) for name in names)
+    if names == "ABC" and not are_tables((u, v, w)):
+        raise fail("E653", f"{path} holds no scheme: the sizes of its A, B and C are not those of one", MATLAB)
+    return Reading(scheme_from_arrays(u, v, w, None, asked.ring or said_ring(source), name=path.stem), False, by_columns=True)
+
+
+def are_tables(three: Sequence[Sequence[Sequence[object]]]) -> bool:
+    """True if three arrays of whole rows have the sizes of a scheme's U, V and W."""
+    sizes = [(len(rows), len(rows[0]) if rows else 0) for rows in three]
+    whole = all(len(row) == columns for rows, (_, columns) in zip(three, sizes, strict=True) for row in rows)
+    return whole and min(min(size) for size in sizes) > 0 and bool(_fitting(sizes, None))
+
+
+_PARTS = re.compile(r"[^\s,;]+")
+
+
+def begins_commas(begins: Beginning) -> bool:
+    """True for a file of three tables of numbers that a comma parts; of a longer one, where at least one table is whole."""
+    parts = _tables_of(begins.text) if re.search(r"[0-9][ \t]*,", begins.text) else []
+    sizes = [[[word[0] for word in row] for row in rows] for rows in parts]
+    if not all(parse_rational(word) is not None for rows in sizes for row in rows for word in row):
+        return False
+    return are_tables(sizes) if begins.whole and len(sizes) == 3 else not begins.whole and 1 < len(sizes) <= 3
+
+
+def read_commas(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
+    """The scheme of three tables, U, V and W, of numbers parted by commas, semicolons or blanks, as Smirnov (2013) lists coefficients.
+
+    A blank line, a line of words (a title) or a line of # parts the tables. In each, a row is a product, or a column is: the sizes decide.
+    Raises `BilinearError`: E251 if the file cannot be read, E252 if a word is not a number, E253 and E357 if the sizes do not fit, E254 if
+    there are not three tables.
+    """
+    source = read_text(path)
+    tables = [[[read_number(source, word) for word in row] for row in rows] for rows in _tables_of(source.text)]
+    if len(tables) != 3:
+        raise fail("E254", f"{path} holds {len(tables)} tables, not U, V and W", "tables are parted by blank lines or titles")
+    u, v, w = tables
+    return Reading(scheme_from_arrays(u, v, w, None, asked.ring or said_ring(source), name=path.stem), False, by_columns=True)
+
+
+def _tables_of(text: str) -> list[list[list[re.Match[str]]]]:
+    """The rows of words of each table in a text; what is no number and begins with a letter or a # is a title."""
+    found: list[list[list[re.Match[str]]]] = [[]]
+    for line in re.finditer(r"[^\n]*(?:\n|\Z)", text):
+        words = list(_PARTS.finditer(text, *line.span()))
+        if words and not re.match(r"[A-Za-z#%]", words[0][0]):
+            found[-1].append(words)
+        elif found[-1]:
+            found.append([])
+    return [rows for rows in found if rows]
 
 
 MATLAB = "MATLAB's scheme is U = [1 0; 0 1], V and W, Mathematica's {{{1}}, {{1}}, {{1}}}"
@@ -243,11 +302,14 @@ def _triples(path: Path, wanted: str = "") -> dict[str, Triple]:
     source = read_text(path)
     for text in _cells(source) if source.text.lstrip().startswith("{") else [source.text]:
         for name, value in _assigned(source, text) if wanted == LETTERS or wanted in text else []:
-            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            parts = _entries(value)
             arrays = [_array(part, bare=isinstance(value, ast.Tuple)) for part in parts] if len(parts) == 3 else []
             u, v, w = arrays or (None, None, None)
             if u is not None and v is not None and w is not None:
                 found[name] = (u, v, w)
+            products = _by_products(value) if name not in found else None
+            if products is not None:
+                found[name] = products
             array = _array(value, bare=True) if name.upper() in LETTERS else None
             if array is not None:
                 letters[name.upper()] = array
@@ -281,9 +343,28 @@ def _assigned(source: Source, text: str) -> list[tuple[str, ast.expr]]:
     return [(s.targets[0].id, s.value) for s in single if isinstance(s.targets[0], ast.Name)]
 
 
+def _by_products(value: ast.expr) -> Triple | None:
+    """U, V and W of a list of products, each three rows of numbers, or three matrices: `[((1, 0), (1, 1), (0, 1)), ...]`."""
+    products = [[_flat(part) for part in _entries(one)] for one in _entries(value)]
+    if any(len(parts) != 3 for parts in products):
+        return None
+    tables = [[parts[letter] for parts in products] for letter in range(3)]
+    u, v, w = (ast.List([ast.List(row, ast.Load()) for row in table], ast.Load()) for table in tables)
+    return (u, v, w) if are_tables(tables) else None
+
+
+def _flat(value: ast.expr) -> list[ast.expr]:
+    return [number for row in _entries(value) for number in _entries(row) or [row]]
+
+
+def _entries(value: ast.expr) -> list[ast.expr]:
+    """What a list or a tuple holds; nothing if it is neither."""
+    return value.elts if isinstance(value, ast.List | ast.Tuple) else []
+
+
 def _array(value: ast.expr, bare: bool) -> ast.expr | None:
     """The list in `np.array([...], dtype=...)`, or a `bare` list of lists; None if it is something else."""
-    if bare and isinstance(value, ast.List | ast.Tuple) and value.elts and all(isinstance(row, ast.List | ast.Tuple) for row in value.elts):
+    if bare and _entries(value) and all(isinstance(row, ast.List | ast.Tuple) for row in _entries(value)):
         return value
     if not isinstance(value, ast.Call) or len(value.args) != 1 or not isinstance(value.args[0], ast.List | ast.Tuple):
         return None
@@ -292,10 +373,9 @@ def _array(value: ast.expr, bare: bool) -> ast.expr | None:
 
 
 def _rows(array: ast.expr, name: str) -> list[list[Coefficient]]:
-    rows = array.elts if isinstance(array, ast.List | ast.Tuple) else []
     found: list[list[Coefficient]] = []
     numbers = 0
-    for row in rows:
+    for row in _entries(array):
         entries = row.elts if isinstance(row, ast.List | ast.Tuple) else None
         numbers += len(entries or ())
         if entries is None or numbers > MOST_NUMBERS:

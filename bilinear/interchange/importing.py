@@ -14,7 +14,7 @@ from bilinear.interchange.expressions import begins_exp, begins_formulas, commut
 from bilinear.interchange.papers import HEAD as HEAD_OF_FORMULA
 from bilinear.interchange.reader_parts import Asked, Beginning, Reading
 from bilinear.interchange.targets import Identified
-from bilinear.ir.linear import LinearMap
+from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.ir.scheme import Scheme
 from bilinear.reading import open_input
@@ -65,7 +65,8 @@ FORMATS = {
         FileFormat("python", "Python's arrays", ".py", arrays.begins_python, arrays.read_python, True, entries=arrays.python_entries),
         FileFormat("json", "FastMatrixMultiplication JSON", ".json", fmm_json.begins_json, fmm_json.read_json, True),
         FileFormat("maple", "Maple triads", ".mpl", tables.begins_maple, tables.read_maple, True),
-        FileFormat("matlab", "MATLAB matrices", ".m", arrays.begins_matlab, _plain(arrays.read_matlab)),
+        FileFormat("matlab", "MATLAB matrices", ".m", arrays.begins_matlab, arrays.read_matlab),
+        FileFormat("mat", "MATLAB's .mat", ".mat", npz.begins_mat, npz.read_mat),
         FileFormat("m", "Mathematica lists", ".m", tables.begins_mathematica, tables.read_mathematica, True),
         FileFormat("sms", "plinopt matrices", ".sms", plinopt.begins_sms, plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True),
         FileFormat("formulas", "products under names", "", begins_formulas, read_named, other=other_formulas),
@@ -75,6 +76,7 @@ FORMATS = {
         FileFormat("bini", "Bini's form", "", tables.begins_bini, _plain(tables.read_bini)),
         FileFormat("ternary", "ternary_flip_graph tables", "", tables.begins_ternary, _plain(tables.read_ternary, True), True),
         FileFormat("fast-matmul", "fast-matmul table", "", tables.begins_fast_matmul, _plain(tables.read_fast_matmul)),
+        FileFormat("commas", "three tables of numbers", "", arrays.begins_commas, arrays.read_commas),
     )
 }
 """The readers in the order in which they are asked whether a file is theirs."""
@@ -106,6 +108,8 @@ def format_of(path: Path, named: str = "") -> tuple[FileFormat, str]:
     if by_name:
         raise fail("E653", f"{path} holds no scheme", arrays.MATLAB)
     hint = "`bilinear verify` reads the language" if path.suffix == ".bl" else f"name it by format=, one of {', '.join(FORMATS)}"
+    if path.suffix in (".pt", ".pth", ".pkl"):
+        hint = "such a file runs code when it is loaded, so it is not read: save its arrays by numpy.savez(U=u, V=v, W=w)"
     if path.suffix != ".bl" and HEAD_OF_FORMULA.search(beginning.text):
         hint += "; format='formulas' says which of its formulas cannot be read"
     raise fail("E351", f"{path} is of no known format", hint)
@@ -217,6 +221,8 @@ def _readings(reading: Reading, ring: Ring | None, transposed: bool | None) -> I
         found = [*reading.found, *([] if as_read or transposed is not None else [f"C is {'' if orientation else 'not '}transposed"])]
         ways.append((scheme if as_read else turned(scheme, reading.transposed), orientation, tuple(found)))
     yield from ways
+    for way, orientation, told in ways if reading.by_columns else ():
+        yield other_numbering(way), orientation, (*told, "the blocks of A and B are numbered column by column")
     for way, orientation, told in ways if ring is None else ():
         for modular in _modular(way):
             yield modular, orientation, (*told, f"it holds over {modular.ring} alone")
@@ -237,6 +243,16 @@ def _modular(scheme: Scheme) -> Iterator[Scheme]:
         residues = any(all(low <= c < low + p for c in whole) for low in (0, -((p - 1) // 2)))
         if ring is not None and residues and len(whole) == len(coefficients):
             yield replace(scheme, ring=ring)
+
+
+def other_numbering(scheme: Scheme) -> Scheme:
+    """A scheme without named sums whose blocks of A and B were read row by row, read column by column."""
+
+    def renumbered(linear: LinearMap, rows: int) -> LinearMap:
+        columns = linear.inputs // rows
+        return LinearMap(linear.inputs, tuple(form((i % rows * columns + i // rows, c) for i, c in row) for row in linear.outputs))
+
+    return replace(scheme, u=renumbered(scheme.u, scheme.m), v=renumbered(scheme.v, scheme.k))
 
 
 def turned(scheme: Scheme, transposed: bool) -> Scheme:

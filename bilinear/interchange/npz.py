@@ -28,10 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.errors import BilinearError, fail
-from bilinear.interchange.arrays import scheme_from_arrays
-from bilinear.interchange.reader_parts import NOTHING_ASKED, Asked, Beginning, Dims, Reading, picked
+from bilinear.interchange.arrays import NAMES, scheme_from_arrays
+from bilinear.interchange.reader_parts import NOTHING_ASKED, Asked, Beginning, Dims, Reading, picked, read_data
 from bilinear.reading import open_input
 
+MOST_BYTES = 8 * 2**20
+"""The largest `.mat` file."""
 MOST_OPCODES = 200_000
 MOST_NAME = 200
 """The most characters of a name."""
@@ -406,3 +408,34 @@ def _letters(archive: Archive) -> list[str]:
 def _dims(name: str) -> Dims | None:
     match = _KEY.fullmatch(name)
     return (int(match[1]), int(match[2]), int(match[3])) if match is not None else None
+
+
+def begins_mat(begins: Beginning) -> bool:
+    """True for a file that MATLAB saved."""
+    return begins.data.startswith(b"MATLAB ")
+
+
+def read_mat(path: Path, asked: Asked) -> Reading:
+    """The scheme of the matrices U, V and W, or A, B and C, in a `.mat` file, by SciPy; their sizes are looked at before they are loaded.
+
+    Blocks are numbered row by row, or column by column as MATLAB stores them. Raises `BilinearError`: E251 if the file cannot be read, E253
+    and E357 if the sizes do not fit, E353 if it is damaged, E653 if SciPy is not installed, or the file does not hold the three.
+    """
+    data = BytesIO(read_data(path, MOST_BYTES))
+    try:
+        from scipy.io import loadmat, whosmat
+    except ImportError:
+        raise fail("E653", f"{path} is read by SciPy, which is not installed", "install scipy, or save the matrices as text") from None
+    try:
+        shapes = {name.upper(): (name, shape) for name, shape, _ in whosmat(data) if len(shape) == 2 and prod(shape) <= MOST_ITEMS}
+        names = next((names for names in NAMES if all(letter in shapes for letter in names)), "")
+        loaded = loadmat(data, variable_names=[shapes[letter][0] for letter in names], spmatrix=False) if names else {}
+    except NotImplementedError:
+        raise fail("E653", f"{path} is in MATLAB's format 7.3, which is not read", "save it with -v7") from None
+    except Exception as error:
+        raise fail("E353", f"{path} is damaged: {type(error).__name__}: {str(error)[:100]}", "save it again, with -v7") from None
+    if not names:
+        raise fail("E653", f"{path} holds no scheme: no matrices U, V and W, or A, B and C", "it holds " + ", ".join(sorted(shapes))[:200])
+    u, v, w = (loaded[shapes[letter][0]] for letter in names)
+    u, v, w = (one.toarray() if hasattr(one, "toarray") else one for one in (u, v, w))
+    return Reading(scheme_from_arrays(u, v, w, None, asked.ring, False, path.stem), False, by_columns=True)

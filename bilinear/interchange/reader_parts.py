@@ -78,6 +78,8 @@ class Reading(NamedTuple):
     transposed: bool
     found: tuple[str, ...] = ()
     """What the reader determined by trying, or left out."""
+    by_columns: bool = False
+    """True if the blocks of A and B, too, may be numbered column by column."""
 
 
 def read_text(path: Path, most: int | None = None) -> Source:

@@ -43,21 +43,21 @@ def program(folder: Path, text: str, ring: Ring | None = None) -> tuple[tuple[ob
 
 
 def test_products_of_sums_are_read_as_they_stand(tmp_path: Path) -> None:
-    scheme, transposed, _ = read_exp(written(tmp_path, STRASSEN, "s.exp"))
+    scheme, transposed, *_ = read_exp(written(tmp_path, STRASSEN, "s.exp"))
     assert transposed and scheme.format == "<2,2,2;7>" and scheme.name == "s"
     assert scheme.u.matrix[4] == ((0, -2), (1, -2)) and scheme.v.matrix[4] == ((3, Fraction(-1, 2)),)
     assert prove_scheme(scheme).holds and scheme_computes(scheme)
-    flipped, transposed, _ = read_exp(written(tmp_path, STRASSEN, "s.exp"), Asked(transposed=False))
+    flipped, transposed, *_ = read_exp(written(tmp_path, STRASSEN, "s.exp"), Asked(transposed=False))
     assert not transposed and not prove_scheme(flipped).holds
 
 
 def test_indices_beyond_nine_and_sizes_from_the_largest(tmp_path: Path) -> None:
-    scheme, transposed, _ = read_exp(written(tmp_path, WIDE, "w.exp"))
+    scheme, transposed, *_ = read_exp(written(tmp_path, WIDE, "w.exp"))
     assert scheme.format == "<1,12,1;12>" and transposed and prove_scheme(scheme).holds
     rows = "(a11)*(b11)*(c11)\n(a11)*(b12)*(c12)\n"
-    scheme, transposed, _ = read_exp(written(tmp_path, rows, "w.exp"))
+    scheme, transposed, *_ = read_exp(written(tmp_path, rows, "w.exp"))
     assert scheme.format == "<1,1,2;2>" and not transposed and prove_scheme(scheme).holds
-    scheme, transposed, _ = read_exp(written(tmp_path, rows.replace("c12", "c21"), "w.exp"))
+    scheme, transposed, *_ = read_exp(written(tmp_path, rows.replace("c12", "c21"), "w.exp"))
     assert scheme.format == "<1,1,2;2>" and transposed and prove_scheme(scheme).holds
 
 
@@ -180,7 +180,7 @@ def test_whatever_is_in_a_file_is_read_or_refused(
     codes: set[str] = set()
     try:
         if text is STRASSEN:
-            scheme, _, _ = read_exp(written(tmp_path_factory.getbasetemp(), mutant, "x.exp"))
+            scheme, *_ = read_exp(written(tmp_path_factory.getbasetemp(), mutant, "x.exp"))
             assert prove_scheme(scheme).holds == scheme_computes(scheme, trials=2)
         else:
             read_program(written(tmp_path_factory.getbasetemp(), mutant, "x.slp"))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from foreign import COMMUTING, FILES, W_COLUMNS, U, V, W, arrays, columns, matlab, notebook, square, triads
+from foreign import COMMUTING, FILES, U_COLUMNS, V_COLUMNS, W_COLUMNS, U, V, W, arrays, columns, matlab, notebook, square, triads
 from hostile import MOST_SECONDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -33,8 +33,12 @@ def written(folder: Path, name: str, text: str) -> Path:
 @pytest.mark.parametrize("name", FILES)
 def test_one_scheme_in_every_format(tmp_path: Path, name: str) -> None:
     found = import_file(written(tmp_path, name, FILES[name]))
-    words = {"headed.bl": ("line 2: words, which are not read",), "yacas.txt": ("line 16: words, which are not read",)}
-    assert isinstance(found, Imported) and found.found == words.get(name, ())
+    told = {
+        "headed.bl": ("line 2: words, which are not read",),
+        "yacas.txt": ("line 16: words, which are not read",),
+        "factors.txt": ("the blocks of A and B are numbered column by column",),
+    }
+    assert isinstance(found, Imported) and found.found == told.get(name, ())
     assert found.scheme.format == "<2,2,2;7>" and str(found.scheme.ring) == ("Q[i]" if name in ("imaginary.exp", "complex.txt") else "Q")
     assert scheme_computes(found.scheme)
     if name not in ("winograd.txt", "halves.txt", "signed.exp", "imaginary.exp", "complex.txt"):
@@ -52,6 +56,25 @@ def test_every_reader_reads_what_editors_and_papers_do_to_a_text(tmp_path: Path,
 def test_named_sums_keep_the_authors_additions(tmp_path: Path) -> None:
     scheme = import_scheme(written(tmp_path, "w.txt", FILES["winograd.txt"])).scheme
     assert scheme.additions == 15 and scheme.u.names == ("s1", "s2") and scheme.w.names == ("u2", "u3")
+
+
+def test_files_that_matlab_saves(tmp_path: Path) -> None:
+    io, sparse = pytest.importorskip("scipy.io"), pytest.importorskip("scipy.sparse")
+    by_columns = "the blocks of A and B are numbered column by column"
+    for tables, found in (
+        ({"U": np.array(U, float), "V": V, "W": W, "n": 2}, ()),
+        ({"a": columns(U_COLUMNS), "b": columns(V_COLUMNS), "c": sparse.csc_matrix(columns(W_COLUMNS))}, ("C is transposed", by_columns)),
+    ):
+        io.savemat(tmp_path / "s.mat", tables, do_compression=True)
+        result = import_scheme(tmp_path / "s.mat")
+        assert result.format.name == "mat" and result.found == found and scheme_computes(result.scheme)
+    whole = (tmp_path / "s.mat").read_bytes()
+    (tmp_path / "s.mat").write_bytes(whole[:200] + bytes(len(whole) - 200))
+    with pytest.raises(BilinearError, match=r"E353.*is damaged"):
+        import_scheme(tmp_path / "s.mat")
+    io.savemat(tmp_path / "s.mat", {"A": np.eye(3), "B": np.eye(3)})
+    with pytest.raises(BilinearError, match=r"E653.*no matrices U, V and W"):
+        import_scheme(tmp_path / "s.mat")
 
 
 def test_archives_of_u_v_and_w(tmp_path: Path) -> None:

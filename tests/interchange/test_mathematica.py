@@ -36,10 +36,10 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
-    scheme, transposed, _ = read_mathematica(written(tmp_path, STRASSEN))
+    scheme, transposed, *_ = read_mathematica(written(tmp_path, STRASSEN))
     assert transposed and scheme.format == "<2,2,2;7>" and scheme.v.matrix[4] == ((3, Fraction(1, 2)),)
     assert prove_scheme(scheme).holds and scheme_computes(scheme)
-    flipped, transposed, _ = read_mathematica(written(tmp_path, STRASSEN), Asked(transposed=False))
+    flipped, transposed, *_ = read_mathematica(written(tmp_path, STRASSEN), Asked(transposed=False))
     assert not transposed and not prove_scheme(flipped).holds
 
 
@@ -47,7 +47,7 @@ def test_lists_are_read_as_they_stand(tmp_path: Path) -> None:
 def test_the_sizes_tell_whether_c_is_transposed(tmp_path: Path, c: str, transposed: bool) -> None:
     other = c.replace("1", "x").replace("0", "1").replace("x", "0")
     text = f"{{{{{{{{1}}}}, {{{{1, 0}}}}, {c}}}, {{{{{{1}}}}, {{{{0, 1}}}}, {other}}}}}"
-    scheme, found, _ = read_mathematica(written(tmp_path, text))
+    scheme, found, *_ = read_mathematica(written(tmp_path, text))
     assert scheme.format == "<1,1,2;2>" and found is transposed and prove_scheme(scheme).holds
     with pytest.raises(BilinearError, match=r"E253.*A is 1 x 1, B 1 x 2"):
         read_mathematica(written(tmp_path, text), Asked(transposed=not transposed))
@@ -97,7 +97,7 @@ def test_whatever_is_in_a_file_is_read_or_refused(tmp_path_factory: pytest.TempP
     path = written(tmp_path_factory.getbasetemp(), STRASSEN[:start] + text + STRASSEN[start + cut :])
     codes: set[str] = set()
     try:
-        scheme, _, _ = read_mathematica(path)
+        scheme, *_ = read_mathematica(path)
         assert prove_scheme(scheme).holds == scheme_computes(scheme, trials=2)
     except BilinearError as error:
         codes = {d.code for d in error.diagnostics}

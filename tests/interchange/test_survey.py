@@ -176,6 +176,11 @@ def test_a_folder_without_schemes_is_passed_over(tmp_path: Path) -> None:
         "run.in": "10 4 2\n5 6 7\n",
         "f.m": "function r = f(x)\n  r = {{x}};\nend\n",
         "g.m": "U = [1 0; 0 1];\n",
+        "h.m": "A = [1 2; 3 4];\nB = [1; 2];\nC = A*B; C = [5; 11];\n",
+        "new.mat": f"{'MATLAB 7.3 MAT-file':124}\0\2IM",
+        "data.csv": "1,2,3\n4,5,6\n\n7,8,9\n",
+        "three.csv": "1,2,3\n\n4,5\n\n6,\n",
+        "lists.py": "x = [((1, 2, 3), (4, 5), (6,))]\n",
         "empty.ipynb": "{}",
     }.items():
         (tmp_path / name).write_text(text)
