@@ -6,6 +6,7 @@ import re
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
+from heapq import heappop, heappush
 from pathlib import Path
 
 from bilinear.errors import fail
@@ -47,6 +48,8 @@ Indexed = tuple[str, int, int]
 """A block by its letter, row and column, from 0."""
 
 _BLOCK = re.compile(r"([abcABC])_?(?:([0-9])([0-9])|([0-9]{1,4})_([0-9]{1,4})|\[([0-9]{1,4}),([0-9]{1,4})\]|([0-9]{1,4}))", re.ASCII)
+_PRODUCT = re.compile(r"(?![abcABC]_?[0-9])[A-Za-z]{1,8}_?[0-9]{1,5}|[IVXLC]{1,9}", re.ASCII)
+"""A name of a product that the language can keep."""
 _OF_BLOCKS = re.compile(r"[-+.0-9j*/() \t\n]*[abAB]_?[0-9\[]", re.ASCII)
 
 
@@ -222,15 +225,18 @@ class Formulas:
     transposed: bool = False
     """True if C has as many rows as B has columns, and they differ from those of A."""
     found: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+    """What the file calls its products, if it names each of them."""
 
     def scheme(self) -> Scheme:
         """The scheme, its C numbered as in the file where that is square. Raises `BilinearError` (E253) if the sizes do not fit."""
-        if self.dims is None or not self.transposed:
-            return assemble(self.maps, self.dims)
-        m, _, n = self.dims
-        w = self.maps.w
-        outputs = tuple(w.outputs[j * m + i] for i in range(m) for j in range(n))
-        return assemble(replace(self.maps, w=replace(w, outputs=outputs)), self.dims)
+        maps = self.maps
+        if self.dims is not None and self.transposed:
+            m, _, n = self.dims
+            outputs = tuple(maps.w.outputs[j * m + i] for i in range(m) for j in range(n))
+            maps = replace(maps, w=replace(maps.w, outputs=outputs))
+        scheme = assemble(maps, self.dims)
+        return replace(scheme, products=self.products) if self.products else scheme
 
 
 def begins_formulas(begins: Beginning) -> bool:
@@ -304,6 +310,7 @@ class _FormulaReader:
         self.names: dict[str, list[str]] = {"a": [], "b": [], "m": []}
         self.products: list[tuple[int, Linear, Linear]] = []
         """Each with the place of its formula."""
+        self.called: dict[Hashable, str] = {}
         self.outputs: dict[Block, Linear] = {}
         self.blocks: dict[str, set[Block]] = {"a": set(), "b": set()}
         self.nonzeros = 0
@@ -328,16 +335,25 @@ class _FormulaReader:
             raise malformed(self.source, stray, stray + 1, "this is not a formula", "NAME = SUM")
 
     def _order(self) -> Sequence[int]:
-        """The order of the file, or, where a formula names a later one and each name is given once, one in which it does not."""
+        """The order of the file; where a formula names a later one, and each name is given once, it waits for that."""
         places = {head[1]: number for number, (head, _) in enumerate(self.formulas) if (self._block(head[1]) or "c")[0] == "c"}
         needed = {number: {places[name] for name in names if name in places} for number, names in enumerate(self.named)}
         if not any(max(before, default=0) > number for number, before in needed.items()) or len(places) < len(self.formulas):
             return range(len(self.formulas))
+        sorter = TopologicalSorter(needed)
         try:
-            return list(TopologicalSorter(needed).static_order())
+            sorter.prepare()
         except CycleError as error:
             head, end = self.formulas[min(error.args[1])]
             raise malformed(self.source, head.start(1), end, f"{head[1]} depends on itself", "here") from None
+        order: list[int] = []
+        ready = sorted(sorter.get_ready())
+        while ready:
+            order.append(heappop(ready))
+            sorter.done(order[-1])
+            for number in sorter.get_ready():
+                heappush(ready, number)
+        return order
 
     def _total(self, head: re.Match[str], value: Value, names_itself: bool) -> Value:
         """The value of a formula, added to what its name has if it is written `+=`; a block of C is not given two values."""
@@ -379,7 +395,9 @@ class _FormulaReader:
         lines = sorted({self.source.span(at, at + 1).line for at in self.words})
         told = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}: words, which are not read"
         maps = Maps(self.source, where.name.split(".")[0], u, v, w, ring)
-        return Formulas(maps, commuting, dims, transposed, (told,) if lines else ())
+        names = tuple(self.called.get(("m", (p,)), "") for p in order)
+        named = all(map(_PRODUCT.fullmatch, names)) and len(set(names)) == len(names)
+        return Formulas(maps, commuting, dims, transposed, (told,) if lines else (), names if named else ())
 
     def _map(self, outputs: list[Linear], numbers: dict[Hashable, int], inputs: int, letters: str) -> LinearMap:
         """A map over numbered values and the named sums of these letters that it needs."""
@@ -442,6 +460,8 @@ class _FormulaReader:
             if output is None or _letters(output) - {"m"}:
                 raise malformed(self.source, *self.here, f"{name} is not a sum of products", "here")
             self.outputs[block[1]] = output
+        if isinstance(value, dict) and list(value.values()) == [1]:
+            self.called.setdefault(next(iter(value)), name)
         self.values[name] = self._kept(name, value) if used else value
 
     def _kept(self, name: str, value: Value) -> Value:

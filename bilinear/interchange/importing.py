@@ -282,7 +282,7 @@ def _refused(
         if scheme is not tried[0][0]:
             notes.insert(0, "with the other orientation of C far fewer equations fail, so that is the one meant here")
         notes += [f"all that fail point at {group.points_at}" for group in found.groups if not found.groups[1:]]
-        if found.repairs or len(found.groups) == 1:
+        if scheme.products[0] == "M1" and (found.repairs or len(found.groups) == 1):
             notes.append(f"{scheme.products[0]} is the first product of the file")
         notes += [*found.facts, *(c.text for c in found.confusions), *found.counted]
         hints += [f"{c.action} makes it correct" for c in found.confusions]

@@ -102,6 +102,8 @@ def test_what_is_pasted_is_proved(tmp_path: Path, style: str) -> None:
     assert found.scheme.additions == (15 if style == "winograd" else 18)
     tables = [[[dict(row).get(i, 0) for i in range(4)] for row in linear.matrix] for linear in (found.scheme.u, found.scheme.v)]
     assert style == "winograd" or tables == [U, V]
+    products = {"roman": ROMAN[1:], "lower": ("m1", "m7"), "latex": ("M_1", "M_7"), "winograd": ("M_1", "M_7")}.get(style, ("M1", "M7"))
+    assert (found.scheme.products[0], found.scheme.products[-1]) == (products[0], products[-1])
     read = {"latex": "lines 1, 15: words", "words": "lines 1, 12: words"}
     assert [told.partition(", which")[0] for told in found.found] == ([read[style]] if style in read else [])
 
