@@ -3,8 +3,7 @@
 On a GPU every way is checked on integers and timed in shuffled rounds beside the libraries. Its error by norm is that of some rows and
 columns of normal data beside sums in double-double; the data are drawn again for each way, because one that restores A and B rounds them.
 
-`--draw FILE` draws the results of a file for the documentation, on a light and a dark page: one point a way; to the right is faster,
-further down is more accurate.
+`--draw` draws the results kept for the documentation: one point a way; to the right is faster, further down is more accurate.
 """
 
 from __future__ import annotations
@@ -13,16 +12,16 @@ import json
 import math
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from common import Call, classical, interleaved, median, need_gpu, parser_of, save
-from drawn import IMAGES
-from picture import FONT, THEMES, Theme
+from drawn import RESULTS, keep
+from picture import FONT, Theme, themed
 
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.planner.plan import Plan
+from bilinear.reporting.pages import power_of_ten
 
 Row = dict[str, Any]
 Box = tuple[float, float, float, float]
@@ -35,10 +34,10 @@ PRODUCTS = {
 }
 DEEP = ("pairs", *(name for name in (*PRODUCTS["float32"], *PRODUCTS["float64"]) if name.startswith("residues")))
 """Products that have levels above or inside."""
-LEGEND = (("library", "libraries", 0), ("own", "fast schemes in the type itself", 90), ("digits", "digits and residues", 334))
-CHARACTER = 6.6
-"""The width of a character, about."""
-WIDTH, HEIGHT, LEFT, TOP, BOTTOM, PANEL, GAP = 860, 420, 62, 84, 366, 338, 76
+LEGEND = (("library", "libraries", 0), ("own", "schemes in the type itself", 82), ("digits", "digits, residues", 270))
+CHARACTER, SPACE = 7.3, 4
+"""The width of a character, about, and the space before and after a name."""
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM, PANEL, GAP = 860, 440, 62, 84, 366, 338, 84
 
 
 def plans(n: int, dtype: str) -> Iterator[tuple[str, Plan]]:
@@ -92,75 +91,72 @@ def measure(n: int, dtype: str, repeats: int) -> list[Row]:
     return rows
 
 
-def picture(results: dict[str, Any], theme: Theme) -> str:
+def picture(results: dict[str, Any], theme: Theme, is_narrow: bool) -> str:
     """The points of both types as SVG: the ratio to the library across, the error by norm down, both by powers."""
     rows = results["rows"]
     title = f"Error against speed at N = {rows[0]['n']}, {results['machine']['gpu']}"
-    note = (
-        f"error by norm, normal data; library: the fastest of cuBLAS, cublasLt, CuPy and PyTorch in the run; {results['machine']['commit']}"
-    )
+    notes = "normal data; the fastest of cuBLAS, cublasLt, CuPy and PyTorch", f"in the run; {results['machine']['commit']}"
     colours = theme.quiet, theme.nothing, theme.memory
     told = (f"{row['dtype']} {row['way']}: {row['ratio']:.2f} times as fast, error {row['error']:.1e}." for row in rows)
+    deeper = HEIGHT - TOP + 44
+    width, height = (LEFT + PANEL + 30, HEIGHT + deeper + 18) if is_narrow else (WIDTH, HEIGHT)
+    corners = [(LEFT, i * deeper) if is_narrow else (LEFT + i * (PANEL + GAP), 0) for i in range(2)]
     body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
         f"<title>{title}</title>",
         f"<desc>{' '.join(told)}</desc>",
         "<style>",
         f"text {{ {FONT}; font-size: 12px; fill: {theme.text}; stroke: {theme.page}; stroke-width: 3px; paint-order: stroke }}",
-        f".title {{ font-size: 17px; font-weight: 600 }} .quiet {{ fill: {theme.quiet} }} .grid {{ stroke: {theme.line} }}",
+        f".title {{ font-size: 15px; font-weight: 600 }} .quiet {{ fill: {theme.quiet} }} .grid {{ stroke: {theme.line} }}",
         ".end { text-anchor: end } .middle { text-anchor: middle }",
         *(f".{kind} {{ fill: {colour} }}" for kind, colour in zip(("library", "own", "digits"), colours, strict=True)),
         "</style>",
-        f'<text class="title" x="{LEFT}" y="26">{title}</text>',
-        *(
-            f'<circle class="{kind}" cx="{LEFT + x + 5}" cy="48" r="5"/><text x="{LEFT + x + 16}" y="52">{name}</text>'
-            for kind, name, x in LEGEND
-        ),
-        *(line for i, dtype in enumerate(("float64", "float32")) for line in _panel(rows, dtype, LEFT + i * (PANEL + GAP))),
-        f'<text class="quiet" x="{LEFT}" y="{HEIGHT - 8}">{note}</text>',
-        "</svg>",
+        f'<text class="title" x="14" y="24">{title}</text>',
+        *(f'<circle class="{kind}" cx="{x + 19}" cy="44" r="5"/><text x="{x + 30}" y="48">{name}</text>' for kind, name, x in LEGEND),
+        *(line for dtype, (x, y) in zip(("float64", "float32"), corners, strict=True) for line in _panel(rows, dtype, x, y)),
     ]
-    return "\n".join(body) + "\n"
+    lines = notes if is_narrow else (" ".join(notes),)
+    body += [f'<text class="quiet" x="14" y="{height - 8 - 16 * i}">{text}</text>' for i, text in enumerate(reversed(lines))]
+    return "\n".join([*body, "</svg>", ""])
 
 
-def _panel(rows: list[Row], dtype: str, left: float) -> Iterator[str]:
-    """One type: axes, points, and their names where there is room."""
-    own = [row for row in rows if row["dtype"] == dtype]
-    yield f'<text x="{left}" y="{TOP - 12}">{dtype}</text>'
-    if not own:
-        return
+def _panel(rows: list[Row], dtype: str, left: float, lower: float) -> Iterator[str]:
+    """One type: axes with titles, points, and their names where there is room."""
+    own, upper, bottom = [row for row in rows if row["dtype"] == dtype], lower + TOP, lower + BOTTOM
+    yield f'<text x="{left}" y="{upper - 12}">{dtype}</text>'
+    yield f'<text class="quiet middle" transform="translate({left - 42} {(upper + bottom) / 2:g}) rotate(-90)">error by norm</text>'
+    yield f'<text class="quiet middle" x="{left + PANEL / 2:g}" y="{bottom + 36}">times as fast as the fastest library</text>'
     fastest = max(2.0, *(row["ratio"] for row in own)) * 1.15
-    low, high = (pick(row["error"] for row in own) for pick in (min, max))
-    bottom, top = math.log10(low) - 0.15, math.log10(high) + 0.15
+    decades = [math.log10(row["error"]) for row in own]
+    low, high = min(decades) - 0.35, max(decades) + 0.35
 
     def across(ratio: float) -> float:
         return round(left + PANEL * math.log(max(ratio, 0.75) / 0.75) / math.log(fastest / 0.75), 1)
 
-    def down(error: float) -> float:
-        return round(TOP + (BOTTOM - TOP) * (top - math.log10(error)) / (top - bottom), 1)
+    def down(decade: float) -> float:
+        return round(upper + (bottom - upper) * (high - decade) / (high - low), 1)
 
     for ratio in (1, 1.5, 2, 3, 4, 5):
         if ratio < fastest:
-            yield f'<line class="grid" x1="{across(ratio)}" x2="{across(ratio)}" y1="{TOP}" y2="{BOTTOM}"/>'
-            yield f'<text class="quiet middle" x="{across(ratio)}" y="{BOTTOM + 18}">{ratio:g}x</text>'
-    for power in range(math.ceil(bottom - 1), math.floor(top) + 1):
-        for digit in (1, 2, 5):
-            if bottom <= math.log10(digit) + power <= top:
-                y = down(digit * 10.0**power)
-                yield f'<line class="grid" x1="{left}" x2="{left + PANEL}" y1="{y}" y2="{y}"/>'
-                yield f'<text class="quiet end" x="{left - 6}" y="{y + 4}">{digit}e{power}</text>'
-    points = [(across(row["ratio"]), down(row["error"]), row) for row in sorted(own, key=lambda x: -x["ratio"])]
+            yield f'<line class="grid" x1="{across(ratio)}" x2="{across(ratio)}" y1="{upper}" y2="{bottom}"/>'
+            yield f'<text class="quiet middle" x="{across(ratio)}" y="{bottom + 17}">{ratio:g}</text>'
+    for decade in range(math.ceil(low), math.floor(high) + 1):
+        y = down(decade)
+        yield f'<line class="grid" x1="{left}" x2="{left + PANEL}" y1="{y}" y2="{y}"/>'
+        yield f'<text class="quiet end" x="{left - 6}" y="{y + 4}">{power_of_ten(decade)}</text>'
+    points = [(across(row["ratio"]), down(math.log10(row["error"])), row) for row in sorted(own, key=lambda x: -x["ratio"])]
     taken: list[Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y, _ in points]
     for x, y, row in points:
         yield f'<circle class="{_kind(row["way"])}" cx="{x}" cy="{y}" r="4"><title>{_told(row)}</title></circle>'
     for x, y, row in points:  # the fastest first: others are named where there is room
         length = CHARACTER * len(row["way"])
-        for side, at, low in (("", x - 4, y - 7), ("end", x + 4, y - 7), ("", x - 4, y + 17), ("end", x + 4, y + 17)):
-            first = at - length if side else at
-            box = first, low - 10, first + length, low + 1
-            if left <= first and box[2] <= left + PANEL + GAP / 2 and not any(_overlap(box, other) for other in taken):
+        corners = [(x + side, y + level) for level in (-8, 17) for side in (-4, 4 - length, -length / 2)]
+        for first, level in ((x + 8, y + 4), *corners, (x - 8 - length, y + 4)):
+            box = first - SPACE, level - 10, first + length + SPACE, level + 2
+            inside = left <= first and box[2] <= left + PANEL + 26 and upper <= box[1] and box[3] <= bottom
+            if inside and not any(_overlap(box, other) for other in taken):
                 taken.append(box)
-                yield f'<text class="{side}" x="{at:g}" y="{low:g}">{row["way"]}</text>'
+                yield f'<text x="{first:g}" y="{level:g}">{row["way"]}</text>'
                 break
 
 
@@ -182,12 +178,12 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=16384)
     parser.add_argument("--dtypes", default="float64,float32", help="comma-separated")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--draw", type=Path, help="draw these results as docs/images/error-speed-*.svg, and measure nothing")
+    parser.add_argument("--draw", action="store_true", help="draw docs/images/error-speed-*.svg from the results kept, and measure nothing")
+    parser.add_argument("--check", action="store_true", help="compare these pictures with the results, and measure nothing")
     options = parser.parse_args()
-    if options.draw is not None:
-        results = json.loads(options.draw.read_text())
-        for name, theme in THEMES.items():
-            (IMAGES / f"error-speed-{name}.svg").write_text(picture(results, theme))
+    if options.draw or options.check:
+        kept = json.loads((RESULTS / "error-speed-h200.json").read_text())
+        keep(themed("error-speed", lambda theme, is_narrow: picture(kept, theme, is_narrow)))
         return
     need_gpu()
     rows = [row for dtype in options.dtypes.split(",") for row in measure(options.size, dtype, options.repeats)]

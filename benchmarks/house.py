@@ -11,9 +11,10 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from textwrap import wrap
 
-from drawn import IMAGES, ROOT, keep
-from picture import FONT, THEMES, Theme
+from drawn import ROOT, keep
+from picture import FONT, Theme, themed
 
 PAGE = ROOT / "docs" / "architecture.md"
 WIDTH, ROW, TOP = 1000, 25, 84
@@ -76,11 +77,19 @@ def require_contract(found: list[list[Room]]) -> None:
         sys.exit(f"{PAGE.name} does not name the layers of pyproject.toml")
 
 
-def picture(found: list[list[Room]], theme: Theme) -> str:
-    """The house as SVG: a line for each room, a band for each layer, and the steps of one file and of one call."""
-    height = TOP + sum(len(layer) * ROW + 3 for layer in found) + 12
+def picture(found: list[list[Room]], theme: Theme, is_narrow: bool) -> str:
+    """The house as SVG: a line for each room, a band for each layer, and the steps of one file and of one call.
+
+    In a narrow one a room has further lines for what it does.
+    """
+    width, file, call = (430, 268, 378) if is_narrow else (WIDTH, FILE, CALL)
+    lines = {room: wrap(room.words, 50) if is_narrow else [room.words] for layer in found for room in layer}
+    bands = list(_bands(found, lines, (width, file, call), is_narrow))
+    height = TOP + sum(_height(lines[room], is_narrow) for layer in found for room in layer) + 3 * len(found) + 12
+    rooms = "rooms" if is_narrow else "rooms; those in one band do not import each other"
+    title = "Folders, and steps through them" if is_narrow else "The folders, and the steps of a file and of a call through them"
     body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
         "<title>The rooms of bilinear, and where a file and a call pass</title>",
         f"<desc>{escape(description(found))}</desc>",
         "<style>",
@@ -89,28 +98,36 @@ def picture(found: list[list[Room]], theme: Theme) -> str:
         f".arrow {{ stroke: {theme.quiet}; fill: none }} .mark {{ fill: {theme.page} }} .step {{ font-weight: 600; fill: {theme.page} }}",
         f".file {{ fill: {theme.memory} }} .call {{ fill: {theme.nothing} }}",
         "</style>",
-        f'<rect class="mark" width="{WIDTH}" height="{height}"/>',
-        f'<text class="title" x="{NAME}" y="30">The folders, and the steps of a file and of a call through them</text>',
-        f'<text class="quiet" x="{NAME}" y="{TOP - 16}">rooms; those in one band do not import each other</text>',
-        f'<text class="middle file" x="{FILE}" y="{TOP - 32}">compile FILE.bl</text>',
-        f'<text class="middle call" x="{CALL}" y="{TOP - 32}">matmul(a, b)</text>',
-        *(f'<text class="quiet middle" x="{x}" y="{TOP - 16}">steps</text>' for x in (FILE, CALL)),
+        f'<rect class="mark" width="{width}" height="{height}"/>',
+        f'<text class="title" x="{NAME}" y="30">{title}</text>',
+        f'<text class="quiet" x="{NAME}" y="{TOP - 16}">{rooms}</text>',
+        f'<text class="middle file" x="{file}" y="{TOP - 32}">compile FILE.bl</text>',
+        f'<text class="middle call" x="{call}" y="{TOP - 32}">matmul(a, b)</text>',
+        *(f'<text class="quiet middle" x="{x}" y="{TOP - 16}">steps</text>' for x in (file, call)),
         f'<path class="arrow" d="M20 {TOP + 4}V{height - 22}m-5 -9l5 9l5 -9"/>',
         f'<text class="quiet" transform="translate(15 {(TOP + height) // 2}) rotate(-90)" text-anchor="middle">imports point down</text>',
-        *_bands(found),
+        *bands,
         "</svg>",
     ]
     return "\n".join(body) + "\n"
 
 
-def _bands(found: list[list[Room]]) -> Iterator[str]:
-    y = TOP
+def _height(lines: list[str], is_narrow: bool) -> int:
+    return ROW + (16 * len(lines) if is_narrow else 0)
+
+
+def _bands(found: list[list[Room]], lines: dict[Room, list[str]], places: tuple[int, int, int], is_narrow: bool) -> Iterator[str]:
+    (width, file, call), y = places, TOP
     for layer in found:
-        yield f'<rect class="layer" x="{NAME - 12}" y="{y}" width="{WIDTH - NAME}" height="{len(layer) * ROW}" rx="4"/>'
+        deep = sum(_height(lines[room], is_narrow) for room in layer)
+        yield f'<rect class="layer" x="{NAME - 12}" y="{y}" width="{width - NAME}" height="{deep}" rx="4"/>'
         for room in layer:
-            yield f'<text class="name" x="{NAME}" y="{y + 17}">{room.name}</text><text x="{WORDS}" y="{y + 17}">{escape(room.words)}</text>'
-            yield from (_steps_at(x, y, kind, text) for x, kind, text in ((FILE, "file", room.file), (CALL, "call", room.call)) if text)
-            y += ROW
+            yield f'<text class="name" x="{NAME}" y="{y + 17}">{room.name}</text>'
+            for number, words in enumerate(lines[room]):
+                x, lower = (NAME, 34 + 16 * number) if is_narrow else (WORDS, 17)
+                yield f'<text x="{x}" y="{y + lower}">{escape(words)}</text>'
+            yield from (_steps_at(x, y, kind, text) for x, kind, text in ((file, "file", room.file), (call, "call", room.call)) if text)
+            y += _height(lines[room], is_narrow)
         y += 3
 
 
@@ -128,7 +145,7 @@ def description(found: list[list[Room]]) -> str:
 def main() -> None:
     found = layers(PAGE.read_text())
     require_contract(found)
-    keep({IMAGES / f"house-{name}.svg": picture(found, theme) for name, theme in THEMES.items()})
+    keep(themed("house", lambda theme, is_narrow: picture(found, theme, is_narrow)))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,16 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from drawn import IMAGES, RESULTS, keep
 from tables import RUNS
 
 import bilinear
+from bilinear.reporting import play
 
 TOP, DEPTH, BELOW = 92, 204, 54
 """Where the first panel begins, how high a panel is, and the room below it for the sizes and the title of the next one."""
@@ -81,7 +83,7 @@ def picture(results: list[dict[str, Any]], theme: Theme, layout: Layout) -> str:
         f"text {{ {FONT}; font-size: 13px; fill: {theme.text}; stroke: {theme.page}; stroke-width: 3px; paint-order: stroke }}",
         f".title {{ font-size: 15px; font-weight: 600 }} .quiet {{ font-size: 12px; fill: {theme.quiet} }} .end {{ text-anchor: end }}",
         f".middle {{ text-anchor: middle }} .grid {{ stroke: {theme.line} }} .one {{ stroke: {theme.quiet}; stroke-dasharray: 4 3 }}",
-        "path, line { fill: none; stroke-width: 1 } .series { stroke-width: 2.5 } .bar { stroke-width: 5; opacity: .3 }",
+        "path, line { fill: none; stroke-width: 1 } .series { stroke-width: 2.5 } .bar { stroke-width: 1.5; fill: none }",
         *(f".{kind}-line {{ stroke: {getattr(theme, kind)} }} .{kind} {{ fill: {getattr(theme, kind)} }}" for _, kind, _ in SERIES),
         "</style>",
         f'<text class="title" x="{layout.edge}" y="26">{title}</text>',
@@ -129,11 +131,11 @@ def _series(points: list[dict[str, Any]], kind: str, left: float, top: float) ->
     places = [(_across(row["n"], left), _down(row["ratio"], top)) for row in points]
     for row, (x, _) in zip(points, places, strict=True):
         low, high = (_down(row[end], top) for end in ("ratio_low", "ratio_high"))
-        yield f'<line class="bar {kind}-line" x1="{x:g}" x2="{x:g}" y1="{low:g}" y2="{high:g}"/>'
+        yield f'<path class="bar {kind}-line" d="M{x - 7:g} {low:g}h14m-7 0V{high:g}m-7 0h14"/>'
     yield f'<path class="series {kind}-line" d="M{"L".join(f"{x:g} {y:g}" for x, y in places)}"/>'
     for row, (x, y) in zip(points, places, strict=True):
-        lift = -11 if kind == "memory" else 19
-        yield f'{_mark(kind, x, y)}<text class="middle {kind}" x="{x:g}" y="{y + lift:g}">{row["ratio"]:.2f}</text>'
+        end = _down(row["ratio_high"], top) - 7 if kind == "memory" else _down(row["ratio_low"], top) + 15
+        yield f'{_mark(kind, x, y)}<text class="middle {kind}" x="{x:g}" y="{end:g}">{row["ratio"]:.2f}</text>'
 
 
 def _points(rows: list[dict[str, Any]], dtype: str, inputs: str, budget: float | None) -> list[dict[str, Any]]:
@@ -144,8 +146,8 @@ def _points(rows: list[dict[str, Any]], dtype: str, inputs: str, budget: float |
 
 def _mark(kind: str, x: float, y: float) -> str:
     if kind == "memory":
-        return f'<circle class="{kind}" cx="{x:g}" cy="{y:g}" r="4"/>'
-    return f'<rect class="{kind}" x="{x - 4:g}" y="{y - 4:g}" width="8" height="8"/>'
+        return f'<circle class="{kind}" cx="{x:g}" cy="{y:g}" r="3.5"/>'
+    return f'<rect class="{kind}" x="{x - 3:g}" y="{y - 3:g}" width="6" height="6"/>'
 
 
 def _across(n: int, left: float) -> float:
@@ -156,26 +158,41 @@ def _down(ratio: float, top: float) -> float:
     return round(top + DEPTH * (HIGH - ratio) / (HIGH - LOW), 1)
 
 
-def timeline(page: str, theme: str) -> str:
-    """The timeline of a report's page as a file of its own, in the colours of one theme."""
+def timeline(page: str, theme: Theme) -> str:
+    """The timeline of a report's page as a file of its own, in the colours of one theme: its bands, one below the other."""
     light, dark = (dict(re.findall(r"(--[\w-]+): (#\w+);", block)) for block in re.findall(r":root \{(.*?)\n *\}", page, re.DOTALL)[:2])
-    colours = light if theme == "light" else light | dark
+    colours = light if theme is THEMES["light"] else light | dark
     rules = [
-        "text { font-family: system-ui, 'DejaVu Sans', sans-serif; fill: var(--ink) }",
+        "text { font-family: system-ui, 'DejaVu Sans', sans-serif; fill: var(--ink) } .page { fill: var(--paper) }",
         *re.findall(r"^\.time .*$", page, re.MULTILINE),
     ]
     style = re.sub(r"var\((--[\w-]+)\)", lambda found: colours[found[1]], "\n".join(rules))
-    head, body = re.findall(r'<svg class="time"(.*?)>(.*?</svg>)', page, re.DOTALL)[0]
-    return f'<svg xmlns="http://www.w3.org/2000/svg" class="time"{head}>\n<style>\n{style}\n</style>{body}\n'
+    bands = re.findall(r'<svg class="time"[^>]*viewBox="0 0 (\S+) (\S+)"[^>]*>(.*?</svg>)', page, re.DOTALL)
+    lower = [sum(float(height) + 16 for _, height, _ in bands[:number]) for number in range(len(bands) + 1)]
+    size = f'viewBox="0 0 {bands[0][0]} {lower[-1] - 16:g}" width="{bands[0][0]}"'
+    page = f'<rect class="page" width="{bands[0][0]}" height="{lower[-1] - 16:g}"/>'
+    label = "Timeline of the stages of MSMES, from the report"
+    inner = "\n".join(
+        f'<svg y="{y:g}" width="{width}" height="{height}">{body}' for y, (width, height, body) in zip(lower, bands, strict=False)
+    )
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="time" {size} role="img" aria-label="{label}">'
+    return f"{head}\n<style>\n{style}\n</style>{page}{inner}</svg>\n"
+
+
+def themed(name: str, draw: Callable[[Theme, bool], str]) -> dict[Path, str]:
+    """A picture for a light and a dark page, wide and narrow, by the names of its files."""
+    shapes = ("", False), ("narrow-", True)
+    return {IMAGES / f"{name}-{shape}{kind}.svg": draw(theme, is_narrow) for shape, is_narrow in shapes for kind, theme in THEMES.items()}
 
 
 def main() -> None:
     results = [json.loads((RESULTS / f"{name}-h200.json").read_text()) for name in RUNS]
-    page = bilinear.load("msmes").verify().html()
-    ways = [(shape, name) for shape in LAYOUTS for name in THEMES]
-    drawn = {IMAGES / f"speed-{shape}{name}.svg": picture(results, THEMES[name], LAYOUTS[shape]) for shape, name in ways}
-    drawn |= {IMAGES / f"msmes-{name}.svg": timeline(page, name) for name in THEMES}
-    keep(drawn)
+    drawn = themed("speed", lambda theme, is_narrow: picture(results, theme, LAYOUTS["narrow-" if is_narrow else ""]))
+    report = bilinear.load("msmes").verify()
+    pages = [report.html()]
+    play.MOST_WIDTH = 430.0  # a page with bands as wide as a phone
+    pages.append(report.html())
+    keep(drawn | themed("msmes", lambda theme, is_narrow: timeline(pages[is_narrow], theme)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from math import log10
 
-from drawn import IMAGES, ROOT, filled, keep
-from picture import FONT, THEMES, Theme
+from drawn import ROOT, filled, keep
+from picture import FONT, Theme, themed
 from simulated_ranks import simulate
 
 from bilinear.distributed import home
@@ -23,8 +23,10 @@ SCHEME = load("winograd").scheme
 SIDES = 65_536, 1_048_576
 RANKS = tuple(sorted({round(10 ** (step / 8)) for step in range(41)}))
 SHOWN = 1, 8, 64, 512, 4096, 32_768, 100_000
-WIDTH, HEIGHT, TOP, BOTTOM = 860, 330, 80, 280
-LEFT, PANEL, GAP = 50, 350, 60
+WIDTH, TOP, BOTTOM = 872, 136, 336
+LEFT, PANEL, GAP, DEEPER = 60, 350, 72, 276
+"""Where the first panel begins, its width, the space between two side by side, and how much lower the second is in a narrow picture."""
+KEY = ("plain", "2d: a tile of C a rank, each by the library"), ("fast dashed", "winograd: its products over the ranks, level by level")
 HIGHEST = 2.0
 PAGE = ROOT / "docs" / "distributed.md"
 
@@ -64,39 +66,48 @@ def table(machine: Machine) -> Iterator[str]:
             yield f"| {n} | {name} | " + " | ".join(cells) + " |"
 
 
-def picture(machine: Machine, theme: Theme) -> str:
-    """The same as SVG: a panel for each N, a line for each decomposition."""
-    title = "Efficiency by the number of ranks, predicted: " + machine.text
+def picture(machine: Machine, theme: Theme, is_narrow: bool) -> str:
+    """The same as SVG: a panel for each N, a line for each decomposition; one panel below the other if it is narrow."""
+    title = "Efficiency by the number of ranks, predicted"
+    width, height = (LEFT + PANEL + 30, BOTTOM + DEEPER + 62) if is_narrow else (WIDTH, BOTTOM + 62)
     body = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img">',
-        f"<title>{title}</title>",
-        f"<style>text {{ {FONT}; font-size: 13px; fill: {theme.text} }} .title {{ font-size: 17px; font-weight: 600 }}",
-        ".end { text-anchor: end } .middle { text-anchor: middle }</style>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="{theme.page}"/>',
-        f'<text class="title" x="{LEFT - 30}" y="30">{title}</text>',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f"<title>{title}: {machine.text}</title>",
+        f"<style>text {{ {FONT}; font-size: 13px; fill: {theme.text} }} .title {{ font-size: 16px; font-weight: 600 }}",
+        f".end {{ text-anchor: end }} .middle {{ text-anchor: middle }} .quiet {{ fill: {theme.quiet} }}",
+        ".line { fill: none; stroke-width: 2.5 } .dashed { stroke-dasharray: 7 4 }",
+        *(f".{kind} {{ stroke: {colour} }}" for kind, colour in (("plain", theme.memory), ("fast", theme.nothing))),
+        "</style>",
+        f'<rect width="{width}" height="{height}" fill="{theme.page}"/>',
+        f'<text class="title" x="14" y="28">{title}</text><text class="quiet" x="14" y="48">{machine.text}</text>',
     ]
+    for at, (kind, words) in enumerate(KEY):
+        y = 70 + 20 * at
+        body.append(f'<path class="line {kind}" d="M14 {y - 4}h26"/><text x="48" y="{y}">{words}</text>')
     for at, n in enumerate(SIDES):
-        body += _panel(machine, n, LEFT + at * (PANEL + GAP), theme)
+        body += _panel(machine, n, *((LEFT, at * DEEPER) if is_narrow else (LEFT + at * (PANEL + GAP), 0)), theme)
     return "\n".join([*body, "</svg>", ""])
 
 
-def _panel(machine: Machine, n: int, left: float, theme: Theme) -> Iterator[str]:
+def _panel(machine: Machine, n: int, left: float, lower: float, theme: Theme) -> Iterator[str]:
     def place(ranks: float, value: float) -> tuple[float, float]:
-        return left + PANEL * log10(ranks) / 5, BOTTOM - (BOTTOM - TOP) * value / HIGHEST
+        return left + PANEL * log10(ranks) / 5, lower + BOTTOM - (BOTTOM - TOP) * value / HIGHEST
 
-    yield f'<text x="{left}" y="{TOP - 20}">N = {n}</text>'
+    yield f'<text x="{left}" y="{lower + TOP - 14}">N = {n}</text>'
+    middle = lower + (TOP + BOTTOM) / 2
+    yield f'<text class="quiet middle" transform="translate({left - 38} {middle:g}) rotate(-90)">efficiency</text>'
+    yield f'<text class="quiet middle" x="{left + PANEL / 2:g}" y="{lower + BOTTOM + 42}">ranks</text>'
     for value in (0, 0.5, 1, 1.5, 2):
         _, y = place(1, value)
         yield f'<path d="M{left} {y:.1f}h{PANEL}" stroke="{theme.line}"/><text class="end" x="{left - 8}" y="{y + 4:.1f}">{value:g}</text>'
     for power in range(6):
         x, _ = place(10**power, 0)
-        yield f'<text class="middle" x="{x:.1f}" y="{BOTTOM + 20}">{10**power}</text>'
-    for name, fast, colour in (("2d", False, theme.memory), ("winograd", True, theme.nothing)):
+        yield f'<text class="middle" x="{x:.1f}" y="{lower + BOTTOM + 20}">{10**power}</text>'
+    for kind, fast in (("plain", False), ("fast dashed", True)):
         found = [(ranks, efficiency(machine, n, ranks, fast)) for ranks in RANKS]
         places = [place(ranks, each[0]) for ranks, each in found if each is not None]
         line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-        yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2.5"/>'
-        yield f'<text x="{left + (160 if fast else 115)}" y="{TOP - 20}" style="fill: {colour}">{name}</text>'
+        yield f'<polyline class="line {kind}" points="{line}"/>'
 
 
 def simulated(machine: Machine) -> Iterator[str]:
@@ -113,7 +124,7 @@ def main() -> None:
         print(*simulated(machine), sep="\n")
         return
     drawn = {PAGE: filled(PAGE.read_text(encoding="utf-8"), ranks="\n".join(table(machine)))}
-    keep(drawn | {IMAGES / f"ranks-{name}.svg": picture(machine, theme) for name, theme in THEMES.items()})
+    keep(drawn | themed("ranks", lambda theme, is_narrow: picture(machine, theme, is_narrow)))
 
 
 if __name__ == "__main__":

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import pydoc
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import chdir, suppress
 from functools import cache
+from html import escape
 from itertools import combinations_with_replacement, takewhile
 from pathlib import Path, PurePosixPath
 from posixpath import normpath, relpath
@@ -29,6 +33,7 @@ from bilinear.ir.ring import RATIONALS
 from bilinear.ir.scheme import exponent_of
 from bilinear.reporting.catalogue import RINGS, KnownRank, known_rank
 from bilinear.reporting.latex import latex
+from bilinear.reporting.pages import svg_files
 from bilinear.reporting.shipped import LibraryRow, library_rows
 from bilinear.resources import algorithms_folder
 
@@ -48,6 +53,9 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
 CODE = re.compile(r"\((E\d{3})\)")
 NAMED = re.compile(r"\[(?:docs/)?[\w/-]+\.md\]\(([^)#]+\.md)(#[^)]*)?\)")
 HEADING = re.compile(r"^### (E\d{3})", re.MULTILINE)
+ROW = r'<tr class="doc-section-item">\s*<td>\s*<code>(\w+)</code>(?:(?!</tr>).)*<td>\s*'
+DEFAULT = re.compile(rf"({ROW})<code>(?:(?!</code>).)*</code>(?=\s*</td>\s*</tr>)", re.DOTALL)
+"""A row of a table of parameters up to its default, with the name of the parameter."""
 FENCED = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 EXAMPLES = {
     "verify": ["verify strassen"],
@@ -101,16 +109,23 @@ RESULTS = "bilinear.reporting.report.Report", "bilinear.planner.plan.Plan", "bil
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Name the version in the footer, and write out the patterns of the navigation: the pages that no other line names.
+    """Name the version and its day in the footer, and write out the patterns of the navigation: the pages that no other line names.
 
     Raises `PluginError`, which MkDocs prints as one line, if the example of `compile` cannot be run.
     """
     if (missing := nvrtc.available()) is not None:
         raise PluginError(f"the page of commands compiles an example, and {missing}: run scripts/setup, or {nvrtc.REMEDY}")
-    config.copyright = f"bilinear {bilinear.__version__}, free software under the MIT license."
+    config.copyright = f"bilinear {bilinear.__version__}{_day() and f', {_day()}'}, free software under the MIT license."
     named = {entry for section in config.nav or () for entry in _pages_of(section)}
     config.nav = [_written_out(section, named) for section in config.nav or ()]
     return config
+
+
+@cache
+def _day() -> str:
+    """The day of the commit, `2026-01-31`: the same files give the same site. Empty outside a repository."""
+    done = subprocess.run(["git", "log", "-1", "--format=%cs"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
 
 
 def _pages_of(entry: Any) -> Iterator[str]:
@@ -142,8 +157,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for uri, text in (pages | downloads()).items():
         files.append(File.generated(config, uri, content=text, inclusion=InclusionLevel.NOT_IN_NAV))
     for path in _files():
-        loaded = bilinear.load(path.stem)
-        files.append(File.generated(config, f"reports/{path.stem}.html", content=loaded.verify().html()))
+        report = bilinear.load(path.stem).verify().html(_day())
+        figure = svg_files(report, keyed=False)["coefficients.svg"]
+        for ending, text in (("html", report), ("svg", figure)):
+            files.append(File.generated(config, f"reports/{path.stem}.{ending}", content=text))
     texts = {f"docs/{file.src_uri}": file.content_string for file in files.documentation_pages() if file.src_uri not in drawn | pages}
     for path, uri in _outside(texts).items():
         if uri.endswith(".md"):
@@ -181,11 +198,27 @@ def _title(path: Path) -> str:
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Link the pages and the error codes that docstrings name."""
+    """Link the pages and the error codes that docstrings name, and show the defaults of the signatures."""
     if page.file.src_uri != "api.md":
         return html
+    html = "".join(map(_with_defaults, re.split(r'(?=<h\d id="[\w.]+" class="doc doc-heading")', html)))
     html = re.sub(r"\bE\d{3}\b(?![^<]*>)", lambda found: f'<a href="diagnostics.html#{found[0].lower()}">{found[0]}</a>', html)
     return re.sub(r"\bdocs/([\w/-]+)\.md", lambda found: f'<a href="{found[1]}.html">{_title(DOCS / f"{found[1]}.md")}</a>', html)
+
+
+def _with_defaults(part: str) -> str:
+    """What the page says of one name, with the defaults of its signature: mkdocstrings takes the first of several choices for one."""
+    try:
+        parameters = inspect.signature(pydoc.locate(part.split('"')[1] if part.startswith("<h") else "")).parameters  # type: ignore[arg-type]
+    except (pydoc.ErrorDuringImport, TypeError, ValueError):  # no function, or one of a package that is not installed
+        return part
+
+    def shown(found: re.Match[str]) -> str:
+        known = parameters.get(found[2])
+        has_text = known is not None and known.default is not known.empty and not callable(known.default)
+        return f"{found[1]}<code>{escape(repr(known.default))}</code>" if known is not None and has_text else found[0]
+
+    return DEFAULT.sub(shown, part)
 
 
 def rebased(text: str, origin: str, uri: str) -> str:
@@ -328,7 +361,8 @@ def gallery() -> str:
     for path in _files():
         comment = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
         purpose = " ".join(line.removeprefix("#").strip() for line in comment).split(". ")[0].rstrip(".")
-        lines.append(f"| [{path.stem}](reports/{path.stem}.html) | {purpose} ([in the language](files/algorithms/{path.name}.md)). |")
+        report = f"[{path.stem}<br>![coefficients](reports/{path.stem}.svg){{ .small loading=lazy }}](reports/{path.stem}.html)"
+        lines.append(f"| {report} | {purpose} ([in the language](files/algorithms/{path.name}.md)). |")
     return "\n".join(lines)
 
 

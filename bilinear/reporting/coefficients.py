@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
 from bilinear.ir.linear import transposed_rows
-from bilinear.reporting.facts import Entries, ExpandedTables, readable
+from bilinear.reporting.facts import Entries, ExpandedTables, SharedSums, readable
 from bilinear.visible import visible
 
 
 @dataclass(frozen=True)
 class GridCell:
-    """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1 in size; `z` is zero."""
+    """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1, 4 with lambda; `z` is zero."""
 
     text: str
     shade: str
@@ -40,12 +40,17 @@ class CoefficientGrid:
     parts: tuple[tuple[str, ...], ...]
     rows: tuple[GridRow, ...]
 
+    @property
+    def has_lambda(self) -> bool:
+        """True if a coefficient has lambda."""
+        return any(cell.shade[1:] == "4" for row in self.rows for part in row.parts for cell in part)
+
 
 def shade(text: str) -> str:
     """The shade of an exact coefficient given as text; the written sign counts if it is not real."""
     value = _value(text)
     if value is None:
-        return "n3" if text.startswith("-") else "p3"
+        return f"{'n' if text.startswith('-') else 'p'}{4 if 'lambda' in text else 3}"
     size = abs(value)
     return f"{'n' if value < 0 else 'p'}{1 if size < 1 else 2 if size == 1 else 3}"
 
@@ -99,8 +104,8 @@ LABEL = 5
 """The width of a name next to the picture, in cells."""
 CELL = 10
 """The units of a cell in the paths of a picture."""
-SIZES = {"1": 5, "2": 8, "3": 10}
-"""The size of a mark in a cell, by the second letter of its shade: below, at and above 1 in size."""
+SIZES = {"1": 5, "2": 8, "3": 10, "4": 10}
+"""The size of a mark in a cell, by the second letter of its shade: below, at and above 1 in size, with lambda."""
 SHADES = {
     "n3": "below −1",
     "n2": "minus one",
@@ -108,6 +113,8 @@ SHADES = {
     "p1": "between 0 and 1",
     "p2": "one",
     "p3": "above 1",
+    "n4": "with λ, negative",
+    "p4": "with λ",
 }
 
 
@@ -230,8 +237,9 @@ def _path(shade: str, places: Iterable[tuple[int, int]]) -> str:
 
 MOST_PRODUCTS = 64
 MOST_EDGES = 900
+MOST_DEPTH = 4
 MOST_LABELS = 48
-"""With more labels, edges would hide each other; then the chart, or its coefficients, are left out."""
+"""With more labels, edges would hide each other; then the chart, or its coefficients, are left out. Deeper sums are multiplied out."""
 
 WIDTH, NODE, HEIGHT, MARGIN = 960.0, 52.0, 20.0, 18.0
 LEFT, MIDDLE, RIGHT = 60.0, 480.0, 900.0
@@ -239,7 +247,7 @@ LEFT, MIDDLE, RIGHT = 60.0, 480.0, 900.0
 
 @dataclass(frozen=True)
 class FlowNode:
-    """A block or a product: its name, its kind (a, b, c, or product), and its centre."""
+    """A block, a shared sum or a product: its name, its kind (a, b, c, sum or product), and its centre."""
 
     name: str
     kind: str
@@ -260,7 +268,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class ProductFlow:
-    """A product's node with all its edges, and the product as an equation."""
+    """The node of a product with all its edges, or of a sum with those that it adds, and its equation."""
 
     node: FlowNode
     equation: str
@@ -279,32 +287,69 @@ class Flow:
     products: tuple[ProductFlow, ...]
 
 
-def flow_note(tables: ExpandedTables) -> str:
+def flow_note(tables: ExpandedTables, shared: tuple[SharedSums, ...] = ()) -> str:
     """Why the chart is left out; empty if it is drawn."""
-    edges = sum(len(row) for table in (tables.u, tables.v, tables.w) for row in table)
+    edges = sum(len(row) for own in _maps(tables, shared) for row in (*own.steps, *own.outputs))
     if len(tables.products) > MOST_PRODUCTS or edges > MOST_EDGES:
         return f"The data flow is not drawn: {edges} edges of {len(tables.products)} products would hide each other."
     return ""
 
 
-def flow(tables: ExpandedTables, equations: Sequence[str]) -> tuple[Flow, ...]:
-    """The chart, or nothing if it would be too dense."""
-    if flow_note(tables):
+def flow(
+    tables: ExpandedTables, equations: Sequence[str], shared: tuple[SharedSums, ...] = (), sums: Sequence[str] = ()
+) -> tuple[Flow, ...]:
+    """The chart, or nothing if it would be too dense; shared sums, with their equations, are nodes between blocks and products."""
+    if flow_note(tables, shared):
         return ()
+    u, v, w = _maps(tables, shared)
     count = len(tables.products)
     pitch = 44.0 if count <= 9 else 30.0 if count <= 26 else 22.0
-    height = max(count * pitch, (len(tables.a) + len(tables.b) + 1) * (HEIGHT + 4), len(tables.c) * (HEIGHT + 4)) + 2 * MARGIN
+    most = max(len(tables.a) + len(tables.b) + 1, len(tables.c), *map(len, (*_columns(u, v), *_columns(w))))
+    height = max(count * pitch, most * (HEIGHT + 4)) + 2 * MARGIN
     left = [*zip(tables.a, "a" * len(tables.a), strict=True), ("", ""), *zip(tables.b, "b" * len(tables.b), strict=True)]
     inputs = [FlowNode(name, kind, LEFT, y) for (name, kind), y in zip(left, _spread(len(left), height), strict=True) if name]
-    a, b = inputs[: len(tables.a)], inputs[len(tables.a) :]
+    products = [FlowNode(shortened(name), "product", MIDDLE, y) for name, y in zip(tables.products, _spread(count, height), strict=True)]
     c = [FlowNode(name, "c", RIGHT, y) for name, y in zip(tables.c, _spread(len(tables.c), height), strict=True)]
-    products = []
-    rows = zip(tables.products, _spread(count, height), tables.u, tables.v, transposed_rows(tables.w, count), equations, strict=True)
-    for name, y, u, v, w, equation in rows:
-        node = FlowNode(shortened(name), "product", MIDDLE, y)
-        edges = (*_edges(u, a, node, into=True), *_edges(v, b, node, into=True), *_edges(w, c, node, into=False))
-        products.append(ProductFlow(node, equation, edges))
-    return (Flow(WIDTH, height, NODE, HEIGHT, (*inputs, *c), _labelled(products)),)
+    s, t = _sums((u, v), LEFT, MIDDLE, height)
+    (r,) = _sums((w,), MIDDLE, RIGHT, height)
+    a, b, m = [*inputs[: len(tables.a)], *s], [*inputs[len(tables.a) :], *t], [*products, *r]
+    into = [_edges(row, source, node) for own, source, nodes in ((u, a, s), (v, b, t)) for row, node in zip(own.steps, nodes, strict=True)]
+    ends = [(source, edge) for row, node in zip((*w.steps, *w.outputs), (*r, *c), strict=True) for source, edge in _ends(row, m, node)]
+    out = [[edge for source, edge in ends if source == number] for number in range(len(m))]
+    own = [
+        [*_edges(left, a, node), *_edges(right, b, node), *more]
+        for left, right, node, more in zip(u.outputs, v.outputs, products, out, strict=False)
+    ]
+    drawn = zip((*products, *s, *t, *r), (*equations, *(sums if s or t or r else ())), (*own, *into, *out[count:]), strict=True)
+    return (Flow(WIDTH, height, NODE, HEIGHT, (*inputs, *c), _labelled([ProductFlow(n, e, tuple(edges)) for n, e, edges in drawn])),)
+
+
+def _maps(tables: ExpandedTables, shared: tuple[SharedSums, ...]) -> tuple[SharedSums, SharedSums, SharedSums]:
+    """U, V and W with their sums, or as tables if there are none or too many, one upon the other, for the width of the chart."""
+    deepest = max((len(_columns(*own)) for own in (shared[:2], shared[2:])), default=0) if shared else 0
+    u, v, w = shared if 0 < deepest <= MOST_DEPTH else (SharedSums(0, (), (), rows) for rows in (tables.u, tables.v, tables.w))
+    return u, v, w
+
+
+def _columns(*maps: SharedSums) -> list[list[tuple[int, int]]]:
+    """The sums of maps, as numbers of a map and of its step, by how many sums they are made of, one upon the other."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for number, own in enumerate(maps):
+        depths = [0] * own.inputs
+        for step, row in enumerate(own.steps):
+            depths.append(1 + max(depths[index] for index, _ in row))
+            found.setdefault(depths[-1], []).append((number, step))
+    return [found[depth] for depth in sorted(found)]
+
+
+def _sums(maps: Sequence[SharedSums], left: float, right: float, height: float) -> list[list[FlowNode]]:
+    """The nodes of the sums of each map, in columns between two places."""
+    columns = _columns(*maps)
+    places: dict[tuple[int, int], tuple[float, float]] = {}
+    for number, column in enumerate(columns, 1):
+        x = left + (right - left) * number / (len(columns) + 1)
+        places |= {key: (x, y) for key, y in zip(column, _spread(len(column), height), strict=True)}
+    return [[FlowNode(shortened(name), "sum", *places[i, j]) for j, name in enumerate(own.names)] for i, own in enumerate(maps)]
 
 
 def _spread(count: int, height: float) -> list[float]:
@@ -313,16 +358,19 @@ def _spread(count: int, height: float) -> list[float]:
     return [MARGIN + step * (i + 0.5) for i in range(count)]
 
 
-def _edges(row: Entries, blocks: Sequence[FlowNode], product: FlowNode, into: bool) -> list[Edge]:
-    edges = []
+def _edges(row: Entries, sources: Sequence[FlowNode], end: FlowNode) -> list[Edge]:
+    return [edge for _, edge in _ends(row, sources, end)]
+
+
+def _ends(row: Entries, sources: Sequence[FlowNode], end: FlowNode) -> Iterator[tuple[int, Edge]]:
+    """An edge to a node for each term of its form, with the number of the node from which it comes."""
     for index, text in row:
-        start, end = (blocks[index], product) if into else (product, blocks[index])
+        start = sources[index]
         x1, x2 = start.x + NODE / 2, end.x - NODE / 2
         bend = (x2 - x1) * 0.45
         path = f"M{x1:g} {start.y:.1f}C{x1 + bend:g} {start.y:.1f} {x2 - bend:g} {end.y:.1f} {x2:g} {end.y:.1f}"
         label = "" if text in ("1", "-1") else readable(text)
-        edges.append(Edge(path, shade(text)[0], label, (x1 + x2) / 2, (start.y + end.y) / 2))
-    return edges
+        yield index, Edge(path, shade(text)[0], label, (x1 + x2) / 2, (start.y + end.y) / 2)
 
 
 def _labelled(products: Sequence[ProductFlow]) -> tuple[ProductFlow, ...]:

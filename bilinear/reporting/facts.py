@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, zip_longest
 
 from bilinear.analysis.accuracy import growth_factor
 from bilinear.analysis.identity import schedule_hash, scheme_hash
@@ -54,6 +54,16 @@ class ExpandedTables:
 
 
 @dataclass(frozen=True)
+class SharedSums:
+    """U, V or W as written: steps over the inputs (from 0) and earlier steps (from the number of inputs), with their names; and outputs."""
+
+    inputs: int
+    names: tuple[str, ...]
+    steps: tuple[Entries, ...]
+    outputs: tuple[Entries, ...]
+
+
+@dataclass(frozen=True)
 class ProductLine:
     """One product as an equation: its factors, and the blocks of C that it is added to, with coefficients."""
 
@@ -80,8 +90,9 @@ class SchemeFacts:
 
     `ring` is the ring of the decision, `valid_over` the rings over which it holds as written. `order` is the order of the error in lambda
     and `degree` the largest power of 1/lambda (None for exact schemes). `additions` are block additions on A, B and C as written; `growth`
-    is the norm-wise growth factor of one level, empty if a coefficient is not real. `bases` and `subexpressions` are equations as written.
-    `failing` is empty if the scheme is proved; `complete` is false if the search for more ended early.
+    is the norm-wise growth factor of one level, empty if a coefficient is not real. `bases` and `subexpressions` are equations as written;
+    `shared` holds U, V and W with these sums, if there are any and no bases. `failing` is empty if the scheme is proved; `complete` is
+    false if the search for more ended early.
     """
 
     name: str
@@ -100,6 +111,7 @@ class SchemeFacts:
     growth: str
     bases: tuple[str, ...]
     subexpressions: tuple[str, ...]
+    shared: tuple[SharedSums, ...]
     products: tuple[ProductLine, ...]
     tables: ExpandedTables
     sha256: str
@@ -127,6 +139,7 @@ def scheme_facts(scheme: Scheme, proof: SchemeProof) -> SchemeFacts:
         growth=_growth(scheme),
         bases=tuple(_basis_lines(scheme, tables)),
         subexpressions=tuple(_subexpressions(scheme, tables)),
+        shared=_shared(scheme) if scheme.bases is None and any(linear.steps for linear in maps) else (),
         products=_product_lines(scheme, tables),
         tables=tables,
         sha256=scheme_hash(scheme),
@@ -145,12 +158,16 @@ def written_sum(terms: Iterable[tuple[Coefficient, str]]) -> str:
     return text or "0"
 
 
+SUPERSCRIPT = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 def readable(text: str) -> str:
     """A coefficient or form in typographic signs: a true minus, roots, Greek letters."""
     text = re.sub(r"sqrt\(([0-9]+)\)", r"√\1", text).replace("sqrt", "√")
     for plain, printed in (("-", "−"), ("*", "·"), ("lambda", "λ"), ("alpha", "α"), ("beta", "β")):
         text = text.replace(plain, printed)
-    return re.sub(r"\[([αβλ])\]", r"\1", text)
+    text = re.sub(r"λ\^(−?[0-9]+)", lambda power: "λ" + power[1].translate(SUPERSCRIPT), text)
+    return re.sub(r"\[([αβλ])\]|\(([αβλ][⁻⁰¹²³⁴⁵⁶⁷⁸⁹]*)\)", r"\1\2", text)
 
 
 def _growth(scheme: Scheme) -> str:
@@ -183,14 +200,24 @@ def _form(row: Form, names: Sequence[str]) -> str:
     return written_sum((coefficient, names[index]) for index, coefficient in row)
 
 
+def _step_names(linear: LinearMap, letter: str) -> tuple[str, ...]:
+    """The names of the steps: the author's, else numbers after the letter."""
+    return tuple(name or f"{letter}{number}" for number, (name, _) in enumerate(zip_longest(linear.names, linear.steps), 1))
+
+
 def _subexpressions(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
     """The named sub-expressions as equations, in the order of A, B, C."""
     for linear, letter, inputs in ((scheme.u, "S", tables.a), (scheme.v, "T", tables.b), (scheme.w, "U", tables.products)):
-        names = [*inputs]
-        for number, step in enumerate(linear.steps):
-            name = linear.names[number] if number < len(linear.names) and linear.names[number] else f"{letter}{number + 1}"
-            yield f"{name} = {_form(step, names)}"
-            names.append(name)
+        own = _step_names(linear, letter)
+        yield from (f"{name} = {_form(step, (*inputs, *own))}" for name, step in zip(own, linear.steps, strict=True))
+
+
+def _shared(scheme: Scheme) -> tuple[SharedSums, ...]:
+    found = []
+    for linear, letter in ((scheme.u, "S"), (scheme.v, "T"), (scheme.w, "U")):
+        steps, outputs = (tuple(tuple((i, str(c)) for i, c in row) for row in rows) for rows in (linear.steps, linear.outputs))
+        found.append(SharedSums(linear.inputs, _step_names(linear, letter), steps, outputs))
+    return tuple(found)
 
 
 def _basis_lines(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:

@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING
 from bilinear.analysis.accuracy import LevelAccuracy
 from bilinear.codegen.render import Filter, templates
 from bilinear.reporting.coefficients import shortened
-from bilinear.reporting.facts import readable
+from bilinear.reporting.facts import SUPERSCRIPT, readable
 from bilinear.visible import visible
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @cache
@@ -201,18 +199,19 @@ SWATCH, GAP = 44.0, 22.0
 """The width of a mark in the key, and the distance between two entries."""
 OWN = """.grid text { font-size: 11px; text-anchor: middle; dominant-baseline: central; } .grid .z { fill: var(--panel); }
 .grid .end { text-anchor: end; } .grid .name { fill: var(--soft); font-size: 10px; }
-.grid .q3 { fill: var(--p3-ink); } .grid .m3 { fill: var(--n3-ink); } .grid .wrong { fill: var(--warm); font-weight: 700; }
+.grid .q3 { fill: var(--p3-ink); } .grid .m3 { fill: var(--n3-ink); } .grid .q4 { fill: var(--p4-ink); }
+.grid .wrong { fill: var(--warm); font-weight: 700; }
 svg .title { font-size: 14px; font-weight: 600; text-anchor: start; fill: var(--ink); }
 svg .legend { font-size: 12px; text-anchor: start; dominant-baseline: central; fill: var(--ink); stroke: none; }
 svg .swatch { font-size: 11px; text-anchor: middle; dominant-baseline: central; stroke: none; }
-svg .p3 .swatch { fill: var(--p3-ink); } svg .n3 .swatch { fill: var(--n3-ink); }
+svg .p3 .swatch { fill: var(--p3-ink); } svg .n3 .swatch { fill: var(--n3-ink); } svg :is(.p4, .n4) .swatch { fill: var(--p4-ink); }
 svg .backdrop { fill: var(--paper); stroke: none; }
 """
-SHADES = ("z", "p1", "p2", "p3", "n1", "n2", "n3")
+SHADES = ("z", "p1", "p2", "p3", "p4", "n1", "n2", "n3", "n4")
 
 
-def svg_files(page: str) -> dict[str, str]:
-    """Every figure of a page of ours, by its file name: `schedule-1-1.svg`.
+def svg_files(page: str, keyed: bool = True) -> dict[str, str]:
+    """Every figure of a page of ours, by its file name: `schedule-1-1.svg`; with its key unless it is drawn too small for one.
 
     The colours follow the reader's light or dark setting, where the program that shows the file knows one.
     """
@@ -223,7 +222,7 @@ def svg_files(page: str) -> dict[str, str]:
         shared = next((ul for ul in root.iter("ul") if _classes(ul)[:1] == ["key"]), None)
         for figure in root.iter("figure"):
             own = next((ul for ul in figure.iter("ul") if _classes(ul)[:1] == ["key"]), None)
-            key = own if own is not None else shared
+            key = (own if own is not None else shared) if keyed else None
             for drawing in _drawings(figure):
                 found[f"{drawing.get('id')}.svg"] = _alone(drawing, figure, key, style)
     return found
@@ -366,7 +365,7 @@ def _row(row: ET.Element, y: float, x: float, width: float) -> Iterator[ET.Eleme
             place = {"x": f"{x + 0.5:g}", "y": f"{y + 0.5:g}", "width": f"{span - 1:g}", "height": f"{HEIGHT - 1:g}"}
             yield ET.Element("rect", {"class": css, **place})
         if css != "z":
-            ink = {"p3": "q3", "n3": "m3"}.get(css, css if cell.tag == "th" else "")
+            ink = {"p3": "q3", "n3": "m3", "p4": "q4", "n4": "q4"}.get(css, css if cell.tag == "th" else "")
             yield _label(_text(cell), ink or ("name" if cell.tag == "th" else ""), x + span / 2, y)
         x += span
 

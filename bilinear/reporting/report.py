@@ -189,12 +189,13 @@ def _drawings(report: Report) -> dict[str, object]:
     return {
         "coefficients": shown,
         "equations": equations if len(equations) <= MOST_LINES else [],
-        "flows": flow(s.tables, equations),
-        "flow_note": flow_note(s.tables),
+        "flows": flow(s.tables, equations, s.shared, s.subexpressions),
+        "flow_note": flow_note(s.tables, s.shared),
         "timelines": [timeline(schedule) for schedule in report.schedules],
         "wrong_outputs": frozenset(equation.output for equation in s.failing),
         "charts": accuracy_charts(report.accuracy),
         "plays": plays,
+        "real": not s.ring.startswith("Z/") and "[i]" not in s.ring and "sqrt(-" not in s.ring,
         "script": Markup(script),  # our own text, and the policy lets only this one run
         "script_hash": b64encode(sha256(script.encode()).digest()).decode() if script else "",
     }
@@ -323,14 +324,18 @@ def summary(report: Report) -> str:
     if s.failing:
         many = f"{len(s.failing)}" if s.complete else f"at least {len(s.failing)}"
         return f"{many} of {s.equations} Brent equations of {s.name} {s.format} over {s.ring} fail."
-    error = f" up to terms of order {s.order} in lambda" if s.order else ""
-    held = f"{s.name} {s.format} multiplies matrices over {s.ring}{error}: all {s.equations} Brent equations hold, exactly."
+    held = f"{s.name} {s.format} multiplies matrices over {s.ring}: all {s.equations} Brent equations hold{_so_far(s, ', exactly')}."
     if not report.schedules:
         return held
     t = report.schedules[0]
     if not report.proved:
         return f"The scheme {held} The schedule {t.name} is refused."
     return f"{held} The schedule {t.name} computes {t.result}{_operands(t)}."
+
+
+def _so_far(s: SchemeFacts, exact: str) -> str:
+    """How the equations hold: with lambda only to the order of the error, which is left."""
+    return exact if not s.order else f" to order lambda{'' if s.order == 1 else f'^{s.order}'}"
 
 
 def scheme_rows(s: SchemeFacts) -> Rows:
@@ -462,7 +467,7 @@ def _scheme_rows(s: SchemeFacts) -> Iterator[tuple[str, str]]:
     yield "scheme", f"{s.name} {s.format} over {s.ring}"
     yield "source", s.citation
     holding = s.equations - len(s.failing)
-    yield "Brent equations", f"{holding if s.complete else 'fewer than ' + str(holding)} of {s.equations} hold (exact)"
+    yield "Brent equations", f"{holding if s.complete else 'fewer than ' + str(holding)} of {s.equations} hold{_so_far(s, ' (exact)')}"
     yield "holds over", ", ".join(s.valid_over)
     down = f", coefficients down to lambda^-{s.degree}" if s.degree else ""
     yield "error", f"O(lambda^{s.order}){down}" if s.order else ""

@@ -142,9 +142,10 @@ def test_the_grid_holds_every_coefficient() -> None:
         ("-i", "n3"),
         ("1/2-1/2*sqrt(3)", "n1"),
         ("-1/2*sqrt(2)", "n1"),
-        ("lambda^-1", "p3"),
+        ("lambda^-1", "p4"),
+        ("-lambda", "n4"),
         ("sqrt(-3)", "p3"),
-        ("1-lambda", "p3"),
+        ("1-lambda", "p4"),
     ],
 )
 def test_a_coefficient_is_shaded_by_sign_and_size(text: str, expected: str) -> None:
@@ -159,6 +160,21 @@ def test_flow_has_an_edge_for_every_coefficient() -> None:
     assert Counter(edge.sign for edge in edges) == signs
     assert all(0 < node.y < chart.height and 0 < node.x < chart.width for node in (*chart.blocks, *(p.node for p in chart.products)))
     assert {node.name for node in chart.blocks} == {*tables.a, *tables.b, *tables.c}
+
+
+@pytest.mark.parametrize(("name", "columns"), [("winograd", 5), ("perminov_333", 0)])
+def test_shared_sums_are_nodes_between_unless_they_are_too_deep(name: str, columns: int) -> None:
+    """As many edges as the author wrote terms; sums without room for their columns are multiplied out."""
+    s = alone(name).scheme
+    (chart,) = flow(s.tables, s.tables.products, s.shared, s.subexpressions)
+    sums = [product for product in chart.products if product.node.kind == "sum"]
+    terms = sum(len(row) for own in s.shared for row in (*own.steps, *own.outputs))
+    if not columns:
+        assert s.shared and not sums and chart == flow(s.tables, s.tables.products)[0]
+        return
+    assert [product.node.name for product in sums] == [name for own in s.shared for name in own.names]
+    assert len({product.node.x for product in sums}) == columns and sum(len(product.edges) for product in chart.products) == terms
+    assert [product.equation for product in sums] == list(s.subexpressions)
 
 
 def test_edges_tell_coefficients_beyond_one() -> None:

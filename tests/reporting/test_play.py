@@ -183,6 +183,48 @@ def test_a_browser_steps_by_keys_and_buttons(tmp_path: Path) -> None:
     assert lines[len(KEYS) :] == [first, "Stage 1 of 7: linear", "A21 += A22", marks, "❚❚ pause", "2"]
 
 
+@pytest.mark.parametrize("name", ["msmes", "accurate_sqrt3"])
+def test_a_reader_types_numbers_and_sees_them_at_every_stage(name: str, tmp_path: Path) -> None:
+    """At the last stage C holds the classical product, and after every one each sum of blocks of A and B its exact value."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    if browser is None:
+        pytest.skip("no browser")
+    report = proved(name)
+    shown = play(report.schedules[0])
+    page = re.sub("<meta http-equiv[^>]*>", "", report.html())
+    probe = f"""<script>
+      const play = document.querySelector(".play"), seen = [], slider = play.querySelector("input");
+      const type = (name, text) => {{
+        const field = play.querySelector(`input[name=${{name}}]`);
+        field.value = text;
+        field.dispatchEvent(new Event("input"));
+      }};
+      type("A", "2 3; 5 7");
+      type("B", "11 13; 17");
+      seen.push(play.querySelector(".product").textContent);
+      type("B", "11 13; 17 -19");
+      seen.push(play.querySelector(".product").textContent);
+      for (let stage = 0; stage <= {len(shown.stages)}; stage++) {{
+        slider.value = stage;
+        slider.dispatchEvent(new Event("input"));
+        seen.push([...play.querySelectorAll(".number")].map((v) => v.textContent).join("|"));
+      }}
+      document.title = seen.join("\\n");
+    </script></body>"""
+    (tmp_path / "page.html").write_text(page.replace("</body>", probe), encoding="utf-8")
+    title = re.search("<title>(.*?)</title>", run(browser, tmp_path), re.DOTALL)
+    assert title is not None
+    wrong, right, *stages = title[1].split("\n")
+    assert wrong == "B takes 2 x 2 numbers." and right == "A B is 73 −31; 174 −68"
+    blocks = {"A11": 2, "A12": 3, "A21": 5, "A22": 7, "B11": 11, "B12": 13, "B21": 17, "B22": -19}
+    for place, line in enumerate(stages):
+        numbers = line.replace("−", "-").split("|")
+        for value, number in zip(contents(shown, place), numbers, strict=True):
+            if re.fullmatch(r"[AB0-9 +−]+", value):  # Python reads the sums without coefficients
+                assert float(number) == eval(value.replace("−", "-"), {}, dict(blocks))
+    assert [float(number.replace("−", "-")) for number in stages[-1].split("|")[8:12]] == pytest.approx([73, -31, 174, -68])
+
+
 def test_the_policy_of_the_page_lets_its_own_script_run_and_no_other(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if browser is None:
