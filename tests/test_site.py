@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import importlib
+import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -95,6 +98,38 @@ def test_the_site_is_built_strictly_and_stands_alone(tmp_path: Path) -> None:
     assert shown_in(site) == []
     assert missing_formats(site) == []
     assert misread(site) == []
+    assert wrong_defaults((site / "api.html").read_text(encoding="utf-8")) == []
+    if browser := shutil.which("chromium"):
+        assert found_by_search(browser, site, tmp_path, "winograd") > 10 and not found_by_search(browser, site, tmp_path, "qwxzv")
+
+
+def wrong_defaults(page: str) -> list[str]:
+    """The parameters for which a table shows another default than the signature has."""
+    wrong = []
+    for name, text in re.findall(r'<h2 id="bilinear\.(\w+)" class="doc doc-heading"(.*?)(?=<h2 |\Z)', page, re.DOTALL):
+        parameters = inspect.signature(getattr(bilinear, name)).parameters
+        for row in re.findall(r'<tr class="doc-section-item">(.*?)</tr>', text, re.DOTALL):
+            cells = [re.sub(r"<[^>]*>", "", cell).strip() for cell in re.findall(r"<td>(.*?)</td>", row, re.DOTALL)]
+            known = parameters.get(cells[0])
+            if known is not None and len(cells) == 4 and known.default is not known.empty and not callable(known.default):
+                wrong += [f"{name}({cells[0]})"] * (html.unescape(cells[3]) != repr(known.default))
+    return wrong
+
+
+def found_by_search(browser: str, site: Path, folder: Path, word: str) -> int:
+    """The number of pages that the search of the site, opened from its folder, finds."""
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={folder / word}",
+        "--virtual-time-budget=20000",
+        "--dump-dom",
+    ]
+    page = f"file://{site / 'index.html'}?q={word}"
+    shown = subprocess.run([browser, *options, page], capture_output=True, text=True, check=False, timeout=120).stdout
+    counted = re.search(r'md-search-result__meta">(\d+) matching', shown)
+    return int(counted[1]) if counted else 0
 
 
 def loaded_from_elsewhere(site: Path) -> list[str]:
