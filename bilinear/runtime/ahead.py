@@ -1,12 +1,15 @@
-"""Kernels before they are needed: which ones a plan launches, built for a target with or without its GPU."""
+"""Kernels before they are needed: which ones a plan launches, built for a target with or without its GPU, or behind the caller."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
+from threading import Event, Lock, Thread
 
 import numpy as np
 
+from bilinear.backends.caches import keep
 from bilinear.backends.executor import place_strip
 from bilinear.backends.machine import target_here
 from bilinear.codegen.build import Progress, build_kernels, distinct_kernels, no_progress
@@ -22,6 +25,32 @@ from bilinear.methods.registry import method_of
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
 from bilinear.runtime.recipe import chosen_recipe, fitted_placement
+
+MOST_BEGUN = 1024
+"""The most plans whose builds are remembered; the oldest is forgotten, and what it built is found in the cache."""
+_begun: dict[tuple[Plan, CudaTarget], Event] = {}
+_lock = Lock()
+
+
+def is_built(plan: Plan, target: CudaTarget) -> bool:
+    """Whether a plan's kernels are built. The first call begins to build them, on a thread that no process waits for."""
+    with _lock:
+        done = _begun.get((plan, target))
+        if done is None:
+            done = Event()
+            keep(_begun, (plan, target), done, MOST_BEGUN)
+            Thread(target=_build, args=(plan, target, done), daemon=True).start()
+    return done.is_set()
+
+
+def _build(plan: Plan, target: CudaTarget, done: Event) -> None:
+    """What cannot be built is left to the call that needs it, which says why."""
+    try:
+        build_kernels([*kernels_of(plan, target)], target)
+    except (BilinearError, RuntimeError) as error:  # the latter while the interpreter ends
+        logging.getLogger("bilinear").info("%s was not built ahead: %s", plan.chosen.name, error)
+    finally:
+        done.set()
 
 
 def kernels_of(plan: Plan, target: CudaTarget) -> Iterable[AnyKernel]:

@@ -26,6 +26,7 @@ from bilinear.runtime.arrays import (
     unrecorded,
     why_not_dense,
 )
+from bilinear.runtime.devices_here import builds_behind
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.options import Options, check_options, warn_unused
@@ -147,6 +148,8 @@ def keep_tensors(torch: ModuleType, key: Key, arrays: tuple[Array, Array, Array]
     repeat = None if arrays is None else repeated(*arrays, asked)[1]
     if arrays is None:
         kept = TorchRepeat(torch)
+    elif repeat is None and builds_behind():
+        return  # the library may have stood in for a plan that is being built
     elif repeat is not None and repeat.is_launched:
         kept = TensorRepeat(torch, repeat, result)
     keep(_repeats, key, (kept, asked), MOST_REPEATS)

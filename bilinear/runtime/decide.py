@@ -49,6 +49,8 @@ class Decision:
     choice: Library | Bindable = THE_LIBRARY
     workspace: int = 0
     """The bytes of workspace of a plan that was chosen."""
+    is_interim: bool = False
+    """True if the library stands in for a plan whose kernels are being built: the next call is decided anew."""
 
 
 _decisions: dict[tuple[object, ...], Decision] = {}
@@ -66,7 +68,8 @@ def decide(options: Options, layouts: Layouts) -> Decision:
     found = _decisions.get(key)
     if found is None:
         found = _decide(options, layouts)
-        keep(_decisions, key, found, MOST_DECISIONS)
+        if not found.is_interim:
+            keep(_decisions, key, found, MOST_DECISIONS)
     if options.is_automatic and options.most_bytes is None:
         most = fitting(found.workspace, 0 if layouts.out is not None else prod(found.shape) * found.dtype.itemsize)
         if most is not None:
@@ -78,6 +81,9 @@ def decide(options: Options, layouts: Layouts) -> Decision:
 def _decide(options: Options, layouts: Layouts) -> Decision:
     shape, dtype = fit(layouts)
     plan = _choice(options, layouts, dtype)
+    if plan is not None and options.is_automatic and _stands_in(plan, options, layouts.extents[1], dtype):
+        log.info("%s is being built behind the caller: the library's multiply", plan.chosen.name)
+        return Decision(shape, dtype, None, is_interim=True)
     recipe = _named(options) if plan is None else chosen_recipe(plan)
     if recipe is not None and options.conjugated:
         recipe = replace(recipe, conjugated=options.conjugated)
@@ -99,6 +105,20 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
             raise
         log.info("matmul %s by %s: %s cannot run (%s); the library's multiply", *shapes, recipe.loaded.name, error)
         return Decision(shape, dtype, None)
+
+
+def _stands_in(plan: Plan, options: Options, inner: int, dtype: Dtype) -> bool:
+    """Whether the library multiplies because kernels are built behind the caller. It does not where it is less accurate than asked for."""
+    if plan.is_library or not options.kind.on_gpu or not devices_here.builds_behind():
+        return False
+    from bilinear.backends.machine import target_here
+    from bilinear.runtime.ahead import is_built
+
+    try:
+        check_library_accuracy(options.accuracy, inner, dtype)
+    except BilinearError:
+        return False
+    return not is_built(plan, target_here())
 
 
 def _check_complex(options: Options) -> None:

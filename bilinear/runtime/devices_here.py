@@ -21,7 +21,7 @@ from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Pol
 if TYPE_CHECKING:
     from logging import Logger
 
-USE_LIBRARY, DEVICE = b"BILINEAR_USE_LIBRARY", b"BILINEAR_DEVICE"
+USE_LIBRARY, DEVICE, BUILD = b"BILINEAR_USE_LIBRARY", b"BILINEAR_DEVICE", b"BILINEAR_BUILD"
 
 
 def _reader() -> Callable[[bytes], bytes | None]:
@@ -44,6 +44,14 @@ def uses_library() -> bool:
     """Whether BILINEAR_USE_LIBRARY makes every call the library's multiply."""
     value = value_of(USE_LIBRARY)
     return value is not None and value not in (b"", b"0")
+
+
+def builds_behind() -> bool:
+    """Whether BILINEAR_BUILD lets the library multiply while a plan's kernels are built. Raises `BilinearError` (E547) for other words."""
+    value = value_of(BUILD) or b"now"
+    if value not in (b"now", b"behind"):
+        raise fail("E547", f"BILINEAR_BUILD={os.fsdecode(value)!r} says neither now nor behind", "set it to one of them, or unset it")
+    return value == b"behind"
 
 
 CPU = "cpu"

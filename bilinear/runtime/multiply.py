@@ -110,7 +110,7 @@ def _by_half(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Arra
 
 def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Array, b: Array, out: Array) -> None:
     """Keep what ran, to be repeated: the library's multiply, or a placement on three matrices where they lie."""
-    if key is None or is_kept(key):
+    if key is None or decision.is_interim or is_kept(key):
         return
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:

@@ -15,7 +15,8 @@ import pytest
 
 import bilinear
 from bilinear.backends.numpy_executor import NumpyExecutor
-from bilinear.errors import BilinearError
+from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.tile import LARGE, TILES, USUAL
 from bilinear.methods.planning import make_plan
 from bilinear.planner import choose, portfolio
@@ -25,7 +26,7 @@ from bilinear.planner.plan import Plan
 from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
-from bilinear.runtime import auto, decide, devices_here, multiply, run
+from bilinear.runtime import ahead, auto, decide, devices_here, multiply, run
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.operands import layouts_of
 
@@ -88,6 +89,42 @@ def test_auto_runs_what_the_model_chooses(ran: list[tuple[str, int]], dtype: str
     np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
     chosen = make_plan(Problem(N, N, N + 2, dtype), SLOW_LIBRARY).chosen
     assert not chosen.is_library and (chosen.levels[0], len(chosen.levels)) in ran
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_library_stands_in_while_kernels_are_built_behind(
+    ran: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """A build that fails is left to the call that needs it. What the library does not keep is waited for."""
+    asked, go = [], threading.Event()
+
+    def build(kernels: Any, target: CudaTarget) -> None:
+        asked.append((len(kernels), target.name))
+        assert go.wait(60)
+        if fails:
+            raise BilinearError([Diagnostic("E601", "there is no compiler")])
+
+    ahead._begun.clear()
+    monkeypatch.setattr(ahead, "build_kernels", build)
+    monkeypatch.setattr("bilinear.backends.machine.target_here", lambda *_: CudaTarget("sm_90"))
+    monkeypatch.setenv("BILINEAR_BUILD", "behind")
+    a, b, wanted = operands()
+    for _ in range(2):
+        np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
+    assert not ran
+    least = make_plan(Problem(N, N, N + 2), SLOW_LIBRARY).chosen.choice.bound(N, "float64")
+    with pytest.raises(BilinearError, match="E519"):
+        bilinear.matmul(a, b, accuracy=least / 1e6)
+    go.set()
+    for done in ahead._begun.values():
+        assert done.wait(60)
+    np.testing.assert_array_equal(bilinear.matmul(a, b), wanted)
+    assert ran and len(asked) == 1 and asked[0][0] > 0 and asked[0][1] == "sm_90"
+    ahead._begun.clear()
+    monkeypatch.setenv("BILINEAR_BUILD", "later")
+    decide._decisions.clear()
+    with pytest.raises(BilinearError, match="E547"):
+        bilinear.matmul(a, b)
 
 
 def fast_in(tile: str) -> Device:
