@@ -7,9 +7,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from schedule_oracle import Undefined, run_stage, steps
 
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import BETA, Block, LinearStage, ProductStage, Schedule
+from bilinear.ir.schedule import Block, Schedule
 from bilinear.ir.scheme import Scheme
 
 Matrix = Any
@@ -44,32 +45,10 @@ def execute(schedule: Schedule, state: State, alpha: Coefficient, beta: Coeffici
     """
     now = dict(state)
     for stage in schedule.stages:
-        before = dict(now)
-        if isinstance(stage, LinearStage):
-            for block_map in stage.maps:
-                values = [before[block] for block in block_map.sources]
-                rows = list(zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True))
-                generator.shuffle(rows)
-                for target, row, kept in rows:
-                    value = sum((c * values[i] for i, c in row), np.zeros_like(next(iter(state.values()))))
-                    now[target] = value + _old(before, target, kept, beta)
-        else:
-            _multiply(stage, before, now, alpha, beta, generator)
+        order = list(range(len(steps(stage))))
+        generator.shuffle(order)
+        run_stage(schedule, stage, now, order, alpha, beta)
     return now
-
-
-def _old(state: State, block: Block, kept: Coefficient, beta: Coefficient) -> Matrix:
-    """What a write keeps of a block; what is kept 0 times is not read."""
-    return (beta if kept == BETA else kept) * state[block] if kept else 0
-
-
-def _multiply(stage: ProductStage, before: State, now: State, alpha: Coefficient, beta: Coefficient, generator: random.Random) -> None:
-    additions = [(product, target) for product in stage.products for target in product.targets]
-    generator.shuffle(additions)
-    additions.sort(key=lambda pair: pair[1].kept == 1)
-    for product, target in additions:
-        added = alpha * target.coefficient * (before[product.left] @ before[product.right])
-        now[target.block] = added + _old(now, target.block, target.kept, beta)
 
 
 def computes(schedule: Schedule, trials: int = 4, seed: int = 0) -> bool:
@@ -80,7 +59,7 @@ def computes(schedule: Schedule, trials: int = 4, seed: int = 0) -> bool:
         state = random_state(schedule, generator)
         try:
             end = execute(schedule, state, alpha, beta, generator)
-        except KeyError:  # a workspace block is read before it is written
+        except Undefined:
             return False
         wanted = classical(schedule, state, alpha, beta)
         wanted |= {block: value for block, value in state.items() if block.space in schedule.restores}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,14 @@ class Undefined(Exception):
     """A block is read that nothing has been written to."""
 
 
-def number(value: Coefficient, alpha: int, beta: int) -> Any:
-    """A coefficient at numbers for alpha and beta."""
+def number(value: Coefficient, alpha: Any, beta: Any) -> Any:
+    """A coefficient at numbers for alpha and beta; roots stay."""
     if not isinstance(value, Symbolic):
         return int(value) if value.denominator == 1 else value
     scales = {"alpha": alpha, "beta": beta}
-    return sum(int(c) * int(np.prod([scales[name] ** e for name, e in monomial], dtype=np.int64)) for monomial, c in value.terms)
+    if not scales.keys() >= set(value.generators):
+        return value
+    return sum((int(c) if c.denominator == 1 else c) * prod(scales[name] ** e for name, e in monomial) for monomial, c in value.terms)
 
 
 def random_blocks(schedule: AnySchedule, generator: random.Random, size: int) -> State:
@@ -74,7 +77,7 @@ def steps(stage: Stage) -> list[Any]:
     return [(product, target) for product in stage.products for target in product.targets]
 
 
-def run_stage(schedule: AnySchedule, stage: Stage, state: State, order: Sequence[int], alpha: int, beta: int) -> None:
+def run_stage(schedule: AnySchedule, stage: Stage, state: Any, order: Sequence[int], alpha: Any, beta: Any) -> None:
     """One stage: every step reads the values from before; products that carry beta or overwrite go first, as the schedule says."""
     before = dict(state)
     listed = steps(stage)
