@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from shell import Shell
 
 PACKAGE = Path(__file__).parents[1] / "bilinear"
+PROVING = tuple(f"bilinear.{room}" for room in ("algebra", "analysis", "frontend", "ir", "lowering", "passes", "verify"))
+"""Rooms whose results are truths; what is planned or measured beside replaced parts, tests forget themselves."""
 
 settings.register_profile("slow", deadline=None, derandomize=True)
 settings.register_profile("quick", settings.get_profile("slow"), max_examples=15)
@@ -168,10 +170,10 @@ def caches(_all_modules: None) -> list[_lru_cache_wrapper[object]]:
 
 @pytest.fixture(autouse=True)
 def _nothing_kept(monkeypatch: pytest.MonkeyPatch, caches: list[_lru_cache_wrapper[object]]) -> Iterator[None]:
-    """Forget what functions kept while a test had replaced a part of the package: a proof without its gate must not outlive the test."""
+    """Forget what functions kept while a test had replaced a part of a proof: a verdict without its gate must not outlive the test."""
     before = [cache.cache_info().misses for cache in caches]
     yield
-    if any(_name_of(target).startswith("bilinear") for target, *_ in monkeypatch._setattr):
+    if any(_name_of(target).startswith(PROVING) for target, *_ in monkeypatch._setattr):
         for cache, misses in zip(caches, before, strict=True):
             if cache.cache_info().misses != misses:
                 cache.cache_clear()
