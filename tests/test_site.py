@@ -66,6 +66,12 @@ def test_a_dead_link_is_noticed(tmp_path: Path) -> None:
     assert dead(page) == ["#none", "other.md", "page.md#a-b-1"]
 
 
+def test_the_pages_are_no_longer_than_a_book() -> None:
+    """A word holds a letter or a digit: bars of tables and operators are none."""
+    pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
+    assert 0 < sum(bool(re.search(r"[^\W_]", word)) for page in pages for word in page.split()) <= 66_000
+
+
 def test_what_describes_the_project_agrees() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation, changes = (ROOT / "CITATION.cff").read_text(), (ROOT / "CHANGELOG.md").read_text()
