@@ -7,10 +7,8 @@ the GPU, which may be an estimate. A row is behind if the whole interval of its 
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from math import exp, log, prod
 from statistics import median
@@ -23,7 +21,7 @@ from common import Call, classical, exact_calls, need_gpu, parser_of, queued, sa
 import bilinear
 from bilinear.backends.cublas import multiply_of
 from bilinear.backends.timing import median_interval
-from bilinear.codegen.build import build_kernel
+from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.kernel import PartsKernel, ThinKernel
 from bilinear.ir.matrix import Layout, layout_of
@@ -151,8 +149,7 @@ def build(cases: Iterable[tuple[Shape, str, str]], device: Device) -> None:
             if library is None or (own.ms or 0.0) < MAY_GAIN * (library.ms or 0.0):
                 kernels |= set(kernels_of(a, b, c, thin_of(own)))
     print(f"{len(kernels)} kernels", flush=True)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda kernel: build_kernel(kernel, CudaTarget(TARGET)), kernels))
+    build_kernels([*kernels], CudaTarget(TARGET))
 
 
 def copy_rate() -> float:

@@ -145,25 +145,18 @@ def show(
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.algorithm import load
-    from bilinear.frontend.algorithms import LoadedComplex, LoadedDigits, LoadedGram, load_any, of_blocks
-    from bilinear.frontend.printer import print_complex, print_digits, print_gram
+    from bilinear.frontend.algorithms import Loaded, load_any
+    from bilinear.frontend.printer import print_map
 
     found = load_any(algorithm)
-    if isinstance(found, LoadedGram) and not as_latex:
-        print(print_gram(found.scheme), end="")
-        return
-    if isinstance(found, LoadedComplex) and not as_latex:
-        print(print_complex(found.scheme), end="")
-        return
     if as_latex:
         from bilinear.reporting.latex import latex
 
-        print(latex(found if isinstance(found, LoadedDigits) else of_blocks(found)), end="")
-        return
-    if isinstance(found, LoadedDigits):
-        print(print_digits(found.scheme), end="")
-        return
-    print(load(algorithm))
+        print(latex(found), end="")
+    elif isinstance(found, Loaded):
+        print(load(algorithm))
+    else:
+        print(print_map(found.scheme), end="")
 
 
 def doctor(json_file: Json = None) -> None:

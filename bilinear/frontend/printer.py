@@ -41,6 +41,13 @@ def print_scheme(scheme: Scheme) -> str:
     return "\n".join([*head, *body]) + "\n"
 
 
+def print_map(scheme: DigitScheme | GramScheme | ComplexAlgorithm) -> str:
+    """The text of an algorithm that does not multiply blocks of two matrices."""
+    if isinstance(scheme, GramScheme):
+        return print_gram(scheme)
+    return print_digits(scheme) if isinstance(scheme, DigitScheme) else print_complex(scheme)
+
+
 def print_gram(gram: GramScheme) -> str:
     """A scheme for A*A^T as equations, without the empty triangle of C. Raises `BilinearError` (E241) if a name cannot be written."""
     scheme = gram.scheme

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from bilinear.frontend import Loaded, LoadedDigits
+from bilinear.frontend.algorithms import AnyLoaded, LoadedDigits, of_blocks
 from bilinear.frontend.printer import grouped_equations, scheme_equations
 from bilinear.ir.digits import DigitScheme, digit_names
 from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, ScaledSchedule, Stage
@@ -32,17 +32,18 @@ _SPECIAL = {
 }
 
 
-def latex(loaded: Loaded | LoadedDigits) -> str:
+def latex(loaded: AnyLoaded) -> str:
     """The tables of an algorithm: of its scheme, and of its schedule; of a scheme of digits, also of the block schemes in it.
 
-    Raises `BilinearError` (E241) if a name cannot be written.
+    Raises `BilinearError` (E241) if a name cannot be written, and E566 or E794 for one with other tables.
     """
     if isinstance(loaded, LoadedDigits):
         own = loaded.scheme
         blocks = [_scheme_table(part) for part in (own.above, own.inside) if part is not None]
         tables = [_digit_table(own), *dict.fromkeys(blocks)]
     else:
-        tables = [_scheme_table(loaded.scheme), *([] if loaded.schedule is None else [_schedule_table(loaded.schedule)])]
+        blocked = of_blocks(loaded)
+        tables = [_scheme_table(blocked.scheme), *([] if blocked.schedule is None else [_schedule_table(blocked.schedule)])]
     packages = "booktabs, longtable" if any("{longtable}" in table for table in tables) else "booktabs"
     more = "amsmath, amssymb, " if any(r"\mathbb" in table for table in tables) else "amsmath, "
     return f"% \\usepackage{{{more}{packages}}}\n" + "\n".join(tables)
