@@ -130,7 +130,7 @@ def _check_library(array: Array) -> None:
 
 def _no_array(array: object, hint: str) -> BilinearError:
     library, _, _ = type(array).__module__.partition(".")
-    return fail("E518", f"a {type(array).__name__} of {library} is not multiplied", hint, kind=ArrayTypeError)
+    return fail("E518", f"{type(array).__name__} of {library} is not multiplied", hint, kind=ArrayTypeError)
 
 
 def adopt_out(array: Array, kind: Kind) -> Array:

@@ -60,8 +60,8 @@ def multi_dot(
         Where the last product is written; it has the shape of the result.
     device : str or Device or Cpu, optional
         The description, as in `plan`, whose times decide the order. The default is that of the GPU on which the arrays are. NumPy's
-        arrays without a `device`, types that the description lacks, and other values of `algorithm` and `levels` than `auto`, are ordered
-        by the number of multiplications.
+        arrays without a `device`, types that the description lacks, and products by a named algorithm, which has no such times (E557),
+        are ordered by the number of multiplications.
     algorithm : str or Algorithm or sequence of them
         As in `matmul`, for each product.
     levels : int or "auto"
@@ -95,6 +95,8 @@ def multi_dot(
     given = chains.members(arrays)
     require_inputs(inputs)
     check_levels(levels, algorithm)
+    if device is not None and not algorithm == levels == "auto":
+        raise fail("E557", "device= orders products by the times of `auto`, and these are by a named algorithm", "leave device= out")
     budget = _budget(workspace)
     if not given:
         chain_extents(())

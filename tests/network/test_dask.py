@@ -78,6 +78,9 @@ def test_what_is_no_matrix_in_known_chunks_is_refused() -> None:
     for left, right, options, message in wrong:
         with pytest.raises(BilinearError, match=f"E771.*{message}"):
             bilinear.dask.matmul(left, right, **options)  # type: ignore[arg-type]
+    for levels, code in ((21, "E502"), (6, "E501")):
+        with pytest.raises(BilinearError, match=code):
+            bilinear.dask.matmul(x, x, algorithm="strassen", levels=levels)
     with pytest.raises(BilinearError, match="E528"):
         bilinear.dask.matmul(x.astype("int64"), x.astype("int64"), algorithm="accurate_halves")
     with pytest.raises(BilinearError, match="E121"):

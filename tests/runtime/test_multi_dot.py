@@ -78,6 +78,9 @@ def test_the_products_are_those_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> 
     assert described.chosen.text != described.fewest_multiplications.text
     assert (bilinear.multi_dot(matrices(large, float), device="h200") == exact(matrices(large))).all()
     assert [shape for shape, *_ in ran] == [(step.m, step.k, step.n) for step in described.chosen.steps]
+    for options in ({"algorithm": "strassen"}, {"levels": 0}):
+        with pytest.raises(BilinearError, match=r"E557.*device="):
+            bilinear.multi_dot(matrices(), device="h200", **options)
 
 
 def test_the_memory_is_what_the_plan_says() -> None:
