@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded, LoadedGram, load_any
+from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
 from bilinear.frontend.algorithms import AnyLoaded, of_blocks
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Array, ArrayT, Factor
@@ -16,7 +16,7 @@ from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind, half_of, records_gradients, torch_of, unrecorded
 from bilinear.runtime.budgets import Workspace
 from bilinear.runtime.gram_blocks import by_scheme, gram_arrays
-from bilinear.runtime.options import Accuracy, Options, algorithm_as_it_is, check_options
+from bilinear.runtime.options import Accuracy, Named, Options, algorithm_as_it_is, check_options, named_levels
 
 TRIANGLES = "lower", "upper"
 
@@ -29,7 +29,7 @@ def gram(
     alpha: Factor = 1,
     beta: Factor = 0,
     triangle: Literal["lower", "upper"] | None = None,
-    algorithm: str | Loaded | LoadedGram = "auto",
+    algorithm: Named | LoadedGram = "auto",
     levels: int | Literal["auto"] = "auto",
     products: str | Loaded = "auto",
     workspace: Workspace = None,
@@ -56,7 +56,7 @@ def gram(
         As in `matmul`. `out` is taken to be symmetric: only one triangle of it is read, the one named or else the lower one.
     triangle : {"lower", "upper"}, optional
         Write only this triangle, with the diagonal. The other one of `out` is left as it is, and is 0 in a new array. Default: both.
-    algorithm : str or Algorithm
+    algorithm : str or Algorithm or sequence of them
         As in `matmul`, for the blocks below the diagonal; if you name one, the library multiplies those on the diagonal. `auto` also
         chooses the blocks, by the description of the GPU or of the processors. Without a description, NumPy's multiply runs, which
         computes one triangle by itself. An algorithm for A*A^T, such as `rxtx`, multiplies some blocks by their own transposes, which is
@@ -99,24 +99,29 @@ def gram(
     """
     if triangle is not None and triangle not in TRIANGLES:
         raise fail("E790", f"triangle={triangle!r} is not a triangle", "give 'lower', 'upper' or, for both, None")
-    named = algorithm.scheme.name if isinstance(algorithm, LoadedGram) else algorithm
+    own: str | Loaded | LoadedGram
+    if isinstance(algorithm, LoadedGram) or (isinstance(algorithm, str) and not names_of_levels(algorithm)):
+        own = algorithm
+    else:
+        own, levels = named_levels(algorithm, levels)
+    named = own.scheme.name if isinstance(own, LoadedGram) else own
     asked = Options(alpha, beta, named, levels, workspace=workspace, accuracy=accuracy)
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
     torch = torch_of(a, out)
     if torch is None or not records_gradients(torch, a, out):
         element = None if torch is None else half_of(torch, a, a, out)
-        result: ArrayT = _on_arrays(a, out, transposed, triangle, algorithm, products, asked, stream, element)
+        result: ArrayT = _on_arrays(a, out, transposed, triangle, own, products, asked, stream, element)
         return result
-    names = (algorithm, products)
+    names = (own, products)
     plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
     if not plain or not all(isinstance(name, str) for name in names):
         raise unrecorded("gradients are recorded of A*A^T of a tensor, into a new one, by algorithms that are given by name")
     from bilinear.runtime.torch_operators import recorded_gram
 
-    is_own = isinstance(_found(algorithm), LoadedGram)
-    how = (str(products), "auto") if is_own else (str(algorithm), levels)
-    forwards = partial(gram, transposed=transposed, triangle=triangle, algorithm=algorithm, levels=levels, products=products)
+    is_own = isinstance(_found(own), LoadedGram)
+    how = (str(products), "auto") if is_own else (str(own), levels)
+    forwards = partial(gram, transposed=transposed, triangle=triangle, algorithm=own, levels=levels, products=products)
     recorded: ArrayT = recorded_gram(forwards, a, transposed, triangle, how)
     return recorded
 
