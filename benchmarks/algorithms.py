@@ -19,9 +19,15 @@ of these by `bilinear combine` ([algebra.md](algebra.md)); how a scheme of your 
 [tutorial.md](tutorial.md#9-put-it-into-the-library). The files of [algorithms/digits/](../algorithms/digits) multiply digits of numbers:
 [digits.md](digits.md). The files of [algorithms/transposed/](../algorithms/transposed) compute A*A^T: [gram.md](how-to/gram.md).
 
+[known_ranks.toml](../bilinear/reporting/known_ranks.toml) holds the fewest products published for each format up to 16 x 16 x 16, by
+ring, with their sources; `list`, `combine`, `discover` and `verify` compare with it. `verify` also names the shipped schemes that equal
+yours up to the symmetries of the tensor (order and scale of the products, changes of basis, rotation, transposition), or says that yours is
+new here. The site has a page for each format up to 8 x 8 x 8, with the schemes to download.
+
 | column | what it says |
 |---|---|
 | format | `<m,k,n;r>`: A is of m x k blocks, B of k x n, and r products do; `rotate(NAME)` and `transpose(NAME)` are of the other orders |
+| known | the fewest products that are published for the format, over Z/p for a scheme over it, else over Q |
 | exponent | 3 log(r) / log(mkn): of the time, where nothing but this scheme is used |
 | ring | the least ring that has all coefficients; with Z, all numbers will do, and with Z/p integers modulo p alone |
 | naive, shared | block additions of the tables, and as the file writes them, with shared sums; changes of basis are not counted |
@@ -55,11 +61,11 @@ def library_page(rows: Iterable[LibraryRow]) -> str:
 
 
 def _table(rows: Iterable[LibraryRow]) -> Iterator[str]:
-    yield "| name | format | exponent | ring | naive | shared | scalings | growth | runs |"
-    yield "|---|---|--:|---|--:|--:|--:|--:|---|"
+    yield "| name | format | known | exponent | ring | naive | shared | scalings | growth | runs |"
+    yield "|---|---|--:|--:|---|--:|--:|--:|--:|---|"
     for r in rows:
         growth = "" if r.growth is None else f"{r.growth:.4g}"
-        numbers = f"{r.exponent:.3f} | {r.least_ring} | {r.naive} | {r.shared} | {r.scalings} | {growth}"
+        numbers = f"{r.known_rank or ''} | {r.exponent:.3f} | {r.least_ring} | {r.naive} | {r.shared} | {r.scalings} | {growth}"
         yield f"| [{r.name}](../algorithms/{r.name}.bl) | `{r.format}` | {numbers} | {_runs(r)} |"
 
 
