@@ -182,6 +182,8 @@ class Options(NamedTuple):
         algorithm, levels, accuracy = self.algorithm, self.levels, self.accuracy
         if algorithm != "auto" and value_of(USE_LIBRARY) is not None and uses_library():
             algorithm = algorithm if isinstance(algorithm, Loaded) else str(algorithm)
+        elif type(algorithm) is str and algorithm != "auto" and ":" not in algorithm and "+" not in algorithm:
+            algorithm = algorithm_as_it_is(algorithm, load_for_arrays)  # what most calls name, in few functions
         elif algorithm is not None and algorithm != "auto":
             algorithm, levels = named_levels(algorithm, levels)
         accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
