@@ -7,19 +7,15 @@ blocks of K so short that float64 holds every sum. So the library's float64 prod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from bilinear.ir.matrix import Array, Dtype
+from bilinear.ir.reference import SPECIAL, exponents_of, rounded, special_product
 
 ROWS, CELLS, COLUMNS = 256, 1 << 14, 1 << 22
 """Rows of C that are multiplied, and numbers of it that are put together at once; and numbers of a slice of B that are kept."""
-SPECIAL = 1 << 20
-"""The exponent of a line that holds an Inf or a NaN."""
-MODERATE = 400
-"""Scales of at most 2^400 leave every sum of integers far from overflow and underflow."""
 POINTS: dict[int, tuple[tuple[int, ...], ...]] = {
     1: ((1,),),
     2: ((1, 0), (0, 1), (1, 1)),
@@ -62,13 +58,6 @@ def slicing(limit: float, inner: int) -> Slicing:
     return Slicing(count, bits, max(depth, 1))
 
 
-def exponents_of(largest: Array, limit: float) -> Array:
-    """The exponents of the scales of lines with these largest magnitudes: the largest e with 2^e * largest <= limit; 0 for zeros."""
-    (part, place), (most, top) = np.frexp(largest), np.frexp(limit)
-    found = np.where(largest > 0, top - place - (part > most), 0)
-    return np.where(np.isfinite(largest), found, SPECIAL)
-
-
 def same_bits_product(a: Array, b: Array, limit: float, dtype: Dtype) -> Array:
     """The product of float64 matrices, m x k and k x n, in a floating-point type: each element is rounded once to nearest, ties to even.
 
@@ -96,9 +85,9 @@ def _same_bits(a: Array, b: Array, limit: float, dtype: Dtype) -> Array:
                 own = _pieces([x[row : row + step] for x in digits], inner <= cut.depth, cut)
                 out[down, across] = rounded(own, left[down], right[across], dtype)
     if not np.isfinite(rows).all():
-        out[~np.isfinite(rows)] = _special(a[~np.isfinite(rows)], b)
+        out[~np.isfinite(rows)] = special_product(a[~np.isfinite(rows)], b)
     if not np.isfinite(columns).all():
-        out[:, ~np.isfinite(columns)] = _special(a, b[:, ~np.isfinite(columns)])
+        out[:, ~np.isfinite(columns)] = special_product(a, b[:, ~np.isfinite(columns)])
     return out
 
 
@@ -160,62 +149,3 @@ def _pieces(digits: list[Array], is_whole: bool, cut: Slicing) -> list[Array]:
     digits = _carried(_between(digits, cut) if is_whole else digits, cut)
     own = [digits[0], *(x * 2.0 ** (cut.unit * i) for i, x in enumerate(digits[1:], 1))]
     return own if len(own) < 4 else [own[0] + own[1], own[2] + own[3], own[4]]
-
-
-def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
-    """The rounded sum and its error, exactly (D. E. Knuth, The Art of Computer Programming 2, 4.2.2)."""
-    total = x + y
-    part = total - x
-    return total, (x - (total - part)) + (y - part)
-
-
-def _to_odd(x: Array, y: Array) -> Array:
-    """The sum, rounded to odd if it is inexact: then rounding once more to fewer bits is right (S. Boldo, G. Melquiond, ARITH 17, 2005)."""
-    total, lost = _two_sum(x, y)
-    inexact = lost.nonzero()
-    if inexact[0].size:
-        bits, up = total.view(np.int64), (lost[inexact] > 0) == (total[inexact] > 0)
-        bits[inexact] += np.where(bits[inexact] & 1, 0, np.where(up, 1, -1))
-    return total
-
-
-def rounded(pieces: Sequence[Array], left: Array, right: Array, dtype: Dtype) -> Array:
-    """The sum of integers in float64, divided by 2^left[i] and 2^right[j], rounded once to a floating-point type of at most 53 bits.
-
-    Every piece is at most about half of the unit of the next one, so only the last one that changes the sum and those below are lost.
-    """
-    total, low = _sum(pieces[-1], pieces[-2::-1])
-    total = total + low if dtype == np.float64 else _to_odd(total, low)
-    if max(np.abs(left).max(initial=0), np.abs(right).max(initial=0)) <= MODERATE:  # no product below overflows or underflows
-        return (total * np.ldexp(1.0, -left)[:, None] * np.ldexp(1.0, -right)).astype(dtype)
-    exponent = -left[:, None] - right
-    found = np.ldexp(total, exponent).astype(dtype)
-    tiny = (np.frexp(total)[1] + exponent <= np.finfo(np.float64).minexp) & (total != 0)
-    if dtype == np.float64 and tiny.any():
-        unit = np.ldexp(1.0, np.minimum(-1074 - exponent[tiny], 256))  # of subnormal numbers; beyond all sums at the most
-        start = np.copysign(2.0**52 * unit, total[tiny])
-        most, rest = _sum(start, [x[tiny] for x in pieces[::-1]])
-        found[tiny] = np.copysign(np.ldexp(most + rest - start, exponent[tiny]), start)
-    return found
-
-
-def _sum(total: Array, pieces: Sequence[Array]) -> tuple[Array, Array]:
-    """The rounded sum of these, the highest piece first, and what it lost, rounded to odd."""
-    low = None
-    for piece in pieces:
-        total, lost = _two_sum(total, piece)
-        low = lost if low is None else _to_odd(low, lost)
-    return total, low
-
-
-def _special(a: Array, b: Array) -> Array:
-    """A product in the extended reals of which every row, or every column, holds an Inf or a NaN."""
-
-    def any_of(x: Array, y: Array) -> Array:
-        return x.astype(np.float32) @ y.astype(np.float32) > 0
-
-    endless = np.isinf(a), np.isinf(b)
-    is_nan = np.isnan(a).any(1)[:, None] | np.isnan(b).any(0) | any_of(endless[0], b == 0) | any_of(a == 0, endless[1])
-    up = any_of(a == np.inf, b > 0) | any_of(a == -np.inf, b < 0) | any_of(a > 0, b == np.inf) | any_of(a < 0, b == -np.inf)
-    down = any_of(a == np.inf, b < 0) | any_of(a == -np.inf, b > 0) | any_of(a > 0, b == -np.inf) | any_of(a < 0, b == np.inf)
-    return np.where(is_nan | (up & down), np.nan, np.where(up, np.inf, -np.inf))

@@ -13,11 +13,17 @@ import numpy as np
 
 from bilinear.ir.element import Element, IntegerElement, ModularElement
 from bilinear.ir.linear import Evaluation
-from bilinear.ir.matrix import Array
+from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.number import HELD, Coefficient, Symbolic, nearest, rational, residue, to_float
 
 MOST_EXPONENT, DIGIT_TOP = 126, 141
 """The largest exponent of a line's scale for float16 digits; and this minus the exponent's bits of its largest magnitude is one."""
+
+
+SPECIAL = 1 << 20
+"""The exponent of a line that holds an Inf or a NaN."""
+MODERATE = 400
+"""Scales of at most 2^400 leave every sum of integers far from overflow and underflow."""
 
 
 class KernelValues:
@@ -120,11 +126,12 @@ def scaled_sum(to: Array, product: Array, alpha: Array, beta: Array) -> None:
 
 def times(x: Array, factor: Array) -> Array:
     """Numbers times a factor; a real one multiplies each part of complex numbers, so that an Inf beside a 0 stays one."""
-    if np.iscomplexobj(x) and factor.imag == 0:
-        found = np.empty_like(x)
-        found.real, found.imag = x.real * factor.real, x.imag * factor.real
-        return found
-    return x * factor
+    if not np.iscomplexobj(x):
+        return x * factor
+    found, is_real = np.empty_like(x), factor.imag == 0
+    found.real = x.real * factor.real if is_real else x.real * factor.real - x.imag * factor.imag
+    found.imag = x.imag * factor.real if is_real else x.real * factor.imag + x.imag * factor.real
+    return found
 
 
 def joined(real: Array, imaginary: Array) -> Array:
@@ -213,3 +220,78 @@ def put_together(shares: Array, weights: Sequence[int], product: int) -> Array:
     """The numbers of least size modulo M of these residues, one modulus after another, exactly."""
     total = sum(share.astype(object) * weight for share, weight in zip(shares, weights, strict=True))
     return (total + product // 2) % product - product // 2
+
+
+def exponents_of(largest: Array, limit: float) -> Array:
+    """The exponents of the scales of lines with these largest magnitudes: the largest e with 2^e * largest <= limit; 0 for zeros."""
+    (part, place), (most, top) = np.frexp(largest), np.frexp(limit)
+    found = np.where(largest > 0, top - place - (part > most), 0)
+    return np.where(np.isfinite(largest), found, SPECIAL)
+
+
+def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
+    """The rounded sum and its error, exactly (D. E. Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    total = x + y
+    part = total - x
+    return total, (x - (total - part)) + (y - part)
+
+
+def _to_odd(x: Array, y: Array) -> Array:
+    """The sum, rounded to odd if it is inexact: then rounding once more to fewer bits is right (S. Boldo, G. Melquiond, ARITH 17, 2005)."""
+    total, lost = _two_sum(x, y)
+    inexact = lost.nonzero()
+    if inexact[0].size:
+        bits, up = total.view(np.int64), (lost[inexact] > 0) == (total[inexact] > 0)
+        bits[inexact] += np.where(bits[inexact] & 1, 0, np.where(up, 1, -1))
+    return total
+
+
+def rounded(pieces: Sequence[Array], left: Array, right: Array, dtype: Dtype) -> Array:
+    """The sum of integers in float64, divided by 2^left[i] and 2^right[j], rounded once to a floating-point type of at most 53 bits.
+
+    Every piece is at most about half of the unit of the next one, so only the last one that changes the sum and those below are lost.
+    """
+    total, low = _sum(pieces[-1], pieces[-2::-1])
+    total = total + low if dtype == np.float64 else _to_odd(total, low)
+    if max(np.abs(left).max(initial=0), np.abs(right).max(initial=0)) <= MODERATE:  # no product below overflows or underflows
+        return (total * np.ldexp(1.0, -left)[:, None] * np.ldexp(1.0, -right)).astype(dtype)
+    exponent = -left[:, None] - right
+    found = np.ldexp(total, exponent).astype(dtype)
+    tiny = (np.frexp(total)[1] + exponent <= np.finfo(np.float64).minexp) & (total != 0)
+    if dtype == np.float64 and tiny.any():
+        unit = np.ldexp(1.0, np.minimum(-1074 - exponent[tiny], 256))  # of subnormal numbers; beyond all sums at the most
+        start = np.copysign(2.0**52 * unit, total[tiny])
+        most, rest = _sum(start, [x[tiny] for x in pieces[::-1]])
+        found[tiny] = np.copysign(np.ldexp(most + rest - start, exponent[tiny]), start)
+    return found
+
+
+def _sum(total: Array, pieces: Sequence[Array]) -> tuple[Array, Array]:
+    """The rounded sum of these, the highest piece first, and what it lost, rounded to odd."""
+    low = None
+    for piece in pieces:
+        total, lost = _two_sum(total, piece)
+        low = lost if low is None else _to_odd(low, lost)
+    return total, low
+
+
+def special_product(a: Array, b: Array) -> Array:
+    """A product in the extended reals of which every row, or every column, holds an Inf or a NaN."""
+
+    def any_of(x: Array, y: Array) -> Array:
+        return x.astype(np.float32) @ y.astype(np.float32) > 0
+
+    endless = np.isinf(a), np.isinf(b)
+    is_nan = np.isnan(a).any(1)[:, None] | np.isnan(b).any(0) | any_of(endless[0], b == 0) | any_of(a == 0, endless[1])
+    up = any_of(a == np.inf, b > 0) | any_of(a == -np.inf, b < 0) | any_of(a > 0, b == np.inf) | any_of(a < 0, b == -np.inf)
+    down = any_of(a == np.inf, b < 0) | any_of(a == -np.inf, b > 0) | any_of(a > 0, b == -np.inf) | any_of(a < 0, b == np.inf)
+    return np.where(is_nan | (up & down), np.nan, np.where(up, np.inf, -np.inf))
+
+
+def with_factors(value: Array, old: Array, alpha: Array, beta: Array) -> Array:
+    """alpha * value + beta * old, each operation rounded, `old` not read if beta is 0, and NumPy's NaN for every NaN."""
+    with np.errstate(all="ignore"):
+        found = times(value, alpha) if beta == 0 else times(value, alpha) + times(old, beta)
+    for part in (found.real, found.imag) if np.iscomplexobj(found) else (found,):
+        part[np.isnan(part)] = np.nan
+    return found

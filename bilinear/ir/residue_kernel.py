@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil, prod
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,16 +22,21 @@ from bilinear.ir.kernel import Argument
 from bilinear.ir.linear import Evaluation, Read
 from bilinear.ir.matrix import Array
 from bilinear.ir.reference import (
+    SPECIAL,
     KernelValues,
     blocks_of,
     evaluate,
+    exponents_of,
     factors,
     joined,
     least_residues,
     put_together,
     residue_panels,
     residues_in,
+    rounded,
     scaled_sum,
+    special_product,
+    with_factors,
 )
 from bilinear.ir.tile import PANEL, RESIDUE_SLICE, WARP_RESIDUES, ModularTile, WarpTile
 
@@ -151,15 +157,41 @@ SUM_BITS = 52
 """Bits of sums of residues times pieces of a weight: one less than a float64 holds, to leave room for a carry."""
 
 
+class _Rounded:
+    """What the text of a kernel calls: operations that no compiler joins, and the NaN that NumPy calls so."""
+
+    element: Element
+    special: ClassVar[int] = SPECIAL
+
+    @property
+    def multiply(self) -> str:
+        """A product, rounded."""
+        return f"__{self.element.code}mul_rn"
+
+    @property
+    def add(self) -> str:
+        """A sum, rounded."""
+        return f"__{self.element.code}add_rn"
+
+    @property
+    def nan(self) -> str:
+        """Not a number."""
+        return "__longlong_as_double(0x7ff8000000000000ll)" if self.element.bytes == 8 else "__int_as_float(0x7fc00000)"
+
+
 @dataclass(frozen=True)
-class ScaleKernel:
-    """Finds the exponent of the scale of every line from its 2-norm, of both parts, which may be at most `room`, the bits of a float64."""
+class ScaleKernel(_Rounded):
+    """Finds the exponent of the scale of every line from its 2-norm, of both parts, which may be at most `room`, the bits of a float64.
+
+    If `by_largest`, from its largest magnitude; then a line with an Inf or a NaN has the exponent `SPECIAL`.
+    """
 
     name: str
     element: Element
     along: bool
     width: int
     is_complex: bool = False
+    by_largest: bool = False
     arguments: tuple[Argument, ...] = (*OPERAND, *indices("room"), Argument("words", "exponents"), Argument("flag", "flag"))
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_scale.cu.j2", init=False)
@@ -181,12 +213,16 @@ class ScaleKernel:
         x = operand(values, self.is_complex, self.element.name.replace("float32", "f4").replace("float64", "f8"))
         x = abs(np.concatenate([x.real, x.imag], 1) if self.is_complex else x).astype(float)
         values.set("flag", not np.isfinite(x).all())
+        exponents = values.view("exponents", "i4", (len(x),), (1,))
+        if self.by_largest:
+            exponents[...] = exponents_of(x.max(1, initial=0), float(np.array(values("room")).view(float)[0]))
+            return
         size = np.frexp(x.max(1, initial=0))[1]
         scaled = np.ldexp(x, -size[:, None])
         norm, shift = np.frexp(np.sqrt((scaled * scaled).sum(1)) * (1 + (x.shape[1] + 8) * 2.0**-53))
         limit, top = np.frexp(np.array(values("room")).view(float))
         found = np.where(norm > 0, top - shift - size - (norm > limit), 0)
-        values.view("exponents", "i4", (len(x),), (1,))[...] = found
+        exponents[...] = found
 
 
 @dataclass(frozen=True)
@@ -196,7 +232,7 @@ class ResidueExpandKernel:
     Residues are multiplied by `factors`, one for each p: 1, or the inverses for the Chinese remainder theorem. Forms are below 2^`bits` in
     size. Integers are not scaled; with a `modulus` they are reduced by it first. If elements are complex, `parts` says which part each
     source is. With `roots`, one for each p, sources are complex elements, and a form x + i y has the residues of x + root y and of
-    x - root y.
+    x - root y. Lines with the exponent `special`, if it is not 0, are zeros, and no flag stops the kernel.
     """
 
     name: str
@@ -214,6 +250,7 @@ class ResidueExpandKernel:
     modulus: int = 0
     parts: tuple[int, ...] = ()
     roots: tuple[int, ...] = ()
+    special: int = 0
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_expand.cu.j2", init=False)
@@ -291,7 +328,7 @@ class ResidueExpandKernel:
 
     def reference(self, values: KernelValues) -> None:
         """Cut the forms."""
-        if not self.is_whole and values.is_set():
+        if not self.is_whole and not self.special and values.is_set():
             return
         lines, terms, panels, slices = values("block_lines", "block_terms", "panels", "slices")
         x = operand(values, bool(self.parts or self.roots), self.element.code.replace("f", "f4").replace("d", "f8"))
@@ -316,7 +353,8 @@ class ResidueExpandKernel:
         """Numbers scaled and rounded to integers, as float64; or integers, of which those of 64 bits are in two's complement."""
         if not self.is_whole:
             exponents = values.view("exponents", "i4", (len(x),), (1,))
-            return np.rint(np.ldexp(x.astype(float), exponents[:, None]))
+            is_odd = (exponents == SPECIAL)[:, None]
+            return np.rint(np.ldexp(np.where(is_odd, 0, x.astype(float)), np.where(is_odd, 0, exponents[:, None])))
         if not self.modulus:
             return x.astype(np.int64)
         half = self.modulus // 2
@@ -382,7 +420,7 @@ class WarpResidueProductKernel(ByWarps, ResidueProductKernel):
 
 
 @dataclass(frozen=True)
-class ResidueRecomposeKernel:
+class ResidueRecomposeKernel(_Rounded):
     """C = alpha * (forms of products, put together, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
     Forms are at most 2^headroom times as large as residues. The product of residues modulo p has the weight M/p, cut into pieces that
@@ -390,6 +428,9 @@ class ResidueRecomposeKernel:
 
     With `roots`, one for each p, C is complex and the products of x + root y and x - root y are put together: half their sum is the real
     part, their difference over 2 root the imaginary part. The half is in the factors of B, and 1/root in separate weights.
+
+    If it `rounds_once`, what is put together is rounded to nearest once, subnormal results included, alpha and beta as
+    `reproducible.md` says, and elements of special lines are left to `SpecialKernel`.
     """
 
     name: str
@@ -403,6 +444,7 @@ class ResidueRecomposeKernel:
     evaluation: Evaluation
     is_complex: bool = False
     roots: tuple[int, ...] = ()
+    rounds_once: bool = False
     threads: tuple[int, int] = (32, 8)
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_recompose.cu.j2", init=False)
@@ -450,7 +492,7 @@ class ResidueRecomposeKernel:
 
     def reference(self, values: KernelValues) -> None:
         """Put the forms together."""
-        if values.is_set():
+        if values.is_set() and not self.rounds_once:
             return
         r, code = self.representation, self.element.code
         weights = [r.product // p for p in r.moduli]
@@ -468,12 +510,46 @@ class ResidueRecomposeKernel:
             left = values.view("LA", "i4", (rows,), (1,), down)
             right = values.view("LB", "i4", (columns,), (1,), across)
 
+            if self.rounds_once:
+                whole = found[target][: c.shape[0], : c.shape[1]]
+                usual = (left != SPECIAL)[:, None] & (right != SPECIAL)
+                pieces = [x.astype(float) for x in (whole % 2**45, whole // 2**45 % 2**45 * 2**45, whole // 2**90 * 2**90)]
+                left, right = (np.where(x == SPECIAL, 0, x).astype(np.int64) for x in (left, right))
+                value = rounded(pieces, left, right, c.dtype)
+                c[...] = np.where(usual, with_factors(value, c, *factors(values, code)), c)
+                continue
+
             def part(number: int) -> Array:
                 whole = found[number][: c.shape[0], : c.shape[1]].astype(float)  # noqa: B023  # called at once
                 return np.ldexp(whole, -left[:, None].astype(np.int64) - right[None]).astype(code)  # noqa: B023
 
             value = joined(part(target), part(target + blocks)) if self.is_complex else part(target)
             scaled_sum(c, value, *factors(values, c.dtype.str))
+
+
+@dataclass(frozen=True)
+class SpecialKernel(_Rounded):
+    """The elements of C in special lines: alpha * (the product in the extended reals) + beta * C; nothing if the flag is clear."""
+
+    name: str
+    element: Element
+    arguments: tuple[Argument, ...] = (
+        *(Argument("pointer", "A"), *indices("A_rs", "A_cs"), Argument("pointer", "B"), *indices("B_rs", "B_cs"), *RESULT),
+        *(*indices("k"), *SCALES, *FACTORS),
+    )
+    threads: tuple[int, int] = (256, 1)
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="residue_special.cu.j2", init=False)
+
+    def reference(self, values: KernelValues) -> None:
+        """The product of the special rows and columns."""
+        if not values.is_set():
+            return
+        (m, n, k), code = values("m", "n", "k"), self.element.code
+        a, b = values.view("A", code, (m, k), ("A_rs", "A_cs")), values.view("B", code, (k, n), ("B_rs", "B_cs"))
+        c = values.view("C", code, (m, n), ("C_rs", "C_cs"))
+        odd = (values.view("LA", "i4", (m,), (1,)) == SPECIAL)[:, None] | (values.view("LB", "i4", (n,), (1,)) == SPECIAL)
+        c[...] = np.where(odd, with_factors(special_product(a, b).astype(code), c, *factors(values, code)), c)
 
 
 def product_forms(values: KernelValues, evaluation: Evaluation, count: int, kinds: int) -> dict[int, Array]:
@@ -496,4 +572,4 @@ def result_block(values: KernelValues, dtype: str, place: tuple[int, int]) -> Ar
     return whole[place[0] * block_m :, place[1] * block_n :][:block_m, :block_n]
 
 
-ResidueKernel = ScaleKernel | ResidueExpandKernel | ResidueProductKernel | ResidueRecomposeKernel | IntegerRecomposeKernel
+ResidueKernel = ScaleKernel | ResidueExpandKernel | ResidueProductKernel | ResidueRecomposeKernel | IntegerRecomposeKernel | SpecialKernel

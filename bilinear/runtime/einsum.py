@@ -416,6 +416,11 @@ def _contract(contraction: Contraction, given: Sequence[Array], out: Array, opti
     if unknown is not None:
         raise TypeError(f"einsum() got an unexpected keyword argument {unknown!r}")
     check_levels(options.get("levels", "auto"), options.get("algorithm", "auto"))
+    if options.get("reproducible") is not None:
+        held = [set(labels) for labels in contraction.operands]
+        if len(held) != 2 or (held[0] ^ held[1]) - set(contraction.result):
+            what = "the order of several products, or of sums over one operand, would depend on shapes"
+            raise fail("E820", f"reproducible= is kept for one product of two operands: {what}", "give one product after another")
     plain = [np.asarray(x) if isinstance(x, np.ndarray) and not multiplies_itself(x) else x for x in given]
     named = {f"operand {at}": x for at, x in enumerate(plain, 1)}
     with accepted(named, {"out": out}, options.get("workspace")) as (kind, arrays, (target,), buffer):

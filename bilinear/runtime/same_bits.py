@@ -6,21 +6,29 @@ On processors NumPy multiplies integers exactly, on a GPU kernels multiply their
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
 
 from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.backends.factor import factor
+from bilinear.backends.machine import has_digit_units
 from bilinear.backends.same_bits import same_bits_product
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, real_type
+from bilinear.ir.reference import with_factors
 from bilinear.methods.digits.geometry import same_bits_residues
+from bilinear.methods.digits.plans import same_bits_choice
+from bilinear.runtime import devices_here
+from bilinear.runtime.accept import shares_memory
 from bilinear.runtime.arrays import Kind
+from bilinear.runtime.auto import problem_of
 from bilinear.runtime.complex_parts import formed
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.operands import as_matrices, fit, layouts_of
 from bilinear.runtime.options import Options
+from bilinear.runtime.run import require_out, run_direct_plan
 
 KEPT = ("float64", "float32", "float16", "complex128", "complex64")
 """The types whose products have the same bits in NumPy."""
@@ -37,16 +45,17 @@ def by_same_bits(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> 
     if dtype.kind in "biu":
         return None
     alpha, beta = factor("alpha", asked.alpha, dtype), factor("beta", asked.beta, dtype)
+    if kind.on_gpu:
+        require_out(kind, out)
     if out is None:
-        out = np.zeros(shape, dtype)
+        out = kind.module.empty(shape, dtype)
     left, right, target = as_matrices(*formed(asked.conjugated, a, b), out)
+    if kind.on_gpu:
+        _on_gpu(asked._replace(kind=kind), left, right, target, (alpha, beta))
+        return out
     value = _stack(left, right, target.shape, dtype, asked.accuracy) if alpha != 0 else np.zeros(target.shape, dtype)
     with np.errstate(all="ignore"):
-        value = value if alpha == 1 else _times(value, alpha)
-        value = value if beta == 0 else value + _times(target.astype(dtype), beta)
-        for part in (value.real, value.imag) if dtype.kind == "c" else (value,):
-            part[np.isnan(part)] = np.nan
-        target[...] = value.astype(target.dtype)
+        target[...] = with_factors(value, target.astype(dtype) if beta != 0 else value, alpha, beta).astype(target.dtype)
     return out
 
 
@@ -56,12 +65,36 @@ def look_at_same_bits(kind: Kind, a: Array, b: Array, out: Array) -> tuple[tuple
     shape, dtype = fit(layouts)
     if dtype.kind in "biu":
         return shape, dtype
-    if kind.on_gpu:
-        raise fail("E821", "no kernels keep these bits on this GPU", "multiply in the host's memory")
+    if kind.on_gpu and (types := {str(x.dtype) for x in layouts.given}) not in ({"float64"}, {"float32"}):
+        raise fail("E821", f"no kernels keep these bits for {', '.join(sorted(types))}", "convert all arrays to float64 or float32")
+    if kind.on_gpu and (0 in (*shape, layouts.a.shape[-1]) or not has_digit_units()):
+        what = "this GPU has no matrix units for int8" if shape and not has_digit_units() else "there are no numbers to multiply"
+        raise fail("E821", f"no kernels keep these bits: {what}", "multiply in the host's memory")
     if uses_library() or layouts.own_multiply is not None or dtype.name not in KEPT:
         own = "BILINEAR_USE_LIBRARY is set, and the library" if uses_library() else f"the multiply of {layouts.own_multiply or dtype}"
         raise fail("E821", f"{own} promises no bits", f"give plain arrays of {', '.join(KEPT)}, without that variable")
     return shape, dtype
+
+
+def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array]) -> None:
+    """The product of matrices, or of each of a stack, by residues."""
+    if factors[0] == 0:
+        raise fail("E821", "with alpha = 0 nothing is multiplied, and no kernel rounds beta * out so", "scale out itself")
+    if shares_memory(out, a) or shares_memory(out, b):
+        a, b = a.copy(), b.copy()
+    batch = out.shape[:-2]
+    for index in np.ndindex(*batch):
+        left, right = _matrix(a, index), _matrix(b, index)
+        layouts = layouts_of(left, right, out[index])
+        problem = replace(problem_of(layouts, "preserve", options.most_bytes, bool(factors[1] != 0)), accuracy=options.accuracy)
+        device = devices_here.current_device()
+        run_direct_plan(options, same_bits_choice(problem, device), left, right, out[index], False, factors)
+
+
+def _matrix(x: Array, index: tuple[int, ...]) -> Array:
+    """The matrix of a stack that an index of a broadcast stack stands for."""
+    own = index[len(index) - (x.ndim - 2) :]
+    return x[tuple(i if extent > 1 else 0 for i, extent in zip(own, x.shape, strict=False))]
 
 
 def _stack(a: Array, b: Array, shape: tuple[int, ...], dtype: Dtype, accuracy: float | str | None) -> Array:
@@ -88,14 +121,4 @@ def _product(a: Array, b: Array, dtype: Dtype, accuracy: float | str | None) -> 
     found = np.empty((len(a), b.shape[1]), dtype)
     found.real = same_bits_product(rows, np.concatenate([columns[0], -columns[1]]), limit, real)
     found.imag = same_bits_product(rows, np.concatenate(columns[::-1]), limit, real)
-    return found
-
-
-def _times(value: Array, by: Array) -> Array:
-    """Numbers times a factor, each operation rounded; a real one multiplies each part of complex numbers."""
-    if value.dtype.kind != "c":
-        return value * by
-    found = np.empty_like(value)
-    found.real = value.real * by.real if by.imag == 0 else value.real * by.real - value.imag * by.imag
-    found.imag = value.imag * by.real if by.imag == 0 else value.real * by.imag + value.imag * by.real
     return found

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from bilinear.analysis.digit_bounds import largest_scaled, probable_same_bits, same_bits_bound
-from bilinear.backends.same_bits import exponents_of, same_bits_product, slicing
+from bilinear.backends.same_bits import same_bits_product, slicing
 from bilinear.ir.digits import largest_moduli, residues_of
 from bilinear.ir.element import FLOAT32, FLOAT64, KNOWN
 from bilinear.ir.matrix import Array
 from bilinear.ir.number import nearest
+from bilinear.ir.reference import exponents_of
 
 KINDS = ("normal", "decades", "subnormal", "large", "ties", "special", "zeros")
 

@@ -64,7 +64,7 @@ class BlockwiseMultiply(CutMultiply):
                 launches = [*each.cutting[each is last :], *each.after[:-1]]  # digits of A are those of the block before
                 found += [self._at(launch, i, j) for launch in launches]
                 last = each
-        return [*found, self.classical(multiprocessors)]
+        return [*found, self._whole.on_flag(multiprocessors)]
 
     def _part(self, i: int, j: int) -> StoredMultiply:
         """The product of the block in this row and column of blocks."""

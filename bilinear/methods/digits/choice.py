@@ -36,7 +36,7 @@ class Digits(Bindable):
     C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `conjugated` names the
     complex operands whose conjugates are multiplied. With a `rest`, all this describes the first rows of C (columns if `by_columns`, where
     C is column-major). What `lent` names, digits of A and of B and products by A, B and P, lies in the rows that the parts of the rest
-    compute afterwards, and so do scales.
+    compute afterwards, and so do scales. Products of `same_bits` depend on the numbers alone.
     """
 
     levels: tuple[str, ...]
@@ -46,6 +46,7 @@ class Digits(Bindable):
     rest: tuple[Panel, ...] = ()
     by_columns: bool = False
     lent: str = ""
+    same_bits: bool = False
     method: ClassVar[str] = "digits"
     strategy = "digits"
     title: ClassVar[str] = "product of digits"
@@ -93,11 +94,20 @@ class Digits(Bindable):
 
     def bound(self, inner: int, dtype: str) -> float:
         """The bound that always holds: the largest of the parts."""
+        if self.same_bits:
+            from bilinear.analysis.digit_bounds import same_bits_bound
+
+            return same_bits_bound(_residues(self.tile).representation, _terms(inner, dtype in COMPLEX))
         own = digits_error(self.levels, inner, self.tile, dtype in COMPLEX)
         return max((own, *(part.choice.bound(inner, dtype) for part in self.rest)))
 
     def probable(self, inner: int, dtype: str) -> float:
         """The probable error by norm in units of the classical multiply's: the largest of the parts."""
+        if self.same_bits:
+            from bilinear.analysis.digit_bounds import probable_same_bits
+
+            found = probable_same_bits(_residues(self.tile).representation, _terms(inner, dtype in COMPLEX))
+            return found / probable_classical_of(inner, dtype)
         own = probable_digits_of(self.levels, inner, self.tile, dtype in COMPLEX) / probable_classical_of(inner, dtype)
         return max((own, *(part.choice.probable(inner, dtype) for part in self.rest)))
 
@@ -111,6 +121,8 @@ class Digits(Bindable):
             raise ValueError(f"{self.tile} have no such levels above them, and no blocks")
         if self.lent not in LENT or (self.lent and not self.rest):
             raise ValueError("what C lends memory to makes no sense")
+        if self.same_bits and (self.rest or problem.dtype in COMPLEX or self.tile not in RESIDUE_TILES):
+            raise ValueError("its bits would not depend on the numbers alone")
         if self.by_columns is not problem.by_columns or self.conjugated != "":
             raise ValueError("its operands are not those of the problem")
         if problem.dtype in COMPLEX and (self.rest or self.tile in LOADING_TILES):
@@ -139,7 +151,8 @@ def _uncut_name(choice: Choice) -> str:
     """The name of a part, whose blocks are not told."""
     if not isinstance(choice, Digits):
         return choice.name
-    return f"{name_of(choice.levels)} on {choice.tile}" if choice.levels else choice.tile
+    own = f"{choice.tile} with the same bits everywhere" if choice.same_bits else choice.tile
+    return f"{name_of(choice.levels)} on {own}" if choice.levels else own
 
 
 @lru_cache(maxsize=256)

@@ -154,8 +154,8 @@ class CutMultiply(Program):
             launched(recompose, covers, result | into | {"block_m": block_m, "block_n": block_n}),
         ]
 
-    def classical(self, multiprocessors: int) -> NamedLaunch:
-        """The product that runs if the flag is set."""
+    def on_flag(self, multiprocessors: int) -> NamedLaunch:
+        """What runs if the flag is set: the classical product."""
         if isinstance(self._cut, IntegerElement):
             raise TypeError("integers are multiplied without a flag")
         if not isinstance(self._scheme, Scheme):

@@ -6,7 +6,7 @@ scales; they are exact, wrapping around or modulo a number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -17,6 +17,7 @@ from bilinear.ir.digit_kernel import DigitProductKernel, ExpandKernel, LargestKe
 from bilinear.ir.digits import Representation, representation_of
 from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.linear import LinearMap
+from bilinear.ir.reference import SPECIAL
 from bilinear.ir.residue_kernel import (
     FEW_TARGETS,
     IntegerRecomposeKernel,
@@ -157,9 +158,16 @@ class ResidueKernels:
 
 @lru_cache(maxsize=64)
 def lower_residues(
-    scheme: Products, stem: str, tile: ResidueTile, left: OperandOrder, right: OperandOrder, whole: bool, by_warps: bool = False
+    scheme: Products,
+    stem: str,
+    tile: ResidueTile,
+    left: OperandOrder,
+    right: OperandOrder,
+    whole: bool,
+    by_warps: bool = False,
+    same_bits: bool = False,
 ) -> ResidueKernels:
-    """The kernels for operands in these orders.
+    """The kernels for operands in these orders; with `same_bits` those whose results depend on the numbers alone.
 
     The scheme must be proved and suit the tile; names of kernels begin with its `stem`. Warpgroups multiply, or warps.
     """
@@ -175,7 +183,13 @@ def lower_residues(
     name = f"residue_product_{tile.count}_{element.suffix}{'_gaussian' * tile.gaussian}"
     product = residue_product(name, element, tile, moduli, by_warps)
     scale = _scale(left, element, is_complex), _scale(right, element, is_complex)
-    return ResidueKernels(scale, expand, product, _recompose_residues(scheme, stem, tile, whole))
+    recompose = _recompose_residues(scheme, stem, tile, whole)
+    if same_bits:
+        first, second = (replace(x, name=f"{x.name}_bits", by_largest=True) for x in scale)
+        left_cut, right_cut = (replace(x, name=f"{x.name}_bits", special=SPECIAL) for x in expand)
+        scale, expand = (first, second), (left_cut, right_cut)
+        recompose = replace(recompose, name=f"{recompose.name}_bits", rounds_once=True)
+    return ResidueKernels(scale, expand, product, recompose)
 
 
 def _roots(scheme: Products, operand: str, representation: Representation) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ class DigitMultiply(StoredMultiply):
         each = zip(own.expand, (left, right), g.panels, ("DA", "DB"), strict=True)
         cut_left, cut_right = (self._expansion(*one) for one in each)
         clear = launched(ClearKernel(), ceil(g.words / 256), {"words": at("words"), "count": g.words})
-        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.classical(multiprocessors)]
+        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.on_flag(multiprocessors)]
         return Passes(clear, (first, second), (cut_left, cut_right), after)
 
     def _expansion(self, kernel: ExpandKernel, operand: Values, panels: int, digits: str) -> NamedLaunch:
@@ -101,4 +101,4 @@ class LoadingMultiply(CutMultiply):
         shape: Values = {"terms": self._extents[1], "panels_m": panels_m, "panels_n": panels_n, "slices": g.slices}
         matrices: Values = {f"{name}{of[1:]}": x[of] for name, x in (("A", left), ("B", right)) for of in ("X", "X_line", "X_term")}
         product = launched(own.product, blocks, result | matrices | shape)
-        return [clear, *searches, product, self.classical(multiprocessors)]
+        return [clear, *searches, product, self.on_flag(multiprocessors)]

@@ -10,7 +10,7 @@ from math import ceil, prod
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
 from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
-from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.choice import Digits, digits_of
 from bilinear.methods.digits.geometry import (
     MOST_TARGETS,
     DigitGeometry,
@@ -22,6 +22,7 @@ from bilinear.methods.digits.geometry import (
     products_of,
     require_residues,
     residues_for,
+    same_bits_residues,
     scheme_of,
     triangle_tiles,
 )
@@ -63,6 +64,23 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
         return
     for levels in portfolio().digits:
         yield fitted(problem, device, levels, name, budget)
+
+
+def same_bits_choice(problem: Problem, device: Device | None) -> Digits:
+    """What multiplies a problem so that the bits of C depend on the numbers alone, in the fastest of the portfolio's levels and blocks.
+
+    The moduli follow from the type, K and the accuracy. Nothing is weighed on a GPU without rates. Raises `BilinearError` (E567).
+    """
+    representation = same_bits_residues(problem.dtype, problem.k, problem.accuracy)
+    name = next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == representation.count and not x.gaussian)
+    if device is None or device.digit_rates(digits_timed(name)) is None:
+        return Digits((), name, by_columns=problem.by_columns, same_bits=True)
+    m, k, n = problem.m, problem.k, problem.n
+    free = max(0, int(device.memory * device.policy.memory_share) - (m * k + k * n + m * n) * problem.itemsize)
+    budget = free if problem.workspace is None else min(problem.workspace, free)
+    found = (fitted(problem, device, levels, name, budget) for levels in portfolio().digits)
+    best = min(found, key=lambda one: ((one.workspace or 0) > budget, one.ms or 0.0))
+    return replace(digits_of(best), same_bits=True)
 
 
 def loaded_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from math import ceil
 from struct import pack, unpack
 
-from bilinear.analysis.digit_bounds import room_of
+from bilinear.analysis.digit_bounds import largest_scaled, room_of
 from bilinear.backends.bound_launches import Values
 from bilinear.ir.digit_kernel import ClearKernel
 from bilinear.ir.digits import representation_of
 from bilinear.ir.matrix import Layout
-from bilinear.ir.residue_kernel import ResidueExpandKernel
+from bilinear.ir.residue_kernel import ResidueExpandKernel, SpecialKernel
 from bilinear.ir.tile import RESIDUE_TILES
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import require_residues
 from bilinear.methods.digits.launches import (
+    RESIDENT,
     CutMultiply,
     Passes,
     StoredMultiply,
@@ -56,11 +57,12 @@ class ResidueMultiply(ModularMultiply, StoredMultiply):
         stem = stem_of(digits.levels, conjugated, "complex2" if self._tile.gaussian else "complex3")
         super().__init__(a, b, c, scheme, stem, self._tile, self._tile.of)
         require_residues(self._scheme, self._tile)
-        self._room = room_of(representation, self._extents[1] * (2 if self._is_complex else 1))
+        self._same_bits, terms = digits.same_bits, self._extents[1] * (2 if self._is_complex else 1)
+        self._room = (largest_scaled if digits.same_bits else room_of)(representation, terms)
 
     def kernels(self, is_aligned: bool) -> ResidueKernels:
         """The kernels for operands at multiples of 16 bytes, or at any address."""
-        return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps)
+        return lower_residues(self._scheme, self._stem, self._tile, *self.orders(is_aligned), self._by_warps, self._same_bits)
 
     def passes(self, is_aligned: bool, multiprocessors: int) -> Passes:
         """The launches by what they do."""
@@ -73,5 +75,13 @@ class ResidueMultiply(ModularMultiply, StoredMultiply):
         first, second = (launched(kernel, ceil(x["lines"] / kernel.lines), x) for kernel, x in zip(own.scale, (left, right), strict=True))
         cutting = self.expansion(own.expand[0], left, 0), self.expansion(own.expand[1], right, 1)
         clear = launched(ClearKernel(), 1, {"words": result["flag"], "count": 1})
-        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.classical(multiprocessors)]
+        after = [*self.products(own.product, own.recompose, result, multiprocessors), self.on_flag(multiprocessors)]
         return Passes(clear, (first, second), cutting, after)
+
+    def on_flag(self, multiprocessors: int) -> NamedLaunch:
+        """The classical product, or the elements of special lines alone."""
+        if not self._same_bits:
+            return super().on_flag(multiprocessors)
+        kernel, (m, k, n) = SpecialKernel(f"residue_special_{self._tile.of.suffix}", self._tile.of), self._extents
+        blocks = min(ceil(m * n / kernel.threads[0]), RESIDENT * multiprocessors)
+        return launched(kernel, blocks, self.result() | self._matrices() | {"k": k})

@@ -1,0 +1,89 @@
+"""Products of residues on a pretended GPU, whose kernels run in the emulator: the bits are those of exact integers, rounded once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from backends.test_same_bits import KINDS, by_integers, numbers, same
+from runtime.pretended_gpu import Array, Gpu
+
+import bilinear
+from bilinear.analysis.digit_bounds import largest_scaled
+from bilinear.emulator import skip_reason
+from bilinear.errors import BilinearError
+from bilinear.ir.digits import representation_of
+from bilinear.ir.tile import RESIDUE_TILES
+from bilinear.methods.digits.choice import digits_of
+from bilinear.planner.plan import Plan
+
+pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
+DESCRIBED = "h200"
+
+
+def plan_of(m: int, k: int, n: int, products: str, levels: tuple[str, ...] = (), cut: tuple[int, int] = (1, 1)) -> Plan:
+    tile = RESIDUE_TILES[products]
+    found = bilinear.plan(m, k, n, tile.of.name, device="h200", levels=levels, products=products)
+    choice = replace(digits_of(found.chosen), same_bits=True, cut=cut)
+    return replace(found, candidates=(replace(found.chosen, choice=choice), *found.candidates[1:]))
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("runs", ["reference", "text"])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("products", ["residues14", "residues7", "residues17", "residues9"])
+def test_kernels_round_exact_integers_once(gpu: Gpu, products: str, kind: str, runs: str) -> None:
+    gpu.runs = runs
+    tile, random = RESIDUE_TILES[products], np.random.default_rng(KINDS.index(kind))
+    dtype = np.dtype(tile.of.name)
+    shapes = [((5, 33, 4), ()), ((14, 3, 14), ())] if kind == "ties" else [((5, 33, 4), ()), ((7, 8, 6), ("winograd",))]
+    for (m, k, n), levels in shapes:
+        a, b = (numbers(random, kind, shape, dtype.name).astype(dtype) for shape in ((m, k), (k, n)))
+        expected = by_integers(a.astype(float), b.astype(float), largest_scaled(representation_of(tile), k), dtype.name)
+        for left, right in ((a, b), (np.asfortranarray(a), np.asfortranarray(b))):
+            out = Array(np.full((m, n), np.nan, dtype))
+            bilinear.matmul(Array(left), Array(right), out, plan=plan_of(m, k, n, products, levels))
+            assert same(out.host, expected)
+        old = np.full((m, n), 0.7, dtype)
+        out = Array(old.copy())
+        bilinear.matmul(Array(a), Array(b), out, plan=plan_of(m, k, n, products, levels), alpha=0.3, beta=-1.7)
+        with np.errstate(all="ignore"):
+            expected = dtype.type(0.3) * expected + dtype.type(-1.7) * old
+        expected[np.isnan(expected)] = np.nan
+        assert same(out.host, expected)
+    assert gpu.library == 0
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_calls_on_a_gpu_have_the_bits_of_calls_on_processors(gpu: Gpu, dtype: str) -> None:
+    random = np.random.default_rng(8)
+    a, b = (numbers(random, "decades", shape, dtype).astype(dtype) for shape in ((600, 70), (70, 520)))
+    a[3, 4], b[9, 7] = np.inf, np.nan
+    expected = bilinear.matmul(a, b, reproducible="bitwise")
+    ways = {
+        "whole": bilinear.matmul(Array(a), Array(b), reproducible="bitwise").host,
+        "by columns": bilinear.matmul(Array(np.asfortranarray(a)), Array(np.asfortranarray(b)), reproducible="bitwise").host,
+        "rows": np.concatenate([bilinear.matmul(Array(x), Array(b), reproducible="bitwise").host for x in (a[:2], a[2:])]),
+        "a batch": bilinear.matmul(Array(np.stack([a[::-1], a])), Array(b), reproducible="bitwise").host[1],
+    }
+    assert [name for name, way in ways.items() if not same(way, expected)] == []
+    assert gpu.library == 0
+
+
+def test_blocks_and_levels_have_the_same_bits(gpu: Gpu) -> None:
+    random = np.random.default_rng(9)
+    a, b = numbers(random, "decades", (300, 40), "float64"), numbers(random, "normal", (40, 280), "float64")
+    b[:, :20] = numbers(random, "special", (40, 20), "float64")
+    expected = bilinear.matmul(a, b, reproducible="bitwise")
+    for levels, cut in (((), (2, 2)), (("winograd",), (1, 1)), (("winograd", "winograd"), (1, 1)), (("strassen",), (2, 1))):
+        out = Array(np.zeros((300, 280)))
+        bilinear.matmul(Array(a), Array(b), out, plan=plan_of(300, 40, 280, "residues14", levels, cut))
+        assert same(out.host, expected), (levels, cut)
+
+
+def test_what_no_kernel_keeps_is_refused(gpu: Gpu) -> None:
+    a, b = np.ones((8, 9)), np.ones((9, 7))
+    for x, y, alpha in ((a.astype("c16"), b, 1), (a.astype("f4"), b, 1), (a[:, :0], b[:0], 1), (a, b, 0)):
+        with pytest.raises(BilinearError, match=r"no kernel"):
+            bilinear.matmul(Array(x), Array(y), alpha=alpha, reproducible="bitwise")
