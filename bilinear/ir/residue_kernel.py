@@ -157,7 +157,7 @@ SUM_BITS = 52
 """Bits of sums of residues times pieces of a weight: one less than a float64 holds, to leave room for a carry."""
 
 
-class _Rounded:
+class _RoundingText:
     """What the text of a kernel calls: operations that no compiler joins, and the NaN that NumPy calls so."""
 
     element: Element
@@ -180,7 +180,7 @@ class _Rounded:
 
 
 @dataclass(frozen=True)
-class ScaleKernel(_Rounded):
+class ScaleKernel(_RoundingText):
     """Finds the exponent of the scale of every line from its 2-norm, of both parts, which may be at most `room`, the bits of a float64.
 
     If `by_largest`, from its largest magnitude; then a line with an Inf or a NaN has the exponent `SPECIAL`.
@@ -420,7 +420,7 @@ class WarpResidueProductKernel(ByWarps, ResidueProductKernel):
 
 
 @dataclass(frozen=True)
-class ResidueRecomposeKernel(_Rounded):
+class ResidueRecomposeKernel(_RoundingText):
     """C = alpha * (forms of products, put together, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
     Forms are at most 2^headroom times as large as residues. The product of residues modulo p has the weight M/p, cut into pieces that
@@ -528,7 +528,7 @@ class ResidueRecomposeKernel(_Rounded):
 
 
 @dataclass(frozen=True)
-class SpecialKernel(_Rounded):
+class SpecialKernel(_RoundingText):
     """The elements of C in special lines: alpha * (the product in the extended reals) + beta * C; nothing if the flag is clear."""
 
     name: str
