@@ -122,7 +122,7 @@ def test_what_no_folder_holds_is_refused_and_nothing_is_written(algorithm: str, 
 def test_the_command_compiles_checks_and_reports(tmp_path: Path, shell: Shell) -> None:
     folder = tmp_path / "built"
     options = ("--dtype", "complex64", "--arch", "compute_90", "--shape", "33,29,31", "-o", str(folder))
-    status, out, _ = shell("compile", "complex3 (x) strassen", *options)
+    status, out, _ = shell("compile", "complex3 (x) strassen", "-v", *options)
     assert status == 0 and "complex3_x_strassen: proved" in out and "21 real products" in out and "certificate" not in out
     assert {path.name for path in folder.iterdir()} == {
         "algorithm.bl",

@@ -261,7 +261,7 @@ def test_auto_takes_residues_and_keeps_the_accuracy(gpu: Gpu, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "float32", "products": "residues15"}, r"E543.* residues15 stand for float64, not for float32"),
+        ({"dtype": "float32", "products": "residues15"}, r"E543.* residues15 represent float64, not float32"),
         ({"products": "residues12"}, r"E543.* there are no products 'residues12'"),
         ({"products": "residues15", "workspace": 10}, r"E543.* needs"),
         ({"products": "residues15", "accuracy": 1e-30}, r"E543.* above 1e-30"),
