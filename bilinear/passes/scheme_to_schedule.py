@@ -46,9 +46,9 @@ def complex_to_products(algorithm: BilinearAlgorithm, conjugated: str) -> Schedu
 
 
 def _expanded(empty: Schedule, u: LinearMap, v: LinearMap, w: LinearMap) -> Schedule:
-    left, left_map = _factors(u, empty.blocks_of("A"), "S")
-    right, right_map = _factors(v, empty.blocks_of("B"), "T")
-    results = Space("M", "C", w.inputs, 1)
+    left, left_map = _factors(u, empty.blocks_of("A"), "X")
+    right, right_map = _factors(v, empty.blocks_of("B"), "Y")
+    results = Space("P", "C", w.inputs, 1)
     products = tuple(
         Product(a, b, (Target(result, exact(c * d), kept=0),)) for (a, c), (b, d), result in zip(left, right, results.blocks, strict=True)
     )
@@ -60,7 +60,7 @@ def _expanded(empty: Schedule, u: LinearMap, v: LinearMap, w: LinearMap) -> Sche
         stages = (LinearStage(expansion), *stages)
     factors = tuple(
         Space(name, name_shape, len(block_map.targets), 1)
-        for name, name_shape, block_map in (("S", "A", left_map), ("T", "B", right_map))
+        for name, name_shape, block_map in (("X", "A", left_map), ("Y", "B", right_map))
         if block_map.targets
     )
     return replace(empty, stages=stages, workspaces=(*factors, results))

@@ -17,7 +17,7 @@ def expansion(levels: int) -> list[BlockMap]:
     """The first map of each level of the left operand."""
     schedule = nest_levels([scheme_to_schedule(load("winograd").scheme)] * levels)
     stages = [stage for stage in schedule.stages if isinstance(stage, LinearStage)][:levels]
-    return [beside(m for m in stage.maps if m.targets[0].space.startswith("S")) for stage in stages]
+    return [beside(m for m in stage.maps if m.targets[0].space.startswith("X")) for stage in stages]
 
 
 def test_the_groups_are_the_components_of_the_composition() -> None:

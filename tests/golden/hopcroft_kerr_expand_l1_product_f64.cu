@@ -220,7 +220,7 @@ __device__ __forceinline__ void multiply_add(Sum (&sum)[4], const Sum (&left)[4]
 // uneven one from the multiple of 16 bytes before it, so that it begins as much later in shared memory, too, and takes one copy more.
 template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     const Product& product, const Real* a, Index a_rs, Index a_cs, const Real* b, Index b_rs, Index b_cs, Real* shared,
-    Real* S, Index S_rs, Index S_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
+    Real* X, Index X_rs, Index X_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* Y, Index Y_rs, Index Y_cs, Real* P, Index P_rs, Index P_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
     constexpr bool UNEVEN = ROWS_ARE == Rows::UNEVEN;
     constexpr int COPIED_A = ROWS_ARE == Rows::ANY ? 1 : CHUNK_A, COPIED_B = ROWS_ARE == Rows::ANY ? 1 : LANES;
@@ -366,8 +366,8 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
     for (int d = product.first; d < product.first + product.count; ++d) {
         const Destination to = DESTINATIONS[d];
         const bool begins = false;    // the first write adds to beta times what was there
-        const Index c_rs = M_rs, c_cs = M_cs;
-        Real* const c = (M) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
+        const Index c_rs = P_rs, c_cs = P_cs;
+        Real* const c = (P) + (to.row * bm + tile_row) * c_rs + (to.column * bn + tile_column) * c_cs;
         const Real factor = alpha * to.coefficient;
         const Real keep = !to.first ? Real(1) : begins ? beta : Real(0);
         const bool vector = APART == 1 && columns % LANES == 0 && in_lanes(c, c_rs, c_cs);
@@ -410,20 +410,20 @@ template <Rows ROWS_ARE> __device__ __forceinline__ void multiply_tile(
 }
 
 extern "C" __global__ void __launch_bounds__(128, 3)
-hopcroft_kerr_expand_l1_product_f64(Real* S, Index S_rs, Index S_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* T, Index T_rs, Index T_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
+hopcroft_kerr_expand_l1_product_f64(Real* X, Index X_rs, Index X_cs, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* Y, Index Y_rs, Index Y_cs, Real* P, Index P_rs, Index P_cs, Index bm, Index bk, Index bn, Index first, Real alpha, Real beta)
 {
     extern __shared__ __align__(16) unsigned char memory[];    // 65536 bytes
     Real* const shared = reinterpret_cast<Real*>(memory);
     const Product product = PRODUCTS[first + blockIdx.y];
-    const Index a_rs = product.left_space == 0 ? S_rs : A_rs, a_cs = product.left_space == 0 ? S_cs : A_cs;
-    const Index b_rs = product.right_space == 0 ? B_rs : T_rs, b_cs = product.right_space == 0 ? B_cs : T_cs;
-    const Real* const a = (product.left_space == 0 ? S : A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
-    const Real* const b = (product.right_space == 0 ? B : T) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
+    const Index a_rs = product.left_space == 0 ? X_rs : A_rs, a_cs = product.left_space == 0 ? X_cs : A_cs;
+    const Index b_rs = product.right_space == 0 ? B_rs : Y_rs, b_cs = product.right_space == 0 ? B_cs : Y_cs;
+    const Real* const a = (product.left_space == 0 ? X : A) + product.left_row * bm * a_rs + product.left_column * bk * a_cs;
+    const Real* const b = (product.right_space == 0 ? B : Y) + product.right_row * bk * b_rs + product.right_column * bn * b_cs;
     const bool left_aligned = CHUNK_A == 1 ? a_cs == 1 : bk % CHUNK_A == 0 && in_lanes(a, a_rs, a_cs);
     if (left_aligned && bn % LANES == 0 && in_lanes(b, b_rs, b_cs))
-        multiply_tile<Rows::EVEN>(product, a, a_rs, 1, b, b_rs, 1, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+        multiply_tile<Rows::EVEN>(product, a, a_rs, 1, b, b_rs, 1, shared, X, X_rs, X_cs, A, A_rs, A_cs, B, B_rs, B_cs, Y, Y_rs, Y_cs, P, P_rs, P_cs, bm, bk, bn, first, alpha, beta);
     else if (TAKES_UNEVEN && a_cs == 1 && b_cs == 1)
-        multiply_tile<TAKES_UNEVEN ? Rows::UNEVEN : Rows::ANY>(product, a, a_rs, 1, b, b_rs, 1, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+        multiply_tile<TAKES_UNEVEN ? Rows::UNEVEN : Rows::ANY>(product, a, a_rs, 1, b, b_rs, 1, shared, X, X_rs, X_cs, A, A_rs, A_cs, B, B_rs, B_cs, Y, Y_rs, Y_cs, P, P_rs, P_cs, bm, bk, bn, first, alpha, beta);
     else
-        multiply_tile<Rows::ANY>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, S, S_rs, S_cs, A, A_rs, A_cs, B, B_rs, B_cs, T, T_rs, T_cs, M, M_rs, M_cs, bm, bk, bn, first, alpha, beta);
+        multiply_tile<Rows::ANY>(product, a, a_rs, a_cs, b, b_rs, b_cs, shared, X, X_rs, X_cs, A, A_rs, A_cs, B, B_rs, B_cs, Y, Y_rs, Y_cs, P, P_rs, P_cs, bm, bk, bn, first, alpha, beta);
 }

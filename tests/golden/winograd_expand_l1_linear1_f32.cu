@@ -49,7 +49,7 @@ template <int LANES> __device__ __forceinline__ void store(Real* to, Lanes<LANES
 }
 
 // 4 block(s) read, 4 written, 4 addition(s) an element, at most 4 values live.
-__device__ __forceinline__ void map_0_by_4(Real* A_at, Index A_down, Index A_right, Real* S_at, Index S_down, Index S_right)
+__device__ __forceinline__ void map_0_by_4(Real* A_at, Index A_down, Index A_right, Real* X_at, Index X_down, Index X_right)
 {
     const Lanes<4> v3 = load<4>(A_at + 1 * opaque(A_down) + 1 * opaque(A_right));
     const Lanes<4> v2 = load<4>(A_at + 1 * opaque(A_down));
@@ -60,7 +60,7 @@ __device__ __forceinline__ void map_0_by_4(Real* A_at, Index A_down, Index A_rig
     v4.lane[1] = v2.lane[1] + v3.lane[1];
     v4.lane[2] = v2.lane[2] + v3.lane[2];
     v4.lane[3] = v2.lane[3] + v3.lane[3];
-    store<4>(S_at + 1 * opaque(S_down), v4);
+    store<4>(X_at + 1 * opaque(X_down), v4);
     Lanes<4> v5;
     v5.lane[0] = -v0.lane[0] + v4.lane[0];
     v5.lane[1] = -v0.lane[1] + v4.lane[1];
@@ -71,18 +71,18 @@ __device__ __forceinline__ void map_0_by_4(Real* A_at, Index A_down, Index A_rig
     v6.lane[1] = v0.lane[1] - v2.lane[1];
     v6.lane[2] = v0.lane[2] - v2.lane[2];
     v6.lane[3] = v0.lane[3] - v2.lane[3];
-    store<4>(S_at + 3 * opaque(S_down), v6);
-    store<4>(S_at + 2 * opaque(S_down), v5);
+    store<4>(X_at + 3 * opaque(X_down), v6);
+    store<4>(X_at + 2 * opaque(X_down), v5);
     Lanes<4> v7;
     v7.lane[0] = v1.lane[0] - v5.lane[0];
     v7.lane[1] = v1.lane[1] - v5.lane[1];
     v7.lane[2] = v1.lane[2] - v5.lane[2];
     v7.lane[3] = v1.lane[3] - v5.lane[3];
-    store<4>(S_at, v7);
+    store<4>(X_at, v7);
 }
 
 // The same for one element, where blocks do not lie in whole lanes.
-__device__ __forceinline__ void map_0_by_1(Real* A_at, Index A_down, Index A_right, Real* S_at, Index S_down, Index S_right)
+__device__ __forceinline__ void map_0_by_1(Real* A_at, Index A_down, Index A_right, Real* X_at, Index X_down, Index X_right)
 {
     const Lanes<1> v3 = load<1>(A_at + 1 * opaque(A_down) + 1 * opaque(A_right));
     const Lanes<1> v2 = load<1>(A_at + 1 * opaque(A_down));
@@ -90,22 +90,22 @@ __device__ __forceinline__ void map_0_by_1(Real* A_at, Index A_down, Index A_rig
     const Lanes<1> v1 = load<1>(A_at + 1 * opaque(A_right));
     Lanes<1> v4;
     v4.lane[0] = v2.lane[0] + v3.lane[0];
-    store<1>(S_at + 1 * opaque(S_down), v4);
+    store<1>(X_at + 1 * opaque(X_down), v4);
     Lanes<1> v5;
     v5.lane[0] = -v0.lane[0] + v4.lane[0];
     Lanes<1> v6;
     v6.lane[0] = v0.lane[0] - v2.lane[0];
-    store<1>(S_at + 3 * opaque(S_down), v6);
-    store<1>(S_at + 2 * opaque(S_down), v5);
+    store<1>(X_at + 3 * opaque(X_down), v6);
+    store<1>(X_at + 2 * opaque(X_down), v5);
     Lanes<1> v7;
     v7.lane[0] = v1.lane[0] - v5.lane[0];
-    store<1>(S_at, v7);
+    store<1>(X_at, v7);
 }
 
-__device__ __forceinline__ void part_0(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* S, Index S_rs, Index S_cs, Real* T, Index T_rs, Index T_cs, Index bm, Index bk, Index bn, Index first)
+__device__ __forceinline__ void part_0(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* X, Index X_rs, Index X_cs, Real* Y, Index Y_rs, Index Y_cs, Index bm, Index bk, Index bn, Index first)
 {
     constexpr int LANES = 4;
-    const bool by_row = S_cs == 1;
+    const bool by_row = X_cs == 1;
     const Index slow = by_row ? bm : bk;
     const Index fast = by_row ? bk : bm;
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
@@ -114,26 +114,26 @@ __device__ __forceinline__ void part_0(const int* place, Real* A, Index A_rs, In
     bool whole = fast % LANES == 0;
     const Index A_along = by_row ? A_cs : A_rs;
     whole = whole && is_aligned(A, A_along, by_row ? A_rs : A_cs);
-    const Index S_along = by_row ? S_cs : S_rs;
-    whole = whole && is_aligned(S, S_along, by_row ? S_rs : S_cs);
+    const Index X_along = by_row ? X_cs : X_rs;
+    whole = whole && is_aligned(X, X_along, by_row ? X_rs : X_cs);
     // Neighbouring threads access neighbours: whole lanes, or else single elements, whose next ones follow after those of the others.
     const Index j = Index(blockIdx.x % tiles) * blockDim.x * LANES + threadIdx.x * (whole ? LANES : 1);
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
     const Index A_down = bm * A_rs, A_right = bk * A_cs;
     Real* const A_at = A + place[1] * A_down + place[2] * A_right + row * A_rs + column * A_cs;
-    const Index S_down = bm * S_rs, S_right = bk * S_cs;
-    Real* const S_at = S + place[3] * S_down + place[4] * S_right + row * S_rs + column * S_cs;
+    const Index X_down = bm * X_rs, X_right = bk * X_cs;
+    Real* const X_at = X + place[3] * X_down + place[4] * X_right + row * X_rs + column * X_cs;
     if (whole) {
-        map_0_by_4(A_at, A_down, A_right, S_at, S_down, S_right);
+        map_0_by_4(A_at, A_down, A_right, X_at, X_down, X_right);
         return;
     }
     #pragma unroll 1
-    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_0_by_1(A_at + step * A_along, A_down, A_right, S_at + step * S_along, S_down, S_right);
+    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_0_by_1(A_at + step * A_along, A_down, A_right, X_at + step * X_along, X_down, X_right);
 }
 
 // 4 block(s) read, 4 written, 4 addition(s) an element, at most 4 values live.
-__device__ __forceinline__ void map_1_by_4(Real* B_at, Index B_down, Index B_right, Real* T_at, Index T_down, Index T_right)
+__device__ __forceinline__ void map_1_by_4(Real* B_at, Index B_down, Index B_right, Real* Y_at, Index Y_down, Index Y_right)
 {
     const Lanes<4> v0 = load<4>(B_at);
     const Lanes<4> v1 = load<4>(B_at + 1 * opaque(B_right));
@@ -144,7 +144,7 @@ __device__ __forceinline__ void map_1_by_4(Real* B_at, Index B_down, Index B_rig
     v4.lane[1] = -v0.lane[1] + v1.lane[1];
     v4.lane[2] = -v0.lane[2] + v1.lane[2];
     v4.lane[3] = -v0.lane[3] + v1.lane[3];
-    store<4>(T_at + 1 * opaque(T_down), v4);
+    store<4>(Y_at + 1 * opaque(Y_down), v4);
     Lanes<4> v5;
     v5.lane[0] = v3.lane[0] - v4.lane[0];
     v5.lane[1] = v3.lane[1] - v4.lane[1];
@@ -155,18 +155,18 @@ __device__ __forceinline__ void map_1_by_4(Real* B_at, Index B_down, Index B_rig
     v6.lane[1] = -v1.lane[1] + v3.lane[1];
     v6.lane[2] = -v1.lane[2] + v3.lane[2];
     v6.lane[3] = -v1.lane[3] + v3.lane[3];
-    store<4>(T_at + 3 * opaque(T_down), v6);
-    store<4>(T_at + 2 * opaque(T_down), v5);
+    store<4>(Y_at + 3 * opaque(Y_down), v6);
+    store<4>(Y_at + 2 * opaque(Y_down), v5);
     Lanes<4> v7;
     v7.lane[0] = -v2.lane[0] + v5.lane[0];
     v7.lane[1] = -v2.lane[1] + v5.lane[1];
     v7.lane[2] = -v2.lane[2] + v5.lane[2];
     v7.lane[3] = -v2.lane[3] + v5.lane[3];
-    store<4>(T_at, v7);
+    store<4>(Y_at, v7);
 }
 
 // The same for one element, where blocks do not lie in whole lanes.
-__device__ __forceinline__ void map_1_by_1(Real* B_at, Index B_down, Index B_right, Real* T_at, Index T_down, Index T_right)
+__device__ __forceinline__ void map_1_by_1(Real* B_at, Index B_down, Index B_right, Real* Y_at, Index Y_down, Index Y_right)
 {
     const Lanes<1> v0 = load<1>(B_at);
     const Lanes<1> v1 = load<1>(B_at + 1 * opaque(B_right));
@@ -174,22 +174,22 @@ __device__ __forceinline__ void map_1_by_1(Real* B_at, Index B_down, Index B_rig
     const Lanes<1> v2 = load<1>(B_at + 1 * opaque(B_down));
     Lanes<1> v4;
     v4.lane[0] = -v0.lane[0] + v1.lane[0];
-    store<1>(T_at + 1 * opaque(T_down), v4);
+    store<1>(Y_at + 1 * opaque(Y_down), v4);
     Lanes<1> v5;
     v5.lane[0] = v3.lane[0] - v4.lane[0];
     Lanes<1> v6;
     v6.lane[0] = -v1.lane[0] + v3.lane[0];
-    store<1>(T_at + 3 * opaque(T_down), v6);
-    store<1>(T_at + 2 * opaque(T_down), v5);
+    store<1>(Y_at + 3 * opaque(Y_down), v6);
+    store<1>(Y_at + 2 * opaque(Y_down), v5);
     Lanes<1> v7;
     v7.lane[0] = -v2.lane[0] + v5.lane[0];
-    store<1>(T_at, v7);
+    store<1>(Y_at, v7);
 }
 
-__device__ __forceinline__ void part_1(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* S, Index S_rs, Index S_cs, Real* T, Index T_rs, Index T_cs, Index bm, Index bk, Index bn, Index first)
+__device__ __forceinline__ void part_1(const int* place, Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* X, Index X_rs, Index X_cs, Real* Y, Index Y_rs, Index Y_cs, Index bm, Index bk, Index bn, Index first)
 {
     constexpr int LANES = 4;
-    const bool by_row = T_cs == 1;
+    const bool by_row = Y_cs == 1;
     const Index slow = by_row ? bk : bn;
     const Index fast = by_row ? bn : bk;
     // One tile of 8 x 32 threads a block, tiles along the unit stride first.
@@ -198,30 +198,30 @@ __device__ __forceinline__ void part_1(const int* place, Real* A, Index A_rs, In
     bool whole = fast % LANES == 0;
     const Index B_along = by_row ? B_cs : B_rs;
     whole = whole && is_aligned(B, B_along, by_row ? B_rs : B_cs);
-    const Index T_along = by_row ? T_cs : T_rs;
-    whole = whole && is_aligned(T, T_along, by_row ? T_rs : T_cs);
+    const Index Y_along = by_row ? Y_cs : Y_rs;
+    whole = whole && is_aligned(Y, Y_along, by_row ? Y_rs : Y_cs);
     // Neighbouring threads access neighbours: whole lanes, or else single elements, whose next ones follow after those of the others.
     const Index j = Index(blockIdx.x % tiles) * blockDim.x * LANES + threadIdx.x * (whole ? LANES : 1);
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
     const Index B_down = bk * B_rs, B_right = bn * B_cs;
     Real* const B_at = B + place[1] * B_down + place[2] * B_right + row * B_rs + column * B_cs;
-    const Index T_down = bk * T_rs, T_right = bn * T_cs;
-    Real* const T_at = T + place[3] * T_down + place[4] * T_right + row * T_rs + column * T_cs;
+    const Index Y_down = bk * Y_rs, Y_right = bn * Y_cs;
+    Real* const Y_at = Y + place[3] * Y_down + place[4] * Y_right + row * Y_rs + column * Y_cs;
     if (whole) {
-        map_1_by_4(B_at, B_down, B_right, T_at, T_down, T_right);
+        map_1_by_4(B_at, B_down, B_right, Y_at, Y_down, Y_right);
         return;
     }
     #pragma unroll 1
-    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_1_by_1(B_at + step * B_along, B_down, B_right, T_at + step * T_along, T_down, T_right);
+    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_1_by_1(B_at + step * B_along, B_down, B_right, Y_at + step * Y_along, Y_down, Y_right);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-winograd_expand_l1_linear1_f32(Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* S, Index S_rs, Index S_cs, Real* T, Index T_rs, Index T_cs, Index bm, Index bk, Index bn, Index first)
+winograd_expand_l1_linear1_f32(Real* A, Index A_rs, Index A_cs, Real* B, Index B_rs, Index B_cs, Real* X, Index X_rs, Index X_cs, Real* Y, Index Y_rs, Index Y_cs, Index bm, Index bk, Index bn, Index first)
 {
     const int* const place = PLACES[first + blockIdx.y];
     switch (place[0]) {
-    case 0: part_0(place, A, A_rs, A_cs, B, B_rs, B_cs, S, S_rs, S_cs, T, T_rs, T_cs, bm, bk, bn, first); break;
-    case 1: part_1(place, A, A_rs, A_cs, B, B_rs, B_cs, S, S_rs, S_cs, T, T_rs, T_cs, bm, bk, bn, first); break;
+    case 0: part_0(place, A, A_rs, A_cs, B, B_rs, B_cs, X, X_rs, X_cs, Y, Y_rs, Y_cs, bm, bk, bn, first); break;
+    case 1: part_1(place, A, A_rs, A_cs, B, B_rs, B_cs, X, X_rs, X_cs, Y, Y_rs, Y_cs, bm, bk, bn, first); break;
     }
 }

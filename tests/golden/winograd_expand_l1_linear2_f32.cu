@@ -48,15 +48,15 @@ template <int LANES> __device__ __forceinline__ void store(Real* to, Lanes<LANES
 }
 
 // 7 block(s) read, 4 written, 7 addition(s) an element, at most 7 values live.
-__device__ __forceinline__ void map_0_by_4(Real* M_at, Index M_down, Index M_right, Real* C_at, Index C_down, Index C_right, Real beta)
+__device__ __forceinline__ void map_0_by_4(Real* P_at, Index P_down, Index P_right, Real* C_at, Index C_down, Index C_right, Real beta)
 {
-    const Lanes<4> v1 = load<4>(M_at + 1 * opaque(M_down));
-    const Lanes<4> v0 = load<4>(M_at);
-    const Lanes<4> v5 = load<4>(M_at + 5 * opaque(M_down));
-    const Lanes<4> v6 = load<4>(M_at + 6 * opaque(M_down));
-    const Lanes<4> v3 = load<4>(M_at + 3 * opaque(M_down));
-    const Lanes<4> v4 = load<4>(M_at + 4 * opaque(M_down));
-    const Lanes<4> v2 = load<4>(M_at + 2 * opaque(M_down));
+    const Lanes<4> v1 = load<4>(P_at + 1 * opaque(P_down));
+    const Lanes<4> v0 = load<4>(P_at);
+    const Lanes<4> v5 = load<4>(P_at + 5 * opaque(P_down));
+    const Lanes<4> v6 = load<4>(P_at + 6 * opaque(P_down));
+    const Lanes<4> v3 = load<4>(P_at + 3 * opaque(P_down));
+    const Lanes<4> v4 = load<4>(P_at + 4 * opaque(P_down));
+    const Lanes<4> v2 = load<4>(P_at + 2 * opaque(P_down));
     Lanes<4> v10;
     v10.lane[0] = v0.lane[0] + v1.lane[0];
     v10.lane[1] = v0.lane[1] + v1.lane[1];
@@ -99,15 +99,15 @@ __device__ __forceinline__ void map_0_by_4(Real* M_at, Index M_down, Index M_rig
 }
 
 // The same for one element, where blocks do not lie in whole lanes.
-__device__ __forceinline__ void map_0_by_1(Real* M_at, Index M_down, Index M_right, Real* C_at, Index C_down, Index C_right, Real beta)
+__device__ __forceinline__ void map_0_by_1(Real* P_at, Index P_down, Index P_right, Real* C_at, Index C_down, Index C_right, Real beta)
 {
-    const Lanes<1> v1 = load<1>(M_at + 1 * opaque(M_down));
-    const Lanes<1> v0 = load<1>(M_at);
-    const Lanes<1> v5 = load<1>(M_at + 5 * opaque(M_down));
-    const Lanes<1> v6 = load<1>(M_at + 6 * opaque(M_down));
-    const Lanes<1> v3 = load<1>(M_at + 3 * opaque(M_down));
-    const Lanes<1> v4 = load<1>(M_at + 4 * opaque(M_down));
-    const Lanes<1> v2 = load<1>(M_at + 2 * opaque(M_down));
+    const Lanes<1> v1 = load<1>(P_at + 1 * opaque(P_down));
+    const Lanes<1> v0 = load<1>(P_at);
+    const Lanes<1> v5 = load<1>(P_at + 5 * opaque(P_down));
+    const Lanes<1> v6 = load<1>(P_at + 6 * opaque(P_down));
+    const Lanes<1> v3 = load<1>(P_at + 3 * opaque(P_down));
+    const Lanes<1> v4 = load<1>(P_at + 4 * opaque(P_down));
+    const Lanes<1> v2 = load<1>(P_at + 2 * opaque(P_down));
     Lanes<1> v10;
     v10.lane[0] = v0.lane[0] + v1.lane[0];
     store<1>(C_at, v10, beta);
@@ -128,7 +128,7 @@ __device__ __forceinline__ void map_0_by_1(Real* M_at, Index M_down, Index M_rig
     store<1>(C_at + 1 * opaque(C_right), v11, beta);
 }
 
-__device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real beta)
+__device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, Index C_cs, Real* P, Index P_rs, Index P_cs, Index bm, Index bn, Index first, Real beta)
 {
     constexpr int LANES = 4;
     const bool by_row = C_cs == 1;
@@ -138,31 +138,31 @@ __device__ __forceinline__ void part_0(const int* place, Real* C, Index C_rs, In
     const unsigned tiles = unsigned((fast + blockDim.x * LANES - 1) / (blockDim.x * LANES));
     const Index i = Index(blockIdx.x / tiles) * blockDim.y + threadIdx.y;
     bool whole = fast % LANES == 0;
-    const Index M_along = by_row ? M_cs : M_rs;
-    whole = whole && is_aligned(M, M_along, by_row ? M_rs : M_cs);
+    const Index P_along = by_row ? P_cs : P_rs;
+    whole = whole && is_aligned(P, P_along, by_row ? P_rs : P_cs);
     const Index C_along = by_row ? C_cs : C_rs;
     whole = whole && is_aligned(C, C_along, by_row ? C_rs : C_cs);
     // Neighbouring threads access neighbours: whole lanes, or else single elements, whose next ones follow after those of the others.
     const Index j = Index(blockIdx.x % tiles) * blockDim.x * LANES + threadIdx.x * (whole ? LANES : 1);
     if (i >= slow || j >= fast) return;
     const Index row = by_row ? i : j, column = by_row ? j : i;
-    const Index M_down = bm * M_rs, M_right = bn * M_cs;
-    Real* const M_at = M + place[1] * M_down + place[2] * M_right + row * M_rs + column * M_cs;
+    const Index P_down = bm * P_rs, P_right = bn * P_cs;
+    Real* const P_at = P + place[1] * P_down + place[2] * P_right + row * P_rs + column * P_cs;
     const Index C_down = bm * C_rs, C_right = bn * C_cs;
     Real* const C_at = C + place[3] * C_down + place[4] * C_right + row * C_rs + column * C_cs;
     if (whole) {
-        map_0_by_4(M_at, M_down, M_right, C_at, C_down, C_right, beta);
+        map_0_by_4(P_at, P_down, P_right, C_at, C_down, C_right, beta);
         return;
     }
     #pragma unroll 1
-    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_0_by_1(M_at + step * M_along, M_down, M_right, C_at + step * C_along, C_down, C_right, beta);
+    for (Index step = 0; step < LANES * Index(blockDim.x) && j + step < fast; step += blockDim.x) map_0_by_1(P_at + step * P_along, P_down, P_right, C_at + step * C_along, C_down, C_right, beta);
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-winograd_expand_l1_linear2_f32(Real* C, Index C_rs, Index C_cs, Real* M, Index M_rs, Index M_cs, Index bm, Index bn, Index first, Real beta)
+winograd_expand_l1_linear2_f32(Real* C, Index C_rs, Index C_cs, Real* P, Index P_rs, Index P_cs, Index bm, Index bn, Index first, Real beta)
 {
     const int* const place = PLACES[first + blockIdx.y];
     switch (place[0]) {
-    case 0: part_0(place, C, C_rs, C_cs, M, M_rs, M_cs, bm, bn, first, beta); break;
+    case 0: part_0(place, C, C_rs, C_cs, P, P_rs, P_cs, bm, bn, first, beta); break;
     }
 }

@@ -311,7 +311,7 @@ def right_but_for(found: Certificate, what: str) -> Certificate:
         step = stages[0]["maps"][0]
         step["targets"], step["matrix"] = step["targets"] + step["targets"][:1], step["matrix"] + step["matrix"][:1]
     if what == "reading C":
-        stages.insert(0, {"maps": [{"sources": ["C11"], "targets": ["M11"], "matrix": [[[0, "1"]]]}]})
+        stages.insert(0, {"maps": [{"sources": ["C11"], "targets": ["P11"], "matrix": [[[0, "1"]]]}]})
     if what == "shape of sums":
         entry["workspaces"][0][1] = "B"
     if what == "shape of products":
@@ -337,7 +337,7 @@ def right_but_for(found: Certificate, what: str) -> Certificate:
         ("hazard", "msmes", "refused: two steps of a stage write A21"),
         ("reading C", "strassen", "refused: C11 is read where nothing may be read"),
         ("shape of sums", "strassen", "refused: a map mixes blocks of different shapes"),
-        ("shape of products", "strassen", "refused: M11 cannot hold the product of S11 and T11"),
+        ("shape of products", "strassen", "refused: P11 cannot hold the product of X11 and Y11"),
         ("levels", "strassen", "refused: strassen-expand is not a schedule of strassen at 2 levels"),
         ("hash of the scheme", "strassen", "refused: strassen: the hash is that of other tables"),
         ("hash of the schedule", "strassen", "refused: strassen-expand: the hash is that of another schedule"),
@@ -537,7 +537,7 @@ def test_a_temporary_is_no_operand_whatever_its_name(name: str, tmp_path: Path) 
 
 def test_a_workspace_may_hold_products_whatever_its_name(tmp_path: Path) -> None:
     found = certificate_of("strassen")
-    found["schedules"] = json.loads(json.dumps(found["schedules"]).replace('"M', '"AB'))
+    found["schedules"] = json.loads(json.dumps(found["schedules"]).replace('"P', '"AB'))
     assert "AB" in {space[0] for entry in found["schedules"] for space in entry["workspaces"]}
     assert check([rehashed(found)], tmp_path) == ["accepted"]
 

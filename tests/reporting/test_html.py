@@ -223,7 +223,7 @@ def test_wires_are_coloured_by_the_state_of_their_block() -> None:
 def test_a_schedule_of_many_blocks_has_a_wire_for_each_matrix() -> None:
     (schedule,) = proved("laderman").schedules
     time = timeline(schedule)
-    assert [row.name for row in time.bands[0].rows] == ["A", "B", "C", "S", "T", "M"] and "too many" in time.note
+    assert [row.name for row in time.bands[0].rows] == ["A", "B", "C", "X", "Y", "P"] and "too many" in time.note
     assert [box.text for box in time.bands[0].boxes] == ["14 sums", "14 sums", "23 products", "9 products"]
     assert [lane.name for lane in time.bands[0].lanes] == ["23×"]
 

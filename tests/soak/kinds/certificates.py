@@ -172,7 +172,7 @@ def _change_stages(entry: Json, draw: random.Random) -> None:
         steps.remove(step)
     elif way == 4 and isinstance(step, dict) and "left" in step:
         side = draw.choice(("left", "right"))
-        step[side] = draw.choice(("A11", "A12", "A22", "B11", "B21", "C11", "S11", "X"))
+        step[side] = draw.choice(("A11", "A12", "A22", "B11", "B21", "C11", "X11", "Q"))
     elif isinstance(step, dict) and "matrix" in step:
         _change_row(step["matrix"], draw)
     elif isinstance(step, dict) and "targets" in step:
