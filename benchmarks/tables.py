@@ -14,7 +14,7 @@ from drawn import RESULTS, ROOT, filled, keep
 
 RUNS = ("best",)
 COLUMNS = (("preserve", None), "memory unlimited"), (("preserve", 0.0), "nothing allocated")
-"""What was allowed. Schedules that write A and B and restore them gain nothing over these plans, which leave them alone (`best` says so)."""
+"""What was allowed. Schedules that write A and B and restore them gain nothing over these plans, which `best` makes sure of."""
 LEAST_RATIO = 0.98
 LEAST_US = 20.0
 BYTES = {"float32": 4, "float64": 8}
