@@ -145,6 +145,20 @@ def checked(dtype: str) -> bool:
     return bounds[0] < 1e-3 and bounds[1] >= 1
 
 
+def same_bits(dtype: str) -> bool:
+    """Residues that are put together with one rounding, and a row whose Inf a kernel of its own multiplies."""
+    import cupy
+
+    a, b, _ = operands(UNEVEN, dtype)
+    exact = []
+    for first in (1.0, np.inf):
+        a[1, 0] = first
+        c = bilinear.matmul(cupy.asarray(a), cupy.asarray(b), reproducible="bitwise")
+        with np.errstate(invalid="ignore"):
+            exact.append(np.array_equal(cupy.asnumpy(c), a @ b, equal_nan=True))
+    return all(exact)
+
+
 def triangle() -> bool:
     """A*A^T in one launch, mirrored, with an Inf and without."""
     import cupy
@@ -195,6 +209,8 @@ def cases() -> Iterator[Case]:
         yield Case(f"{products} below winograd", partial(planned, UNEVEN, "float32", levels=("winograd",), products=products))
         yield Case(f"{products} by warps", partial(planned, SHAPE, "float32", levels=(), products=products), WARPS)
         yield Case(f"complex64 by {products}", partial(planned, SHAPE, "complex64", levels=(), products=products))
+    for dtype in ("float32", "float64"):
+        yield Case(f"the same bits {dtype}", partial(same_bits, dtype))
     yield Case("residues13", partial(planned, UNEVEN, "float64", levels=(), products="residues13"))
     yield Case("prepared pairs", partial(prepared, "pairs"))
     yield Case("pairs on load", partial(planned, UNEVEN, "float32", levels=(), products="pairs_on_load"))
