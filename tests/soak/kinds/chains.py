@@ -32,7 +32,7 @@ def act(scene: Scene) -> str:
     exact: Any = reduce(lambda x, y: x @ y, [wide(x.values).astype(wide(np.empty(0, common)).dtype) for x in matrices])
     out = scene.out(np.shape(exact), scene.dtype() if scene.chance(0.1) else common, *matrices)
     options = scene.options()
-    if scene.chance(0.2) and scene.home.name == "numpy":
+    if scene.chance(0.2) and scene.home.name == "numpy" and options.get("algorithm", "auto") == "auto":
         options["device"] = "h200"
     scene.say(f"multi_dot, {options}")
     call = partial(bilinear.multi_dot, [x.array for x in matrices], out=None if out is None else out.array, **options)
