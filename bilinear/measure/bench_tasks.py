@@ -237,7 +237,7 @@ def pinned(word: str) -> BenchCase:
     if ":" in last or len(outer) >= MOST_LEVELS:
         hint = f"write NAME:LEVELS, as msmes:2, or OUTER+INNER for mixed levels: {LEVELS_ALLOWED}"
         raise fail("E682", f"{word!r} names no levels", hint)
-    products = last if last in PRODUCTS else ""
+    products = last if last in PRODUCTS and ":" not in word else ""
     found = tuple(outer if products else [*outer, last])
     promises = {natural_inputs(algorithm_named(name).schedule) for name in found}
     if "consume" in promises:
