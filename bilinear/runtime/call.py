@@ -9,7 +9,7 @@ from types import ModuleType
 
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import LARGE, fitting
-from bilinear.errors import BilinearError
+from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import HALVES, Element
 from bilinear.ir.matrix import Array, Factor, is_own_transpose
@@ -236,6 +236,8 @@ def _matmul_anew(
             common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
             a, b = a.to(common), b.to(common)
     element = half_of(torch, a, b, out)
+    if element is not None and asked.reproducible is not None:
+        raise fail("E821", f"no kernels keep these bits for {element.name}", "convert the tensors to float64 or float32")
     if element is not None:
         half = _by_half(torch, element, a, b, out, asked, stream)
         if half is not None:

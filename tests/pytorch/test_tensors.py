@@ -17,6 +17,7 @@ from soak.kinds import torch as cases
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array
 from bilinear.runtime import arrays
 
@@ -305,3 +306,11 @@ def test_parts_that_are_tensors_of_their_own() -> None:
 def test_hostile_cases_end_well(tmp_path: Path) -> None:
     """Arrays of the soak's kinds of calls as tensors (docs/soak.md)."""
     assert {cases.run(Case("torch", seed, tmp_path)) for seed in range(60)} == {PASSED, REFUSED}
+
+
+def test_no_kernel_of_16_bits_keeps_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the tensors were on a GPU, where sums of 16-bit blocks would run."""
+    monkeypatch.setattr("bilinear.runtime.call.half_of", lambda *_: HALVES["float16"])
+    a = torch.ones(4, 4, dtype=torch.float16)
+    with pytest.raises(BilinearError, match="E821.*float16"):
+        bilinear.matmul(a, a, reproducible="bitwise")

@@ -130,3 +130,15 @@ def test_the_environment_that_asks_for_the_library_is_refused(monkeypatch: pytes
     monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
     with pytest.raises(BilinearError, match="promises no bits"):
         bitwise(*operands("float64"))
+
+
+def test_einsum_and_tensordot_keep_the_bits_of_the_product() -> None:
+    """Turned, in a batch, and in parts; what would add up in an order of its own is refused."""
+    random = np.random.default_rng(5)
+    a, b = random.standard_normal((3, 9, 40)) * 10.0 ** random.integers(-9, 9, (3, 9, 40)), random.standard_normal((40, 7))
+    wanted = bilinear.matmul(a, b, reproducible="bitwise")
+    assert np.array_equal(bilinear.einsum("bik,kj->bij", a, b, reproducible="bitwise"), wanted)
+    assert np.array_equal(bilinear.einsum("kj,bik->jbi", b, a, reproducible="bitwise"), wanted.transpose(2, 0, 1))
+    assert np.array_equal(bilinear.tensordot(a, b, 1, reproducible="bitwise"), wanted)
+    with pytest.raises(BilinearError, match="E820"):
+        bilinear.einsum("bik,kj->ij", a, b, reproducible="bitwise")
