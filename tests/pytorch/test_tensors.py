@@ -312,5 +312,5 @@ def test_no_kernel_of_16_bits_keeps_the_same_bits(monkeypatch: pytest.MonkeyPatc
     """As if the tensors were on a GPU, where sums of 16-bit blocks would run."""
     monkeypatch.setattr("bilinear.runtime.call.half_of", lambda *_: HALVES["float16"])
     a = torch.ones(4, 4, dtype=torch.float16)
-    with pytest.raises(BilinearError, match="E821.*float16"):
+    with pytest.raises(BilinearError, match=r"E821.*float16"):
         bilinear.matmul(a, a, reproducible="bitwise")
