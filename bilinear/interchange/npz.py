@@ -1,28 +1,28 @@
-"""Read archives of NumPy's arrays (`.npz`), bounded in size and without unpickling (format: numpy.lib.format, NumPy's documentation).
+"""Read archives of NumPy's arrays (`.npz`), bounded in size (format: numpy.lib.format, NumPy's documentation).
 
 AlphaTensor's (https://github.com/google-deepmind/alphatensor) hold under the name "m,k,n" three arrays U, V and W: a row is a block, a
 column a product, and the blocks of C are numbered column by column. Numbers are stored as integers or floats; halves and eighths become
 rationals. An archive of three arrays U, V and W, as `np.savez(U=u, V=v, W=w)` writes it, is one scheme; there the blocks of C are numbered
 row by row.
 
-Python's unpickler calls whatever a file names. Here opcodes are data, and a name stays a name. Only two uses of names are understood, those
-that NumPy writes for an array and for its element type; everything else is an error.
+Python's unpickler calls whatever a file names. Here it sees only the opcodes that arrays need, and finds nothing by a name but three
+stand-ins: for the two calls that NumPy writes for an array and its element type, and for bytes that are written as text.
 """
 
 from __future__ import annotations
 
-import ast
 import os
+import pickle
 import pickletools
 import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BytesIO
 from math import prod
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,16 +42,26 @@ MOST_ITEMS = 2**22
 MOST_DIMENSIONS = 3
 KINDS = {f"{kind}{size}" for kind, sizes in {"i": "1248", "u": "1248", "f": "248", "b": "1"}.items() for size in sizes} | {"c8", "c16"}
 """Element types that are read: integers, floats, complex numbers and truth values; `O` beside them holds arrays and numbers."""
+_UNDERSTOOD = {
+    *("PROTO", "FRAME", "STOP", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "GLOBAL", "STACK_GLOBAL"),
+    *("EMPTY_LIST", "EMPTY_TUPLE", "MARK", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "REDUCE", "BUILD"),
+    *("BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"),
+}
 
-_RECONSTRUCT = {f"numpy{core} _reconstruct" for core in (".core.multiarray", "._core.multiarray")}
-_MARK = object()
+
+class _StrangeError(ValueError):
+    """What a pickle holds that no array needs."""
 
 
 @dataclass(frozen=True)
 class _Name:
-    """A name in the pickle; it is not looked up."""
+    """A name in the pickle that nothing stands in for."""
 
     text: str
+
+    def __call__(self, *arguments: object) -> NoReturn:
+        raise _StrangeError(f"its pickle calls {self.text[:80]!r}")
 
 
 @dataclass
@@ -60,6 +70,11 @@ class _Type:
 
     code: str
     order: str = "="
+
+    def __setstate__(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) < 2 or not isinstance(state[1], str):
+            raise _StrangeError("an element type has no byte order")
+        self.order = state[1]
 
 
 @dataclass
@@ -72,165 +87,93 @@ class PickledArray:
     fortran: bool = False
     data: bytes | list[object] = field(default=b"")
 
+    def __setstate__(self, state: object) -> None:
+        """Take over version, shape, type, order and elements, as NumPy writes them."""
+        if not isinstance(state, tuple) or len(state) != 5:
+            raise _StrangeError("an array has no elements")
+        _, shape, kind, fortran, data = state
+        if not _is_shape(shape):
+            raise _StrangeError("an array has no shape")
+        if not isinstance(kind, _Type) or kind.code not in KINDS | {"O8", "O"}:
+            raise _StrangeError("an array is of a type that is not read: integers, floats, and complex numbers are")
+        holds_objects = kind.code.startswith("O")
+        needed = prod(shape) * (1 if holds_objects else int(kind.code[1:]))
+        if prod(shape) > MOST_ITEMS or not isinstance(data, list if holds_objects else bytes) or len(data) != needed:
+            raise _StrangeError("an array has not as many elements as its shape says")
+        self.shape, self.code, self.order, self.fortran, self.data = shape, kind.code, kind.order, bool(fortran), data
+
+
+class _Unpickler(pickle.Unpickler):
+    """Python's unpickler, which finds nothing but the stand-ins for NumPy's calls."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(BytesIO(data), fix_imports=False)
+        self.encodable = len(data)
+        """Characters that may still be encoded as bytes: at most as many as the pickle has, however often it refers to them."""
+
+    def find_class(self, module: str, name: str) -> object:
+        """The stand-in for a name; others are an error when they are called."""
+        if len(module) + len(name) > MOST_NAME:
+            raise _StrangeError("its pickle names something that is not a name")
+        made = {
+            "numpy.core.multiarray _reconstruct": self.array,
+            "numpy._core.multiarray _reconstruct": self.array,
+            "numpy dtype": self.kind,
+            "_codecs encode": self.encoded,
+        }
+        return made.get(f"{module} {name}", _Name(f"{module} {name}"))
+
+    @staticmethod
+    def array(kind: object, *_: object) -> PickledArray:
+        """An array that is filled later."""
+        if kind != _Name("numpy ndarray"):
+            raise _StrangeError("its pickle makes an array of another class")
+        return PickledArray()
+
+    @staticmethod
+    def kind(code: object, *_: object) -> _Type:
+        """An element type; long codes are refused, because they would be copied at every reference."""
+        if not isinstance(code, str) or len(code) > MOST_NAME:
+            raise _StrangeError("its pickle names something that is not an element type")
+        return _Type(code.lstrip("<>=|"))
+
+    def encoded(self, text: str, encoding: object) -> bytes:
+        """Bytes that are written as text."""
+        self.encodable -= len(text)
+        if encoding != "latin1" or self.encodable < 0:
+            raise _StrangeError("its pickle writes the same bytes again and again")
+        return text.encode("latin1")
+
 
 def pickled_array(data: bytes, name: str) -> PickledArray:
     """The array that a pickle holds.
 
     Raises `BilinearError`: E353 if it holds anything but arrays and numbers, breaks off, or is too large.
     """
-    machine = _PickleMachine(name, len(data))
+    told = "its pickle holds no array"
     try:
-        for count, (opcode, argument) in enumerate(_opcodes(BytesIO(data), machine)):
-            if count > MOST_OPCODES:
-                raise machine.refused(f"its pickle has more than {MOST_OPCODES} opcodes")
-            machine.run(opcode, argument)
-    except (ValueError, IndexError, KeyError, UnicodeDecodeError, OverflowError, TypeError) as error:
-        raise machine.refused("its pickle is malformed, or breaks off", str(error)[:100]) from None
-    if len(machine.stack) != 1 or not isinstance(machine.stack[0], PickledArray):
-        raise machine.refused("its pickle holds no array")
-    return machine.stack[0]
+        _require_harmless(data)
+        found = _Unpickler(data).load()
+        if isinstance(found, PickledArray):
+            return found
+    except _StrangeError as error:
+        told = str(error)
+    except (pickle.UnpicklingError, ValueError, IndexError, KeyError, OverflowError, TypeError, AttributeError, EOFError) as error:
+        told = f"its pickle is malformed, or breaks off: {str(error)[:100]}"
+    raise fail("E353", f"{name}: {told}", "only arrays of numbers are read; nothing of the file was executed")
 
 
-def _opcodes(file: BytesIO, machine: _PickleMachine) -> Iterator[tuple[str, object]]:
-    """The opcodes and arguments up to STOP; an opcode that arrays do not need is refused before its argument is read."""
-    opcode = ""
-    while opcode != "STOP":
-        known = _OPCODES.get(file.read(1).decode("latin1"))
-        if known is None:
-            raise ValueError("no opcode")
-        opcode = known.name
-        if opcode not in _UNDERSTOOD:
-            raise machine.refused(f"its pickle uses {opcode}, which arrays have no need of")
-        if opcode == "GLOBAL":
-            module, attribute = (file.readline(MOST_NAME).decode("ascii").removesuffix("\n") for _ in range(2))
-            yield opcode, f"{module} {attribute}"
-        else:
-            yield opcode, known.arg.reader(file) if known.arg is not None else None
+def _require_harmless(data: bytes) -> None:
+    """Refuse opcodes that arrays do not need, and places that the unpickler would keep memory for."""
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(data)):
+        if opcode.name not in _UNDERSTOOD:
+            raise _StrangeError(f"its pickle uses {opcode.name}, which arrays have no need of")
+        if count > MOST_OPCODES or (opcode.name == "LONG_BINPUT" and (argument or 0) > MOST_OPCODES):
+            raise _StrangeError(f"its pickle has more than {MOST_OPCODES} opcodes")
 
 
-class _PickleMachine:
-    """The pickle machine over plain data."""
-
-    def __init__(self, name: str, size: int) -> None:
-        self.name = name
-        self.encodable = size
-        """Characters that may still be encoded as bytes: at most as many as the pickle has, however often it refers to them."""
-        self.stack: list[object] = []
-        self.memo: dict[object, object] = {}
-
-    def refused(self, what: str, note: str = "") -> BilinearError:
-        hint = "only arrays of numbers are read; nothing of the file was executed"
-        return fail("E353", f"{self.name}: {what}", hint, notes=(note,) if note else ())
-
-    def run(self, opcode: str, argument: object) -> None:
-        """Execute one opcode, if it is known."""
-        if opcode in _CONSTANTS:
-            self.stack.append(_CONSTANTS[opcode])
-        elif opcode in _LITERALS:
-            self.stack.append(argument)
-        elif opcode in _IGNORED:
-            return
-        elif opcode == "GLOBAL":
-            self.stack.append(_Name(str(argument)))
-        elif opcode == "STACK_GLOBAL":
-            attribute, module = self.stack.pop(), self.stack.pop()
-            self.stack.append(_Name(f"{self._short(module)} {self._short(attribute)}"))
-        elif opcode in ("EMPTY_LIST", "MARK"):
-            self.stack.append([] if opcode == "EMPTY_LIST" else _MARK)
-        elif opcode in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            size = int(opcode[-1])
-            self.stack[-size:] = [tuple(self.stack[-size:])]
-        elif opcode == "TUPLE":
-            self.stack.append(tuple(self._since_mark()))
-        elif opcode in ("APPEND", "APPENDS"):
-            items = self._since_mark() if opcode == "APPENDS" else [self.stack.pop()]
-            self._append(items)
-        elif opcode in ("BINPUT", "LONG_BINPUT", "MEMOIZE"):
-            self.memo[len(self.memo) if opcode == "MEMOIZE" else argument] = self.stack[-1]
-        elif opcode in ("BINGET", "LONG_BINGET"):
-            self.stack.append(self.memo[argument])
-        elif opcode == "REDUCE":
-            arguments, called = self.stack.pop(), self.stack.pop()
-            self.stack.append(self._made(called, arguments))
-        elif opcode == "BUILD":
-            state = self.stack.pop()
-            self._fill(self.stack[-1], state)
-
-    def _short(self, text: object) -> str:
-        """A name or type code; long ones are refused, because they would be copied at every reference."""
-        if not isinstance(text, str) or len(text) > MOST_NAME:
-            raise self.refused("its pickle names something that is not a name")
-        return text
-
-    def _since_mark(self) -> list[object]:
-        items = []
-        while (item := self.stack.pop()) is not _MARK:
-            items.append(item)
-        return items[::-1]
-
-    def _append(self, items: list[object]) -> None:
-        target = self.stack[-1]
-        if not isinstance(target, list):
-            raise self.refused("its pickle appends to something that is not a list")
-        target.extend(items)
-
-    def _made(self, called: object, arguments: object) -> object:
-        """The result of NumPy's own calls: an array filled later, an element type, or bytes written as text."""
-        if isinstance(called, _Name) and isinstance(arguments, tuple):
-            if called.text in _RECONSTRUCT and arguments[:1] == (_Name("numpy ndarray"),):
-                return PickledArray()
-            if called.text == "numpy dtype" and arguments:
-                return _Type(self._short(arguments[0]).lstrip("<>=|"))
-            if called.text == "_codecs encode" and len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] == "latin1":
-                return self._encoded(arguments[0])
-        told = called.text if isinstance(called, _Name) else "something that is not a name"
-        raise self.refused(f"its pickle calls {told[:80]!r}")
-
-    def _encoded(self, text: str) -> bytes:
-        self.encodable -= len(text)
-        if self.encodable < 0:
-            raise self.refused("its pickle writes the same bytes again and again")
-        return text.encode("latin1")
-
-    def _fill(self, target: object, state: object) -> None:
-        """Set the state of an element type, or of an array: version, shape, type, order, elements."""
-        if isinstance(target, _Type) and isinstance(state, tuple) and len(state) >= 2 and isinstance(state[1], str):
-            target.order = state[1]
-        elif isinstance(target, PickledArray) and isinstance(state, tuple) and len(state) == 5:
-            _, shape, kind, fortran, data = state
-            self._fill_array(target, shape, kind, fortran, data)
-        else:
-            raise self.refused("its pickle sets the state of something that is not an array")
-
-    def _fill_array(self, target: PickledArray, shape: object, kind: object, fortran: object, data: object) -> None:
-        if not isinstance(shape, tuple) or not all(type(size) is int and 0 <= size <= MOST_ITEMS for size in shape):
-            raise self.refused("an array has no shape")
-        if len(shape) > MOST_DIMENSIONS:
-            raise self.refused("an array has no shape")
-        if not isinstance(kind, _Type) or kind.code not in KINDS | {"O8", "O"}:
-            raise self.refused("an array is of a type that is not read", "integers, floats, and complex numbers are")
-        count = prod(shape)
-        holds_objects = kind.code.startswith("O")
-        needed = count if holds_objects else count * int(kind.code[1:])
-        if count > MOST_ITEMS or not isinstance(data, list | bytes) or isinstance(data, list) != holds_objects or len(data) != needed:
-            raise self.refused("an array has not as many elements as its shape says")
-        target.shape, target.code, target.order, target.fortran, target.data = shape, kind.code, kind.order, bool(fortran), data
-
-
-_OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "EMPTY_TUPLE": ()}
-_LITERALS = {
-    *("BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"),
-    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
-}
-_IGNORED = {"PROTO", "FRAME", "STOP"}
-_UNDERSTOOD = {
-    *_CONSTANTS,
-    *_LITERALS,
-    *_IGNORED,
-    *("GLOBAL", "STACK_GLOBAL", "EMPTY_LIST", "MARK", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "REDUCE", "BUILD"),
-    *("BINPUT", "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET"),
-}
+def _is_shape(shape: object) -> bool:
+    return isinstance(shape, tuple) and len(shape) <= MOST_DIMENSIONS and all(type(n) is int and 0 <= n <= MOST_ITEMS for n in shape)
 
 
 MOST_ARCHIVE = 8 * 2**20
@@ -239,6 +182,7 @@ MOST_MEMBER = 32 * 2**20
 """Bytes of one of its arrays, decompressed."""
 MOST_MEMBERS = 4096
 MOST_HEADER = 4096
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 
 Array = NDArray[np.generic]
 
@@ -329,21 +273,15 @@ def _require_three(count: int, name: str) -> None:
 
 def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], bytes]:
     """Type, byte order, memory order, shape, and the data after the header."""
-    wide = data[6:7] in (b"\x02", b"\x03")
-    start = 12 if wide else 10
-    if data[:6] != b"\x93NUMPY" or len(data) < start:
-        raise _malformed(name, "it is not a .npy array")
-    size = int.from_bytes(data[8:start], "little")
+    file = BytesIO(data)
     try:
-        if size > MOST_HEADER:
-            raise ValueError
-        header = ast.literal_eval(data[start : start + size].decode("latin1").strip())
-        descr, fortran, shape = header["descr"], header["fortran_order"], header["shape"]
-        if not isinstance(descr, str) or len(shape) > MOST_DIMENSIONS or not all(type(n) is int and 0 <= n <= MOST_ITEMS for n in shape):
-            raise ValueError
-    except (ValueError, SyntaxError, KeyError, TypeError, RecursionError, MemoryError):
-        raise _malformed(name, "its header is malformed") from None
-    return descr.lstrip("<>=|"), descr[:1], bool(fortran), tuple(shape), data[start + size :]
+        read = _HEADERS[np.lib.format.read_magic(file)]
+        shape, fortran, dtype = read(file, max_header_size=MOST_HEADER)
+    except Exception as error:  # a header that is no literal goes to Python's tokenizer, too, and raises what that raises
+        raise _malformed(name, f"it is not a .npy array: {type(error).__name__}: {str(error)[:100]}") from None
+    if not _is_shape(shape):
+        raise _malformed(name, "it has a shape that is not read")
+    return dtype.str[1:], dtype.str[:1], fortran, shape, file.read()
 
 
 def _plain(item: object, name: str) -> Array:
