@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 import bilinear
 from bilinear.backends.stream_engine import run_streamed
 from bilinear.ir.matrix import Array, Factor
-from bilinear.planner.stream_choice import BUS
-from bilinear.planner.streamed import StreamPlan
+from bilinear.planner.streamed import BUS, StreamPlan
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.call import matmul_arrays
 from bilinear.runtime.options import Accuracy, Options

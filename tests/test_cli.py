@@ -351,7 +351,7 @@ def test_run_modulo_a_number_runs_on_every_device(shell: Shell, monkeypatch: pyt
         made.append(device)
         return np
 
-    monkeypatch.setattr("bilinear.measure.bench_modulo.module_of", module_of)
+    monkeypatch.setattr("bilinear.measure.bench_library.module_of", module_of)
     monkeypatch.setattr("bilinear.measure.check_multiply._wait", lambda device: None)
     monkeypatch.setattr("bilinear.backends.doctor.why_no_gpu", lambda: None)
     found = shell.json("run", "strassen", "--shape", "20", "--modulus", "65521")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bilinear.frontend import Loaded
     from bilinear.ir.measurement import LeftOut
     from bilinear.ir.scheme import Scheme
-    from bilinear.measure.bench_modulo import ModularCheck, ModularTime
+    from bilinear.measure.bench_library import ModularCheck, ModularTime
     from bilinear.measure.check_multiply import Check, Device
 
 

@@ -93,7 +93,7 @@ def bench(
     With --modulus, algorithms are auto or NAME:LEVELS, and the float64 products of an exact product by pieces are timed next to them.
     """
     from bilinear.measure import bench as measuring
-    from bilinear.measure.bench_details import with_errors
+    from bilinear.measure.bench import with_errors
     from bilinear.measure.bench_tasks import build_ahead, tasks_for
     from bilinear.reporting.bench_page import bench_html, bench_table, grid_summary
 
@@ -140,7 +140,7 @@ def _bench_modulo(
     """`bench` with a modulus. Raises `BilinearError` where nothing was measured (E686), and for every row that is not exact (E685)."""
     from bilinear.ir.measurement import LeftOut
     from bilinear.measure import bench as measuring
-    from bilinear.measure.bench_modulo import AUTO, ROUNDS, measure_modulo, modular_json
+    from bilinear.measure.bench_library import AUTO, ROUNDS, measure_modulo, modular_json
     from bilinear.measure.bench_tasks import pinned, read_sizes
     from bilinear.runtime.integers import read_modulus
 

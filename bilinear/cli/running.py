@@ -129,7 +129,7 @@ def _run_modulo(
     loaded: Loaded, size: tuple[int, int, int], levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
 ) -> None:
     """`run` with a modulus: integers in int64."""
-    from bilinear.measure.bench_modulo import check_modulo
+    from bilinear.measure.bench_library import check_modulo
     from bilinear.runtime.integers import read_modulus
 
     read_modulus(modulus)

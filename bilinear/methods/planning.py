@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from bilinear.methods.registry import METHODS
-from bilinear.planner import choose, complex_plans, pinned
+from bilinear.planner import choose, pinned
 from bilinear.planner.plan import Plan
 
 make_plan = partial(choose.make_plan, METHODS)
 contenders = partial(choose.contenders, METHODS)
 pinned_plan = partial(pinned.pinned_plan, METHODS)
-complex_plan = partial(complex_plans.complex_plan, METHODS)
+complex_plan = partial(pinned.complex_plan, METHODS)
 
 
 def load_plan(path: str | Path) -> Plan:

@@ -19,7 +19,7 @@ ALIGNMENT = 64
 """Rows are cut at multiples of this, so that blocks begin where bulk copies and matrix units can read."""
 TRIANGLE_TILE = "pairs"
 ONE_TRIANGLE = f"{TRIANGLE_TILE}, one triangle"
-"""The plan of a block on the diagonal that is computed and mirrored by one launch (methods/digits/triangle.py)."""
+"""The plan of a block on the diagonal that is computed and mirrored by one launch (methods/digits/pairs.py)."""
 _Tree = int | tuple["_Tree", "_Tree"]
 """How the rows are cut: a number of rows that stay together, or two parts."""
 

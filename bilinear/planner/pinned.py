@@ -1,22 +1,179 @@
-"""Plans of algorithms, or of products of digits, that are requested by name. The model decides nothing."""
+"""Plans that do not weigh all ways: of algorithms, or of products of digits, that are requested by name, and of complex matrices.
+
+Complex matrices: three real products by some levels, beside the library's multiply, which does the arithmetic of four real products, and
+is taken to do it at its rate for real ones. A way's time is that of its own schedule for real and imaginary parts, by the model of
+`planner.model`; only the fastest ways of the real product are weighed. The rates of complex types are not measured: a description of a
+device has none.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 from bilinear.errors import fail
-from bilinear.ir.element import COMPLEX
+from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.placement import MOST_LEVELS
-from bilinear.planner.accuracy import why_inaccurate, with_errors
-from bilinear.planner.choose import Weighing, hashes_of
-from bilinear.planner.complex_plans import library_of_complex, pinned_complex_plan
+from bilinear.lowering.place import place_schedule
+from bilinear.planner.accuracy import known_bound, why_inaccurate, with_errors
+from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate
 from bilinear.planner.device import Device
-from bilinear.planner.plan import Candidate, Methods, Plan
+from bilinear.planner.model import fastest_tile
+from bilinear.planner.plan import LIBRARY, Candidate, Methods, Plan
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
-from bilinear.planner.ways import Way, algorithm_named, authored, forget_changed_files, full_names, require_sound
+from bilinear.planner.scheduled import Scheduled
+from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, authored, forget_changed_files, full_names, lowered, require_sound
 from bilinear.resources import implementation_sha256
+
+MOST_WEIGHED = 3
+"""The most ways of the real product that are weighed, the fastest first."""
+PRODUCTS = 4
+"""The real products in the library's arithmetic."""
+PLAIN = Candidate(Scheduled(("classical",)))
+"""Three products of the plain kernel, which the real product does not weigh where the library is faster."""
+
+
+@dataclass(frozen=True)
+class _ComplexWeighing:
+    """Candidates of one problem on one device."""
+
+    methods: Methods
+    problem: Problem
+    device: Device
+    explain: bool
+
+    @property
+    def part(self) -> Element:
+        """The type of the real and the imaginary parts."""
+        return COMPLEX[self.problem.dtype]
+
+    @property
+    def real_problem(self) -> Problem:
+        """The product of parts, without limits."""
+        return replace(self.problem, dtype=self.part.name, inputs="preserve", workspace=None, accuracy=None)
+
+    def candidates(self) -> Iterator[Candidate]:
+        """The library's multiply, then ways by three products."""
+        real = self.real_problem
+        plan = make_plan(self.methods, real, replace(self.device, digits=()))  # products of digits would end the search early
+        library = next(c for c in plan.candidates if c.strategy == LIBRARY)
+        yield self.judged(replace(library, ms=PRODUCTS * (library.ms or 0.0), error=None, probable=None, why=""), None)
+        if min(real.m, real.k, real.n) < self.device.policy.least_complex:
+            return
+        for method in self.methods:
+            yield from map(self.judged_whole, method.candidates(self.problem, self.device, self.budget, inf))
+        ways = [
+            c for c in plan.candidates if isinstance(c.choice, Scheduled) and c.ms is not None and not c.rest and c.promise == "preserve"
+        ]
+        ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
+        yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))
+        for way in (way for way in ways if way.levels != PLAIN.levels):
+            found = self.weighed(way)
+            yield found
+            if not (found.why or self.explain):  # others are hardly faster
+                return
+
+    def weighed(self, way: Candidate) -> Candidate:
+        """A way of the real product as one of the complex product."""
+        p, of_parts = self.problem, Way(way.levels, OF_PARTS)
+        own = outline(of_parts)
+        placement = place_schedule(own.frame, p.m, p.k, p.n, self.part.bytes, frozenset(p.column_major), own.lifetimes)
+        if not placement.core[0]:
+            return replace(way, ms=None, why="blocks are too small")
+        seconds, tile = fastest_tile(own.profile, placement, self.part.name, self.device)
+        needed = placement.workspace_elements * self.part.bytes
+        return self.judged(Candidate(Scheduled(way.levels, strategy=way.strategy, tile=tile), seconds * 1e3, needed), of_parts)
+
+    def judged(self, found: Candidate, way: Way | None) -> Candidate:
+        """A candidate with its errors, where they are asked for, and why it may not run."""
+        from bilinear.analysis.accuracy import PROBABLE
+
+        p, asked = self.problem, self.problem.accuracy
+        if self.explain or isinstance(asked, float | int):
+            found = replace(found, error=known_bound(found, p.k, p.dtype))
+        if self.explain or isinstance(asked, str):
+            times = found.choice.probable(p.k, self.part.name)
+            found = replace(found, probable=times if way is None else times * PROBABLE)
+        why = why_inaccurate(found, asked)
+        if way is not None and p.accumulate and lowered(way)[0].overwrites:
+            why = "overwrites C"
+        return replace(found, why=self.why_too_large(found) or why)
+
+    def judged_whole(self, found: Candidate) -> Candidate:
+        """A candidate of a method with its errors, where they are asked for, and why it may not run."""
+        if self.explain or self.problem.accuracy is not None:
+            found = with_errors(found, self.problem, True)
+        return replace(found, why=self.why_too_large(found) or why_inaccurate(found, self.problem.accuracy))
+
+    def why_too_large(self, found: Candidate) -> str:
+        """Why its workspace is too large; empty if it is not."""
+        if (found.workspace or 0) <= self.budget:
+            return ""
+        return f"needs {found.workspace} bytes of workspace, {self.budget} are allowed or left on the device"
+
+    @property
+    def budget(self) -> int:
+        """Bytes of workspace that are left."""
+        p, itemsize = self.problem, 2 * self.part.bytes
+        operands = (p.m * p.k + p.k * p.n + p.m * p.n) * itemsize
+        free = max(0, int(self.device.memory * self.device.memory_share) - operands)
+        return free if p.workspace is None else min(p.workspace, free)
+
+
+def library_of_complex(methods: Methods, problem: Problem, device: Device) -> Candidate:
+    """The library's multiply of complex matrices, with its errors."""
+    return next(_ComplexWeighing(methods, problem, device, True).candidates())
+
+
+def pinned_complex_plan(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...]) -> Plan:
+    """The plan of three real products by these levels, whatever the model says of it.
+
+    Raises `BilinearError`: E408 and E501 for levels that cannot run, E543 for what does not keep the problem's limits, E785 for promises
+    that write A and B.
+    """
+    from bilinear.lowering.prepare import Level, prepare_complex
+
+    if problem.inputs != "preserve":
+        what = f"inputs={problem.inputs!r} lets a schedule write A and B, and complex operands are only read"
+        raise fail("E785", what, "use inputs='preserve'")
+    prepare_complex(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)))
+    weighing = _ComplexWeighing(methods, problem, device, True)
+    real = weighing.real_problem
+    way = Weighing(real, device, explain=False, named=True).figures(Way(levels))
+    found, library = weighing.weighed(replace(way, why="")), library_of_complex(methods, problem, device)
+    if found.why:
+        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
+    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
+    return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
+
+
+def complex_plan(methods: Methods, problem: Problem, device: Device, explain: bool = False) -> Plan:
+    """The plan for complex matrices. Raises `BilinearError` (E519) if nothing is as accurate, not even the library's multiply."""
+    library, *ways = _ComplexWeighing(methods, problem, device, explain).candidates()
+    able = sorted((c for c in ways if not c.why), key=lambda c: c.ms or 0.0)
+
+    def gains(found: Candidate) -> bool:
+        own = device.policy
+        own_gain = found.choice.least_gain(own)
+        least = max(own.least_gain_complex, own.least_gain) if isinstance(found.choice, Scheduled) else own_gain
+        return bool(library.why) or (library.ms or 0.0) > (1 + least) * (found.ms or 0.0)
+
+    chosen = next((c for c in able if gains(c)), library)
+    if chosen is library and library.why:
+        raise too_inaccurate(library.why)
+    gain = (library.ms or 0.0) / (chosen.ms or 1.0)
+    why = "chosen: no plan gains the margin" if chosen is library else f"chosen: {gain:.2f} times as fast as the library, by the model"
+    others = [c for c in (library, *able) if c is not chosen]
+    off = [replace(c, why=c.why or f"{abs((c.ms or 0.0) / (chosen.ms or 1.0) - 1):.1%} {_side(c, chosen)}") for c in others]
+    refused = [c for c in ways if c.why]
+    return Plan(problem, device.title, (replace(chosen, why=why), *off, *refused), hashes_of(chosen), implementation_sha256())
+
+
+def _side(candidate: Candidate, chosen: Candidate) -> str:
+    return "slower" if (candidate.ms or 0.0) >= (chosen.ms or 0.0) else "faster, which is within the model's error"
 
 
 def pinned_plan(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:

@@ -16,8 +16,7 @@ from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Factor
 from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem
-from bilinear.planner.stream_choice import BUS, stream_plan
-from bilinear.planner.streamed import StreamPlan
+from bilinear.planner.streamed import BUS, StreamPlan, stream_plan
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, shares_memory
 from bilinear.runtime.arrays import Kind

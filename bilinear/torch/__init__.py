@@ -15,8 +15,7 @@ if not hasattr(torch.library, "register_vmap") or not hasattr(torch.library, "re
     raise fail("E571", f"PyTorch {torch.__version__} lacks rules that bilinear.torch registers", "pip install 'torch>=2.6'")
 
 from bilinear.runtime.torch_operators import matmul
-from bilinear.torch.layers import Linear, linear
-from bilinear.torch.mode import using
+from bilinear.torch.mode import Linear, linear, using
 
 __all__ = ["Linear", "linear", "matmul", "using"]
 

@@ -20,7 +20,7 @@ from shell import Shell
 import bilinear
 from bilinear.ir.measurement import Benchmark, ErrorPoint, Interval, LaunchTime, LeftOut, Load, Measurement, Trust
 from bilinear.ir.tile import USUAL
-from bilinear.measure import bench, bench_details, bench_modulo, bench_tasks
+from bilinear.measure import bench, bench_library, bench_tasks
 from bilinear.reporting.bench_page import bench_html, bench_table, error_charts, grid_summary, launch_bars, ratio_charts
 
 TRUST = Trust(True, True, 1e-13, 1e-9)
@@ -29,8 +29,8 @@ TRUST = Trust(True, True, 1e-13, 1e-9)
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Shell:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench_details, "ERROR_SIZE", 64)
-    monkeypatch.setattr(bench_details, "MOST_ERROR_LEVELS", 1)
+    monkeypatch.setattr(bench, "ERROR_SIZE", 64)
+    monkeypatch.setattr(bench, "MOST_ERROR_LEVELS", 1)
     return Shell(monkeypatch, capsys, "bench")
 
 
@@ -311,7 +311,7 @@ def modular(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Gpu:
         gpu.now += 2.0
         return plain(*arrays, **options)
 
-    monkeypatch.setattr(bench_modulo, "matmul", timed)
+    monkeypatch.setattr(bench_library, "matmul", timed)
     return gpu
 
 
@@ -339,7 +339,7 @@ def test_a_wrong_product_modulo_p_fails(modular: Gpu, shell: Shell, monkeypatch:
         c[3, 4] = (c[3, 4] + 1) % options["modulus"]
         return c
 
-    monkeypatch.setattr(bench_modulo, "matmul", wrong)
+    monkeypatch.setattr(bench_library, "matmul", wrong)
     status, _, told = shell("--modulus", "101", "--shape", "16", "--algorithms", "auto")
     assert status == 1 and "E685" in told and "modulo 101" in told
 

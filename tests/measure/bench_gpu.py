@@ -14,7 +14,7 @@ import pytest
 
 from bilinear.backends import timing as bench_timing
 from bilinear.backends.numpy_executor import NumpyExecutor
-from bilinear.measure import bench, bench_details, bench_library
+from bilinear.measure import bench, bench_library
 from bilinear.planner import choose
 from bilinear.planner.device_files import load_device
 from bilinear.planner.policy import Policy
@@ -135,7 +135,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     arrays: Any = SimpleNamespace(matmul=gpu.matmul, empty=np.empty, ndarray=np.ndarray, asarray=np.asarray)
     monkeypatch.setitem(sys.modules, "cupy", gpu)
     pretend_accepted(monkeypatch, Kind(arrays, True, lambda result: result))
-    for user in (run, bench_details):
+    for user in (run, bench):
         monkeypatch.setattr(user, "make_executor", lambda kind: Timed(gpu))
     monkeypatch.setattr(devices_here, "current_device", lambda: SLOW_LIBRARY)
     monkeypatch.setattr(bench, "why_no_gpu", lambda: None)

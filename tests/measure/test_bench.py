@@ -22,10 +22,9 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.measurement import Benchmark, LeftOut, Load, Measurement
-from bilinear.measure import bench, bench_check, bench_details, bench_library, bench_tasks
-from bilinear.measure.bench import Effort, collect, measure
+from bilinear.measure import bench, bench_check, bench_library, bench_tasks
+from bilinear.measure.bench import Effort, collect, launch_times, measure
 from bilinear.measure.bench_check import check, fill_integers, wrong_libraries
-from bilinear.measure.bench_details import launch_times
 from bilinear.measure.bench_tasks import (
     AUTO,
     FAMILIES,
@@ -483,12 +482,12 @@ def test_a_launch_is_timed_after_a_run_that_is_not_counted(gpu: Gpu) -> None:
 
 
 def test_errors_by_level_rise_below_their_bounds(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_details, "ERROR_SIZE", 64)
-    monkeypatch.setattr(bench_details, "MOST_ERROR_LEVELS", 2)
+    monkeypatch.setattr(bench, "ERROR_SIZE", 64)
+    monkeypatch.setattr(bench, "MOST_ERROR_LEVELS", 2)
     empty = Benchmark("bench", {}, ())
-    assert bench_details.with_errors(empty, SLOW_LIBRARY).errors == ()
+    assert bench.with_errors(empty, SLOW_LIBRARY).errors == ()
     (row,) = rows_of(BenchTask((64, 64, 64), "float32", (BenchCase(),)), effort=Effort(1, 1, launches=False))
-    points = bench_details.with_errors(replace(empty, rows=(row,)), SLOW_LIBRARY).errors
+    points = bench.with_errors(replace(empty, rows=(row,)), SLOW_LIBRARY).errors
     assert [(p.algorithm, p.levels) for p in points] == [(name, level) for name in ("winograd", "msmes") for level in range(3)]
     assert all(0 < p.error < p.bound and p.dtype == "float32" and p.size == 64 for p in points)
     assert [p.bound for p in points[:3]] == sorted(p.bound for p in points[:3])

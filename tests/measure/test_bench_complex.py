@@ -16,9 +16,8 @@ import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.measurement import LeftOut, Measurement
 from bilinear.measure import bench, bench_library
-from bilinear.measure.bench import Effort, measure
+from bilinear.measure.bench import Effort, errors_by_level, measure
 from bilinear.measure.bench_check import check, fill_integers, fill_normal, wrong_libraries
-from bilinear.measure.bench_details import errors_by_level
 from bilinear.measure.bench_tasks import AUTO, PLANNED, BenchCase, BenchTask, pinned, tasks_for
 from bilinear.reporting.bench_page import workspace_share
 
@@ -108,8 +107,8 @@ def test_both_parts_are_filled() -> None:
 
 
 def test_errors_by_level_are_of_algorithms_that_only_read(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bilinear.measure.bench_details.ERROR_SIZE", 64)
-    monkeypatch.setattr("bilinear.measure.bench_details.MOST_ERROR_LEVELS", 1)
+    monkeypatch.setattr("bilinear.measure.bench.ERROR_SIZE", 64)
+    monkeypatch.setattr("bilinear.measure.bench.MOST_ERROR_LEVELS", 1)
     points = list(errors_by_level(["complex64"], SLOW_LIBRARY))
     assert [(p.algorithm, p.levels) for p in points] == [("winograd", 0), ("winograd", 1)]
     assert 0 < points[0].error < points[1].error < points[1].bound and points[0].error < points[0].bound

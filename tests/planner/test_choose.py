@@ -22,8 +22,7 @@ from bilinear.methods.planning import contenders, make_plan, plan_from_json
 from bilinear.methods.thin.choice import Thin, thin_of
 from bilinear.methods.thin.method import MOST_TIMED
 from bilinear.planner import choose
-from bilinear.planner.borrow import Borrowing
-from bilinear.planner.choose import Weighing, timed_plan
+from bilinear.planner.choose import Borrowing, Weighing, timed_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import Library
 from bilinear.planner.model import each_tile

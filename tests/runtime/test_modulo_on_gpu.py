@@ -23,7 +23,7 @@ from bilinear.ir.matrix import Matrix, layout_of
 from bilinear.ir.number import Coefficient, residue
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import BETA, Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Target
-from bilinear.measure.bench_modulo import check_modulo
+from bilinear.measure.bench_library import check_modulo
 from bilinear.methods.digits import modular
 from bilinear.runtime.options import algorithm_as_it_is
 

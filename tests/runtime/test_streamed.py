@@ -18,8 +18,7 @@ from bilinear.backends.stream_engine import StreamThreads, issue, run_streamed
 from bilinear.errors import BilinearError
 from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem
-from bilinear.planner.stream_choice import stream_plan
-from bilinear.planner.streamed import STREAMS, StreamPlan, even_blocks
+from bilinear.planner.streamed import STREAMS, StreamPlan, even_blocks, stream_plan
 from bilinear.runtime.streamed import numbers_of, plan_streamed
 
 ORDERS: list[Any] = [*permutations(STREAMS), None]

@@ -20,7 +20,7 @@ from bilinear.ir.tile import DIGIT_TILES
 from bilinear.methods import program
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import triangle_tiles
-from bilinear.methods.digits.triangle import TriangleMultiply, triangle_multiply_of
+from bilinear.methods.digits.pairs import TriangleMultiply, triangle_multiply_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.gram import ONE_TRIANGLE
 from bilinear.runtime import devices_here

@@ -3,18 +3,25 @@
 Kernels that also form a scheme's sums cut them and store the digits. Launches: the largest magnitude of every line, which gives its scale;
 the forms of A and of B, cut; the products; the forms of the products. Or the product itself cuts A and B on load: then the workspace holds
 the scales alone.
+
+For A*A^T A is cut once, and one launch computes the tiles of one triangle, for both of them. If an Inf or a NaN was seen, the classical
+product computes all of C, and another launch copies the lower triangle to the upper one.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 
 from bilinear.backends.bound_launches import Values
-from bilinear.ir.digit_kernel import ClearKernel, ExpandKernel, LargestKernel
+from bilinear.backends.gemm import is_by_rows
+from bilinear.backends.machine import has_digit_units, multiplies_by_warps
+from bilinear.ir.digit_kernel import ClearKernel, ExpandKernel, LargestKernel, MirrorKernel
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import DIGIT_SLICE, DIGIT_TILES, LOADING_TILES, PANEL
 from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import triangle_tiles
 from bilinear.methods.digits.launches import (
     CutMultiply,
     Passes,
@@ -26,7 +33,7 @@ from bilinear.methods.digits.launches import (
     stem_of,
 )
 from bilinear.methods.digits.lower import DigitKernels, LoadingKernels, lower_digits, lower_loading
-from bilinear.methods.program import NamedLaunch
+from bilinear.methods.program import NamedLaunch, once
 
 LEAST_DEPTH = 512
 """The least terms of a line that a block of threads searches for the largest magnitude."""
@@ -102,3 +109,45 @@ class LoadingMultiply(CutMultiply):
         matrices: Values = {f"{name}{of[1:]}": x[of] for name, x in (("A", left), ("B", right)) for of in ("X", "X_line", "X_term")}
         product = launched(own.product, blocks, result | matrices | shape)
         return [clear, *searches, product, self.on_flag(multiprocessors)]
+
+
+MIRRORING = 264
+"""Blocks of threads that copy a triangle."""
+
+
+class TriangleMultiply(DigitMultiply):
+    """C = alpha * A * A^T + beta * C, symmetric bit by bit; of C, which lies by rows, the lower triangle is read."""
+
+    writing = 3
+
+    def __init__(self, a: Layout, c: Layout, digits: Digits) -> None:
+        super().__init__(a, a.T, c, digits)
+
+    def kernels(self, is_aligned: bool) -> DigitKernels:
+        """The kernels for an operand at a multiple of 16 bytes, or at any address."""
+        found = super().kernels(is_aligned)
+        return replace(found, product=replace(found.product, name=f"{found.product.name}_triangle", one_triangle=True))
+
+    def launches(self, is_aligned: bool, multiprocessors: int) -> list[NamedLaunch]:
+        """The launches in their order, with the values of their arguments."""
+        own: Passes = self.passes(is_aligned, multiprocessors)
+        result = self.result()
+        mirror = launched(MirrorKernel(), MIRRORING, result)
+        (product, values), classical = own.after
+        as_left: Values = {"DB": values["DA"], "LB": values["LA"], "panels_n": values["panels_m"]}
+        tiles = triangle_tiles(self._geometry.panels[0], self._tile.cluster)
+        values = values | as_left | {"blocks": min(tiles, values["blocks"])}
+        return [own.clear, own.scales[0], own.cutting[0], (product, values), classical, mirror]
+
+
+def triangle_multiply_of(a: Layout, c: Layout, digits: Digits) -> TriangleMultiply | None:
+    """A*A^T by digits for matrices of these layouts on the current device.
+
+    None if they are not two matrices of float32, C by rows, or if the device lacks warpgroups.
+    """
+    if not a.ndim == c.ndim == 2 or {str(a.dtype), str(c.dtype)} != {FLOAT32.name} or not is_by_rows(c) or 0 in a.shape:
+        return None
+    is_whole = all(stride % x.itemsize == 0 for x in (a, c) for stride in x.strides)
+    if a.shape[0] < 2 or not is_whole or not has_digit_units() or multiplies_by_warps():
+        return None
+    return once(TriangleMultiply, a, c, digits)
