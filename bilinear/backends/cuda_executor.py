@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache, partial
+from math import ceil
 from threading import local
 
 import numpy as np
@@ -17,9 +18,9 @@ from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
 from bilinear.backends.loaded_kernels import built_function, loaded_launches
 from bilinear.ir.element import ELEMENTS, Element
-from bilinear.ir.kernel import Cover, DigestKernel, Grid, MagnitudeKernel, ScanKernel
+from bilinear.ir.kernel import Cover, DigestKernel, Grid, MagnitudeKernel, MirrorKernel, ScanKernel
 from bilinear.ir.launch import Launch, PlainLaunch
-from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat
+from bilinear.ir.matrix import Array, Call, Dtype, Factor, Layout, Matrix, flat, indices
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import Stage
 
@@ -27,7 +28,8 @@ Step = Callable[[], None]
 Strides = tuple[int, ...]
 Loaded = tuple[Launch, Function, Values]
 
-SCAN_BLOCKS = 1024
+SCAN_BLOCKS, MOST_MIRRORING = 1024, 2**16
+"""Blocks of threads that read a matrix; the most that copy a triangle."""
 OPERAND_BASES = (0, 1, 2, 5, 6, 7)
 """The bases of A, B, C and their imaginary parts; 3 is the workspace, 4 what is given."""
 MOST_BOUND = 256
@@ -142,6 +144,21 @@ class CudaExecutor:
         extents = (np.int64(shape[0] // rows), np.int64(shape[1] // columns), np.int64(columns))
         function((sharing, rows * columns, 1), (256, 1, 1), (np.uint64(matrix.address), *apart, *extents, np.uint64(largest.data.ptr)))
         return largest.get().max(2)
+
+    def mirror(self, lower: Matrix) -> None:
+        """Copy the lower triangles of square matrices to the upper ones, in one launch for all matrices along the last axis of a batch."""
+        import cupy
+
+        shape, strides, dtype = lower.layout
+        batch, n = shape[:-2], shape[-1]
+        function = built_function(MirrorKernel(dtype.itemsize), cupy.cuda.Device().id)
+        count, apart = (batch[-1], strides[-3]) if batch else (1, 0)
+        numbers = [np.int64(x) for x in (*(s // dtype.itemsize for s in strides[-2:]), n, apart // dtype.itemsize, count)]
+        tiles = ceil(n / MirrorKernel.threads[0])
+        blocks = min(MOST_MIRRORING, count * (tiles * (tiles + 1) // 2))
+        for index in indices(batch[:-1]) if n and count else ():
+            address = np.uint64(lower.address + sum(i * s for i, s in zip(index, strides, strict=False)))
+            function((blocks, 1, 1), (*MirrorKernel.threads, 1), (address, *numbers, np.uint64(0)))
 
 
 class _Flag:

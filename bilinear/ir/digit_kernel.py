@@ -362,26 +362,6 @@ def _later(order: list[int], parts: int) -> tuple[bool, ...]:
 
 
 @dataclass(frozen=True)
-class MirrorKernel:
-    """Copies the lower triangle of C (n x n) to the upper one, if the int at `flag` is set; else nothing."""
-
-    name: str = "digit_mirror"
-    element: Element = FLOAT32
-    threads: tuple[int, int] = (256, 1)
-    arguments: tuple[Argument, ...] = (Argument("pointer", "C"), *indices("C_rs", "C_cs", "n"), Argument("flag", "flag"))
-    shared_bytes: int = field(default=0, init=False)
-    template: str = field(default="digit_mirror.cu.j2", init=False)
-
-    def reference(self, values: KernelValues) -> None:
-        """Copy the triangle."""
-        if values.is_set():
-            (n,) = values("n")
-            c = values.view("C", "f4", (n, n), ("C_rs", "C_cs"))
-            below = np.tril_indices(n, -1)
-            c.T[below] = c[below]
-
-
-@dataclass(frozen=True)
 class ComplexProductKernel:
     """C = alpha * A * B + beta * C of complex matrices by the definition, if the int at `flag` is set; else nothing."""
 
@@ -416,7 +396,7 @@ class ComplexProductKernel:
         scaled_sum(values.view("C", code, (m, n), ("C_rs", "C_cs")), product, *factors(values, code))
 
 
-DigitKernel = ComplexProductKernel | ClearKernel | MirrorKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel
+DigitKernel = ComplexProductKernel | ClearKernel | LargestKernel | ExpandKernel | DigitProductKernel | RecomposeKernel
 
 
 @dataclass(frozen=True)

@@ -421,6 +421,44 @@ class DigestKernel:
         sums[...], sums[0] = 0, (x ^ x >> np.uint64(32)).sum(dtype=np.uint64)
 
 
+@dataclass(frozen=True)
+class MirrorKernel:
+    """Copies the lower triangles of `count` matrices C (n x n), `apart` elements from each other, to the upper ones, tile by tile.
+
+    Elements have so many `bytes`. If there is a flag, nothing is copied unless it is set.
+    """
+
+    bytes: int = 4
+    element: Element = FLOAT32
+    threads: tuple[int, int] = (32, 8)
+    arguments: tuple[Argument, ...] = (
+        Argument("bytes", "C"),
+        *(Argument("index", name) for name in ("C_rs", "C_cs", "n", "apart", "count")),
+        Argument("flag", "flag"),
+    )
+    shared_bytes: int = field(default=0, init=False)
+    template: str = field(default="mirror.cu.j2", init=False)
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return f"mirror_{self.bytes}"
+
+    @property
+    def stored(self) -> str:
+        """The CUDA type that is copied; none has 16 bytes."""
+        return {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}.get(self.bytes, "")
+
+    def reference(self, values: KernelValues) -> None:
+        """Copy the triangles."""
+        n, count, flag = values("n", "count", "flag")
+        if flag == 0 or values.is_set():
+            stored = f"u{self.bytes}" if self.bytes <= 8 else "c16"
+            c = values.view("C", stored, (count, n, n), ("apart", "C_rs", "C_cs"))
+            rows, columns = np.tril_indices(n, -1)
+            c[:, columns, rows] = c[:, rows, columns]
+
+
 LANE = 16
 """Bytes of a row of B and C that a thread holds."""
 WORD = 8

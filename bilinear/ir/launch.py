@@ -11,6 +11,7 @@ from bilinear.ir.kernel import (
     Grid,
     LinearKernel,
     MagnitudeKernel,
+    MirrorKernel,
     PartsKernel,
     ProductKernel,
     ScanKernel,
@@ -23,8 +24,8 @@ from bilinear.ir.rounded import RoundKernel
 Kernel = LinearKernel | ProductKernel
 InputKernel = ScanKernel | MagnitudeKernel | DigestKernel | LargestIntegersKernel | CheckKernel
 """Kernels that only read matrices."""
-DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel | BitProductKernel
-"""Kernels that multiply matrices as they lie, without a schedule."""
+DirectKernel = ThinKernel | PartsKernel | DigitKernel | LoadingKernel | ResidueKernel | RoundKernel | BitProductKernel | MirrorKernel
+"""Kernels that multiply matrices as they lie, without a schedule, and what copies one triangle of C to the other."""
 AnyKernel = Kernel | InputKernel | DirectKernel
 """A kernel of any kind."""
 

@@ -12,12 +12,13 @@ import numpy as np
 from bilinear.analysis.accuracy import is_real
 from bilinear.backends.array_sums import add, coefficient, combine
 from bilinear.backends.capture import is_captured, not_captured
+from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import Element
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
-from bilinear.ir.matrix import Array, Dtype, Factor, indices, layout_of
+from bilinear.ir.matrix import Array, Dtype, Factor, indices, layout_of, matrix_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
@@ -323,21 +324,12 @@ class GramMultiplies(NamedTuple):
         run = within_limits(self.asked, digits, own, x, transposed, out)
         run(x.data.ptr, x.data.ptr, out.data.ptr, alpha, beta)
 
-    def mirror_blocks(self, plan: GramPlan, lower: Array) -> None:
-        """Copy the lower triangle to the upper one, where a block's own multiply has not done so."""
-        if not any(step.is_mirrored for step in plan.steps):
-            self.mirror(lower)
-            return
-        for step in plan.steps:
-            rows, columns = slice(*step.rows), slice(*step.columns)
-            if not step.is_diagonal:
-                lower[..., columns, rows] = lower[..., rows, columns].swapaxes(-1, -2)
-            elif not step.is_mirrored:
-                self.mirror(lower[..., rows, rows])
-
     def mirror(self, lower: Array) -> None:
-        """Copy the lower triangle to the upper one, tile by tile, so that what is read by columns stays in a cache."""
-        xp, n, tile = self.kind.module, lower.shape[-1], TILE[self.kind.on_gpu]
+        """Copy the lower triangle to the upper one: by a launch on a GPU; else by tiles, so that what is read by columns stays in a cache."""
+        xp, n, tile = self.kind.module, lower.shape[-1], TILE[False]
+        if self.kind.on_gpu and not any(stride % lower.itemsize for stride in lower.strides):
+            CudaExecutor().mirror(matrix_of(lower))
+            return
         for start in range(0, n, tile):
             rows = slice(start, min(start + tile, n))
             for before in range(0, start, tile):
@@ -362,8 +354,8 @@ def gram_arrays(
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None else out
     products = GramMultiplies(asked, kind, element)
     products.blocks(plan, x, lower_of(result, triangle), (asked.alpha, asked.beta), triangle is not None)
-    if triangle is None:
-        products.mirror_blocks(plan, result)
+    if triangle is None and not (len(plan.steps) == 1 and plan.steps[0].is_mirrored):
+        products.mirror(result)
     return result
 
 

@@ -15,7 +15,7 @@ from bilinear.codegen.render import render
 from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_on_cpu, guarded, skip_reason, without_barrier
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
-from bilinear.ir.kernel import ProductKernel, ScanKernel
+from bilinear.ir.kernel import MirrorKernel, ProductKernel, ScanKernel
 from bilinear.ir.matrix import call_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside
@@ -250,6 +250,52 @@ def test_the_scan_finds_what_is_not_finite(element: Element, value: float) -> No
             strides = [stride // x.itemsize for stride in x.strides]
             module.launch(kernel.name, (4, 1, 1), (256, 1, 1), [address(x), *strides, *x.shape, address(found)])
             assert bool(found) == (not np.isfinite(value))
+
+
+MIRROR_MISTAKES = (
+    ("blockIdx.x; at < pairs", "0; at < pairs / 2"),
+    ("to < beside : to > beside", "to > beside : to < beside"),
+    ("sqrt(8.0 * pair + 1)", "sqrt(8.0 * pair)"),
+    ("tile[threadIdx.x][y];", "tile[y][threadIdx.x];"),
+    ("/ pairs * apart", "* apart"),
+    ("__syncthreads();", ""),
+    ("if (flag && *flag == 0) return;", ""),
+)
+
+
+def mirrors(source: str, kernel: MirrorKernel, dtype: str, order: str) -> bool:
+    """Whether matrices are mirrored whose sides are not whole tiles, by few blocks of threads: all, and none if a flag is not set."""
+    module = compile_on_cpu(source, {kernel.name: c_types(kernel)})  # type: ignore[arg-type]  # it has the arguments of one
+    right = True
+    for n, count in ((1, 1), (31, 2), (70, 3), (97, 1)):
+        values = np.random.default_rng(n).integers(-100, 100, (count, n, n)).astype(dtype)
+        wanted = np.tril(values) + np.tril(values, -1).swapaxes(1, 2)
+        for flag in (None, np.zeros((), np.int32), np.ones((), np.int32)):
+            c = guarded(values.copy() if order == "C" else values.swapaxes(1, 2).copy())
+            c = c if order == "C" else c.swapaxes(1, 2)
+            apart, *steps = (stride // c.itemsize for stride in c.strides)
+            arguments = [address(c), *steps, n, apart, count, 0 if flag is None else address(flag)]
+            try:
+                module.launch(kernel.name, (2, 1, 1), (*kernel.threads, 1), arguments, order="random", seed=3)
+            except LaunchError:
+                return False
+            right &= np.array_equal(c, values if flag is not None and not flag else wanted)
+    return right
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_triangle_is_mirrored(dtype: str, order: str) -> None:
+    kernel = MirrorKernel(np.dtype(dtype).itemsize)
+    assert mirrors(render(kernel), kernel, dtype, order)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "instead"), MIRROR_MISTAKES, ids=lambda text: text[:30])
+def test_mistakes_in_mirroring_show(text: str, instead: str) -> None:
+    kernel = MirrorKernel(4)
+    source = render(kernel)
+    assert text in source and not all(mirrors(source.replace(text, instead), kernel, "float32", order) for order in "CF")
 
 
 def product_kernel(dtype: str, tile: str = USUAL) -> ProductKernel:

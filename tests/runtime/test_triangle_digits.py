@@ -140,7 +140,7 @@ MISTAKES = (
     ("if (beta != 0) value[f] += beta * to[f * C_cs];", ""),
     ("at -= before(first);", ""),
     ("const bool below = panels.y < panels.x;", "const bool below = panels.y <= panels.x;"),
-    ("if (*flag == 0) return;\n    for", "return;\n    for"),
+    ("if (flag && *flag == 0) return;", "return;"),
 )
 
 

@@ -22,7 +22,7 @@ from bilinear.ir.complex_scheme import GaussianScheme, Products
 from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel, DigitProductKernel, LoadingKernel, RecomposeKernel
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element, IntegerElement
-from bilinear.ir.kernel import Argument, ProductKernel
+from bilinear.ir.kernel import Argument, MirrorKernel, ProductKernel
 from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
@@ -36,7 +36,7 @@ from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Prog
 from bilinear.planner.ways import algorithm_named, follows_from_names
 from bilinear.verify.bilinear_map import prove_map
 
-CutKernel = DigitKernel | LoadingKernel | ResidueKernel
+CutKernel = DigitKernel | LoadingKernel | ResidueKernel | MirrorKernel
 Recompose = RecomposeKernel | ResidueRecomposeKernel | IntegerRecomposeKernel
 Cut = Element | IntegerElement
 """A type whose numbers are cut."""

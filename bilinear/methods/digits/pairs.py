@@ -16,8 +16,9 @@ from math import ceil
 from bilinear.backends.bound_launches import Values
 from bilinear.backends.gemm import is_by_rows
 from bilinear.backends.machine import has_digit_units, multiplies_by_warps
-from bilinear.ir.digit_kernel import ClearKernel, ExpandKernel, LargestKernel, MirrorKernel
+from bilinear.ir.digit_kernel import ClearKernel, ExpandKernel, LargestKernel
 from bilinear.ir.element import FLOAT32
+from bilinear.ir.kernel import MirrorKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import DIGIT_SLICE, DIGIT_TILES, LOADING_TILES, PANEL
 from bilinear.methods.digits.choice import Digits
@@ -132,7 +133,7 @@ class TriangleMultiply(DigitMultiply):
         """The launches in their order, with the values of their arguments."""
         own: Passes = self.passes(is_aligned, multiprocessors)
         result = self.result()
-        mirror = launched(MirrorKernel(), MIRRORING, result)
+        mirror = launched(MirrorKernel(), MIRRORING, result | {"apart": 0, "count": 1})
         (product, values), classical = own.after
         as_left: Values = {"DB": values["DA"], "LB": values["LA"], "panels_n": values["panels_m"]}
         tiles = triangle_tiles(self._geometry.panels[0], self._tile.cluster)
