@@ -325,7 +325,7 @@ class GramMultiplies(NamedTuple):
         run(x.data.ptr, x.data.ptr, out.data.ptr, alpha, beta)
 
     def mirror(self, lower: Array) -> None:
-        """Copy the lower triangle to the upper one: by a launch on a GPU; else by tiles, so that what is read by columns stays in a cache."""
+        """Copy the lower triangle to the upper one: by a launch on a GPU; else by tiles, so that what is read by columns stays cached."""
         xp, n, tile = self.kind.module, lower.shape[-1], TILE[False]
         if self.kind.on_gpu and not any(stride % lower.itemsize for stride in lower.strides):
             CudaExecutor().mirror(matrix_of(lower))
