@@ -174,7 +174,8 @@ def _is_product(torch: ModuleType, a: Array, b: Array, out: Array, asked: Option
     """Whether a call asks for the product of two tensors by some algorithm and levels, and for nothing else."""
     if type(asked.alpha) not in (int, float) or type(asked.beta) not in (int, float) or not (out is stream is asked.workspace is None):
         return False
-    return asked._replace(algorithm="auto", levels="auto") == Options() and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    is_named = asked._replace(algorithm="auto", levels="auto", reproducible=None) == Options()
+    return is_named and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
 
 
 def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
@@ -184,6 +185,8 @@ def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
     `BilinearError` for options that have no meaning.
     """
     check_options(asked, None)
+    if asked.reproducible is not None:
+        return False
     is_unnamed = asked.is_plain(NUMPY)
     named = None if is_unnamed else asked.algorithm
     reason = _why_itself(a) or _why_itself(b)
@@ -236,8 +239,8 @@ def _matmul_anew(
             common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
             a, b = a.to(common), b.to(common)
     element = half_of(torch, a, b, out)
-    if element is not None and asked.reproducible is not None:
-        raise fail("E821", f"no kernels keep these bits for {element.name}", "convert the tensors to float64 or float32")
+    if asked.reproducible is not None and name_of(a.dtype) in HALVES and name_of(b.dtype) in HALVES:
+        return _same_bits_of_half(torch, a, b, out, asked, stream), False
     if element is not None:
         half = _by_half(torch, element, a, b, out, asked, stream)
         if half is not None:
@@ -253,6 +256,19 @@ def _matmul_anew(
     with as_arrays(torch, stream, (a, b), (out, asked.workspace)) as (left, right, target, buffer):
         result = matmul_arrays(left, right, target, asked._replace(workspace=buffer, conjugated=conjugated))
         return give_tensor(torch, result) if out is None else out, False
+
+
+def _same_bits_of_half(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: object) -> Array:
+    """The same bits for tensors of 16 bits: those of float32, C included, rounded to the type at the end."""
+    if stream is not None:
+        what = "tensors of 16 bits are converted on PyTorch's current stream, not on the one that is given"
+        raise fail("E821", what, "leave stream= out, or convert them to float32")
+    wide = None if out is None else out.float()
+    value, _ = _matmul_anew(torch, a.float(), b.float(), wide, asked, None)
+    if out is value:
+        return out
+    rounded = value.to(a.dtype if out is None else out.dtype).masked_fill_(value.isnan(), float("nan"))
+    return rounded if out is None else out.copy_(rounded)
 
 
 def _by_half(torch: ModuleType, element: Element, a: Array, b: Array, out: Array, asked: Options, stream: object) -> Array | None:

@@ -34,6 +34,7 @@ def gram(
     products: str | Loaded = "auto",
     workspace: Workspace = None,
     accuracy: Accuracy = None,
+    reproducible: Literal["bitwise"] | None = None,
     stream: AbstractContextManager[object] | None = None,
 ) -> ArrayT:
     """alpha * a @ a.T + beta * out, or with `transposed` alpha * a.T @ a + beta * out, in about half the work of `matmul`.
@@ -70,6 +71,8 @@ def gram(
         with the problem do not.
     accuracy : float or "classical" or "twice", optional
         As in `matmul`, for each block. On processors the library must keep it, too (E519).
+    reproducible : "bitwise", optional
+        As in `matmul`: each element has the bits of `matmul(a, a.T, reproducible="bitwise")`.
     stream : stream, optional
         As in `matmul`.
 
@@ -105,7 +108,7 @@ def gram(
     else:
         own, levels = named_levels(algorithm, levels)
     named = own.scheme.name if isinstance(own, LoadedGram) else own
-    asked = Options(alpha, beta, named, levels, workspace=workspace, accuracy=accuracy)
+    asked = Options(alpha, beta, named, levels, workspace=workspace, accuracy=accuracy, reproducible=reproducible)
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
     torch = torch_of(a, out)
@@ -117,11 +120,13 @@ def gram(
     plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
     if not plain or not all(isinstance(name, str) for name in names):
         raise unrecorded("gradients are recorded of A*A^T of a tensor, into a new one, by algorithms that are given by name")
-    from bilinear.runtime.torch_operators import recorded_gram
+    from bilinear.runtime.torch_operators import as_how, recorded_gram
 
     is_own = isinstance(_found(own), LoadedGram)
-    how = (str(products), "auto") if is_own else (str(own), levels)
-    forwards = partial(gram, transposed=transposed, triangle=triangle, algorithm=own, levels=levels, products=products)
+    how = as_how(str(products)) if is_own else as_how(str(own), levels, reproducible)
+    forwards = partial(
+        gram, transposed=transposed, triangle=triangle, algorithm=own, levels=levels, products=products, reproducible=reproducible
+    )
     recorded: ArrayT = recorded_gram(forwards, a, transposed, triangle, how)
     return recorded
 
@@ -152,6 +157,8 @@ def _on_arrays(
         raise fail("E794", "products= belongs to an algorithm for A*A^T, and there is none", hint)
     else:
         other = found if isinstance(found, str) else of_blocks(found)
+    if element is not None and asked.reproducible is not None:
+        raise fail("E821", f"no kernels keep these bits for A*A^T of {element}", "convert the tensor to float32")
     if element is not None and isinstance(asked.accuracy, float | int):
         raise fail("E519", f"no error bound is known for A*A^T of {element}", "leave accuracy= out")
     with accepted({"a": a}, {"out": out}, asked.workspace, stream, bits=element is not None) as (kind, (x,), (target,), buffer):

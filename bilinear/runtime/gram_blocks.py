@@ -349,7 +349,7 @@ def gram_arrays(
     xp, shape = kind.module, (*x.shape[:-1], x.shape[-2])
     x = checked_operand(asked, kind, x, out, x.dtype if element is None else FLOAT)
     plan = plan or plan_for_call(GramCall(asked, kind, triangle is not None), x)
-    if any(step.plan == LIBRARY for step in plan.steps):
+    if asked.reproducible is None and any(step.plan == LIBRARY for step in plan.steps):
         check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None else out
     products = GramMultiplies(asked, kind, element)

@@ -50,12 +50,12 @@ def plan_for_call(asked: GramCall, x: Array) -> GramPlan:
     (n, k), dtype = x.shape[-2:], str(x.dtype)
     options, on_gpu, most_together = asked.options, asked.kind.on_gpu, TILE[asked.kind.on_gpu]
     is_auto = options.algorithm == "auto" and options.levels == "auto" and not uses_library()
-    if is_auto:
+    if is_auto and options.reproducible is None:
         found = described_plan(asked, x)
         if found is not None:
             return found
     named = options.algorithm.name if isinstance(options.algorithm, Loaded) else str(options.algorithm)
-    if named != "auto" and options.levels != 0 and not uses_library():
+    if options.reproducible is not None or (named != "auto" and options.levels != 0 and not uses_library()):
         together = min(TOGETHER, -(-n // 2))
     else:
         named = named if is_auto else LIBRARY

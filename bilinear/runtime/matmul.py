@@ -211,9 +211,9 @@ def matmul(
     if records_gradients(torch, a, b, out):
         algorithm = spelled(algorithm)
         check_recorded(torch, a, b, out, asked._replace(algorithm=algorithm, levels=levels), stream)
-        from bilinear.runtime.torch_operators import recorded
+        from bilinear.runtime.torch_operators import as_how, recorded
 
-        return recorded(a, b, str(algorithm), levels)
+        return recorded(a, b, as_how(str(algorithm), levels, reproducible))
     return matmul_tensors(torch, a, b, out, asked, stream)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
@@ -19,7 +20,7 @@ from bilinear.planner import chains
 from bilinear.planner.chains import ChainPlan, ProductWay, chain_extents
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
-from bilinear.planner.problem import require_inputs
+from bilinear.planner.problem import require_inputs, require_reproducible
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, check_apart, check_out
 from bilinear.runtime.auto import dtype_name, plan
@@ -27,7 +28,7 @@ from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
 from bilinear.runtime.multiply import looked_at
-from bilinear.runtime.options import Named, check_levels
+from bilinear.runtime.options import Named, ProductOptions, check_levels
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
@@ -44,6 +45,7 @@ def multi_dot(
     levels: int | Literal["auto"] = "auto",
     inputs: Literal["preserve", "restore", "consume"] = "preserve",
     workspace: int | str | None = None,
+    reproducible: Literal["bitwise"] | None = None,
     stream: AbstractContextManager[object] | None = None,
 ) -> ArrayT:
     """The product of all arrays, as `numpy.linalg.multi_dot` gives it, in the order of `plan_chain`.
@@ -70,6 +72,9 @@ def multi_dot(
         As in `matmul`, for each product.
     workspace : int or str, optional
         The most bytes of intermediates and workspaces together, or "unlimited" (the default).
+    reproducible : "bitwise", optional
+        As in `matmul`, for each product. The order is the one with the fewest multiplications, whatever the device and the workspace, so
+        the result depends on the matrices and their shapes alone.
     stream : stream, optional
         As in `matmul`.
 
@@ -97,6 +102,9 @@ def multi_dot(
     check_levels(levels, algorithm)
     if device is not None and not algorithm == levels == "auto":
         raise fail("E557", "device= orders products by the times of `auto`, and these are by a named algorithm", "leave device= out")
+    require_reproducible(reproducible)
+    if device is not None and reproducible is not None:
+        raise fail("E820", "device= orders products by their times, and the order decides the bits", "leave device= out")
     budget = _budget(workspace)
     if not given:
         chain_extents(())
@@ -107,12 +115,17 @@ def multi_dot(
         target = None if out is None else _target(view, matrices, dtype)[inside]
         if inputs == "consume":
             check_apart(matrices)
-        has_times = algorithm == levels == "auto" and (kind.on_gpu or device is not None)
-        found = _planned(extents, str(dtype), *_times(device, str(dtype)) if has_times else (None, None), inputs, budget)
+        options: ProductOptions = {"algorithm": algorithm, "levels": levels, "inputs": inputs, "reproducible": reproducible}
+        has_times = algorithm == levels == "auto" and reproducible is None and (kind.on_gpu or device is not None)
+        times = _times(device, str(dtype)) if has_times else (None, None)
+        found = replace(_planned(extents, str(dtype), *times, inputs, budget if reproducible is None else None), workspace=budget)
+        if budget is not None and found.chosen.peak > budget:
+            what = f"the intermediates of {found.chosen.text} need {found.chosen.peak} bytes of workspace, {budget} are available"
+            raise fail("E535", what, "allow that many bytes, or leave reproducible= out: another order would have other bits")
         matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
         if inputs != "preserve":  # a later product must not be refused after the first one has written its operands
-            _run(found, matrices, dtype, target, partial(looked_at, kind, algorithm=algorithm, levels=levels, inputs=inputs))
-        result = _run(found, matrices, dtype, target, partial(matmul, algorithm=algorithm, levels=levels, inputs=inputs))
+            _run(found, matrices, dtype, target, partial(looked_at, kind, **options))
+        result = _run(found, matrices, dtype, target, partial(matmul, **options))
         return out if out is not None else kind.give_back(result[tuple(0 if at is None else at for at in inside)])
 
 

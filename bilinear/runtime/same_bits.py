@@ -6,7 +6,6 @@ On processors NumPy multiplies integers exactly, on a GPU kernels multiply their
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -26,6 +25,7 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.complex_parts import formed
 from bilinear.runtime.devices_here import uses_library
+from bilinear.runtime.half import FLOAT
 from bilinear.runtime.operands import as_matrices, fit, layouts_of
 from bilinear.runtime.options import Options
 from bilinear.runtime.run import require_out, run_direct_plan
@@ -38,13 +38,15 @@ def by_same_bits(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> 
     """alpha * a @ b + beta * out, with bits that depend on the numbers alone. None for integers, whose products are exact in any case.
 
     The product v is exact for the scaled integers of A and B, and rounded once to the type. Then C = v, or alpha v, rounded, or this plus
-    beta C, where beta C and the sum are rounded, too. A NaN is the one that NumPy calls so.
+    beta C, where beta C and the sum are rounded, too. A NaN is the one that NumPy calls so. For float16 all of this is computed in float32,
+    and rounded at the end.
     Raises `BilinearError` (E821) where nothing keeps the promise, and what `fit` raises.
     """
     shape, dtype = look_at_same_bits(kind, a, b, out)
     if dtype.kind in "biu":
         return None
-    alpha, beta = factor("alpha", asked.alpha, dtype), factor("beta", asked.beta, dtype)
+    wide = FLOAT if dtype.itemsize == 2 else dtype
+    alpha, beta = factor("alpha", asked.alpha, wide), factor("beta", asked.beta, wide)
     if kind.on_gpu:
         require_out(kind, out)
     if out is None:
@@ -53,9 +55,9 @@ def by_same_bits(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> 
     if kind.on_gpu:
         _on_gpu(asked._replace(kind=kind), left, right, target, (alpha, beta))
         return out
-    value = _stack(left, right, target.shape, dtype, asked.accuracy) if alpha != 0 else np.zeros(target.shape, dtype)
+    value = _stack(left, right, target.shape, wide, asked.accuracy) if alpha != 0 else np.zeros(target.shape, wide)
     with np.errstate(all="ignore"):
-        target[...] = with_factors(value, target.astype(dtype) if beta != 0 else value, alpha, beta).astype(target.dtype)
+        target[...] = with_factors(value, target.astype(wide) if beta != 0 else value, alpha, beta).astype(target.dtype)
     return out
 
 
@@ -65,8 +67,8 @@ def look_at_same_bits(kind: Kind, a: Array, b: Array, out: Array) -> tuple[tuple
     shape, dtype = fit(layouts)
     if dtype.kind in "biu":
         return shape, dtype
-    if kind.on_gpu and (types := {str(x.dtype) for x in layouts.given}) not in ({"float64"}, {"float32"}):
-        raise fail("E821", f"no kernels keep these bits for {', '.join(sorted(types))}", "convert all arrays to float64 or float32")
+    if kind.on_gpu and (len(types := {str(x.dtype) for x in layouts.given}) > 1 or dtype.name not in KEPT):
+        raise fail("E821", f"no kernels keep these bits for {', '.join(sorted(types))}", "convert all arrays to one type of floats")
     if kind.on_gpu and (0 in (*shape, layouts.a.shape[-1]) or not has_digit_units()):
         what = "this GPU has no matrix units for int8" if shape and not has_digit_units() else "there are no numbers to multiply"
         raise fail("E821", f"no kernels keep these bits: {what}", "multiply in the host's memory")
@@ -77,18 +79,39 @@ def look_at_same_bits(kind: Kind, a: Array, b: Array, out: Array) -> tuple[tuple
 
 
 def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array]) -> None:
-    """The product of matrices, or of each of a stack, by residues."""
+    """The product of matrices, or of each of a stack, by residues: float16 as float32, complex numbers in two products of real ones."""
+    xp, dtype = options.kind.module, out.dtype
     if factors[0] == 0:
         raise fail("E821", "with alpha = 0 nothing is multiplied, and no kernel rounds beta * out so", "scale out itself")
-    if shares_memory(out, a) or shares_memory(out, b):
-        a, b = a.copy(), b.copy()
-    batch = out.shape[:-2]
-    for index in np.ndindex(*batch):
+    if dtype.kind == "c" and factors != (1, 0):
+        raise fail("E821", "no kernel scales complex numbers so", "leave alpha= and beta= out, and scale the result")
+    moduli = same_bits_residues(dtype.name, a.shape[-1], options.accuracy).count
+    if dtype.kind == "c":
+        left, down, part = xp.concatenate([a.real, a.imag], -1), (b.real, b.imag), xp.empty(out.shape, real_type(dtype))
+        real = xp.concatenate([down[0], -down[1]], -2)
+        imaginary = xp.concatenate(down[::-1], -2)  # before the real part is written, which may lie where B does
+        _each(options, left, real, part, factors, moduli)
+        out.real[...] = part
+        _each(options, left, imaginary, part, factors, moduli)
+        out.imag[...] = part
+    elif dtype.itemsize == 2:
+        value = out.astype(FLOAT)
+        _each(options, a.astype(FLOAT), b.astype(FLOAT), value, factors, moduli)
+        out[...] = value
+        xp.copyto(out, dtype.type(np.nan), where=xp.isnan(value))
+    else:
+        aside = shares_memory(out, a) or shares_memory(out, b)
+        _each(options, a.copy() if aside else a, b.copy() if aside else b, out, factors, moduli)
+
+
+def _each(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array], moduli: int) -> None:
+    """Each product of a stack of float64 or float32, where `out` overlaps no operand."""
+    for index in np.ndindex(*out.shape[:-2]):
         left, right = _matrix(a, index), _matrix(b, index)
         layouts = layouts_of(left, right, out[index])
-        problem = replace(problem_of(layouts, "preserve", options.most_bytes, bool(factors[1] != 0)), accuracy=options.accuracy)
-        device = devices_here.current_device()
-        run_direct_plan(options, same_bits_choice(problem, device), left, right, out[index], False, factors)
+        problem = problem_of(layouts, "preserve", options.most_bytes, bool(factors[1] != 0))
+        choice = same_bits_choice(problem, devices_here.current_device(), moduli)
+        run_direct_plan(options, choice, left, right, out[index], False, factors)
 
 
 def _matrix(x: Array, index: tuple[int, ...]) -> Array:

@@ -16,13 +16,13 @@ from bilinear.errors import ArrayTypeError, fail
 from bilinear.ir.matrix import Array
 from bilinear.runtime.arrays import TYPES
 from bilinear.runtime.call import found_again, keep_tensors, matmul_tensors, multiplies_by_itself
-from bilinear.runtime.options import Options, check_levels
+from bilinear.runtime.options import Options, check_levels, check_options
 
-How = tuple[str, int | None]
-"""An algorithm and its levels, as the operators take them; None stands for "auto"."""
+How = tuple[str, int | None, str | None]
+"""An algorithm, its levels, where None stands for "auto", and `reproducible`, as the operators take them."""
 Dims = tuple[int | None, ...]
 """For each argument of a vectorised call, the dimension over which it runs."""
-_SCHEMA = "(Tensor a, Tensor b, str algorithm='auto', int? levels=None) -> Tensor"
+_SCHEMA = "(Tensor a, Tensor b, str algorithm='auto', int? levels=None, str? reproducible=None) -> Tensor"
 
 
 class ProductContext(Protocol):
@@ -53,37 +53,37 @@ class _ProductOperator(torch.autograd.Function):  # type: ignore[misc]
     """An operator with its gradients, also for `torch.func`."""
 
     @staticmethod
-    def forward(a: Array, b: Array, algorithm: str, levels: int | None) -> Array:
-        return _OPERATORS[a.ndim](a, b, algorithm, levels)
+    def forward(a: Array, b: Array, algorithm: str, levels: int | None, reproducible: str | None) -> Array:
+        return _OPERATORS[a.ndim](a, b, algorithm, levels, reproducible)
 
     @staticmethod
-    def setup_context(ctx: ProductContext, inputs: tuple[Array, Array, str, int | None], output: Array) -> None:
+    def setup_context(ctx: ProductContext, inputs: tuple[Array, Array, *How], output: Array) -> None:
         """Keep what the gradients read: each operand for the gradient of the other."""
         (a, b), ctx.how = inputs[:2], inputs[2:]
         of_a, of_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if of_b else None, b if of_a else None)
 
     @staticmethod
-    def backward(ctx: ProductContext, gradient: Array) -> tuple[Array, Array, None, None]:
+    def backward(ctx: ProductContext, gradient: Array) -> tuple[Array, Array, None, None, None]:
         """For C = A B and the gradient G of C: G B^H and A^H G."""
         a, b = ctx.saved_tensors
         of_a = None if b is None else multiply(gradient, b.mH, ctx.how)
         of_b = None if a is None else multiply(a.mH, gradient, ctx.how)
-        return of_a, of_b, None, None
+        return of_a, of_b, None, None, None
 
     @staticmethod
-    def vmap(info: Batch, in_dims: Dims, a: Array, b: Array, algorithm: str, levels: int | None) -> tuple[Array, int]:
-        return _of_batches(multiply, info, in_dims, a, b, algorithm, levels)
+    def vmap(info: Batch, in_dims: Dims, a: Array, b: Array, *how: *How) -> tuple[Array, int]:
+        return _of_batches(multiply, info, in_dims, a, b, *how)
 
 
 class _Eager(torch.autograd.Function):  # type: ignore[misc]
     """The same without an operator, and with a context that PyTorch fills in a tenth of the time; not for `torch.func`."""
 
     @staticmethod
-    def forward(ctx: ProductContext, a: Array, b: Array, algorithm: str, levels: int | None) -> Array:
-        _ProductOperator.setup_context(ctx, (a, b, algorithm, levels), None)
+    def forward(ctx: ProductContext, a: Array, b: Array, *how: *How) -> Array:
+        _ProductOperator.setup_context(ctx, (a, b, *how), None)
         with torch._C.DisableTorchFunction():  # what it calls is not for a context such as `using`
-            return _product(_CLASSICAL[a.ndim], a.ndim, a, b, algorithm, levels)
+            return _product(_CLASSICAL[a.ndim], a.ndim, a, b, *how)
 
     backward = _ProductOperator.backward
 
@@ -96,9 +96,10 @@ def _of_batches(
     b: Array,
     algorithm: str = "auto",
     levels: int | None = None,
+    reproducible: str | None = None,
 ) -> tuple[Array, int]:
     """The rule of vmap: a batch by one matrix is one product of more rows, one by a batch of more columns; the rest are larger batches."""
-    count, (of_a, of_b, *_), how = info.batch_size, in_dims, (algorithm, levels)
+    count, (of_a, of_b, *_), how = info.batch_size, in_dims, (algorithm, levels, reproducible)
     is_flat = max(a.ndim - (of_a is not None), b.ndim - (of_b is not None)) == 2
     if is_flat and of_b is None:
         a = a.movedim(of_a, 0)
@@ -130,10 +131,16 @@ _modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambd
 
 
 def _product(
-    classical: Callable[[Array, Array], Array], dims: int, a: Array, b: Array, algorithm: str = "auto", levels: int | None = None
+    classical: Callable[[Array, Array], Array],
+    dims: int,
+    a: Array,
+    b: Array,
+    algorithm: str = "auto",
+    levels: int | None = None,
+    reproducible: str | None = None,
 ) -> Array:
     """a @ b of two matrices, or of two batches of them, as a new tensor by rows."""
-    asked = Options(algorithm=algorithm, levels="auto" if levels is None else levels).as_named()
+    asked = Options(algorithm=algorithm, levels="auto" if levels is None else levels, reproducible=reproducible).as_named()
     a, b = a.detach(), b.detach()
     fits = a.ndim == b.ndim == dims and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
     if not fits or a.dtype != b.dtype or a.device != b.device:
@@ -156,7 +163,7 @@ def _operator(name: str, classical: Callable[[Array, Array], Array], dims: int) 
     tag = getattr(torch.Tag, "cudagraph_unsafe", None)
     run, tags = partial(_product, classical, dims), () if tag is None else (tag,)
     operator = torch.library.custom_op(f"bilinear::{name}", run, mutates_args=(), schema=_SCHEMA, tags=tags)
-    operator.register_fake(lambda a, b, algorithm="auto", levels=None: classical(a, b))
+    operator.register_fake(lambda a, b, algorithm="auto", levels=None, reproducible=None: classical(a, b))
     operator.register_autograd(_ProductOperator.backward, setup_context=_ProductOperator.setup_context)
     operator.register_vmap(partial(_of_batches, lambda a, b, how: _OPERATORS[a.ndim](a, b, *how)))
     for device in ("cpu", "cuda"):
@@ -164,11 +171,11 @@ def _operator(name: str, classical: Callable[[Array, Array], Array], dims: int) 
     return operator  # type: ignore[no-any-return]
 
 
-def _cast(device: str, a: Array, b: Array, algorithm: str = "auto", levels: int | None = None) -> Array:
+def _cast(device: str, a: Array, b: Array, algorithm: str = "auto", levels: int | None = None, reproducible: str | None = None) -> Array:
     """The rule of autocast, as for `torch.mm`: floating-point operands other than float64 are cast to the type of the region."""
     a, b = (x.to(multiplied_type(x)) if x.device.type == device else x for x in (a, b))
     with torch.autocast(device, enabled=False):
-        return multiply(a, b, (algorithm, levels))
+        return multiply(a, b, (algorithm, levels, reproducible))
 
 
 def is_autocast(device: str) -> bool:
@@ -189,7 +196,14 @@ _CLASSICAL = {2: torch.mm, 3: torch.bmm}
 _OPERATORS = {dims: _operator(name, _CLASSICAL[dims], dims) for dims, name in ((2, "mm"), (3, "bmm"))}
 
 
-def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
+def matmul(
+    a: Array,
+    b: Array,
+    *,
+    algorithm: str = "auto",
+    levels: int | Literal["auto"] = "auto",
+    reproducible: Literal["bitwise"] | None = None,
+) -> Array:
     """a @ b for tensors, with the shapes of `torch.matmul`, by the operators: recorded for gradients, traced, cast and vectorised.
 
     A batch times one matrix is one product of more rows.
@@ -204,6 +218,8 @@ def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal
         `auto`, or the name or path of a scheme or schedule. It multiplies the gradients, too.
     levels : int or "auto"
         As in `bilinear.matmul`.
+    reproducible : "bitwise", optional
+        As in `bilinear.matmul`, for the gradients, too.
 
     Returns
     -------
@@ -214,7 +230,7 @@ def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal
     RuntimeError
         As `torch.matmul` does.
     BilinearError
-        E514 for wrong levels, and what `bilinear.matmul` raises.
+        E514 for wrong levels, E820 and E821 for bits that nothing promises, and what `bilinear.matmul` raises.
 
     Examples
     --------
@@ -226,7 +242,7 @@ def matmul(a: Array, b: Array, *, algorithm: str = "auto", levels: int | Literal
     tensor([4., 4., 4., 4.])
     """
     require_tensors(a=a, b=b)
-    return product(a, b, as_how(algorithm, levels))
+    return product(a, b, as_how(algorithm, levels, reproducible))
 
 
 def require_tensors(**operands: Array) -> None:
@@ -249,10 +265,12 @@ def product(a: Array, b: Array, how: How) -> Array:
     return result if b.ndim > 1 else result.squeeze(-1)
 
 
-def as_how(algorithm: str, levels: int | str) -> How:
-    """An algorithm and its levels for the operators. Raises `BilinearError` (E514)."""
+def as_how(algorithm: str, levels: int | Literal["auto"] = "auto", reproducible: str | None = None) -> How:
+    """What multiplies, for the operators. Raises `BilinearError` (E514, E820)."""
     check_levels(levels, algorithm)
-    return algorithm, None if isinstance(levels, str) else int(levels)
+    if reproducible is not None and not torch.compiler.is_compiling():  # what runs later refuses it, too
+        check_options(Options(algorithm=algorithm, reproducible=reproducible), None)
+    return algorithm, None if isinstance(levels, str) else int(levels), reproducible
 
 
 def _folded(left: Array, right: Array, how: How) -> Array:
@@ -275,12 +293,12 @@ def _batched(left: Array, right: Array, how: How) -> Array:
     return multiply(a, b, how).reshape(*batch, left.shape[-2], right.shape[-1])
 
 
-def recorded(a: Array, b: Array, algorithm: str, levels: int | Literal["auto"]) -> Array:
+def recorded(a: Array, b: Array, how: How) -> Array:
     """`bilinear.matmul` of tensors that ask for gradients. It multiplies in their own type, inside of autocast, too."""
     if not is_autocast(a.device.type):
-        return matmul(a, b, algorithm=algorithm, levels=levels)
+        return product(a, b, how)
     with torch.autocast(a.device.type, enabled=False):
-        return matmul(a, b, algorithm=algorithm, levels=levels)
+        return product(a, b, how)
 
 
 Gram = Callable[[Array], Array]
@@ -321,7 +339,7 @@ class _Gram(torch.autograd.Function):  # type: ignore[misc]
         return product(a, both, ctx.how) if ctx.transposed else product(both, a, ctx.how), None, None, None, None
 
 
-def recorded_gram(gram: Gram, a: Array, transposed: bool, triangle: str | None, how: tuple[str, int | str]) -> Array:
+def recorded_gram(gram: Gram, a: Array, transposed: bool, triangle: str | None, how: How) -> Array:
     """`gram` of a tensor that asks for gradients, which are recorded; `how` multiplies two matrices in them."""
-    found: Array = _Gram.apply(a, gram, transposed, triangle, as_how(*how))
+    found: Array = _Gram.apply(a, gram, transposed, triangle, how)
     return found

@@ -10,12 +10,21 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.options import named_levels, warn_unused
 from bilinear.runtime.torch_operators import SCHEDULED, How, as_how, is_autocast, multiplied_type, product, require_tensors
 
 
-def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> Array:
+def linear(
+    x: Array,
+    weight: Array,
+    bias: Array = None,
+    *,
+    algorithm: str = "auto",
+    levels: int | Literal["auto"] = "auto",
+    reproducible: Literal["bitwise"] | None = None,
+) -> Array:
     """x @ weight.T + bias, as `torch.nn.functional.linear`.
 
     Parameters
@@ -30,6 +39,8 @@ def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "aut
         As in `bilinear.torch.matmul`, also for the gradients.
     levels : int or "auto"
         As in `bilinear.matmul`.
+    reproducible : "bitwise", optional
+        As in `bilinear.torch.matmul`.
 
     Returns
     -------
@@ -50,13 +61,13 @@ def linear(x: Array, weight: Array, bias: Array = None, *, algorithm: str = "aut
     tensor([[5., 5., 5.],
             [5., 5., 5.]])
     """
-    return weighted(x, weight, bias, as_how(algorithm, levels))
+    return weighted(x, weight, bias, as_how(algorithm, levels, reproducible))
 
 
 def weighted(x: Array, weight: Array, bias: Array, how: How) -> Array:
     """`linear` with options that were checked. PyTorch multiplies types that no schedule runs on."""
     require_tensors(x=x, weight=weight)
-    reason = why_pytorchs(x)
+    reason = why_pytorchs(x, how)
     if reason is not None:
         leave(how, reason)
         return torch.nn.functional.linear(x, weight, bias)
@@ -64,15 +75,18 @@ def weighted(x: Array, weight: Array, bias: Array, how: How) -> Array:
     return result if bias is None else result + in_type_of(result, bias)
 
 
-def why_pytorchs(tensor: Array) -> str | None:
+def why_pytorchs(tensor: Array, how: How) -> str | None:
     """Why PyTorch multiplies a tensor by itself, as far as the type says it; None otherwise."""
     dtype = multiplied_type(tensor)
-    return None if dtype in SCHEDULED else f"no schedule runs on {str(dtype).removeprefix('torch.')}"
+    is_taken = dtype in SCHEDULED or (how[2] is not None and dtype in (torch.float16, torch.bfloat16))
+    return None if is_taken else f"no schedule runs on {str(dtype).removeprefix('torch.')}"
 
 
 def leave(how: How, reason: str) -> None:
-    """Warn, if an algorithm is named, that it does not run."""
-    algorithm, levels = how
+    """Warn, if an algorithm is named, that it does not run. Refuses (E821) what is to have the same bits."""
+    algorithm, levels, reproducible = how
+    if reproducible is not None:
+        raise fail("E821", f"PyTorch's own multiply promises no bits, and {reason}", "convert the tensors, or leave reproducible= out")
     if algorithm != "auto" and levels != 0:
         _warn(algorithm, reason)
 
@@ -89,14 +103,14 @@ def in_type_of(product: Array, addend: Array) -> Array:
     return addend.to(product.dtype) if is_autocast(product.device.type) else addend
 
 
-def checked_how(algorithm: str, levels: int | str) -> How:
-    """An algorithm and its levels, for the operators. Refuses (E121 and others) what cannot be found or read, and (E514) wrong levels.
+def checked_how(algorithm: str, levels: int | Literal["auto"], reproducible: str | None) -> How:
+    """What multiplies, for the operators. Refuses (E121 and others) what cannot be found or read, and (E514, E820) wrong options.
 
     No file is read while PyTorch traces a function; the operator reads it when it runs.
     """
     if algorithm != "auto" and not torch.compiler.is_compiling():
         named_levels(algorithm, levels if isinstance(levels, int) else "auto")
-    return as_how(algorithm, levels)
+    return as_how(algorithm, levels, reproducible)
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
@@ -116,11 +130,13 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         As in `bilinear.torch.matmul`.
     levels : int or "auto"
         As in `bilinear.matmul`.
+    reproducible : "bitwise", optional
+        As in `bilinear.torch.matmul`.
 
     Raises
     ------
     BilinearError
-        At once for an algorithm that cannot be found (E121 and others), and for wrong levels (E514).
+        At once for an algorithm that cannot be found (E121 and others), and for wrong levels (E514) and options (E820).
 
     Examples
     --------
@@ -139,8 +155,9 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
         *,
         algorithm: str = "auto",
         levels: int | Literal["auto"] = "auto",
+        reproducible: Literal["bitwise"] | None = None,
     ) -> None:
-        how = checked_how(algorithm, levels)
+        how = checked_how(algorithm, levels, reproducible)
         super().__init__(in_features, out_features, bias, device, dtype)
         self.algorithm, self.levels, self._how = algorithm, levels, how
 
@@ -150,7 +167,8 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         """What a printed module shows of the layer."""
-        return f"{super().extra_repr()}, algorithm={self.algorithm!r}, levels={self.levels!r}"
+        same = "" if self._how[2] is None else f", reproducible={self._how[2]!r}"
+        return f"{super().extra_repr()}, algorithm={self.algorithm!r}, levels={self.levels!r}{same}"
 
 
 Function = Callable[..., Array]
@@ -176,11 +194,13 @@ class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is call
         As in `bilinear.torch.matmul`.
     levels : int or "auto"
         As in `bilinear.matmul`.
+    reproducible : "bitwise", optional
+        As in `bilinear.torch.matmul`. Products that PyTorch would compute are refused (E821), and so is fused attention.
 
     Raises
     ------
     BilinearError
-        At once for an algorithm that cannot be found (E121 and others), and for wrong levels (E514).
+        At once for an algorithm that cannot be found (E121 and others), and for wrong levels (E514) and options (E820).
 
     Examples
     --------
@@ -193,8 +213,14 @@ class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is call
             [2., 2.]])
     """
 
-    def __init__(self, algorithm: str = "auto", levels: int | Literal["auto"] = "auto") -> None:
-        self._how = checked_how(algorithm, levels)
+    def __init__(
+        self,
+        algorithm: str = "auto",
+        levels: int | Literal["auto"] = "auto",
+        *,
+        reproducible: Literal["bitwise"] | None = None,
+    ) -> None:
+        self._how = checked_how(algorithm, levels, reproducible)
         super().__init__()
 
     def __torch_function__(self, func: Function, types: Kinds, args: Tensors = (), kwargs: Named | None = None) -> Array:
@@ -205,16 +231,16 @@ class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is call
                 return _OPENED[func](*args, **given)
         if func in _TAKEN:
             instead, count = _TAKEN[func]
-            reason = _why_not(func, types, args[:count] if len(args) <= count else None, given)
+            reason = _why_not(self._how, func, types, args[:count] if len(args) <= count else None, given)
             if reason is None:
                 return instead(self._how, *args, **given)
             leave(self._how, reason)
-        elif func in _BESIDE:
+        elif func in _BESIDE or (func is functional.scaled_dot_product_attention and self._how[2] is not None):
             leave(self._how, f"{func.__name__} multiplies inside of PyTorch")
         return func(*args, **given)
 
 
-def _why_not(func: Function, types: Kinds, tensors: Tensors | None, given: Named) -> str | None:
+def _why_not(how: How, func: Function, types: Kinds, tensors: Tensors | None, given: Named) -> str | None:
     """Why PyTorch's own function must run; None if ours may."""
     if tensors is None or not given.keys() <= _KNOWN:
         return f"this form of {func.__name__} has no algorithm"
@@ -225,7 +251,7 @@ def _why_not(func: Function, types: Kinds, tensors: Tensors | None, given: Named
         return "a tensor is sparse or nested"
     if any(x.dtype != operands[0].dtype for x in operands) and not is_autocast(operands[0].device.type):
         return f"the operands of {func.__name__} are of different types"
-    return why_pytorchs(operands[0])
+    return why_pytorchs(operands[0], how)
 
 
 def _mm(how: How, input: Array, mat2: Array) -> Array:

@@ -17,7 +17,6 @@ from soak.kinds import torch as cases
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array
 from bilinear.runtime import arrays
 
@@ -308,9 +307,17 @@ def test_hostile_cases_end_well(tmp_path: Path) -> None:
     assert {cases.run(Case("torch", seed, tmp_path)) for seed in range(60)} == {PASSED, REFUSED}
 
 
-def test_no_kernel_of_16_bits_keeps_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the tensors were on a GPU, where sums of 16-bit blocks would run."""
-    monkeypatch.setattr("bilinear.runtime.call.half_of", lambda *_: HALVES["float16"])
-    a = torch.ones(4, 4, dtype=torch.float16)
-    with pytest.raises(BilinearError, match=r"E821.*float16"):
-        bilinear.matmul(a, a, reproducible="bitwise")
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_bits_of_16_are_those_of_float32_rounded(dtype: torch.dtype) -> None:
+    a, b = torch.randn(5, 40, generator=torch.manual_seed(1)).to(dtype), torch.randn(40, 3).to(dtype)
+    a[2, 3] = float("nan")
+    wanted = bilinear.matmul(a.float(), b.float(), reproducible="bitwise")
+    found, numbers = bilinear.matmul(a, b, reproducible="bitwise"), [0, 1, 3, 4]
+    assert torch.equal(found[numbers].view(torch.int16), wanted.to(dtype)[numbers].view(torch.int16))
+    assert set(found[2].view(torch.int16).tolist()) == {{torch.float16: 0x7E00, torch.bfloat16: 0x7FC0}[dtype]}  # not as PyTorch casts
+    out, old = torch.full((5, 3), 0.7, dtype=dtype), torch.full((5, 3), 0.7, dtype=dtype).float()
+    assert bilinear.matmul(a, b, out, alpha=0.3, beta=2, reproducible="bitwise") is out
+    bilinear.matmul(a.float(), b.float(), old, alpha=0.3, beta=2, reproducible="bitwise")
+    assert torch.equal(out[numbers].view(torch.int16), old.to(dtype)[numbers].view(torch.int16))
+    with pytest.raises(BilinearError, match=r"E821.*16 bits"):
+        bilinear.matmul(a, b, stream=object(), reproducible="bitwise")  # type: ignore[call-overload]

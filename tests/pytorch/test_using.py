@@ -228,3 +228,29 @@ def test_autocast_inside(runs: Runs) -> None:
     assert found.dtype == torch.bfloat16 and torch.equal(found, wanted) and runs == []
     found.float().sum().backward()
     assert layer.weight.grad.dtype == layer.bias.grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_a_row_has_the_same_bits_in_every_batch(dtype: torch.dtype) -> None:
+    """Forwards and backwards, alone and in a batch, also where a module multiplies; what PyTorch would multiply is refused."""
+    torch.manual_seed(3)
+    layer = torch.nn.Sequential(torch.nn.Linear(33, 70), torch.nn.Tanh(), torch.nn.Linear(70, 5)).to(dtype)
+    x = torch.randn(64, 33, dtype=dtype, requires_grad=True)
+    with bilinear.torch.using(reproducible="bitwise"):
+        y = layer(x)
+        y.sum().backward()
+        for rows in (slice(0, 1), slice(3, 10), slice(20, 64)):
+            part = x.detach()[rows].clone().requires_grad_()
+            z = layer(part)
+            z.sum().backward()
+            assert torch.equal(z, y[rows]) and torch.equal(part.grad, x.grad[rows])
+        assert torch.equal(torch.bmm(x[None], layer[0].weight.mT[None])[0], x @ layer[0].weight.mT)
+        for call in BESIDE[:-1]:
+            with pytest.raises(BilinearError, match=r"E821"):
+                call()
+        with pytest.raises(BilinearError, match=r"E821.*scaled_dot_product_attention"):
+            torch.nn.functional.scaled_dot_product_attention(*[x.reshape(1, 64, 33)] * 3)
+    with pytest.raises(BilinearError, match="E820"):
+        bilinear.torch.using("winograd", reproducible="bitwise")
+    own = bilinear.torch.Linear(33, 70, dtype=dtype, reproducible="bitwise")
+    assert torch.equal(own(x)[5:6], own(x[5:6])) and "reproducible='bitwise'" in repr(own)

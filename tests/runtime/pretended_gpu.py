@@ -94,6 +94,9 @@ class Array:
     def __invert__(self) -> Array:
         return Array(~self.host)
 
+    def __neg__(self) -> Array:
+        return Array(-self.host)
+
     def __mul__(self, factor: Any) -> Array:
         return Array((factor.host if isinstance(factor, Array) else factor) * self.host)
 
@@ -432,7 +435,11 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cupy.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0)
     cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
     cupy.tri = lambda n, dtype: Array(np.tri(n, dtype=dtype))
-    cupy.copyto = lambda target, source, where: np.copyto(target.host, source.host, where=where.host)
+    cupy.copyto = lambda target, source, where: np.copyto(
+        target.host, source.host if isinstance(source, Array) else source, where=where.host
+    )
+    cupy.concatenate = lambda arrays, axis: Array(np.concatenate([x.host for x in arrays], axis))
+    cupy.isnan = lambda x: Array(np.isnan(x.host))
     cupy.from_dlpack = lambda tensor: tensor.array
     cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
     cupy.array = lambda array: Array(array.host.copy())

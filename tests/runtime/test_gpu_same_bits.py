@@ -55,10 +55,13 @@ def test_kernels_round_exact_integers_once(gpu: Gpu, products: str, kind: str, r
     assert gpu.library == 0
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "complex128", "complex64"])
 def test_calls_on_a_gpu_have_the_bits_of_calls_on_processors(gpu: Gpu, dtype: str) -> None:
     random = np.random.default_rng(8)
-    a, b = (numbers(random, "decades", shape, dtype).astype(dtype) for shape in ((600, 70), (70, 520)))
+    real = {"complex128": "float64", "complex64": "float32"}.get(dtype, dtype)
+    a, b = (numbers(random, "decades", shape, real).astype(dtype) for shape in ((600, 70), (70, 520)))
+    if real != dtype:
+        a.imag, b.imag = a.real[::-1], b.real[:, ::-1]
     a[3, 4], b[9, 7] = np.inf, np.nan
     expected = bilinear.matmul(a, b, reproducible="bitwise")
     ways = {
@@ -84,6 +87,7 @@ def test_blocks_and_levels_have_the_same_bits(gpu: Gpu) -> None:
 
 def test_what_no_kernel_keeps_is_refused(gpu: Gpu) -> None:
     a, b = np.ones((8, 9)), np.ones((9, 7))
-    for x, y, alpha in ((a.astype("c16"), b, 1), (a.astype("f4"), b, 1), (a[:, :0], b[:0], 1), (a, b, 0)):
+    complexes = a.astype("c16"), b.astype("c16")
+    for x, y, alpha in ((complexes[0], b, 1), (*complexes, 2), (a.astype("f4"), b, 1), (a[:, :0], b[:0], 1), (a, b, 0)):
         with pytest.raises(BilinearError, match=r"no kernel"):
             bilinear.matmul(Array(x), Array(y), alpha=alpha, reproducible="bitwise")

@@ -61,11 +61,11 @@ def test_ways_of_a_call_have_the_same_bits(dtype: str) -> None:
 @pytest.mark.parametrize("kind", ["special", "ties"])
 def test_factors_round_as_the_formula_says(dtype: str, kind: str) -> None:
     a, b = operands(dtype, kind)
-    limit = largest_scaled(same_bits_residues(dtype, 40, None), 40)
-    v, old = by_integers(a.astype(float), b.astype(float), limit, dtype), np.full((6, 5), 0.7, dtype)
-    number = np.dtype(dtype).type
+    limit, wide = largest_scaled(same_bits_residues(dtype, 40, None), 40), np.result_type(dtype, "float32")
+    v, old = by_integers(a.astype(float), b.astype(float), limit, str(wide)), np.full((6, 5), 0.7, dtype)
     with np.errstate(all="ignore"):
-        expected = number(0.3) * v + number(-1.7) * old
+        expected = (wide.type(0.3) * v + wide.type(-1.7) * old.astype(wide)).astype(dtype)
+        v = v.astype(dtype)  # what is of float16 is rounded twice
     expected[np.isnan(expected)] = np.nan
     assert same(bitwise(a, b, out=old.copy(), alpha=0.3, beta=-1.7), expected)
     assert same(bitwise(a, b, out=np.full((6, 5), np.nan, dtype), alpha=0, beta=0), np.zeros((6, 5), dtype))
@@ -117,6 +117,11 @@ def test_integers_are_exact_without_it() -> None:
         ("E821", lambda a, b: bitwise(np.ma.masked_array(a), b)),
         ("E821", lambda a, b: bitwise(a.astype(object), b)),
         ("E567", lambda a, b: bitwise(a, b, accuracy=1e-20)),
+        ("E820", lambda a, b: bilinear.gram(a, algorithm="winograd", reproducible="bitwise")),
+        ("E820", lambda a, b: bilinear.multi_dot([a, b], levels=0, reproducible="bitwise")),
+        ("E820", lambda a, b: bilinear.multi_dot([a, b], device="h200", reproducible="bitwise")),
+        ("E820", lambda a, b: bilinear.multi_dot([a, b], reproducible="run")),  # type: ignore[arg-type]
+        ("E821", lambda a, b: bilinear.gram(a.astype(np.longdouble), reproducible="bitwise")),
         ("E538", lambda a, b: bitwise(bilinear.prepare(a, columns=5), b)),
     ],
 )
@@ -142,3 +147,32 @@ def test_einsum_and_tensordot_keep_the_bits_of_the_product() -> None:
     assert np.array_equal(bilinear.tensordot(a, b, 1, reproducible="bitwise"), wanted)
     with pytest.raises(BilinearError, match="E820"):
         bilinear.einsum("bik,kj->ij", a, b, reproducible="bitwise")
+
+
+@pytest.mark.parametrize("dtype", TYPES[:3])
+def test_gram_has_the_bits_of_the_product(dtype: str) -> None:
+    """Above and below the diagonal, for several blocks; a special line changes its own row and column alone."""
+    random = np.random.default_rng(6)
+    a = numbers(random, "decades", (540, 30), dtype).astype(dtype)
+    a[3, 4], a[400, 7] = np.inf, np.nan
+    wanted, old = bitwise(a, a.T), random.integers(-9, 9, (540, 540)).astype(dtype)
+    old += old.T
+    assert same(wanted, wanted.T)
+    assert same(bilinear.gram(a, reproducible="bitwise"), wanted)
+    assert same(bilinear.gram(a.T.copy(), transposed=True, triangle="upper", reproducible="bitwise"), np.triu(wanted))
+    assert same(bilinear.gram(np.stack([a[::-1], a]), triangle="lower", reproducible="bitwise")[1], np.tril(wanted))
+    again = bilinear.gram(a, old.copy(), alpha=0.3, beta=2, reproducible="bitwise")
+    assert same(again, bitwise(a, a.T, out=old.copy(), alpha=0.3, beta=2))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_a_chain_is_multiplied_in_an_order_that_only_shapes_decide(dtype: str) -> None:
+    random = np.random.default_rng(7)
+    a, b, c = (random.standard_normal(shape).astype(dtype) for shape in ((2, 9), (9, 50), (50, 9)))
+    wanted = bitwise(bitwise(a, b), c)  # 1,800 multiplications; the other order has 4,212, and a smaller intermediate
+    assert not same(wanted, bitwise(a, bitwise(b, c)))
+    assert same(bilinear.multi_dot([a, b, c], reproducible="bitwise"), wanted)
+    assert same(bilinear.multi_dot([a[1], b, c[:, 3]], reproducible="bitwise"), bitwise(a[1], bitwise(b, c[:, 3])))
+    with pytest.raises(BilinearError, match=r"E535.*\(A1 A2\) A3"):
+        bilinear.multi_dot([a, b, c], workspace=90 * a.itemsize, reproducible="bitwise")
+    assert bilinear.multi_dot([a, b, c], workspace=90 * a.itemsize).shape == (2, 9)

@@ -22,7 +22,6 @@ from bilinear.methods.digits.geometry import (
     products_of,
     require_residues,
     residues_for,
-    same_bits_residues,
     scheme_of,
     triangle_tiles,
 )
@@ -66,13 +65,12 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
         yield fitted(problem, device, levels, name, budget)
 
 
-def same_bits_choice(problem: Problem, device: Device | None) -> Digits:
-    """What multiplies a problem so that the bits of C depend on the numbers alone, in the fastest of the portfolio's levels and blocks.
+def same_bits_choice(problem: Problem, device: Device | None, moduli: int) -> Digits:
+    """What multiplies a problem by so many `moduli` so that the bits of C depend on the numbers alone.
 
-    The moduli follow from the type, K and the accuracy. Nothing is weighed on a GPU without rates. Raises `BilinearError` (E567).
+    It runs in the fastest of the portfolio's levels and blocks. Nothing is weighed on a GPU without rates.
     """
-    representation = same_bits_residues(problem.dtype, problem.k, problem.accuracy)
-    name = next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == representation.count and not x.gaussian)
+    name = next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == moduli and not x.gaussian)
     if device is None or device.digit_rates(digits_timed(name)) is None:
         return Digits((), name, by_columns=problem.by_columns, same_bits=True)
     m, k, n = problem.m, problem.k, problem.n
