@@ -20,7 +20,7 @@ from bilinear.errors import BilinearError, StageError, fail
 from bilinear.ir.measurement import LeftOut, Shape
 from bilinear.measure.bench_check import fill_normal, trust_of
 from bilinear.methods.planning import contenders
-from bilinear.planner.choose import timed_plan
+from bilinear.planner.choose import in_order, timed_plan
 from bilinear.planner.device import Device
 from bilinear.planner.library import LIBRARY_ITSELF, Library
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
@@ -39,8 +39,6 @@ MOST, AT_ONCE = 48, 8
 FINALISTS = 4
 FEW, ROUNDS = 3, 9
 """Rounds for all contenders, and for the fastest of them."""
-LEAST_GAIN = 0.02
-"""The library's multiply is kept unless a plan is faster by this fraction."""
 SETTLE_MS = 20.0
 WRONG = "E685"
 """This error ends the search: a plan that multiplies wrongly must be reported."""
@@ -149,10 +147,7 @@ def fastest(problem: Problem, device: Device, stand: PlanStand, ends: float) -> 
         except MemoryError:  # a check needs more than a multiply
             log.info("%s is left out: there is no memory to check it", candidate.name)
     library, *best = _timed(final, stand.times(final, ROUNDS))
-    best = sorted((candidate for candidate in best if _ms(candidate) < inf), key=_ms)
-    is_worth_it = bool(best) and _ms(best[0]) < (1 - LEAST_GAIN) * _ms(library)
-    order = sorted([*best, library], key=_ms) if is_worth_it else [library, *best]
-    return timed_plan(problem, device, order)
+    return timed_plan(problem, device, in_order([library, *(candidate for candidate in best if _ms(candidate) < inf)]))
 
 
 def _timed(candidates: Sequence[Candidate], times: Sequence[float]) -> list[Candidate]:

@@ -126,6 +126,10 @@ def _largest(holds: Callable[[int], bool], most: int) -> int:
     return low
 
 
+LEAST_TIMED_GAIN = 0.02
+"""The library's multiply is kept unless another one was timed to be faster by this fraction."""
+
+
 @lru_cache(maxsize=1024)
 def make_plan(methods: Methods, problem: Problem, device: Device, explain: bool = False, kernels: Kernels | None = None) -> Plan:
     """The plan for a problem on a device, from the device's description alone: it needs no GPU, and the choice is always the same.
@@ -154,7 +158,8 @@ def make_plan(methods: Methods, problem: Problem, device: Device, explain: bool 
     others = [replace(c, why=weighed.why_lost(c, chosen, library)) for c in able if c is not chosen]
     why = _why_chosen(chosen, library, able[0])
     first = replace(chosen, why=why if weighed.fits else f"{why}; A, B and C need more memory than the device has")
-    return Plan(problem, device.title, (first, *others, *refused), hashes_of(chosen), implementation_sha256())
+    unable = [replace(c, able=False) for c in refused]
+    return Plan(problem, device.title, (first, *others, *unable), hashes_of(chosen), implementation_sha256())
 
 
 def too_inaccurate(why: str) -> BilinearError:
@@ -176,15 +181,31 @@ def contenders(methods: Methods, problem: Problem, device: Device) -> tuple[Cand
 
 
 def timed_plan(problem: Problem, device: Device, timed: Sequence[Candidate]) -> Plan:
-    """The plan of the first of some candidates that were timed, the library's multiply among them, whose `ms` are measured."""
-    chosen, library = timed[0], next(candidate for candidate in timed if candidate.strategy == LIBRARY)
+    """The plan of the first of some candidates that were timed, whose `ms` are measured."""
+    chosen, library = timed[0], _library_of(timed)
     off = [(candidate.ms or 0.0) / (chosen.ms or 1.0) - 1 for candidate in timed]
-    gain = f"{(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
+    gain = f"the fastest of {len(timed)}" if library is None else f"{_ms(library) / (chosen.ms or 1.0):.2f} times as fast as the library"
     if chosen is library:
         gain = "no plan gains the margin" if min(off) < 0 else "nothing is faster"
     first = replace(chosen, why=f"timed: {gain}")
     others = [replace(c, why=f"timed: {abs(x):.1%} {'slower' if x >= 0 else 'faster'}") for c, x in zip(timed[1:], off[1:], strict=True)]
     return Plan(problem, device.name, (first, *others), hashes_of(chosen), implementation_sha256())
+
+
+def in_order(timed: Sequence[Candidate]) -> list[Candidate]:
+    """Candidates that were timed, the one to run first: the library's multiply, unless another one is faster by `LEAST_TIMED_GAIN`."""
+    order, library = sorted(timed, key=_ms), _library_of(timed)
+    if library is None or _ms(order[0]) < (1 - LEAST_TIMED_GAIN) * _ms(library):
+        return order
+    return [library, *(candidate for candidate in order if candidate is not library)]
+
+
+def _library_of(timed: Sequence[Candidate]) -> Candidate | None:
+    return next((candidate for candidate in timed if candidate.strategy == LIBRARY), None)
+
+
+def _ms(candidate: Candidate) -> float:
+    return inf if candidate.ms is None else candidate.ms
 
 
 def hashes_of(chosen: Candidate) -> tuple[tuple[str, str], ...]:

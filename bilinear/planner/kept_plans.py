@@ -68,16 +68,16 @@ def _keep(path: Path | None, text: str, hint: str) -> Path:
 
 
 def kept_plan_at(problem: Problem, name: str, driver: int) -> Path | None:
-    """The file for the plan of a problem on such a GPU; None without a home folder, and for unusual layouts and limits."""
-    described, file = kept_at(name, driver), _file_of_plan(problem)
-    return None if described is None or file is None else described.with_suffix("") / file
+    """The file for the plan of a problem on such a GPU; None without a home folder."""
+    described = kept_at(name, driver)
+    return None if described is None else described.with_suffix("") / _file_of_plan(problem)
 
 
-def _file_of_plan(p: Problem) -> str | None:
-    if p != Problem(p.m, p.k, p.n, p.dtype, p.inputs, p.workspace, lies_evenly=p.lies_evenly):
-        return None
-    budget = "" if p.workspace is None else f"-{p.workspace}"
-    return f"{p.dtype}-{p.m}x{p.k}x{p.n}-{p.inputs}{budget}.json"
+def _file_of_plan(p: Problem) -> str:
+    layout = ("columns" + "".join(p.column_major)) * bool(p.column_major), "gaps" * p.has_gaps, "uneven" * (not p.lies_evenly)
+    limits = "" if p.workspace is None else str(p.workspace), "" if p.accuracy is None else f"accuracy{p.accuracy}"
+    told = p.dtype, f"{p.m}x{p.k}x{p.n}", p.inputs, *limits, "accumulate" * p.accumulate, *layout
+    return "-".join(filter(None, told)) + ".json"
 
 
 def folder_of_plans(name: str, driver: int) -> Path:
@@ -96,10 +96,7 @@ def keep_plan(plan: Plan, driver: int) -> Path:
 
     Raises `BilinearError` (E612) if that fails.
     """
-    file = _file_of_plan(plan.problem)
-    if file is None:
-        raise fail("E612", "plans for another layout, accuracy or beta than the usual are not kept", "keep it in a file: save_plan")
-    path = folder_of_plans(plan.device, driver) / file
+    path = folder_of_plans(plan.device, driver) / _file_of_plan(plan.problem)
     save_plan(plan, path)
     return path
 

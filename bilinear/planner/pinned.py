@@ -167,13 +167,14 @@ def complex_plan(methods: Methods, problem: Problem, device: Device, explain: bo
     gain = (library.ms or 0.0) / (chosen.ms or 1.0)
     why = "chosen: no plan gains the margin" if chosen is library else f"chosen: {gain:.2f} times as fast as the library, by the model"
     others = [c for c in (library, *able) if c is not chosen]
-    off = [replace(c, why=c.why or f"{abs((c.ms or 0.0) / (chosen.ms or 1.0) - 1):.1%} {_side(c, chosen)}") for c in others]
-    refused = [c for c in ways if c.why]
+    off = [replace(c, why=c.why or _why_lost(c, chosen), able=not c.why) for c in others]
+    refused = [replace(c, able=False) for c in ways if c.why]
     return Plan(problem, device.title, (replace(chosen, why=why), *off, *refused), hashes_of(chosen), implementation_sha256())
 
 
-def _side(candidate: Candidate, chosen: Candidate) -> str:
-    return "slower" if (candidate.ms or 0.0) >= (chosen.ms or 0.0) else "faster, which is within the model's error"
+def _why_lost(candidate: Candidate, chosen: Candidate) -> str:
+    off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
+    return f"{abs(off):.1%} {'slower' if off >= 0 else 'faster, which is within the error of the model'}"
 
 
 def pinned_plan(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:

@@ -120,7 +120,7 @@ class Candidate:
 
     `ms` is the predicted or, for a timed plan, the measured time (None: not predicted); `workspace` exact bytes; `error` the proved bound
     of max|C - A*B| / (max|A| max|B|) (None: not requested); `probable` the probable error by norm in units of the classical multiply's;
-    `why` the reason why it was chosen or rejected.
+    `why` the reason why it was chosen or rejected. What is not `able` may not run for the problem.
     """
 
     choice: Choice
@@ -129,6 +129,7 @@ class Candidate:
     error: float | None = None
     probable: float | None = None
     why: str = ""
+    able: bool = True
 
     def __str__(self) -> str:
         ms = "no time is known" if self.ms is None else f"{self.ms:.3f} ms"
@@ -216,6 +217,11 @@ class Plan:
     def chosen(self) -> Candidate:
         """The candidate that runs."""
         return self.candidates[0]
+
+    @property
+    def is_timed(self) -> bool:
+        """True if its times were measured, on the GPU for which it was kept."""
+        return self.chosen.why.startswith("timed: ")
 
     @property
     def is_library(self) -> bool:

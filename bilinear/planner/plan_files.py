@@ -29,7 +29,7 @@ Record = TypeVar("Record", bound="DataclassInstance")
 Object = dict[str, object]
 Kinds = Mapping[str, "type[DataclassInstance]"]
 """What plans may choose, by the names of methods."""
-FORMAT = "bilinear-plan/11"
+FORMAT = "bilinear-plan/12"
 HINT = "write one with save_plan, or with `bilinear plan --json`"
 
 
@@ -191,7 +191,9 @@ def _check(plan: Plan) -> None:
 
 
 def _check_candidate(c: Candidate, problem: Problem) -> None:
-    if not isinstance(c.why, str) or not all(isinstance(name, str) and is_level_name(name) for name in c.all_levels):
+    if not isinstance(c.why, str) or not isinstance(c.able, bool):
+        raise ValueError("a field of a candidate has the wrong type")
+    if not all(isinstance(name, str) and is_level_name(name) for name in c.all_levels):
         raise ValueError("a field of a candidate has the wrong type")
     if not all(isinstance(part.inputs, str) for part in c.parts):
         raise ValueError("a field of a candidate has the wrong type")

@@ -417,11 +417,7 @@ def _steps(points: list[PlanPoint]) -> str:
 def _kind(candidate: Candidate, plan: Plan, front: tuple[Candidate, ...]) -> str:
     if candidate is plan.chosen:
         return "chosen"
-    return "refused" if _is_refused(candidate) else "front" if candidate in front else "able"
-
-
-def _is_refused(candidate: Candidate) -> bool:
-    return candidate.why.startswith(("needs ", "its error bound ", "its probable error "))
+    return "refused" if not candidate.able else "front" if candidate in front else "able"
 
 
 def _told(c: Candidate, name: str) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilinear.errors import fail
+from bilinear.backends.caches import keep
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, IN_ARRAYS, MULTIPLIED
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.methods.planning import complex_plan, make_plan, pinned_plan
@@ -27,6 +28,10 @@ from bilinear.runtime.operands import Layouts
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
+
+
+MOST_MEASURED = 4096
+"""The most measured plans that a process holds; the oldest is found in its file."""
 
 
 def plan(
@@ -165,9 +170,13 @@ def plan_for(
     device = devices_here.current_device()
     if device is None:
         return None
-    is_usual = all(x.ndim == 2 and not x.has_gaps for x in (a, b))
     problem = replace(problem_of(layouts, inputs, budget, accumulate), accuracy=accuracy)
-    return _logged(problem, device, devices_here.gpu_here() if is_usual else None)
+    return _logged(problem, device, gpu_of(layouts))
+
+
+def gpu_of(layouts: Layouts) -> tuple[str, int] | None:
+    """Name and driver version of the GPU for which a plan for arrays of these layouts may be kept; None if none is."""
+    return devices_here.gpu_here() if all(x.ndim == 2 and not x.has_gaps for x in layouts[:2]) else None
 
 
 def cpu_plan_for(layouts: Layouts, cpu: Cpu, budget: int | None, is_warm: bool, accuracy: float | str | None = None) -> Plan | None:
@@ -196,7 +205,7 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
     if gpu is not None:
         from bilinear.planner.kept_plans import kept_plan
 
-        kept = kept_plan(METHODS, problem, *gpu)
+        kept = measured.get((problem, gpu)) or kept_plan(METHODS, problem, *gpu)
         if kept is not None:
             return kept
     if problem.dtype in COMPLEX:
@@ -225,6 +234,23 @@ def _told(plan: Plan) -> Plan:
     p, chosen = plan.problem, plan.chosen
     devices_here.log().info("auto, %d x %d x %d of %s on %s: %s (%s)", p.m, p.k, p.n, p.dtype, plan.device, chosen.name, chosen.why)
     return plan
+
+
+measured: dict[tuple[Problem, tuple[str, int]], Plan] = {}
+"""What the calls of this process have measured."""
+
+
+def keep_measured(plan: Plan, driver: int) -> None:
+    """Choose this plan for its problem from now on: in this process, and in later ones if there is a place to keep it."""
+    from bilinear.planner.kept_plans import keep_plan
+
+    keep(measured, (plan.problem, (plan.device, driver)), plan, MOST_MEASURED)
+    for cached in (_chosen, _logged):
+        cached.cache_clear()
+    try:
+        keep_plan(plan, driver)
+    except BilinearError as error:
+        devices_here.log().warning("a measured plan is not kept for other processes: %s", error)
 
 
 for cached in (_chosen, _logged, _logged_on_cpu):

@@ -31,6 +31,7 @@ from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
 from bilinear.runtime.options import Options, check_options, warn_unused
 from bilinear.runtime.repeat import MOST_REPEATS, Key, Repeat, asked_key, repeated
+from bilinear.runtime.trials import is_open
 
 
 def matmul_arrays(a: Array, b: Array, out: Array, asked: Options) -> Array:
@@ -148,8 +149,8 @@ def keep_tensors(torch: ModuleType, key: Key, arrays: tuple[Array, Array, Array]
     repeat = None if arrays is None else repeated(*arrays, asked)[1]
     if arrays is None:
         kept = TorchRepeat(torch)
-    elif repeat is None and builds_behind():
-        return  # the library may have stood in for a plan that is being built
+    elif repeat is None and (builds_behind() or is_open()):
+        return  # the library may have stood in for a plan that is being built, or a plan may have been tried
     elif repeat is not None and repeat.is_launched:
         kept = TensorRepeat(torch, repeat, result)
     keep(_repeats, key, (kept, asked), MOST_REPEATS)

@@ -21,10 +21,11 @@ from bilinear.planner.choose import too_inaccurate
 from bilinear.planner.library import Library
 from bilinear.planner.plan import Plan
 from bilinear.runtime import devices_here
-from bilinear.runtime.auto import cpu_plan_for, plan_for
+from bilinear.runtime.auto import cpu_plan_for, gpu_of, plan_for
 from bilinear.runtime.operands import Layouts, fit
 from bilinear.runtime.options import Options, check_plan_fits, warn_unused
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
+from bilinear.runtime.trials import Turn, trial_of, turn_of
 
 log = logging.getLogger("bilinear")
 
@@ -50,7 +51,9 @@ class Decision:
     workspace: int = 0
     """The bytes of workspace of a plan that was chosen."""
     is_interim: bool = False
-    """True if the library stands in for a plan whose kernels are being built: the next call is decided anew."""
+    """True if the next call is decided anew: a plan is tried, or the library stands in for one whose kernels are being built."""
+    turn: Turn | None = None
+    """The turn of a plan that is tried."""
 
 
 _decisions: dict[tuple[object, ...], Decision] = {}
@@ -81,6 +84,21 @@ def decide(options: Options, layouts: Layouts) -> Decision:
 def _decide(options: Options, layouts: Layouts) -> Decision:
     shape, dtype = fit(layouts)
     plan = _choice(options, layouts, dtype)
+    if plan is None or not options.is_automatic or options.device is None or options.alpha == 0:
+        return _decided(options, layouts, plan, shape, dtype)
+    trial = trial_of(plan, options.device, gpu_of(layouts))
+    if trial is None:
+        return _decided(options, layouts, plan, shape, dtype)
+    turn = turn_of(trial)
+    tried = plan if turn is None else trial.plans[turn.number]
+    found = _decided(options, layouts, tried, shape, dtype)
+    if turn is not None and found.recipe is None and isinstance(found.choice, Library) and not (tried.is_library or found.is_interim):
+        turn.fails()
+    return replace(found, turn=None if found.is_interim else turn, is_interim=True)
+
+
+def _decided(options: Options, layouts: Layouts, plan: Plan | None, shape: tuple[int, ...], dtype: Dtype) -> Decision:
+    """The same with a plan, or without one."""
     if plan is not None and options.is_automatic and _stands_in(plan, options, layouts.extents[1], dtype):
         log.info("%s is being built behind the caller: the library's multiply", plan.chosen.name)
         return Decision(shape, dtype, None, is_interim=True)

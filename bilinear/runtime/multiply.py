@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from typing import Unpack
 
 import numpy as np
@@ -17,7 +18,7 @@ from bilinear.planner.library import Library
 from bilinear.runtime.arrays import Kind, gpu_executor
 from bilinear.runtime.complex_parts import formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
-from bilinear.runtime.operands import fit, layouts_of
+from bilinear.runtime.operands import Layouts, fit, layouts_of
 from bilinear.runtime.options import Options, ProductOptions, check_options
 from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
 from bilinear.runtime.run import adds_with, by_library, by_schedule, library_of, ready_schedule, require_out
@@ -55,6 +56,14 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     layouts = layouts_of(a, b, out)
     decision = decide(options, layouts)
     require_out(kind, out)
+    with nullcontext() if decision.turn is None else decision.turn.timed():
+        return _run(asked, options, kind, key, decision, layouts, a, b, out)
+
+
+def _run(
+    asked: Options, options: Options, kind: Kind, key: Key | None, decision: Decision, layouts: Layouts, a: Array, b: Array, out: Array
+) -> Array:
+    """Run what was decided."""
     if decision.recipe is None:
         result = None
         try:
@@ -91,6 +100,8 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
 
 def _less(options: Options, decision: Decision, error: Exception) -> int | None:
     """The bytes that another plan may take after one could not be allocated, because memory is free in pieces; None for the library."""
+    if decision.turn is not None:
+        decision.turn.fails()
     is_large = decision.workspace >= LARGE and options.buffer is None
     return decision.workspace // 2 if isinstance(error, MemoryError) and is_large else None
 
