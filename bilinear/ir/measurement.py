@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
+
+from bilinear.ir.element import COMPLEX
 
 Shape = tuple[int, int, int]
 
@@ -71,7 +74,7 @@ class Measurement:
     units of C's size (None: no limit), `workspace` the bytes used. `library` is the fastest of `libraries`. `ratio` is its time over the
     plan's, with the confidence interval of the median of that ratio over the rounds. `timing` is `device` for calls so short that host time
     would hide them, else `event`: CUDA events around one call or several in a row. `device_ratio` is the ratio of times on the device, if
-    it was measured.
+    it was measured. `joules` and `library_joules` are what a call took by the driver's counter, None if nothing was counted.
     """
 
     shape: Shape
@@ -97,6 +100,13 @@ class Measurement:
     trust: Trust
     load: Load = Load()
     launches: tuple[LaunchTime, ...] = ()
+    joules: float | None = None
+    library_joules: float | None = None
+
+    @property
+    def gflops_per_watt(self) -> float | None:
+        """Billions of operations of the classical product, real ones, a joule: that is, GFLOP/s a watt."""
+        return 2e-9 * math.prod(self.shape) * (4 if self.dtype in COMPLEX else 1) / self.joules if self.joules else None
 
     def to_json(self) -> dict[str, object]:
         """One row of a results file, flat except for the launches; `n` is the number of columns of C."""
@@ -105,7 +115,7 @@ class Measurement:
             fields |= fields.pop(name)
         low, high, confidence = fields.pop("interval").values()
         fields |= {"n": self.shape[2], "ratio_low": low, "ratio_high": high, "confidence": confidence, "rounds": len(self.times)}
-        return fields | {"libraries": dict(self.libraries), "holds": self.trust.holds}
+        return fields | {"libraries": dict(self.libraries), "holds": self.trust.holds, "gflops_per_watt": self.gflops_per_watt}
 
 
 @dataclass(frozen=True)

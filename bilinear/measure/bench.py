@@ -34,7 +34,7 @@ from bilinear.ir.measurement import Benchmark, ErrorPoint, LaunchTime, LeftOut, 
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Stage
 from bilinear.measure.bench_check import check, fill_normal, trust_of, wrong_libraries
-from bilinear.measure.bench_library import Watch, library_calls, machine
+from bilinear.measure.bench_library import Watch, energy_counter, joules, library_calls, machine
 from bilinear.measure.bench_tasks import BenchCase, BenchTask, bound_of, choose, pinned
 from bilinear.measure.describe_device import tune
 from bilinear.planner.device import Device
@@ -179,6 +179,7 @@ class Effort:
     """The effort of a run: most and fewest rounds, milliseconds for all rounds of a problem, seconds of the run (None: no limit).
 
     `watch`: seconds for which a clock and power reading is reused. `launches`: time every launch. `settle_ms`: see `interleaved`.
+    `energy`: seconds for which a call is repeated to count its joules.
     """
 
     rounds: int = 7
@@ -188,9 +189,10 @@ class Effort:
     watch: float = 0.0
     launches: bool = True
     settle_ms: float = 20.0
+    energy: float = 1.0
 
 
-GRID = Effort(25, 7, 700.0, watch=15.0, launches=False, settle_ms=0.0)
+GRID = Effort(25, 7, 700.0, watch=15.0, launches=False, settle_ms=0.0, energy=0.0)
 """For the grid of 200 shapes: a few minutes in total, with enough rounds of each for an interval."""
 
 
@@ -324,11 +326,13 @@ class _TaskBench:
                 call.renew()
         times = self.times(libraries, runs)
         loads: dict[What, Load] = {what: self.watch(call) for what, call in runs.items()}
+        counted = self.energy(dict[What, Call](libraries.items()) | runs, times)
         launches = {what: () if distinct[what][0].kept else self.launches(distinct[what][1], *arrays) for what in runs}
         for case, plan in plans.items():
             what = _what(case, plan)
             if what in runs:
-                yield _row(task, case, plan, times, what, trusts[what], loads[what], launches[what])
+                row = _row(task, case, plan, times, what, trusts[what], loads[what], launches[what])
+                yield replace(row, joules=counted.get(what), library_joules=counted.get(times.library))
 
     def call(self, case: BenchCase, plan: Plan, a: Array, b: Array, c: Array) -> Call:
         """The call of a case."""
@@ -347,6 +351,14 @@ class _TaskBench:
         if on_device and min(median(on_device[name]) for name in libraries) < SHORT_MS:
             return _CallTimes(tuple(libraries), "device", on_device, on_device)
         return _CallTimes(tuple(libraries), "event", interleaved(calls, rounds, 0, once, self.effort.settle_ms), on_device)
+
+    def energy(self, calls: Mapping[What, Call], times: _CallTimes) -> dict[What, float | None]:
+        """The joules of each plan and of the fastest library, where the driver counts them and they are asked for."""
+        counter = energy_counter() if self.effort.energy else None
+        if counter is None:
+            return {}
+        wanted = {what: call for what, call in calls.items() if what == times.library or what not in times.libraries}
+        return {what: joules(call, median(times.of[what]), counter, self.effort.energy) for what, call in wanted.items()}
 
     def launches(self, plan: Plan, a: Array, b: Array, c: Array) -> tuple[LaunchTime, ...]:
         """The launches of a plan, if requested; empty if memory runs out, because the times are already known."""

@@ -37,6 +37,10 @@ from bilinear.version import __version__
 Make = Callable[[Array, Array, Array], Call]
 """Makes the call of a library."""
 
+NVML = "libnvidia-ml.so.1"
+"""The driver's library that counts energy."""
+BATCH_MS, STILL_S = 10.0, 1.0
+"""Calls between two looks at the counter, which moves every few tens of milliseconds, and the seconds after which it does not move."""
 NOT_TRANSPOSED = 0
 """`CUBLAS_OP_N`."""
 
@@ -226,6 +230,48 @@ class Watch:
         if time.perf_counter() - self._at >= self._every:
             self._last, self._at = load_during(call), time.perf_counter()
         return self._last
+
+
+def energy_counter() -> Callable[[], int] | None:
+    """What reads the millijoules that the current GPU has taken since its driver was loaded; None where NVML does not count them."""
+    import cupy
+
+    try:
+        nvml, device, count = ctypes.CDLL(NVML), ctypes.c_void_p(), ctypes.c_ulonglong()
+        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetHandleByPciBusId_v2(cupy.cuda.Device().pci_bus_id.encode(), ctypes.byref(device)):
+            return None
+    except (OSError, AttributeError):
+        return None
+
+    def read() -> int:
+        return count.value if nvml.nvmlDeviceGetTotalEnergyConsumption(device, ctypes.byref(count)) == 0 else -1
+
+    return read if read() >= 0 else None
+
+
+def joules(call: Call, ms: float, counter: Callable[[], int], seconds: float) -> float | None:
+    """The joules of a call that takes so many milliseconds, repeated for at least so many seconds; None if the counter stands still."""
+    readings = _changes(call, ceil(BATCH_MS / max(ms, 1e-3)), counter)
+    began = next(readings, None)
+    for at, calls, count in readings:
+        if began is not None and at - began[0] >= seconds:
+            return 1e-3 * (count - began[2]) / (calls - began[1])
+    return None
+
+
+def _changes(call: Call, in_a_row: int, counter: Callable[[], int]) -> Iterator[tuple[float, int, int]]:
+    """The time, the calls so far and the counter, each time that it has moved, because it moves in steps; ends once it stands still."""
+    import cupy
+
+    calls, last, moved = 0, counter(), time.perf_counter()
+    while time.perf_counter() - moved < STILL_S:
+        for _ in range(in_a_row):
+            call()
+        cupy.cuda.get_current_stream().synchronize()
+        calls, count = calls + in_a_row, counter()
+        if count != last:
+            last, moved = count, time.perf_counter()
+            yield moved, calls, count
 
 
 def _query(names: tuple[str, ...]) -> list[str]:

@@ -32,6 +32,9 @@ LEAST_RATIO = 0.98
 _PLAN = ("ratio", "interval", "shape", "dtype", "plan", "ms", "library", "fastest", "predicted", "inputs", "budget", "N^2")
 _TRUST = ("rounds", "exact", "restored", "error", "bound", "MHz", "W")
 HEADER = (*_PLAN, *_TRUST)
+ENERGY = "J", "library's J", "GFLOP/s/W"
+COUNTED = "J: joules of a call by the driver's counter; GFLOP/s/W: operations of the classical product by the plan's joules."
+UNCOUNTED = "The driver counted no joules."
 NOTES = (
     "ratio: time of the fastest library over the plan's, with the interval of its median over the rounds; medians of interleaved rounds,",
     "fewer where calls are long, * on the device alone where they are short. exact, restored, error: of the same run, with a C of NaN.",
@@ -40,10 +43,25 @@ NOTES = (
 
 def bench_table(result: Benchmark) -> str:
     """The machine, the rows, how to read them, and what was not measured."""
-    lines = [machine_line(result), "", *aligned([bench_row(row) for row in result.rows], HEADER), "", *NOTES]
+    header, *rows = bench_cells(result)
+    lines = [machine_line(result), "", *aligned(rows, header), "", *NOTES, energy_note(result)]
     if result.left_out:
         lines += ["", "left out:", *(f"  {left.what}: {left.why}" for left in result.left_out)]
     return visible_lines(lines)
+
+
+def bench_cells(result: Benchmark) -> Iterator[tuple[str, ...]]:
+    """The header, and the cells of each row. There are columns of energy if any was counted."""
+    counts = energy_note(result) == COUNTED
+    yield (*HEADER, *ENERGY) if counts else HEADER
+    for row in result.rows:
+        told = ("-" if x is None else f"{x:.3g}" for x in (row.joules, row.library_joules, row.gflops_per_watt))
+        yield (*bench_row(row), *told) if counts else bench_row(row)
+
+
+def energy_note(result: Benchmark) -> str:
+    """What the columns of energy are, or why there are none."""
+    return COUNTED if any(row.joules is not None for row in result.rows) else UNCOUNTED
 
 
 def bench_row(row: Measurement) -> tuple[str, ...]:
@@ -269,7 +287,7 @@ def bench_html(result: Benchmark, date: str = "") -> str:
 
     The footer tells the `date` if one is given.
     """
-    table, alike = varying((HEADER, *map(bench_row, result.rows)), HEADER[:6])
+    table, alike = varying(tuple(bench_cells(result)), HEADER[:6])
     known = [(title, str(result.machine[key])) for title, key in FACTS if result.machine.get(key)]
     return (
         environment(html=True)
@@ -286,7 +304,7 @@ def bench_html(result: Benchmark, date: str = "") -> str:
             errors=error_charts(result.errors),
             table=table,
             alike=alike,
-            notes=" ".join(NOTES),
+            notes=" ".join((*NOTES, energy_note(result))),
             left_out=result.left_out,
             version=__version__,
             date=date,

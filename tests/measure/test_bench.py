@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
 import json
 import sys
 from collections import Counter
@@ -42,6 +44,7 @@ from bilinear.measure.bench_tasks import (
     tasks_for,
 )
 from bilinear.planner.device_files import load_device
+from bilinear.reporting.bench_page import bench_table
 from bilinear.runtime import ahead, devices_here
 from bilinear.runtime.matmul import matmul
 
@@ -643,6 +646,29 @@ def test_the_load_is_asked_for_while_the_call_runs(gpu: Gpu, monkeypatch: pytest
     for broken in (["/no/such/tool"], ["false"], ["echo", "one field"]):
         monkeypatch.setattr(bench_library, "_query", lambda names, words=broken: words)
         assert bench_library.load_during(lambda: None) == Load()
+
+
+def test_energy_is_counted_between_two_steps_of_the_counter(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call takes 3 mJ; the counter moves after every 40 calls."""
+    made: list[int] = []
+    call, counter = partial(made.append, 1), lambda: len(made) // 40 * 120
+    assert bench_library.joules(call, 5.0, counter, 0.001) == pytest.approx(0.003)
+    monkeypatch.setattr(bench_library, "STILL_S", 0.01)
+    assert bench_library.joules(call, 5.0, lambda: 7, 0.001) is None
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    assert bench_library.energy_counter() is None, "a driver without the function"
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_joules_stand_beside_times_where_the_driver_counts(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, counts: bool) -> None:
+    """A reading is 5 J more than the one before; between two there are two calls of 7 ms."""
+    reading = itertools.count(0, 5000)
+    monkeypatch.setattr(bench, "energy_counter", lambda: partial(next, reading) if counts else None)
+    (row,) = rows_of(BenchTask((64, 64, 64), "float64", (BenchCase("restore", 0.0),)), effort=Effort(1, 1, launches=False, energy=1e-9))
+    text, told = bench_table(Benchmark("bench", {}, (), (row,))), row.to_json()
+    assert (row.joules, row.library_joules) == ((2.5, 2.5) if counts else (None, None)) == (told["joules"], told["library_joules"])
+    assert told["gflops_per_watt"] == (pytest.approx(2e-9 * 64**3 / 2.5) if counts else None)
+    assert ("GFLOP/s/W" in text, "The driver counted no joules." in text) == (counts, not counts)
 
 
 @pytest.mark.gpu

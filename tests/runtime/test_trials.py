@@ -1,4 +1,4 @@
-"""BILINEAR_MEASURE on a pretended GPU: each plan gets its turns in the caller's calls, the fastest is kept, and nobody sees but in the log."""
+"""BILINEAR_MEASURE on a pretended GPU: each plan gets its turns in the caller's calls, and the fastest is kept."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def describe(monkeypatch: pytest.MonkeyPatch, device: Device) -> None:
 def forget() -> None:
     """As a new process."""
     for held in (auto.measured, trials._open, decide._decisions, repeat._repeats):
-        held.clear()  # type: ignore[attr-defined]
+        held.clear()
     auto._chosen.cache_clear()
     auto._logged.cache_clear()
 
@@ -188,7 +188,7 @@ def test_what_is_short_captured_or_needs_fixed_bits_is_not_measured(clock: Clock
 @pytest.mark.parametrize("inputs", ["restore", "consume"])
 def test_plans_that_write_their_operands_run_once_a_call(clock: Clock, monkeypatch: pytest.MonkeyPatch, inputs: str) -> None:
     options = {"inputs": inputs, "workspace": 0}
-    plan = auto.plan(N, N, N, "float64", inputs=inputs, workspace=0)  # type: ignore[arg-type]
+    plan = auto.plan(N, N, N, "float64", inputs=inputs, workspace=0)
     tried = trials._tried(plan)
     assert any(c.promise != "preserve" for c in tried), [c.name for c in tried]
     first = [call(clock, **options) for _ in tried]
