@@ -32,11 +32,11 @@ ROUNDS = 3
 """Turns of each plan. The first one, in which kernels are built and loaded, is not timed."""
 MOST_TRIALS = 1024
 """The most trials that are under way; further products run what is predicted."""
-_open: dict[Subject, Trial] = {}
+_open: dict[Subject, PlanTrial] = {}
 log = logging.getLogger("bilinear")
 
 
-class Trial:
+class PlanTrial:
     """The plans that are tried for a problem, the predicted one first, and the events around their runs."""
 
     def __init__(self, subject: Subject, device: Device, candidates: Sequence[Candidate]) -> None:
@@ -73,7 +73,7 @@ def _elapsed(run: tuple[Event, Event]) -> float:
 class Turn:
     """A call in which a plan is tried."""
 
-    trial: Trial
+    trial: PlanTrial
     number: int
 
     @contextmanager
@@ -99,7 +99,7 @@ def is_open() -> bool:
     return bool(_open)
 
 
-def trial_of(plan: Plan, device: Device, gpu: tuple[str, int] | None) -> Trial | None:
+def trial_of(plan: Plan, device: Device, gpu: tuple[str, int] | None) -> PlanTrial | None:
     """The trial to which a call with a plan belongs; None if nothing is to be measured, or all is.
 
     Raises `BilinearError` (E548) if BILINEAR_MEASURE holds another word.
@@ -115,11 +115,11 @@ def trial_of(plan: Plan, device: Device, gpu: tuple[str, int] | None) -> Trial |
     found = _open.get(subject)
     if found is None and len(_open) < MOST_TRIALS:
         candidates = _tried(plan)
-        found = _open.setdefault(subject, Trial(subject, device, candidates)) if len(candidates) > 1 else None
+        found = _open.setdefault(subject, PlanTrial(subject, device, candidates)) if len(candidates) > 1 else None
     return found
 
 
-def turn_of(trial: Trial) -> Turn | None:
+def turn_of(trial: PlanTrial) -> Turn | None:
     """The turn of a call; None while a stream is captured, because events would become part of the graph."""
     return None if is_captured() else Turn(trial, trial.next)
 
