@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from bilinear import frontend
 from bilinear.algebra.composition import complex_algorithm
+from bilinear.artifact.c_library import require_emitted
 from bilinear.artifact.write import Compiled, FolderOptions, programs_of, require_options
 from bilinear.codegen.build import Progress, dtypes_of, no_progress
 from bilinear.codegen.cuda.target import targets_of
@@ -47,6 +48,7 @@ class CompileOptions(TypedDict, total=False):
     progress: Progress
     floats: str
     mode: str
+    emit: str
 
 
 def compile(
@@ -60,6 +62,7 @@ def compile(
     progress: Progress = no_progress,
     floats: str = "own",
     mode: str = STAGE,
+    emit: str = "",
 ) -> Compiled:
     """Compile an algorithm to CUDA kernels; no GPU is needed.
 
@@ -84,6 +87,8 @@ def compile(
         such as an H200.
     mode : str
         How stages are launched (docs/modes.md).
+    emit : {"", "c"}
+        "c": the folder also holds a C library (docs/how-to/c-library.md).
 
     Returns
     -------
@@ -106,6 +111,7 @@ def compile(
     inputs = inputs or ("preserve" if dtypes[0] in COMPLEX else natural_inputs(loaded.schedule))
     options = FolderOptions(levels, inputs, floats, mode)
     require_options(loaded, options, dtypes)
+    require_emitted(emit, dtypes)
     if output is not None:
         require_folder(Path(output))
     prepared, programs = programs_of(loaded, options, dtypes, targets, progress)  # verify, schedule, lower, render, build
@@ -114,7 +120,7 @@ def compile(
         report: Report | ComplexReport = complex_report(own, levels, loaded.schedule, programs)
     else:
         report = report_of(loaded, prepared, inputs, programs)
-    compiled = Compiled(loaded, prepared, options, programs, targets, report)
+    compiled = Compiled(loaded, prepared, options, programs, targets, report, emit)
     if output is not None:
         compiled.write(output)  # write
     return compiled

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from bilinear.artifact.c_library import c_library, file_names, require_emitted
 from bilinear.artifact.findings import BuiltCheck, BuiltRow
 from bilinear.artifact.identities import check_sources
 from bilinear.artifact.images import check_images
@@ -28,8 +29,10 @@ LAUNCHED = ("options", "scheme", "schedule", "programs")
 """The members of a manifest that say what is launched."""
 
 
-def require_generated(folder: BuiltFolder) -> None:
-    """Refuse (E626) a folder whose sources or launches differ in a byte from those that its algorithm and options generate.
+def require_generated(folder: BuiltFolder) -> list[BuiltRow]:
+    """Refuse (E626) a folder whose sources, launches or C library differ in a byte from those that its algorithm and options generate.
+
+    Returns a row that says so of the library, if there is one, with the images of the folder in it.
 
     The text of the algorithm is only parsed. Raises `BilinearError`, also if it is wrong or does not fit the options.
     """
@@ -37,10 +40,19 @@ def require_generated(folder: BuiltFolder) -> None:
     dtypes = dtypes_of([program.dtype for program in folder.programs])
     require_options(loaded, folder.options, dtypes)
     _, programs = programs_of(loaded, folder.options, dtypes, ())
-    files = output_files(loaded, folder.options, programs, remainders_of(programs, (), folder.options.floats), {})
+    remainders = remainders_of(programs, (), folder.options.floats)
+    files = output_files(loaded, folder.options, programs, remainders, {})
     for kernel in (kernel for program in folder.programs for kernel in program.kernels):
         _require_same(folder, kernel.path, kernel.source, files.get(kernel.path, b"").decode())
     _require_same(folder, MANIFEST, _launched(folder.described), _launched(json.loads(files[MANIFEST])))
+    library = [path for path in file_names(loaded, folder.options.inputs)[1] if path in folder.files]
+    if library:
+        require_emitted("c", dtypes)
+        built = {kernel.name: kernel.images for program in folder.programs for kernel in program.kernels}
+        images = {name: [(target, image) for target, _, image in own] for name, own in built.items()}
+        for path, content in c_library(loaded, folder.options.inputs, programs, remainders, images).items():
+            _require_same(folder, path, folder.files.get(path, b"").decode(errors="replace"), content.decode())
+    return [BuiltRow("C", "C library", "-", "generated again", 0, "", "equal")] if library else []
 
 
 def compare_images(program: BuiltProgram, compiler: str, progress: Progress) -> Iterator[BuiltRow | Diagnostic]:
@@ -98,10 +110,8 @@ def verify_built(folder: str | Path, *, trust: bool = False, seed: int | None = 
     by the tests are in the result, whose `require` raises them.
     """
     built = read_folder(folder)
-    if not trust:
-        require_generated(built)
+    rows = [] if trust else require_generated(built)
     seed = secrets.randbits(128) if seed is None else seed
-    rows: list[BuiltRow] = []
     failures: list[Diagnostic] = []
     for program in built.programs:
         for found in _tests(built, program, trust, seed, progress):

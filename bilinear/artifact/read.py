@@ -166,6 +166,7 @@ class BuiltFolder:
     options: FolderOptions
     compiler: str
     described: Mapping[str, object]
+    files: Mapping[str, bytes]
 
     @property
     def is_complex(self) -> bool:
@@ -202,8 +203,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
     if not programs:
         raise root["programs"].wrong("is empty")
     built = tuple(_program(path, dtype, node, known) for dtype, node in programs)
-    for name, digest in root["files"].pairs():  # the reports and the certificate, too
-        _read_whole(path, name, digest.text(), digest)
+    files = {name: _read_whole(path, name, digest.text(), digest) for name, digest in root["files"].pairs()}
     return BuiltFolder(
         path,
         schedule["name"].text(),
@@ -218,6 +218,7 @@ def read_folder(folder: str | Path) -> BuiltFolder:
         _options(root),
         root["versions"]["compiler"].text(),
         {name: node.value for name, node in root.pairs()},
+        files,
     )
 
 

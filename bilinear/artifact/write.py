@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from bilinear.analysis.identity import schedule_hash, scheme_hash
 from bilinear.analysis.integer_range import integer_range
+from bilinear.artifact.c_library import c_library
 from bilinear.codegen.build import LaunchProgram, Progress, build_programs, no_progress, require_floats
 from bilinear.codegen.cuda.nvrtc import Built, compiler_version
 from bilinear.codegen.cuda.target import CudaTarget
@@ -213,6 +214,7 @@ class Compiled:
     programs: tuple[LaunchProgram, ...]
     targets: tuple[CudaTarget, ...]
     report: Report | ComplexReport
+    emit: str = ""
 
     def __repr__(self) -> str:
         dtypes, targets = ", ".join(own.numbers for own in self.programs), ", ".join(map(str, self.targets))
@@ -223,7 +225,9 @@ class Compiled:
         return self.report.html() if isinstance(self.report, ComplexReport) else self.report._repr_html_()
 
     def write(self, folder: str | Path) -> None:
-        """Write a self-contained folder: sources, images, manifest and report. If that fails (E611), nothing is written.
+        """Write a self-contained folder: sources, images, manifest, report, and the library that `emit` asks for.
+
+        If that fails (E611), nothing is written.
 
         It may replace an earlier output that nobody has changed, and no other folder.
         """
@@ -233,5 +237,9 @@ class Compiled:
         if self.prepared is not None:
             views["certificate.json"] = certificate_for(self.prepared)
         encoded = {name: text.encode() for name, text in views.items()}
+        if self.emit:
+            built = {own.kernel.name: own.images for program in (*self.programs, *remainders) for own in program.kernels}
+            images = {name: [(image.target, image.image) for image in own] for name, own in built.items()}
+            encoded |= c_library(self.loaded, self.options.inputs, self.programs, remainders, images)
         versions = {"bilinear": __version__, "compiler": compiler_version()}
         write_folder(Path(folder), output_files(self.loaded, self.options, self.programs, remainders, versions, encoded))

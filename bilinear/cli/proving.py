@@ -75,6 +75,10 @@ def compile(
         str,
         typer.Option(help="How stages are launched: stage, S-M-T, S-T-M, S-M-M or M-M-M (docs/modes.md).", autocompletion=completing.modes),
     ] = "stage",
+    emit: Annotated[
+        str,
+        typer.Option(help="Also write a library in this language: c (docs/how-to/c-library.md).", autocompletion=completing.emitted),
+    ] = "",
     verbose: Annotated[
         bool, output_option("--verbose", "-v", help="Print the whole report: proof, stages, error bounds, kernels and checks.")
     ] = False,
@@ -82,6 +86,7 @@ def compile(
 ) -> None:
     """Prove an algorithm, compile it to CUDA kernels, and check the multiply on real input."""
     from bilinear import driver
+    from bilinear.artifact.c_library import require_emitted
     from bilinear.backends.doctor import native_architecture
     from bilinear.codegen.build import dtypes_of
     from bilinear.codegen.names import file_name
@@ -93,6 +98,7 @@ def compile(
 
     dtypes, size, depth = dtypes_of(read_dtypes(dtype, COMPILED)), read_shape(shape), None if levels == "auto" else read_levels(levels)
     require_memory(size)
+    require_emitted(emit, dtypes)
     check_inputs(inputs)
     loaded = load_for_arrays(algorithm)
     inputs = inputs or ("preserve" if dtypes[0] in COMPLEX else natural_inputs(loaded.schedule))
@@ -103,7 +109,15 @@ def compile(
     depth = depth or read_levels_for(levels, loaded.scheme, size)
     with progress_bar() as progress:
         compiled = driver.compile(
-            loaded, levels=depth, dtypes=dtypes, architectures=targets, inputs=inputs, progress=progress, floats=floats, mode=mode
+            loaded,
+            levels=depth,
+            dtypes=dtypes,
+            architectures=targets,
+            inputs=inputs,
+            progress=progress,
+            floats=floats,
+            mode=mode,
+            emit=emit,
         )
         in_arrays = [one for one in dtypes if one in MULTIPLIED]
         checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.options.inputs, devices(), progress)
@@ -112,7 +126,7 @@ def compile(
     answer(json_file, lambda: facts, lambda: "\n".join(whole if verbose or not all(c.passed for c in checks) else _in_short(compiled)))
     require(checks)
     compiled.write(folder)
-    written = WRITTEN if compiled.prepared is None else f"{WRITTEN}, certificate"
+    written = ", ".join([WRITTEN, *["certificate"] * (compiled.prepared is not None), *["C library"] * (emit == "c")])
     further = "" if verbose else f"; `bilinear verify --built {folder}` tests each kernel"
     untested = (f"NumPy has no arrays of {one}: `bilinear verify --built` tests its kernels" for one in dtypes if one not in MULTIPLIED)
     told = [""] if verbose else _told(checks)

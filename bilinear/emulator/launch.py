@@ -217,6 +217,7 @@ class CompiledModule:
     def __init__(self, library: Path, source: str, kernels: Mapping[str, Sequence[str]], shared_alignment: int = 16) -> None:
         self.source, self.shared_alignment = source, shared_alignment
         self.kernels = {name: tuple(types) for name, types in kernels.items()}
+        self.path = library
         self._library = ctypes.CDLL(str(library))
         self._library.cuda_on_cpu_arena.restype = ctypes.c_void_p
         self._library.cuda_on_cpu_arena_size.restype = ctypes.c_size_t

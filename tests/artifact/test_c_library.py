@@ -1,0 +1,159 @@
+"""The C library of a schedule: compiled by the host's C compiler, and run on a stand-in for the CUDA driver that emulates its kernels."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import pytest
+from artifact.built_folders import VERSIONS, needs_emulator, refusal
+
+from bilinear import frontend
+from bilinear.artifact.c_library import Images, c_library, file_names
+from bilinear.artifact.check_folder import require_generated
+from bilinear.artifact.read import read_folder
+from bilinear.artifact.write import FolderOptions, output_files, programs_of, remainders_of
+from bilinear.codegen.build import LaunchProgram
+from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.emulator import compile_on_cpu
+from bilinear.emulator.compiler import HEADER
+from bilinear.frontend import Loaded
+from bilinear.lowering.place import place_schedule
+from bilinear.lowering.prepare import natural_inputs
+from bilinear.writing import write_folder
+
+FAKE = Path(__file__).with_name("fake_cuda.cpp")
+CC = ("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1")
+C_TYPES = {"float64": "double", "float32": "float"}
+TARGETS = tuple(map(CudaTarget, ("sm_80", "compute_90", "sm_90", "sm_100a")))
+needs_compilers = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="no gcc and g++")
+SHIPPED = [
+    *(
+        ("msmes", 1, ""),
+        ("s_mm", 1, ""),
+        ("winograd", 2, ""),
+        ("winograd_depth_first", 2, ""),
+        ("msmes", 2, "consume"),
+        ("classical", 1, ""),
+    ),
+    *(("accurate_sqrt3", 1, ""), ("accurate_halves", 1, ""), ("hopcroft_kerr_in_place", 1, ""), ("laderman", 1, ""), ("split_k", 1, "")),
+    *(("smirnov_336", 1, ""), ("r_s_mm", 1, ""), ("w_mm", 1, ""), ("naive2x2", 1, ""), ("winograd_in_place", 2, ""), ("dps_444", 1, "")),
+]
+"""Schedules in place and with workspaces, that overwrite C, of several levels, with fractions and roots; the others are no different."""
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stand-in for the driver's library."""
+    library = tmp_path_factory.mktemp("driver") / "libcuda.so.1"
+    flags = ("-std=c++20", "-O0", "-shared", "-fPIC", "-w", f"-I{HEADER.parent}", "-Wl,-soname,libcuda.so.1")
+    subprocess.run(("g++", *flags, str(FAKE), "-o", str(library)), check=True)
+    return library
+
+
+Compiled = tuple[Loaded, FolderOptions, tuple[LaunchProgram, ...], tuple[LaunchProgram, ...]]
+
+
+def compiled(algorithm: str, levels: int = 1, inputs: str = "") -> Compiled:
+    """An algorithm, and its programs without images."""
+    loaded = frontend.load(algorithm)
+    options = FolderOptions(levels, inputs or natural_inputs(loaded.schedule))
+    _, programs = programs_of(loaded, options, tuple(C_TYPES), ())
+    return loaded, options, programs, remainders_of(programs, (), options.floats)
+
+
+def emitted(folder: Path, algorithm: str, levels: int = 1, inputs: str = "") -> str:
+    """Write a C library, with marked bytes in place of images, and a table of what they stand for. Returns its name."""
+    loaded, options, programs, remainders = compiled(algorithm, levels, inputs)
+    kernels = {own.kernel.name: (own, program.dtype) for program in (*programs, *remainders) for own in program.kernels}
+    images = {name: [(target, f"{name} for {target}\n".encode() * 5) for target in TARGETS] for name in kernels}
+    for path, content in c_library(loaded, options.inputs, programs, remainders, images).items():
+        (folder / path).write_bytes(content)
+    table = []
+    for name, (own, dtype) in kernels.items():
+        types = {"pointer": f"{C_TYPES[dtype]} *", "index": "long long", "scalar": C_TYPES[dtype]}
+        module = compile_on_cpu(own.source, {name: [types[argument.kind] for argument in own.kernel.arguments]})
+        image = folder / f"{name}.image"
+        image.write_bytes(dict(images[name])[CudaTarget("sm_90")])
+        table.append(f"{name} {len(own.kernel.arguments)} {module.path} {module.shared_alignment} {image}\n")
+    (folder / "kernels").write_text("".join(table))
+    return file_names(loaded, options.inputs)[0]
+
+
+def linked(folder: Path, driver: Path, *words: str) -> None:
+    subprocess.run((*CC, *words, f"-L{driver.parent}", "-l:libcuda.so.1", f"-Wl,-rpath,{driver.parent}"), cwd=folder, check=True)
+
+
+def checked(folder: Path, *words: str, refuses: str = "", kernels: str = "kernels") -> tuple[int, str]:
+    """The status and the last line of the library's own check."""
+    environment = {**os.environ, "FAKE_CUDA_KERNELS": str(folder / kernels), "FAKE_CUDA_REFUSES": refuses}
+    done = subprocess.run(("./check", *words), cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, (done.stdout + done.stderr).splitlines()[-1]
+
+
+@needs_emulator
+@needs_compilers
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(("algorithm", "levels", "inputs"), SHIPPED)
+def test_a_library_multiplies_every_shape_as_the_classical_product(
+    algorithm: str, levels: int, inputs: str, tmp_path: Path, driver: Path
+) -> None:
+    name = emitted(tmp_path, algorithm, levels, inputs)
+    linked(tmp_path, driver, f"{name}.c", f"{name}_check.c", "-o", "check")
+    assert checked(tmp_path) == (0, f"{name} is right")
+
+
+@needs_emulator
+@needs_compilers
+def test_errors_of_the_driver_reach_the_caller_with_a_text(tmp_path: Path, driver: Path) -> None:
+    linked(tmp_path, driver, f"{(name := emitted(tmp_path, 's_mm'))}.c", f"{name}_check.c", "-o", "check")
+    (tmp_path / "none").touch()
+    assert checked(tmp_path, "8", "8", "8", refuses="cuLaunchKernel") == (1, "a call fails: an error of the driver (1001)")
+    assert checked(tmp_path, "8", "8", "8", refuses="cuMemAllocAsync") == (1, "a call fails: an error of the driver (1002)")
+    assert checked(tmp_path, "8", "8", "8", kernels="none") == (1, "s_mm_open fails: an error of the driver (1209)")
+    source = (tmp_path / f"{name}.c").read_text()
+    (tmp_path / f"{name}.c").write_text(source.replace("10 * major + minor)", "75)"))
+    linked(tmp_path, driver, f"{name}.c", f"{name}_check.c", "-o", "check")
+    assert checked(tmp_path)[1].startswith("s_mm_open fails: no image of the kernels runs on this device")
+
+
+@needs_compilers
+@pytest.mark.parametrize(("algorithm", "levels"), [("msmes", 1), ("s_mm", 1), ("s_mm", 2), ("winograd", 3), ("winograd_depth_first", 3)])
+def test_workspaces_are_those_of_placements(algorithm: str, levels: int, tmp_path: Path, driver: Path) -> None:
+    """Also where large extents are cut to whole sectors; where lines are no multiples of 16 bytes, either memory order fits."""
+    loaded, options, programs, remainders = compiled(algorithm, levels)
+    images = {own.kernel.name: [(TARGETS[0], b"image")] for program in (*programs, *remainders) for own in program.kernels}
+    for path, content in c_library(loaded, options.inputs, programs, remainders, images).items():
+        (tmp_path / path).write_bytes(content)
+    name = file_names(loaded, options.inputs)[0]
+    linked(tmp_path, driver, f"{name}.c", "-shared", "-fPIC", "-o", "own.so")
+    library = ctypes.CDLL(str(tmp_path / "own.so"))
+    for program, letter in zip(programs, "ds", strict=True):
+        function, size = library[f"{name}_{letter}gemm_workspace_bytes"], {"d": 8, "s": 4}[letter]
+        function.restype, function.argtypes = ctypes.c_size_t, [ctypes.c_int64] * 3
+        for m, k, n in product((1, 37, 960, 5003), (64, 4099), (37, 4096, 7777)):
+            orders = [frozenset(), frozenset("ABC")]
+            wanted = [place_schedule(program.schedule, m, k, n, size, order).workspace_elements * size for order in orders]
+            assert max(wanted) <= (found := function(m, n, k)) <= 1.3 * max(wanted), (m, k, n)
+            if k == 64 and m == 960 and n == 4096:
+                assert wanted == [found, found]
+
+
+def test_a_changed_library_is_refused(tmp_path: Path) -> None:
+    loaded, options, programs, remainders = compiled("msmes")
+    images: Images = {own.kernel.name: [] for program in (*programs, *remainders) for own in program.kernels}
+    library = c_library(loaded, options.inputs, programs, remainders, images)
+    for path in ("", *library):
+        views = {**library, path: library[path].replace(b"msmes", b"other", 1)} if path else library
+        folder = tmp_path / f"with {path}"
+        write_folder(folder, output_files(loaded, options, programs, remainders, VERSIONS, views))
+        if not path:
+            assert [row.verdict for row in require_generated(read_folder(folder))] == ["equal"]
+        else:
+            assert refusal(folder, trust=False).message.startswith(f"{path} is not what algorithm.bl")
+            assert json.loads((folder / "manifest.json").read_text())["files"].keys() >= library.keys()
