@@ -1,17 +1,24 @@
 """Write the figures of docs/msmes.md from committed results: python benchmarks/thesis.py [--check]
 
 From the points of the performance model: where the time of MSMES goes by stage, beside table 3.2 of Krishnan (2021), and what its levels
-gain, as in figures 3.7 and 3.8. From `msmes_single.py`: from which size on a level is ahead, and what unified memory costs.
+gain, as in figures 3.7 and 3.8. From `msmes_single.py`: from which size on a level is ahead, and what unified memory costs. From the
+thesis's own model (`bilinear plan --model thesis`): its bounds beside what the thesis prints, and beside what was measured here.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from drawn import RESULTS, ROOT, filled, keep
+from picture import FONT, Theme, themed
+
+from bilinear.planner.best_case import BestCase, best_cases, sheet_named
 
 PAGE = ROOT / "docs" / "msmes.md"
 MODEL, SINGLE = RESULTS / "model-all-h200.json", RESULTS / "msmes-single-h200.json"
@@ -112,13 +119,111 @@ def memory(rows: list[dict[str, Any]]) -> Iterator[str]:
             yield f"| {told} | {own['cupy']['n']} | {' | '.join(ms)} |"
 
 
+TESTED = tuple(range(256, 16385, 128))
+"""Sizes of which the thesis's means and maxima are taken to be; it does not print its steps."""
+WRITTEN, COMPILED = "as written", "as compiled"
+
+
+@cache
+def bounds(card: str, n: int) -> dict[tuple[str, int], BestCase]:
+    """What the thesis's model says of float64 by schedule and levels; the plain multiply is at no level."""
+    return {
+        (WRITTEN if one.schedule == "plain" else one.schedule, len(one.levels)): one
+        for one in best_cases((n,) * 3, "float64", sheet_named(card))
+    }
+
+
+def gain(card: str, n: int, faster: int, slower: int = 0, schedule: str = WRITTEN) -> float:
+    """Least time at `slower` levels over that at `faster` levels."""
+    own = bounds(card, n)
+    return own[schedule if slower else WRITTEN, slower].least / own[schedule, faster].least
+
+
+FIGURES = (("3.5", "gtx1660ti", 896, "1.077"), ("3.6", "v100", 1152, "1.071"))
+"""Where one level is level with cuBLAS, and its mean gain beyond."""
+MAXIMA = (("3.7", 2, 1, "1.125", 2048), ("3.7", 2, 0, "1.23", 7168), ("3.8", 3, 1, "1.21", 16384), ("3.8", 3, 0, "1.25", 7168))
+"""The largest gains of levels over others, and where, on the V100."""
+
+
+def predicted() -> Iterator[str]:
+    """Figures 3.5 to 3.8: what is printed of them, and what the model says for the same card and sizes."""
+    yield "| figure | | printed | model, as written | as compiled |"
+    yield "|---|---|--:|--:|--:|"
+    for figure, card, after, printed in FIGURES:
+        gains = {s: {n: gain(card, n, 1, schedule=s) for n in TESTED} for s in (WRITTEN, COMPILED)}
+        name = sheet_named(card).name
+        ahead = (str(next(n for n in TESTED if own[n] > 1)) for own in gains.values())
+        means = (f"{mean(ratio for n, ratio in own.items() if n > after):.3f}" for own in gains.values())
+        yield f"| {figure} | {name}: one level ahead of cuBLAS, or of the plain multiply, from N | {after} | {' | '.join(ahead)} |"
+        yield f"| {figure} | {name}: mean gain beyond | {printed} | {' | '.join(means)} |"
+    for figure, faster, slower, printed, n in MAXIMA:
+        own = (f"{gain('v100', n, faster, slower, s):.3f}" for s in (WRITTEN, COMPILED))
+        yield f"| {figure} | V100: {faster} levels over {'one' if slower else 'cuBLAS'}, N = {n} | {printed} | {' | '.join(own)} |"
+
+
+LEFT, TOP, PANEL, DEPTH, LOW, HIGH = 46, 84, 350, 220, 0.4, 1.5
+AXIS = (512, 1024, 2048, 4096, 8192, 16384)
+PRINTED = {1: ((1152, 1.0), (16384, 1.071)), 2: ((7168, 1.23),), 3: ((7168, 1.25),)}
+"""Where one level is level with cuBLAS on the V100, its mean gain beyond, and the maxima of two and three."""
+
+
+def picture(theme: Theme, is_narrow: bool) -> str:
+    """Gain over the plain multiply by size: the model's curves, with what the thesis prints, and with what was measured here."""
+    corners = [(LEFT, TOP + i * (DEPTH + 62)) if is_narrow else (LEFT + i * (PANEL + 50), TOP) for i in range(2)]
+    width, height = corners[1][0] + PANEL + 16, corners[1][1] + DEPTH + 34
+    title = "Times as fast as the plain multiply, float64"
+    points: dict[int, list[tuple[int, float]]] = {level: [] for level in LEVELS}
+    for row in json.loads(SINGLE.read_text())["rows"]:
+        if row["part"] == "levels" and row["dtype"] == "float64":
+            for level in LEVELS:
+                points[level].append((row["n"], min(row["ms"][name] for name in LIBRARIES) / row["ms"][f"msmes {level}"]))
+    colours = dict(zip(LEVELS, (theme.memory, theme.nothing, theme.quiet), strict=True))
+    legend = ((20 + 82 * i, colours[level], f"{level} level{'s' * (level > 1)}") for i, level in enumerate(LEVELS))
+    body = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
+        f"<title>{title}</title>",
+        f"<style>text {{ {FONT}; font-size: 12px; fill: {theme.text} }} .title {{ font-size: 15px; font-weight: 600 }}",
+        f".end {{ text-anchor: end }} .middle {{ text-anchor: middle }} .grid {{ stroke: {theme.line} }}",
+        "path { fill: none; stroke-width: 2 }</style>",
+        f'<text class="title" x="14" y="24">{title}</text>',
+        *(f'<circle cx="{x}" cy="42" r="5" fill="{colour}"/><text x="{x + 10}" y="46">{name}</text>' for x, colour, name in legend),
+    ]
+    names = ("v100", "V100: model; dots: printed", PRINTED), ("h200", "H200: model; dots: measured", points)
+    for (left, top), (card, name, shown) in zip(corners, names, strict=True):
+        body.append(f'<text x="{left}" y="{top - 12}">{name}</text>')
+        for step in range(round(10 * LOW), round(10 * HIGH) + 1, 2):
+            y = _down(step / 10, top)
+            body.append(
+                f'<line class="grid" x1="{left}" x2="{left + PANEL}" y1="{y}" y2="{y}"/>'
+                f'<text class="end" x="{left - 6}" y="{y + 4}">{step / 10}</text>'
+            )
+        body += [f'<text class="middle" x="{_across(n, left)}" y="{top + DEPTH + 18}">{n}</text>' for n in AXIS]
+        for level in LEVELS:
+            gains = ((n, gain(card, n, level, schedule=COMPILED)) for n in TESTED[2::3])
+            curve = "L".join(f"{_across(n, left)} {_down(ratio, top)}" for n, ratio in gains if ratio >= LOW)
+            body.append(f'<path stroke="{colours[level]}" d="M{curve}"/>')
+            dots = ((n, ratio) for n, ratio in shown[level] if ratio >= LOW)
+            body += [f'<circle cx="{_across(n, left)}" cy="{_down(ratio, top)}" r="4" fill="{colours[level]}"/>' for n, ratio in dots]
+    return "\n".join([*body, "</svg>", ""])
+
+
+def _across(n: int, left: float) -> float:
+    return round(left + PANEL * math.log(n / AXIS[0]) / math.log(AXIS[-1] / AXIS[0]), 1)
+
+
+def _down(ratio: float, top: float) -> float:
+    return round(top + DEPTH * (HIGH - ratio) / (HIGH - LOW), 1)
+
+
 def drawn(page: str) -> str:
     """The page with its figures drawn anew."""
     points, one = json.loads(MODEL.read_text()), json.loads(SINGLE.read_text())
     times = fastest(points["rows"])
     shown = "Percent of the time of one level:", "", *shares(times), "", "Ratios of times, by levels:", "", *gains(times)
     figures, levels = (source(points, MODEL), "", *shown), (source(one, SINGLE), "", *single(one["rows"]))
-    return filled(page, figures="\n".join(figures), single="\n".join(levels), memory="\n".join(memory(one["rows"])))
+    return filled(
+        page, figures="\n".join(figures), single="\n".join(levels), model="\n".join(predicted()), memory="\n".join(memory(one["rows"]))
+    )
 
 
 def source(result: dict[str, Any], path: Path) -> str:
@@ -126,4 +231,4 @@ def source(result: dict[str, Any], path: Path) -> str:
 
 
 if __name__ == "__main__":
-    keep({PAGE: drawn(PAGE.read_text())})
+    keep({PAGE: drawn(PAGE.read_text())} | themed("thesis-model", picture))

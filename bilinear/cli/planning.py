@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -170,6 +170,9 @@ def plan(
         str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues, tf32, bfloat16.")
     ] = None,
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
+    model: Annotated[
+        Literal["thesis"] | None, typer.Option(help="Bound the times of MSMES, or of --levels, by the data sheet of --device.")
+    ] = None,
     explain: Annotated[
         bool,
         output_option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan."),
@@ -195,6 +198,11 @@ def plan(
     if not shape:
         raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for several")
     levels = None if levels == "auto" else levels
+    if model:
+        others = {"gram": gram, "accuracy": accuracy, "products": products, "accumulate": accumulate, "explain": explain}
+        others |= {"html": html, "svg": svg, "inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
+        _bound(read_shape(shape), dtype, device, levels, json_file, [f"--{name}" for name, value in others.items() if value])
+        return
     if levels is not None and re.fullmatch(r"[0-9, ]+", levels):
         hint = "name one for each level, the outermost first: --levels winograd,winograd"
         raise fail("E514", f"--levels {levels[:40]} names no algorithms", hint)
@@ -238,6 +246,20 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
         return "\n\n".join(parts)
 
     answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds, streamed), told)
+
+
+def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None, others: list[str]) -> None:
+    """Print what a model says of algorithms on a data sheet; the other options that were given have no meaning."""
+    from bilinear.planner.best_case import best_cases, sheet_named
+    from bilinear.reporting.plans import best_cases_json, best_cases_table
+
+    if others:
+        raise fail("E557", f"{others[0]} has no meaning with --model", "leave it out")
+    require_files(file_of(json_file))
+    sheet = sheet_named(device)
+    found = best_cases(shape, dtype, sheet, None if levels is None else tuple(name.strip() for name in levels.split(",")))
+    title = f"{'x'.join(map(str, shape))}, {dtype}, {sheet.name}: least times by the data sheet"
+    answer(json_file, lambda: best_cases_json(found), lambda: best_cases_table(found, title))
 
 
 def _plan_gram(

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 
 from bilinear.analysis.traffic import LATENCY, Streaming
+from bilinear.planner.best_case import BestCase
 from bilinear.planner.chains import MULTIPLICATIONS, ChainPlan
 from bilinear.planner.gram import COLUMNS, GramPlan
 from bilinear.planner.plan import LIBRARY, SHOWN, Candidate, Plan, bytes_text, pareto_front
@@ -200,6 +201,28 @@ def gram_table(plan: GramPlan) -> str:
     most = "" if plan.workspace is None else f", at most {bytes_text(plan.workspace)}"
     title = f"A*A^T, A {plan.n}x{plan.k}, {plan.dtype} ({plan.device}, predicted{most})"
     return visible_lines([title, "", *aligned(rows, SUMS), "", *aligned(plan.table(), COLUMNS)])
+
+
+BEST_CASES = ("levels", "schedule", "launches", "TFLOP", "memory GB", "shared GB", "TFLOP ms", "memory ms", "shared ms", "least", "gain")
+
+
+def best_cases_json(found: Sequence[BestCase]) -> str:
+    """Bounds of algorithms as JSON text: operations, bytes, seconds of arithmetic, of the memory and of the shared memory."""
+    return json.dumps({"format": "bilinear-best-cases/1", "rows": [asdict(one) for one in found]}, indent=1) + "\n"
+
+
+def best_cases_table(found: Sequence[BestCase], title: str) -> str:
+    """The same as a table; the gain is over the first row, the plain multiply."""
+    rows = [
+        (
+            *(",".join(one.levels) or "classical", one.schedule, one.launches),
+            *(f"{1e-12 * one.flops:.4g}", f"{1e-9 * one.memory:.4g}", f"{1e-9 * one.shared:.4g}"),
+            *(f"{1e3 * seconds:.4g}" for seconds in (*one.seconds, one.least)),
+            f"{found[0].least / one.least:.3f}x",
+        )
+        for one in found
+    ]
+    return visible_lines([title, "", *aligned(rows, BEST_CASES)])
 
 
 def roofline_table(r: Roofline) -> str:
