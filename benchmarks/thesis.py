@@ -188,7 +188,10 @@ def picture(theme: Theme, is_narrow: bool) -> str:
         f'<text class="title" x="14" y="24">{title}</text>',
         *(f'<circle cx="{x}" cy="42" r="5" fill="{colour}"/><text x="{x + 10}" y="46">{name}</text>' for x, colour, name in legend),
     ]
-    names = ("v100", "V100: model; dots: printed", PRINTED), ("h200", "H200: model; dots: measured", points)
+    names: tuple[tuple[str, str, Any], ...] = (
+        ("v100", "V100: model; dots: printed", PRINTED),
+        ("h200", "H200: model; dots: measured", points),
+    )
     for (left, top), (card, name, shown) in zip(corners, names, strict=True):
         body.append(f'<text x="{left}" y="{top - 12}">{name}</text>')
         for step in range(round(10 * LOW), round(10 * HIGH) + 1, 2):

@@ -21,6 +21,8 @@ from bilinear.planner.policy import Extents
 from bilinear.planner.ways import algorithm_named
 
 Sides = tuple[int, int]
+BlockExtents = tuple[float, float, float]
+"""The extents (m, k, n) of a block, which peeling would make whole."""
 BLOCK, THREAD = (64, 128), (8, 8)
 """The tile of 128 threads that compute 8 x 8 results each, as in section 3.4.3: by a block of threads, and by a thread."""
 USUAL_LEVELS = (("msmes",), ("msmes",) * 2, ("msmes",) * 3)
@@ -39,22 +41,22 @@ class WorkCounts:
     added: Counter[str]
     touched: Counter[str]
 
-    def flops(self, block: Extents) -> float:
+    def flops(self, block: BlockExtents) -> float:
         """Operations: the products', one for each element that they are added to, and the sums'."""
         return 2 * self.products * _volume(block) + _elements(self.added, block)
 
-    def traffic(self, block: Extents, tile: Sides) -> float:
+    def traffic(self, block: BlockExtents, tile: Sides) -> float:
         """Elements that are accessed, if a product reads its operands in tiles of these sides and a block counts once per kernel."""
         height, width = tile
         return self.products * (_volume(block) / height + _volume(block) / width) + _elements(self.touched, block)
 
 
-def _volume(block: Extents) -> float:
+def _volume(block: BlockExtents) -> float:
     m, k, n = block
     return m * k * n
 
 
-def _elements(blocks: Counter[str], block: Extents) -> float:
+def _elements(blocks: Counter[str], block: BlockExtents) -> float:
     m, k, n = block
     return blocks["A"] * m * k + blocks["B"] * k * n + blocks["C"] * m * n
 
