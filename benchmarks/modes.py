@@ -8,23 +8,29 @@ out exact; then each stage is timed by itself, and the whole plan, launched and 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import Call, median, need_gpu, parser_of, queued, save
 from drawn import RESULTS, ROOT, filled, keep
-from mode_model import H200, IN_A_ROW, ModeStand, extended_seconds, graph_of, placed, published_seconds, stages_of, traffic_of
 
+from bilinear.backends.cuda_executor import CudaExecutor
+from bilinear.backends.executor import allocate_workspace, execute
+from bilinear.codegen import mode_costs
 from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda.target import CudaTarget
+from bilinear.codegen.mode_costs import H200, extended_seconds, published_seconds, stages_of, traffic_of
 from bilinear.ir.kernel import LinearKernel
-from bilinear.ir.placement import MODES
+from bilinear.ir.launch import Launch
+from bilinear.ir.matrix import call_of
+from bilinear.ir.placement import MODES, Placement
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 
 PAGE, MODES_MEASURED = ROOT / "docs" / "modes.md", RESULTS / "modes-h200.json"
+IN_A_ROW = 5
 CASES_DRAWN, SIZE_DRAWN = (("strassen", 2), ("laderman", 1)), 6144
 COUNTS = ("scheme, levels", "mode", "kernels", "launches", "at once", "blocks moved once", "blocks read again", "traffic")
 MEASURED = (
@@ -41,6 +47,10 @@ MEASURED = (
     "off",
     "library",
 )
+
+
+def placed(mode: str, dtype: str, size: int, scheme: str, levels: int) -> tuple[tuple[Launch, ...], Placement]:
+    return mode_costs.placed(mode, dtype, (size,) * 3, scheme, levels)
 
 
 def counts(name: str, levels: int) -> list[tuple[object, ...]]:
@@ -68,10 +78,80 @@ def page(text: str) -> str:
     return filled(text, counts=table(found, COUNTS), measured=measured)
 
 
+def times_kept() -> str:
+    """What the package ships of the measured times."""
+    result = json.loads(MODES_MEASURED.read_text())
+    rows = [
+        [*(row[key] for key in ("dtype", "size", "scheme", "levels", "mode")), [row["us"], row["graph"]]]
+        for row in result["rows"]
+        if "mode" in row
+    ]
+    facts = {"device": result["machine"]["gpu"], "commit": result["machine"]["commit"]}
+    return json.dumps(facts)[:-1] + ', "rows": [\n' + ",\n".join(map(json.dumps, rows)) + "\n]}\n"
+
+
 def table(rows: Iterable[Iterable[object]], head: Iterable[str]) -> str:
     """Rows in Markdown."""
     head = tuple(head)
     return "\n".join("| " + " | ".join(map(str, row)) + " |" for row in (head, ("---",) * len(head), *rows))
+
+
+class Calls(NamedTuple):
+    """A plan on the operands of a stand: the whole call, and each stage by itself."""
+
+    whole: Call
+    stages: Sequence[Call]
+
+
+class ModeStand:
+    """Square matrices of one type on the current GPU: integers until `fill_normal`, and what they multiply to."""
+
+    def __init__(self, dtype: str, size: int) -> None:
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
+        self._generator = cupy.random.default_rng(1)
+        self.a, self.b = (self._generator.integers(-2, 3, (size, size)).astype(dtype) for _ in range(2))
+        self.c, self._wanted = cupy.empty((size, size), dtype), cupy.matmul(self.a, self.b)
+        self._executor = CudaExecutor()
+        self._held: list[object] = []
+
+    def calls(self, placement: Placement) -> Calls:
+        """The calls of a placement on a, b and c. The stand keeps the arguments of the stages."""
+        call = call_of(self.a, self.b, self.c, workspace=allocate_workspace(self._executor, placement, self.c.dtype))
+        ready = self._executor.ready(placement, call)
+        self._held.append(ready)
+        return Calls(partial(execute, self._executor, placement, call), ready.__enter__())
+
+    def is_exact(self, *calls: Call) -> bool:
+        """Whether these calls, one after the other, multiply a and b, which are still integers, exactly; c is NaN before."""
+        import cupy
+
+        self.c[...] = cupy.nan
+        cupy.cuda.Device().synchronize()
+        for call in calls:
+            call()
+        cupy.cuda.Device().synchronize()
+        return not (self.c != self._wanted).any()
+
+    def fill_normal(self) -> None:
+        """Replace the integers by normal data, on which plans are timed."""
+        for x in (self.a, self.b):
+            x[...] = self._generator.standard_normal(x.shape, dtype=x.dtype)
+
+
+def graph_of(call: Call) -> Call:
+    """The launches of a call as a graph, which replays them without time of the host."""
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        call()
+        stream.synchronize()
+        stream.begin_capture()
+        call()
+        launch: Callable[[], object] = stream.end_capture().launch
+    return launch
 
 
 def measured(name: str, levels: int, dtype: str, size: int, modes: Iterable[str], repeats: int) -> dict[str, dict[str, Any]]:
@@ -136,7 +216,7 @@ def main() -> None:
         build((mode, dtype, *case) for mode in MODES for dtype in options.dtypes.split(",") for case in cases)
         return
     if not options.measure:
-        keep({PAGE: page(PAGE.read_text())})
+        keep({PAGE: page(PAGE.read_text()), mode_costs.MEASURED: times_kept()})
         return
     need_gpu()
     device = load_device(options.device)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from mode_model import ModeRates, Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
+from shell import Shell
 
 from bilinear.backends.bound_launches import grid_blocks, launch_values
-from bilinear.codegen.lower import schedule_to_launches
-from bilinear.frontend import load
-from bilinear.ir.element import ELEMENTS
+from bilinear.codegen import mode_costs
+from bilinear.codegen.mode_costs import ModeRates, Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 from bilinear.ir.kernel import LinearKernel, ProductKernel
 from bilinear.ir.launch import Launch
 from bilinear.ir.placement import ALIKE, ITEMS, KERNELS, MODES, Placement
 from bilinear.ir.schedule import LinearStage
-from bilinear.lowering.place import place_schedule
-from bilinear.lowering.prepare import prepare
 from bilinear.planner.device_files import load_device
 
 KEPLER = ModeRates(13, 192, 16, 13.0, 0.0, 1.0, 0.0, (), ())
@@ -60,9 +59,7 @@ def test_several_kernels_at_once_are_fastest_in_theory() -> None:
 
 
 def placed(name: str, levels: int, mode: str, size: int, dtype: str = "float32") -> tuple[tuple[Launch, ...], Placement]:
-    schedule = prepare(load(name).scheme, None, levels, "preserve", mode).schedule
-    element = ELEMENTS[dtype]
-    return schedule_to_launches(schedule, element, mode=mode), place_schedule(schedule, size, size, size, element.bytes, mode=mode)
+    return mode_costs.placed(mode, dtype, (size,) * 3, name, levels)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -138,3 +135,24 @@ def test_only_sums_of_blocks_have_a_published_time() -> None:
     groups = 1024 * 1024 // (8 * 32 * 4)  # a tile of 8 rows and 32 threads, each with four floats of every block
     steps = -(-groups // 132)
     assert decompose == pytest.approx(2 * steps * (0.5 + 0.25 * 4 * 5) * 1e-6), "of A, then of B; a thread forms five blocks"
+
+
+def test_the_command_tells_predicted_and_measured_times(shell: Shell) -> None:
+    """Beside what the drawn results hold for N = 1536; no other shape, and no other GPU, was measured."""
+    plan = "plan", "--modes", "--levels", "strassen,strassen", "--dtype", "float32"
+    rows = json.loads(shell(*plan, "--shape", "1536", "--device", "h200", "--json")[1])["rows"]
+    kept = json.loads((Path(__file__).parent.parent / "benchmarks" / "results" / "modes-h200.json").read_text())["rows"]
+    wanted = {row["mode"]: row for row in kept if (row.get("size"), row.get("dtype"), row.get("levels")) == (1536, "float32", 2)}
+    assert [row["mode"] for row in rows] == list(MODES)
+    for row in rows:
+        assert (row["launched"], row["graph"]) == (wanted[row["mode"]]["us"], wanted[row["mode"]]["graph"])
+        assert row["extended"] == pytest.approx(row["graph"], rel=0.15)
+    code, out, _ = shell(*plan, "--shape", "1536x768x1536", "--device", "h200")
+    assert (code, out.count(" - ")) == (0, len(MODES))
+    for others, wrong in (
+        (("--device", "a100"), "E541"),
+        (("--device", "h200", "--gram"), "E557"),
+        (("--device", "h200", "--levels", "strassen,winograd"), "E557"),
+    ):
+        code, _, err = shell(*plan, "--shape", "1536", *others)
+        assert (code, f"error[{wrong}]" in err) == (1, True), err

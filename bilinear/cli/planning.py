@@ -173,6 +173,7 @@ def plan(
     model: Annotated[
         Literal["thesis"] | None, typer.Option(help="Bound the times of MSMES, or of --levels, by the data sheet of --device.")
     ] = None,
+    modes: Annotated[bool, typer.Option("--modes", help="Tell what the modes of `compile --mode` cost: predicted, and measured.")] = False,
     explain: Annotated[
         bool,
         output_option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan."),
@@ -198,10 +199,18 @@ def plan(
     if not shape:
         raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for several")
     levels = None if levels == "auto" else levels
-    if model:
-        others = {"gram": gram, "accuracy": accuracy, "products": products, "accumulate": accumulate, "explain": explain}
+    if model or modes:
+        others = {
+            "modes": model and modes,
+            "gram": gram,
+            "accuracy": accuracy,
+            "products": products,
+            "accumulate": accumulate,
+            "explain": explain,
+        }
         others |= {"html": html, "svg": svg, "inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
-        _bound(read_shape(shape), dtype, device, levels, json_file, [f"--{name}" for name, value in others.items() if value])
+        of = _bound if model else _cost_of_modes
+        of(read_shape(shape), dtype, device, levels, json_file, [f"--{name}" for name, value in others.items() if value])
         return
     if levels is not None and re.fullmatch(r"[0-9, ]+", levels):
         hint = "name one for each level, the outermost first: --levels winograd,winograd"
@@ -251,7 +260,7 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
 def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None, others: list[str]) -> None:
     """Print what a model says of algorithms on a data sheet; the other options that were given have no meaning."""
     from bilinear.planner.best_case import best_cases, sheet_named
-    from bilinear.reporting.plans import best_cases_json, best_cases_table
+    from bilinear.reporting.plans import best_cases_table, records_json
 
     if others:
         raise fail("E557", f"{others[0]} has no meaning with --model", "leave it out")
@@ -259,7 +268,26 @@ def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | N
     sheet = sheet_named(device)
     found = best_cases(shape, dtype, sheet, None if levels is None else tuple(name.strip() for name in levels.split(",")))
     title = f"{'x'.join(map(str, shape))}, {dtype}, {sheet.name}: least times by the data sheet"
-    answer(json_file, lambda: best_cases_json(found), lambda: best_cases_table(found, title))
+    answer(json_file, lambda: records_json("best-cases", found), lambda: best_cases_table(found, title))
+
+
+def _cost_of_modes(
+    shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None, others: list[str]
+) -> None:
+    """Print what each execution mode of a scheme costs; the other options that were given have no meaning."""
+    from bilinear.codegen.mode_costs import mode_costs
+    from bilinear.planner.device_files import load_device
+    from bilinear.reporting.plans import modes_table, records_json
+
+    names = [name.strip() for name in (levels or "strassen,strassen").split(",")]
+    others += ["--levels of several schemes"] * (len(set(names)) > 1)
+    if others:
+        raise fail("E557", f"{others[0]} has no meaning with --modes", "leave it out")
+    require_files(file_of(json_file))
+    described = load_device(device)
+    found = mode_costs(shape, dtype, described, names[0], len(names))
+    title = f"{'x'.join(map(str, shape))}, {dtype}, {','.join(names)}, {described.title}: microseconds"
+    answer(json_file, lambda: records_json("modes", found), lambda: modes_table(found, title))
 
 
 def _plan_gram(

@@ -1,31 +1,30 @@
-"""What execution modes cost: equation 4.1 of Kasiviswanathan (2013), and an extension with memory traffic (docs/modes.md)."""
+"""What execution modes cost: equation 4.1 of Kasiviswanathan (2013), an extension with traffic, what was measured (docs/modes.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import groupby
 from math import ceil, prod
-from typing import NamedTuple
+from pathlib import Path
 
-from bilinear.backends.cuda_executor import CudaExecutor
-from bilinear.backends.executor import allocate_workspace, execute
-from bilinear.backends.timing import Call
 from bilinear.codegen.lower import schedule_to_launches
+from bilinear.errors import fail
 from bilinear.frontend import load_shipped
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.kernel import Cover, LinearKernel, Part, ProductKernel
 from bilinear.ir.launch import Launch
-from bilinear.ir.matrix import call_of
-from bilinear.ir.placement import Placement
+from bilinear.ir.placement import MODES, Placement
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import Device, at
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, product_seconds
+from bilinear.planner.policy import Extents
 
-SCHEME = "winograd"
-IN_A_ROW = 5
+MEASURED = Path(__file__).with_name("mode_times.json")
+"""Microseconds on an H200, launched and as a graph, by type, size, scheme, levels and mode: written by benchmarks/modes.py."""
 
 
 @dataclass(frozen=True)
@@ -217,66 +216,42 @@ def _tiles(launch: Launch, placement: Placement) -> int:
 
 
 @lru_cache(maxsize=64)
-def placed(mode: str, dtype: str, size: int, scheme: str = SCHEME, levels: int = 1) -> tuple[tuple[Launch, ...], Placement]:
-    """The launches and the placement of a shipped scheme in a mode, for square matrices."""
+def placed(mode: str, dtype: str, shape: Extents, scheme: str, levels: int) -> tuple[tuple[Launch, ...], Placement]:
+    """The launches and the placement of a shipped scheme in a mode."""
     schedule = prepare(load_shipped(scheme).scheme, None, levels, "preserve", mode).schedule
     element = ELEMENTS[dtype]
-    return schedule_to_launches(schedule, element, mode=mode), place_schedule(schedule, size, size, size, element.bytes, mode=mode)
+    return schedule_to_launches(schedule, element, mode=mode), place_schedule(schedule, *shape, element.bytes, mode=mode)
 
 
-class Calls(NamedTuple):
-    """A plan on the operands of a stand: the whole call, and each stage by itself."""
+@dataclass(frozen=True)
+class ModeCost:
+    """A mode: its kernels and launches, and in microseconds its expansion by equation 4.1, all of it by the extension, and as measured.
 
-    whole: Call
-    stages: Sequence[Call]
+    What was measured is launched call by call, or replayed as a graph; None if it was not.
+    """
 
-
-class ModeStand:
-    """Square matrices of one type on the current GPU: integers until `fill_normal`, and what they multiply to."""
-
-    def __init__(self, dtype: str, size: int) -> None:
-        import cupy
-
-        cupy.get_default_memory_pool().free_all_blocks()
-        self._generator = cupy.random.default_rng(1)
-        self.a, self.b = (self._generator.integers(-2, 3, (size, size)).astype(dtype) for _ in range(2))
-        self.c, self._wanted = cupy.empty((size, size), dtype), cupy.matmul(self.a, self.b)
-        self._executor = CudaExecutor()
-        self._held: list[object] = []
-
-    def calls(self, placement: Placement) -> Calls:
-        """The calls of a placement on a, b and c. The stand keeps the arguments of the stages."""
-        call = call_of(self.a, self.b, self.c, workspace=allocate_workspace(self._executor, placement, self.c.dtype))
-        ready = self._executor.ready(placement, call)
-        self._held.append(ready)
-        return Calls(partial(execute, self._executor, placement, call), ready.__enter__())
-
-    def is_exact(self, *calls: Call) -> bool:
-        """Whether these calls, one after the other, multiply a and b, which are still integers, exactly; c is NaN before."""
-        import cupy
-
-        self.c[...] = cupy.nan
-        cupy.cuda.Device().synchronize()
-        for call in calls:
-            call()
-        cupy.cuda.Device().synchronize()
-        return not (self.c != self._wanted).any()
-
-    def fill_normal(self) -> None:
-        """Replace the integers by normal data, on which plans are timed."""
-        for x in (self.a, self.b):
-            x[...] = self._generator.standard_normal(x.shape, dtype=x.dtype)
+    mode: str
+    kernels: int
+    launches: int
+    published: float
+    extended: float
+    launched: float | None
+    graph: float | None
 
 
-def graph_of(call: Call) -> Call:
-    """The launches of a call as a graph, which replays them without time of the host."""
-    import cupy
-
-    stream = cupy.cuda.Stream(non_blocking=True)
-    with stream:
-        call()
-        stream.synchronize()
-        stream.begin_capture()
-        call()
-        launch: Callable[[], object] = stream.end_capture().launch
-    return launch
+def mode_costs(shape: Extents, dtype: str, device: Device, scheme: str, levels: int) -> tuple[ModeCost, ...]:
+    """What each mode costs on an H200, the only GPU whose rates were measured; others are refused (E541)."""
+    known = json.loads(MEASURED.read_text(encoding="utf-8"))
+    if device.name != known["device"]:
+        raise fail("E541", f"the rates of the modes on {device.name} are not known", "give --device h200")
+    times = {tuple(key): figures for *key, figures in known["rows"]}
+    found = []
+    for mode in MODES:
+        launches, placement = placed(mode, dtype, shape, scheme, levels)
+        first = next(i for i, stage in enumerate(stages_of(launches)) if not _is_linear(stage))
+        published = sum(seconds or 0.0 for seconds in published_seconds(launches, placement, H200)[:first])
+        extended = sum(extended_seconds(launches, placement, dtype, device, H200))
+        measured = times.get((dtype, shape[0], scheme, levels, mode), (None, None)) if len(set(shape)) == 1 else (None, None)
+        kernels = len({launch.kernel.name for launch in launches})
+        found.append(ModeCost(mode, kernels, len(launches), 1e6 * published, 1e6 * extended, *measured))
+    return tuple(found)
