@@ -18,14 +18,14 @@ from drawn import RESULTS, ROOT, filled, keep
 
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.executor import allocate_workspace, execute
-from bilinear.codegen import mode_costs
 from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.codegen.mode_costs import H200, extended_seconds, published_seconds, stages_of, traffic_of
 from bilinear.ir.kernel import LinearKernel
 from bilinear.ir.launch import Launch
 from bilinear.ir.matrix import call_of
 from bilinear.ir.placement import MODES, Placement
+from bilinear.measure import mode_costs
+from bilinear.measure.mode_costs import H200, extended_seconds, published_seconds, stages_of, traffic_of
 from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 

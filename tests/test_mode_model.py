@@ -10,12 +10,12 @@ import pytest
 from shell import Shell
 
 from bilinear.backends.bound_launches import grid_blocks, launch_values
-from bilinear.codegen import mode_costs
-from bilinear.codegen.mode_costs import ModeRates, Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 from bilinear.ir.kernel import LinearKernel, ProductKernel
 from bilinear.ir.launch import Launch
 from bilinear.ir.placement import ALIKE, ITEMS, KERNELS, MODES, Placement
 from bilinear.ir.schedule import LinearStage
+from bilinear.measure import mode_costs
+from bilinear.measure.mode_costs import ModeRates, Steps, extended_seconds, published, published_seconds, stages_of, steps_of, traffic_of
 from bilinear.planner.device_files import load_device
 
 KEPLER = ModeRates(13, 192, 16, 13.0, 0.0, 1.0, 0.0, (), ())

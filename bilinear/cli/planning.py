@@ -275,9 +275,9 @@ def _cost_of_modes(
     shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None, others: list[str]
 ) -> None:
     """Print what each execution mode of a scheme costs; the other options that were given have no meaning."""
-    from bilinear.codegen.mode_costs import mode_costs
+    from bilinear.measure.mode_costs import mode_costs, modes_table
     from bilinear.planner.device_files import load_device
-    from bilinear.reporting.plans import modes_table, records_json
+    from bilinear.reporting.plans import records_json
 
     names = [name.strip() for name in (levels or "strassen,strassen").split(",")]
     others += ["--levels of several schemes"] * (len(set(names)) > 1)

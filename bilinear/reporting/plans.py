@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,8 @@ from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 
 if TYPE_CHECKING:  # a plan needs neither schedules nor kernels
-    from bilinear.codegen.mode_costs import ModeCost
+    from _typeshed import DataclassInstance
+
     from bilinear.planner.best_case import BestCase
 
 __all__ = [
@@ -207,19 +208,12 @@ def gram_table(plan: GramPlan) -> str:
     return visible_lines([title, "", *aligned(rows, SUMS), "", *aligned(plan.table(), COLUMNS)])
 
 
-MODE_COSTS = ("mode", "kernels", "launches", "expansion, eq. 4.1", "extension", "measured", "as a graph")
 BEST_CASES = ("levels", "schedule", "launches", "TFLOP", "memory GB", "shared GB", "TFLOP ms", "memory ms", "shared ms", "least", "gain")
 
 
-def records_json(name: str, found: Sequence[BestCase | ModeCost]) -> str:
+def records_json(name: str, found: Sequence[DataclassInstance]) -> str:
     """Rows of figures as JSON text: bounds of algorithms on a data sheet, or costs of execution modes."""
     return json.dumps({"format": f"bilinear-{name}/1", "rows": [asdict(one) for one in found]}, indent=1) + "\n"
-
-
-def modes_table(found: Sequence[ModeCost], title: str) -> str:
-    """What execution modes cost, in microseconds."""
-    rows = [tuple("-" if x is None else f"{x:.1f}" if isinstance(x, float) else x for x in astuple(one)) for one in found]
-    return visible_lines([title, "", *aligned(rows, MODE_COSTS)])
 
 
 def best_cases_table(found: Sequence[BestCase], title: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import lru_cache
 from itertools import groupby
 from math import ceil, prod
@@ -22,6 +22,8 @@ from bilinear.lowering.prepare import prepare
 from bilinear.planner.device import Device, at
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, product_seconds
 from bilinear.planner.policy import Extents
+from bilinear.reporting.table import aligned
+from bilinear.visible import visible_lines
 
 MEASURED = Path(__file__).with_name("mode_times.json")
 """Microseconds on an H200, launched and as a graph, by type, size, scheme, levels and mode: written by benchmarks/modes.py."""
@@ -255,3 +257,12 @@ def mode_costs(shape: Extents, dtype: str, device: Device, scheme: str, levels: 
         kernels = len({launch.kernel.name for launch in launches})
         found.append(ModeCost(mode, kernels, len(launches), 1e6 * published, 1e6 * extended, *measured))
     return tuple(found)
+
+
+HEADER = ("mode", "kernels", "launches", "expansion, eq. 4.1", "extension", "measured", "as a graph")
+
+
+def modes_table(found: Sequence[ModeCost], title: str) -> str:
+    """What execution modes cost, in microseconds."""
+    rows = [tuple("-" if x is None else f"{x:.1f}" if isinstance(x, float) else x for x in astuple(one)) for one in found]
+    return visible_lines([title, "", *aligned(rows, HEADER)])
