@@ -140,6 +140,7 @@ _C_INTERFACE = {
     "sgemm": (*(_INT,) * 5, _POINTER, *_OPERANDS, _POINTER, _POINTER, _INT),
     "dgemm": (*(_INT,) * 5, _POINTER, *_OPERANDS, _POINTER, _POINTER, _INT),
     "gemmEx": (*(_INT,) * 5, _POINTER, *(_POINTER, _INT, _INT) * 2, _POINTER, _POINTER, *(_INT,) * 4),
+    "gemmBatchedEx": (*(_INT,) * 5, _POINTER, *(_POINTER, _INT, _INT) * 2, _POINTER, _POINTER, *(_INT,) * 5),
 }
 """By CuPy's names of the calls of cuBLAS: their argument types behind the handle."""
 
@@ -165,6 +166,14 @@ def call_captured(name: str, handle: int, *arguments: int) -> None:
         raise not_captured(f"cuBLAS refuses it (status {max(statuses)})", "give algorithm='classical'")
 
 
+def multiplies_batch(handle: int, *arguments: int) -> bool:
+    """Call `cublasGemmBatchedEx`, which CuPy does not bind, on CuPy's current stream. False, with nothing written, if that fails."""
+    import cupy
+
+    calls, stream = _c_interface(), cupy.cuda.get_current_stream().ptr
+    return calls is not None and not any((calls["SetStream"](handle, stream), calls["gemmBatchedEx"](handle, *arguments)))
+
+
 @cache
 def _c_interface() -> dict[str, Callable[..., int]] | None:
     """The calls of the cuBLAS that CuPy has loaded; None if it is not found by its name."""
@@ -178,7 +187,7 @@ def _c_interface() -> dict[str, Callable[..., int]] | None:
     calls = {}
     for name, types in _C_INTERFACE.items():
         symbol = f"cublas{name[0].upper()}{name[1:]}"
-        calls[name] = getattr(library, symbol if name == "gemmEx" else f"{symbol}_v2")
+        calls[name] = getattr(library, symbol if name.endswith("Ex") else f"{symbol}_v2")
         calls[name].argtypes = _POINTER, *types
     return calls
 

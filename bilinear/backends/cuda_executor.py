@@ -151,14 +151,15 @@ class CudaExecutor:
 
         shape, strides, dtype = lower.layout
         batch, n = shape[:-2], shape[-1]
-        function = built_function(MirrorKernel(dtype.itemsize), cupy.cuda.Device().id)
+        kernel = MirrorKernel(dtype.itemsize)
+        function = built_function(kernel, cupy.cuda.Device().id)
         count, apart = (batch[-1], strides[-3]) if batch else (1, 0)
         numbers = [np.int64(x) for x in (*(s // dtype.itemsize for s in strides[-2:]), n, apart // dtype.itemsize, count)]
-        tiles = ceil(n / MirrorKernel.threads[0])
+        tiles = ceil(n / kernel.threads[0])
         blocks = min(MOST_MIRRORING, count * (tiles * (tiles + 1) // 2))
         for index in indices(batch[:-1]) if n and count else ():
             address = np.uint64(lower.address + sum(i * s for i, s in zip(index, strides, strict=False)))
-            function((blocks, 1, 1), (*MirrorKernel.threads, 1), (address, *numbers, np.uint64(0)))
+            function((blocks, 1, 1), (*kernel.threads, 1), (address, *numbers, np.uint64(0)))
 
 
 class _Flag:

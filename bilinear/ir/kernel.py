@@ -430,7 +430,6 @@ class MirrorKernel:
 
     bytes: int = 4
     element: Element = FLOAT32
-    threads: tuple[int, int] = (32, 8)
     arguments: tuple[Argument, ...] = (
         Argument("bytes", "C"),
         *(Argument("index", name) for name in ("C_rs", "C_cs", "n", "apart", "count")),
@@ -438,6 +437,16 @@ class MirrorKernel:
     )
     shared_bytes: int = field(default=0, init=False)
     template: str = field(default="mirror.cu.j2", init=False)
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """A thread for each column of a tile, and the rows that are read at once."""
+        return (64, 4) if self.bytes <= 4 else (32, 8)
+
+    @property
+    def gap(self) -> int:
+        """Elements behind each row of a tile."""
+        return max(1, 4 // self.bytes)
 
     @property
     def name(self) -> str:

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bilinear.backends.cublas import call_captured, handle_on
+from bilinear.backends.cublas import call_captured, handle_on, multiplies_batch
 from bilinear.backends.cuda_executor import Step
 from bilinear.backends.factor import kept_factor
 from bilinear.backends.gemm import gemm_of
 from bilinear.backends.summed_blocks import SummingExecutor, block_of
 from bilinear.errors import fail
-from bilinear.ir.element import ELEMENTS, FLOAT16, HALVES, Element
+from bilinear.ir.element import ELEMENTS, FLOAT16, FLOAT32, HALVES, Element
 from bilinear.ir.matrix import Call, Factor, Layout, Matrix
 from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
@@ -145,6 +145,13 @@ def _narrow(x: Matrix) -> Matrix:
 @contextmanager
 def _in_whole_reductions(ready: AbstractContextManager[Sequence[Step]]) -> Iterator[Sequence[Step]]:
     """The steps, while cuBLAS adds up parts of sums in float32."""
+    with _whole_reductions(), ready as steps:
+        yield steps
+
+
+@contextmanager
+def _whole_reductions() -> Iterator[int]:
+    """The handle of cuBLAS, which adds up parts of sums in float32 meanwhile."""
     import cupy
     from cupy_backends.cuda.libs import cublas
 
@@ -152,10 +159,40 @@ def _in_whole_reductions(ready: AbstractContextManager[Sequence[Step]]) -> Itera
     mode = cublas.getMathMode(handle)
     cublas.setMathMode(handle, mode | WHOLE_REDUCTIONS)
     try:
-        with ready as steps:
-            yield steps
+        yield handle
     finally:
         cublas.setMathMode(handle, mode)
+
+
+def multiplies_triangle(element: Element, x: Matrix, c: Matrix, size: int, alpha: float, beta: float) -> bool:
+    """The lower triangles of alpha * x @ x^T + beta * c, by all blocks of `size` rows and columns in one call of cuBLAS.
+
+    x and c are batches of the same extents. They have whole blocks, and those on the diagonal are computed as a whole. c is of the element
+    type, or of float32. False, with nothing written, if cuBLAS has no such call.
+    """
+    import cupy
+
+    (*batch, n, k), whole = x.layout.shape, ((0, size), (0, size))
+    first = x.at((0,) * len(batch)).part((0, size), (0, k))
+    gemm = gemm_of(first.layout, first.layout.T, c.at((0,) * len(batch)).part(*whole).layout)
+    if gemm is None:
+        return False
+    rows, columns = (size * index for index in np.tril_indices(n // size))
+    each = np.indices(tuple(batch)).reshape(len(batch), prod(batch))
+    (*of_x, down), (*of_c, below, beside) = x.layout.strides[:-1], c.layout.strides
+    starts = [x.address + np.array(of_x, int) @ each, c.address + np.array(of_c, int) @ each]
+    left, right, out = (
+        np.add.outer(start, moves).ravel()
+        for start, moves in ((starts[0], rows * down), (starts[0], columns * down), (starts[1], rows * below + columns * beside))
+    )
+    addresses = cupy.asarray(np.array((right, left, out) if gemm.swaps else (left, right, out), np.uint64))
+    a, b, to = (addresses.data.ptr + line * 8 * out.size for line in range(3))
+    factors, (lda, ldb, ldc), kind = (ctypes.c_float * 2)(alpha, beta), gemm.leading, element.library
+    here, stored = ctypes.addressof(factors), kind if c.layout.dtype.itemsize == PLACED.itemsize else FLOAT32.library
+    old = here + ctypes.sizeof(ctypes.c_float), to, stored, ldc, out.size
+    with _whole_reductions() as handle:
+        arguments = *gemm.operations, *gemm.extents, here, a, kind, lda, b, kind, ldb, *old, COMPUTE_32F, DEFAULT_ALGORITHM
+        return multiplies_batch(handle, *arguments)
 
 
 def half_plan(problem: Problem, device: str, levels: tuple[str, ...] | None = None) -> Plan:

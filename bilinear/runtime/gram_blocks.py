@@ -15,12 +15,13 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.element import Element
+from bilinear.ir.element import HALVES, Element
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
 from bilinear.ir.matrix import Array, Dtype, Factor, indices, layout_of, matrix_of
 from bilinear.methods.digits.choice import Digits
-from bilinear.planner.gram import TRIANGLE_TILE, GramPlan, plan_by_size
+from bilinear.methods.halves import multiplies_triangle
+from bilinear.planner.gram import ALIGNMENT, TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
 from bilinear.runtime.accept import check_out, shares_memory
 from bilinear.runtime.arrays import Kind, multiplies_itself
@@ -39,6 +40,8 @@ ROWS = 256
 """Rows that are added at once, which is the height of the buffer for scaled values and for triangles."""
 
 
+AT_ONCE = 1024
+"""The rows of a block of 16-bit matrices, of which the library multiplies all in one call: fewer are slower, of more half is not needed."""
 WIDE = 1024
 """If no number of levels is given, another level is taken as long as its blocks are at least this wide."""
 
@@ -283,6 +286,21 @@ class GramMultiplies(NamedTuple):
         library = self._replace(asked=self.asked._replace(algorithm="auto", levels=0, workspace=None))
         library.general(a, b, out, alpha, beta)
 
+    def at_once(self, x: Array, out: Array) -> bool:
+        """The lower triangle of 16-bit matrices by the library, most blocks in one call. False, with nothing written, for others."""
+        element = self.element or HALVES.get(str(x.dtype))
+        count, by_library = x.shape[-2] // AT_ONCE, self.asked.algorithm == "auto" or self.asked.levels == 0
+        if count < 2 or element is None or not by_library or not self.kind.on_gpu or self.asked.alpha == 0:
+            return False
+        alpha, beta = (float(factor(name, value, FLOAT)) for name, value in (("alpha", self.asked.alpha), ("beta", self.asked.beta)))
+        size = x.shape[-2] // count // ALIGNMENT * ALIGNMENT
+        n = size * count
+        if not multiplies_triangle(element, matrix_of(x[..., :n, :]), matrix_of(out[..., :n, :n]), size, alpha, beta):
+            return False
+        if n < x.shape[-2]:
+            self.library(x[..., n:, :], x.swapaxes(-1, -2), out[..., n:, :], alpha, beta)
+        return True
+
     def own(self, x: Array, out: Array, alpha: Factor) -> None:
         """alpha * x @ x^T, both triangles."""
         self.library(x, x.swapaxes(-1, -2), out, alpha, 0)
@@ -353,6 +371,9 @@ def gram_arrays(
         check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None else out
     products = GramMultiplies(asked, kind, element)
+    if triangle is None and products.at_once(x, result):
+        products.mirror(result)
+        return result
     products.blocks(plan, x, lower_of(result, triangle), (asked.alpha, asked.beta), triangle is not None)
     if triangle is None and not (len(plan.steps) == 1 and plan.steps[0].is_mirrored):
         products.mirror(result)

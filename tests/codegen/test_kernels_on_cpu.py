@@ -267,7 +267,7 @@ def mirrors(source: str, kernel: MirrorKernel, dtype: str, order: str) -> bool:
     """Whether matrices are mirrored whose sides are not whole tiles, by few blocks of threads: all, and none if a flag is not set."""
     module = compile_on_cpu(source, {kernel.name: c_types(kernel)})  # type: ignore[arg-type]  # it has the arguments of one
     right = True
-    for n, count in ((1, 1), (31, 2), (70, 3), (97, 1)):
+    for n, count in ((1, 1), (31, 2), (70, 3), (197, 1)):
         values = np.random.default_rng(n).integers(-100, 100, (count, n, n)).astype(dtype)
         wanted = np.tril(values) + np.tril(values, -1).swapaxes(1, 2)
         for flag in (None, np.zeros((), np.int32), np.ones((), np.int32)):

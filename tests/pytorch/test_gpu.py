@@ -203,3 +203,16 @@ def test_a_transformer_trains_as_with_the_librarys_multiply() -> None:
     assert done.returncode == 0, done.stderr
     differ = re.search(r"the losses differ by (\S+) of themselves", done.stdout)
     assert differ is not None and float(differ[1]) < 1e-3, done.stdout
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("shape", [(2500, 700), (2, 2048, 64), (1100, 90)])
+def test_blocks_of_a_triangle_of_16_bits(dtype: Array, transposed: bool, shape: tuple[int, ...]) -> None:
+    """One call of cuBLAS by lists of addresses, rows that are left over, and a mirror image: exact, also in place of a symmetric `out`."""
+    a = torch.randint(-1, 2, shape, device=DEVICE).to(dtype)
+    given = a.mT.contiguous() if transposed else a
+    wanted = torch.matmul(a.double(), a.double().mT)
+    assert wanted.abs().max() < 2**11 and torch.equal(bilinear.gram(given, transposed=transposed), wanted.to(dtype))
+    out = torch.ones_like(wanted, dtype=torch.float32)
+    assert torch.equal(bilinear.gram(given, out, transposed=transposed, alpha=2, beta=-1).double(), 2 * wanted - 1)

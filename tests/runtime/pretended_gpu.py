@@ -391,6 +391,18 @@ class Gpu:
         self.by_cublas.append(("h", self.stream, self.math_mode, *arguments))
         gemm_ex(*arguments)
 
+    def batch_of_halves(self, handle: int, *arguments: int) -> int:
+        """`cublasGemmBatchedEx`, by its C interface."""
+        *front, count, compute, algorithm = arguments
+        for number in range(0 if self.status else count):
+            lists = ((ctypes.c_uint64 * count).from_address(front[place]) for place in (6, 9, 13))
+            own = dict(zip((6, 9, 13), (addresses[number] for addresses in lists), strict=True))
+            one: list[int] = [*(own.get(place, x) for place, x in enumerate(front)), compute, algorithm]
+            gemm_ex(*one)
+        self.by_cublas.append(("batch", self.stream, self.math_mode, *arguments))
+        self.library += 1
+        return self.status
+
 
 def types_of(kernel: Any) -> list[str]:
     """The types of a kernel's parameters."""
@@ -443,7 +455,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cupy.from_dlpack = lambda tensor: tensor.array
     cupy.zeros = lambda shape, dtype: Array(np.zeros(shape, dtype))
     cupy.array = lambda array: Array(array.host.copy())
-    cupy.asarray = lambda array, dtype=None: array
+    cupy.asarray = lambda array, dtype=None: Array(array) if isinstance(array, np.ndarray) else array
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     cublas = SimpleNamespace(sgemm=partial(gpu.gemm, "s"), dgemm=partial(gpu.gemm, "d"), gemmEx=gpu.gemm_of_halves)
@@ -451,7 +463,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     cublas.setMathMode = lambda handle, mode: setattr(gpu, "math_mode", mode)
     monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs", SimpleNamespace(cublas=cublas))
     calls: dict[str, Callable[..., int]] = {name: partial(gpu.captured, getattr(cublas, name)) for name in ("sgemm", "dgemm", "gemmEx")}
-    calls |= {"SetStream": lambda handle, stream: 0, "SetWorkspace": lambda handle, address, count: 0}
+    calls |= {"gemmBatchedEx": gpu.batch_of_halves, "SetStream": lambda handle, stream: 0, "SetWorkspace": lambda handle, address, count: 0}
     monkeypatch.setattr(library, "_c_interface", lambda: calls)
     monkeypatch.setattr(cublas_lt, "_library", lambda: gpu.lt)
     monkeypatch.setattr(cublas_lt, "_product", lru_cache(cublas_lt._product.__wrapped__))

@@ -17,7 +17,7 @@ from runtime.pretended_gpu import Array, Gpu, pretend
 import bilinear
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
-from bilinear.runtime import arrays, decide, devices_here, gram_plans
+from bilinear.runtime import arrays, decide, devices_here, gram_blocks, gram_plans
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -278,6 +278,38 @@ def test_memory_that_is_short_is_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(MemoryError, match="workspace of 7680 bytes"):
         bilinear.matmul(a, b, out, **WINOGRAD)
     assert (out.array.host == 7).all()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("refuses", [False, True])
+@pytest.mark.parametrize("shape", [(20, 12), (3, 20, 12), (16, 5)])
+def test_blocks_of_a_triangle_in_16_bits_are_one_call(
+    gpu: Gpu, monkeypatch: pytest.MonkeyPatch, dtype: str, refuses: bool, shape: tuple[int, ...]
+) -> None:
+    """By rows and by columns, into 16 bits and float32, beside rows that fill no block; if cuBLAS refuses, block by block."""
+    is_bfloat, n, k = dtype == "bfloat16", *shape[-2:]
+    monkeypatch.setattr(gram_blocks, "AT_ONCE", 6)
+    monkeypatch.setattr(gram_blocks, "ALIGNMENT", 3)
+    monkeypatch.setitem(gram_plans.TILE, True, 8)
+    gpu.status = int(refuses)
+    x = np.random.default_rng(1).integers(-2, 3, shape)
+
+    def bits(whole: Any) -> Array:
+        return Array(narrowed(whole.astype(np.float32), is_bfloat))
+
+    a, wanted = Tensor(bits(x), dtype=f"torch.{dtype}"), x @ x.swapaxes(-1, -2)
+    np.testing.assert_array_equal(widened(bilinear.gram(a).array.host, is_bfloat), wanted)
+    batches = [call for call in gpu.by_cublas if call[0] == "batch"]
+    assert len(batches) == 1 and batches[0][2] & 16 and (refuses or len(gpu.by_cublas) == 1 + len(x.reshape(-1, n, k)))
+    old = np.random.default_rng(2).integers(-2, 3, (*shape[:-2], n, n))
+    out = Tensor(bits(np.tril(old) + 9 * np.triu(np.ones_like(old), 1)), dtype=f"torch.{dtype}")
+    symmetric = np.tril(old) + np.tril(old, -1).swapaxes(-1, -2)
+    bilinear.gram(a, out, alpha=2, beta=-1)
+    np.testing.assert_array_equal(widened(out.array.host, is_bfloat), 2 * wanted - symmetric)
+    wide = Tensor(Array(np.zeros((*shape[:-2], n, n), np.float32)), dtype="torch.float32")
+    turned = Tensor(bits(x.swapaxes(-1, -2).copy()), dtype=f"torch.{dtype}")
+    bilinear.gram(turned, wide, transposed=True)
+    np.testing.assert_array_equal(wide.array.host, wanted)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
