@@ -74,7 +74,7 @@ def kept_plan_at(problem: Problem, name: str, driver: int) -> Path | None:
 
 
 def _file_of_plan(p: Problem) -> str:
-    layout = ("columns" + "".join(p.column_major)) * bool(p.column_major), "gaps" * p.has_gaps, "uneven" * (not p.lies_evenly)
+    layout = ("columns" + "".join(p.column_major)) * bool(p.column_major), "gaps" * p.has_gaps
     limits = "" if p.workspace is None else str(p.workspace), "" if p.accuracy is None else f"accuracy{p.accuracy}"
     told = p.dtype, f"{p.m}x{p.k}x{p.n}", p.inputs, *limits, "accumulate" * p.accumulate, *layout
     return "-".join(filter(None, told)) + ".json"

@@ -128,7 +128,7 @@ def test_a_plan_is_found_for_its_problem_gpu_and_driver_alone(problem: Problem) 
 
 LIMITS: list[dict[str, Any]] = [
     *({}, {"workspace": 0}, {"workspace": 1}, {"inputs": "restore"}, {"accuracy": 1}, {"accuracy": 1e-3}, {"accuracy": "classical"}),
-    *({"accumulate": True}, {"column_major": ("A",)}, {"column_major": ("A", "C")}, {"has_gaps": True}, {"lies_evenly": False}),
+    *({"accumulate": True}, {"column_major": ("A",)}, {"column_major": ("A", "C")}, {"has_gaps": True}),
 ]
 
 
