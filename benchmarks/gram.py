@@ -1,9 +1,10 @@
 """A*A^T by `gram` beside what the library does: checked and timed in one process.
 
-On processors the baseline is NumPy's `a @ a.T`, which calls BLAS's `syrk`; with `--gpu` the baselines are cuBLAS's `syrk` and the fastest
-library multiply of A by A^T. For every size: integer-valued input must come out bit for bit as the classical product, whose sums are exact
-in this range; and normal data within `--most` of a row-wise product in a wider type, of which some rows are computed. Then all ways run one
-after the other in each round. Times are medians; the ratio is the fastest baseline's time over ours (above 1 we are faster).
+On processors the baseline is NumPy's `a @ a.T`, which calls BLAS's `syrk`; with `--gpu` the baselines are cuBLAS's `syrk`, which has no
+float16, and the fastest library multiply of A by A^T. For every size: integer-valued input must come out bit for bit as the classical
+product, whose sums are exact in this range; and normal data within `--most` of a row-wise product in a wider type, of which some rows are
+computed. Then all ways run one after the other in each round. Times are medians; the ratio is the fastest baseline's time over ours (above 1
+we are faster).
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def baselines(a: Any, c: Any, on_gpu: bool) -> dict[str, Call]:
     import cupy
     from common import classical
 
-    return {"syrk": syrk(a, cupy.empty_like(c)), **classical(a, a.T, c)}
+    library = classical(a, a.T, c)
+    return library if a.dtype == np.float16 else {"syrk": syrk(a, cupy.empty_like(c)), **library}
 
 
 def error(a: Any, c: Any) -> float:
@@ -85,7 +87,7 @@ def measure(n: int, k: int, dtype: str, names: list[str], repeats: int, on_gpu: 
         call()
         exact[name] = bool((c == wanted).all())
     del wanted
-    a = generator.standard_normal((n, k), dtype=dtype)
+    a = generator.standard_normal((n, k), dtype="float32").astype(dtype) if dtype == "float16" else generator.standard_normal((n, k), dtype)
     calls = ways(a, c, names)
     for name, call in calls.items():
         call()
