@@ -3,8 +3,8 @@
 On processors the baseline is NumPy's `a @ a.T`, which calls BLAS's `syrk`; with `--gpu` the baselines are cuBLAS's `syrk`, which has no
 float16, and the fastest library multiply of A by A^T. For every size: integer-valued input must come out bit for bit as the classical
 product, whose sums are exact in this range; and normal data within `--most` of a row-wise product in a wider type, of which some rows are
-computed. Then all ways run one after the other in each round. Times are medians; the ratio is the fastest baseline's time over ours (above 1
-we are faster).
+computed. Then all ways run one after the other in each round. Times are medians; the ratio is the fastest baseline's time over ours
+(above 1 we are faster).
 """
 
 from __future__ import annotations
