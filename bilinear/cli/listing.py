@@ -44,7 +44,30 @@ def new(
     ] = None,
     output: Output = None,
 ) -> None:
-    """Start a scheme in NAME.bl, or where `-o` says: the classical product, empty rows to fill in, or the formulas of a paper."""
+    """Start a scheme in NAME.bl, or where `-o` says: the classical product, empty rows to fill in, or the formulas of a paper.
+
+    The core of the language is schemes, schedules, and stages, whose steps all read the values from before:
+
+    \b
+    scheme mine <2,2,2;7>    # 2 x 2 blocks by 2 x 2 blocks in 7 products
+      M1 = (A11 + A22) * (B11 + B22) ; M2 = (A21 + A22) * B11
+      M3 = A11 * (B12 - B22)         ; M4 = A22 * (B21 - B11)
+      M5 = (A11 + A12) * B22         ; M6 = (A21 - A11) * (B11 + B12)
+      M7 = (A12 - A22) * (B21 + B22)
+      C11 = M1 + M4 - M5 + M7        ; C12 = M3 + M5
+      C21 = M2 + M4                  ; C22 = M1 - M2 + M3 + M6
+
+    \b
+    schedule lean of mine: in-place, restores A B    # where and when
+      stage { A21 += A22 ; B12 -= B22 ; B21 -= B11 ; A12 += A11 }
+      stage { C21, -C22 += A21 * B11 ; C12, C22 += A11 * B12
+              C11, C21 += A22 * B21 ; C12, -C11 += A12 * B22 }
+      stage { A11 += A22 ; B11 += B22 }
+      stage { A21 -= A11 ; B12 += B11 ; A12 -= A11 ; B21 += B11 }
+      stage { C11, C22 += A11 * B11 ; C22 += A21 * B12 ; C11 += A12 * B21 }
+      restore stage { A11 -= A22 ; B11 -= B22 }
+      restore stage { A12 += A22 ; B12 -= B11 ; A21 += A11 ; B21 -= B22 }
+    """
     if (paper is None) == (not format) or (paper is not None and rank is not None):
         raise fail("E507", "a new scheme is of a size, or from a file", "bilinear new NAME 2,2,2, or bilinear new NAME --from paper.txt")
     path = output or Path(f"{name}.bl")

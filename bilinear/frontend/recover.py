@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from bilinear.errors import Diagnostic
@@ -14,6 +15,8 @@ from bilinear.source import Source, Span
 
 WHOLE_LINE = frozenset({"scheme", "schedule", "digits", "source"})
 KEYWORDS = WHOLE_LINE | {"stage", "restore", "basis"}
+WITHIN = {"OF": ("of",), "RING": ("over",), "STAGE": ("stage",), "PLUS": ("rotate", "transpose")}
+"""Words that belong inside of statements, by what the parser accepts in their place, or behind another word in their place."""
 
 _OPERATOR = re.compile(r"\([ \t]*(?:x|\+[ \t]*[mkn])[ \t]*\)")
 _STRING = re.compile(r'"(?:\\["\\nrtxuU]|[^"\\\n])*"')
@@ -55,10 +58,21 @@ def statement_start(text: str, offset: int) -> int:
 def keyword_of(text: str) -> str:
     """The keyword with which a statement begins, or the one that its first word was meant to be: `schedul foo` begins a schedule."""
     word = first_word(text)
-    if word in KEYWORDS or re.match(r"\s*[a-z]+[ \t]+[A-Za-z_{]", text) is None:
+    if word in KEYWORDS or re.match(r"\s*[A-Za-z]+[ \t]+[A-Za-z_{\"]", text) is None:
         return word
-    near = get_close_matches(word, sorted(KEYWORDS), n=1, cutoff=0.75)
-    return near[0] if near else word
+    return near(word, KEYWORDS) or word
+
+
+def near(word: str, words: Iterable[str]) -> str | None:
+    """The one of these words that another one was meant to be, whatever its case."""
+    return next(iter(get_close_matches(word.lower(), sorted(words), n=1, cutoff=0.75)), None)
+
+
+def meant_within(text: str, offset: int, accepted: frozenset[str]) -> str | None:
+    """The word that the one at an offset, or just before it, was meant to be: `off` for `of`."""
+    found = re.compile(r"[A-Za-z]+").match(text, offset) or re.search(r"[A-Za-z]+(?=[ \t]*\Z)", text[:offset])
+    words = [word for name in accepted for word in WITHIN.get(name, ())]
+    return None if found is None or found[0] in words else near(found[0], words)
 
 
 def broken_statement(source: Source, text: str, offset: int, opening: bool) -> tuple[Broken, int, int]:
@@ -146,7 +160,10 @@ def _finding(source: Source, text: str, offset: int, accepted: frozenset[str], a
         return SyntaxFinding(Diagnostic("E111", what, place, "no keyword", hints=(f"did you mean {meant}?",)), start)
     word = re.compile(r'[A-Za-z0-9_]+|"[^"\n]*"?|.', re.DOTALL).match(text, offset)
     end = offset if at_end or word is None else word.end()
-    return SyntaxFinding(_diagnostic(message, source, offset, end), min(offset, max(0, len(text) - 1)))
+    diagnostic, meant_here = _diagnostic(message, source, offset, end), meant_within(text, offset, accepted)
+    if meant_here is not None:
+        diagnostic = replace(diagnostic, hints=(f"did you mean {meant_here}?", *diagnostic.hints))
+    return SyntaxFinding(diagnostic, min(offset, max(0, len(text) - 1)))
 
 
 def _pick(accepted: frozenset[str], found: str, head: str) -> Message:

@@ -161,3 +161,13 @@ def test_the_native_architecture_needs_a_gpu(shell: Shell, monkeypatch: pytest.M
     monkeypatch.setattr("bilinear.backends.doctor.why_no_gpu", lambda: "CuPy is not installed")
     status, _, err = shell("compile", "msmes", "--arch", "native")
     assert status == 1 and "error[E512]: there is no native architecture: CuPy is not installed" in err
+
+
+def test_the_core_of_the_language_is_on_one_screen_and_proves(shell: Shell) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "language.md").read_text(encoding="utf-8")
+    core = page.split("```bl\n")[1].split("```")[0]
+    Path("mine.bl").write_text(core, encoding="utf-8")
+    status, text, err = shell("verify", "mine.bl")
+    assert (status, "lean" in text, err) == (0, True, "")
+    _, shown, _ = shell("new", "--help")
+    assert core.count("\n") < 24 and [line for line in core.splitlines() if line.strip() not in shown] == []
