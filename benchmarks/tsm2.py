@@ -147,6 +147,55 @@ def estimate(kernel: Tsm2Kernel, chip: Chip, m: int, k: int, n: int, rows_bound:
     return Estimate(occupancy, memory, compute, (reading if is_memory else max(reading, multiplying)) * 1e-9, bound)
 
 
+CARDS = {
+    "K40c": {"processors": 15, "shared_bytes": 49152, "bandwidth": 288.0, "float32": 5046.0, "float64": 1430.0},
+    "M40": {"processors": 24, "shared_bytes": 98304, "bandwidth": 288.0, "float32": 6844.0, "float64": 213.0},
+    "P100": {"processors": 56, "shared_bytes": 65536, "bandwidth": 720.0, "float32": 10600.0, "float64": 4600.0},
+    "V100": {"processors": 80, "shared_bytes": 98304, "bandwidth": 900.0, "float32": 15000.0, "float64": 7500.0},
+}
+"""Peaks of table 2; multiprocessors and their shared memory from data sheets."""
+STEP, STOP, APART = 0.1, 1e-4, 1e-4
+"""The step and the threshold of algorithm 5, and how far apart its gradient is taken."""
+
+
+def card(name: str, dtype: str) -> Chip:
+    """One of the paper's cards; it does not print its latencies, which the descent does not depend on."""
+    own = CARDS[name]
+    return Chip(own[dtype], own["bandwidth"], int(own["processors"]), shared_bytes=int(own["shared_bytes"]))
+
+
+def descent(chip: Chip, size: int, n: int, k: int) -> tuple[int, int]:
+    """t2 and t3 by algorithm 5: gradient descent from (1, 1) on the time that its model gives, relative to that at the start.
+
+    Neither utilisation is at most 1 there, so latencies are factors and cancel. Of a problem that arithmetic bounds, t2 is at least the
+    threshold and at most k, as printed.
+    """
+    is_memory = n <= threshold(chip, size)
+
+    def seconds(t2: float, t3: float) -> float:
+        registers = (3 * t2 + 2 * t3) * size / 4 + chip.fixed
+        return 1 / (t2 * t3 * min(chip.threads, chip.registers / registers, chip.shared_bytes / (t2 * size)))
+
+    least, most = (1.0, n) if is_memory else (threshold(chip, size), k)
+    t2, t3 = least, 1.0
+    first = time = seconds(t2, t3)
+    while True:
+        down = (seconds(t2 + APART, t3) - seconds(t2 - APART, t3)) / (2 * APART * first)
+        right = (seconds(t2, t3 + APART) - seconds(t2, t3 - APART)) / (2 * APART * first)
+        t2, t3 = min(most, max(least, t2 - STEP * down)), max(1.0, t3 - STEP * right)
+        before, time = time, seconds(t2, t3)
+        if before - time < STOP * first:
+            return round(t2), round(t3)
+
+
+def searched(element: Element, chip: Chip, n: int, k: int) -> tuple[int, int]:
+    """t2 and t3 of the shortest time by the model with full utilisations at most, among those whose values fit a thread's registers."""
+    found = (Tsm2Kernel("V3", element, 128, t2, t3) for t2 in range(1, n + 1) for t3 in range(1, 33))
+    fits = (one for one in found if (3 * one.t2 + 2 * one.t3) * element.bytes // 4 < MOST_REGISTERS)
+    best = min(fits, key=lambda one: estimate(one, chip, k, k, n).seconds)
+    return best.t2, best.t3
+
+
 LATENCY_BOUND = 0.5
 """A kernel that has less than this share of the bytes under way that full bandwidth needs is called bound by latency."""
 

@@ -6,13 +6,16 @@ TSM2X's variants, the libraries and our own kernel on an H200 beside what Rivera
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from statistics import mean
 from typing import Any
 
 from drawn import RESULTS, ROOT, filled, keep
 from thesis import source
+from tsm2 import card, descent, searched, threshold
+
+from bilinear.ir.element import ELEMENTS
+from bilinear.ir.thin_tile import THIN_TILES
 
 PAGE = ROOT / "docs" / "thin.md"
 ABLATION, UPDATES = RESULTS / "tsm2-ablation-h200.json", RESULTS / "rank-updates-h200.json"
@@ -103,6 +106,30 @@ def model(rows: list[Row]) -> Iterator[str]:
         yield f"| {name} | {row['dtype']} | {row['shape'][2]} | {' | '.join(figures)} | {row['us'][name] / 1e3:.2f} |"
 
 
+TABLE_3 = {
+    ("K40c", "float32"): ("n", 4),
+    ("K40c", "float64"): ("n", 4),
+    ("M40", "float32"): (8, 4),
+    ("M40", "float64"): (8, 4),
+    ("P100", "float32"): (4, 4),
+    ("P100", "float64"): (4, 4),
+    ("V100", "float32"): ("n", 32),
+    ("V100", "float64"): ("n", "16 or 12"),
+}
+"""t2 and t3 as printed; those of the V100 were searched for."""
+
+
+def parameters_chosen() -> Iterator[str]:
+    """Table 3 beside what algorithm 5 finds, and beside a search through its model."""
+    yield "| t2, t3 | threshold | table 3 | algorithm 5: n = 2 | 4 | 8 | 16 | search, n = 16 |"
+    yield "|---|--:|---|---|---|---|---|---|"
+    for (name, dtype), printed in TABLE_3.items():
+        chip, element = card(name, dtype), ELEMENTS[dtype]
+        found = ((*descent(chip, element.bytes, n, 10240),) for n in (2, 4, 8, 16))
+        told = (f"{t2}, {t3}" for t2, t3 in (printed, *found, searched(element, chip, 16, 10240)))
+        yield f"| {name}, {dtype} | {threshold(chip, element.bytes):.0f} | {' | '.join(told)} |"
+
+
 def updates(rows: list[Row]) -> Iterator[str]:
     """The fastest of our tiles beside the bound."""
     yield "| 8192 x k x 8192 | k | bound by | bound, us | our kernel | of the bound | of a copy's bandwidth | library |"
@@ -138,15 +165,13 @@ def sections() -> dict[str, tuple[str, ...]]:
             *talls([row for row in tall if row["shape"][0] == 10**7]),
         ),
         "model": tuple(model([row for row in square if row["dtype"] == "float32"])),
+        "descent": tuple(parameters_chosen()),
         "updates": (source(low, UPDATES), "", *updates(low["rows"])),
     }
 
 
 def shipped(dtype: str) -> set[str]:
     """The names of the tiles that `matmul` has."""
-    sys.path.insert(0, str(ROOT))
-    from bilinear.ir.thin_tile import THIN_TILES
-
     return set(THIN_TILES[dtype])
 
 
