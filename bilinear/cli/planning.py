@@ -159,6 +159,7 @@ def plan(
             help="The largest error bound, relative to max|A| * max|B|; or classical, or twice.", autocompletion=completing.accuracies
         ),
     ] = "",
+    reproducible: Annotated[str | None, limit_option(help="bitwise: plans whose results have the same bits on every device.")] = None,
     levels: Annotated[
         str | None,
         typer.Option(
@@ -188,11 +189,19 @@ def plan(
 
     if chain:
         others: dict[str, object] = {"shape": shape, "accuracy": accuracy, "levels": levels, "products": products}
-        others |= {"gram": gram, "accumulate": accumulate, "explain": explain, "html": html, "svg": svg}
+        others |= {"gram": gram, "accumulate": accumulate, "reproducible": reproducible, "explain": explain, "html": html, "svg": svg}
         _plan_chain(chain, dtype, device, inputs, workspace, json_file, [f"--{name}" for name, value in others.items() if value])
         return
     if gram:
-        others = {"levels": levels, "products": products, "accumulate": accumulate, "explain": explain, "html": html, "svg": svg}
+        others = {
+            "levels": levels,
+            "products": products,
+            "accumulate": accumulate,
+            "reproducible": reproducible,
+            "explain": explain,
+            "html": html,
+            "svg": svg,
+        }
         lost = [f"--{name}" for name, value in others.items() if value] + ["--inputs"] * (inputs != "preserve")
         _plan_gram(shape, dtype, device, workspace, read_accuracy(accuracy), json_file, lost)
         return
@@ -230,6 +239,7 @@ def plan(
             explain=whole,
             levels=pinned,
             products=products,
+            reproducible=reproducible,  # type: ignore[arg-type]  # checked there
         )
     write_pages(lambda date: plan_html(plan, date), html, svg)
     _answer_plan(plan, device, explain, json_file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from bilinear.backends.caches import keep
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, IN_ARRAYS, MULTIPLIED
 from bilinear.ir.placement import MOST_EXTENT
-from bilinear.methods.planning import complex_plan, make_plan, pinned_plan
+from bilinear.methods.planning import complex_plan, make_plan, pinned_plan, same_bits_plan
 from bilinear.methods.registry import METHODS
 from bilinear.planner.cpu import Cpu, cpu_plan
 from bilinear.planner.device import Device
 from bilinear.planner.library import is_thin
 from bilinear.planner.model import is_aligned
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import Problem
+from bilinear.planner.problem import Problem, require_reproducible
 from bilinear.planner.ways import follows_from_names
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import budget_and_buffer
@@ -48,6 +48,7 @@ def plan(
     levels: Sequence[str] | None = None,
     products: str | None = None,
     accumulate: bool = False,
+    reproducible: Literal["bitwise"] | None = None,
 ) -> Plan:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
@@ -79,6 +80,8 @@ def plan(
         accuracy, "classical" if none is given. "tf32" and "bfloat16" are the library's products of numbers with 11 and 8 bits.
     accumulate : bool
         Plan for a beta other than 0.
+    reproducible : "bitwise", optional
+        As in `matmul`: every plan has the same bits, and the accuracy alone chooses the moduli (docs/how-to/reproducible.md).
 
     Returns
     -------
@@ -88,7 +91,7 @@ def plan(
     Raises
     ------
     BilinearError
-        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592, E785 to E787.
+        E408, E501, E513, E519, E534, E541 to E543, E554, E567, E591, E592, E785 to E787, E820, E821.
 
     Examples
     --------
@@ -104,9 +107,14 @@ def plan(
     accuracy = accuracy.item() if isinstance(accuracy, np.generic) else accuracy
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     name, known = dtype_name(dtype), None if device == devices_here.CPU else devices_here.description_of(device)
+    require_reproducible(reproducible)
+    if reproducible is not None and not (levels is products is None):
+        raise fail("E820", "reproducible= chooses what multiplies, and takes no levels and products", "leave them out")
     asked = partial(Problem, m, k, n, name, inputs, budget, accuracy, accumulate=accumulate)
     if device == devices_here.CPU or isinstance(known, Cpu):
         require_numbers_of_processors(name)
+        if reproducible is not None:
+            raise fail("E820", "on processors nothing is chosen for reproducible=", "call matmul without a plan")
         if levels is not None or products is not None:
             raise fail("E543", "levels and products pin a plan for a GPU", "give algorithm= and levels= to matmul")
         return cpu_plan(asked(), known or devices_here.described_cpu(), buffer is not None, explain)
@@ -117,6 +125,8 @@ def plan(
         raise fail("E541", "there is no GPU here, or no description of it is known", "give device='h200', or a file of `bilinear tune`")
     if not is_aligned(k, n, MULTIPLIED.get(problem.dtype, ELEMENTS["float64"]).name):
         problem = replace(problem, lies_evenly=False)
+    if reproducible is not None:
+        return same_bits_plan(problem, known)
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
     if problem.dtype in HALVES:

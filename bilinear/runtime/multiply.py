@@ -32,7 +32,7 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
     if asked.reproducible is not None:
         from bilinear.runtime.same_bits import by_same_bits  # most calls need none of it
 
-        same = by_same_bits(asked, kind, a, b, out)
+        same = by_same_bits(asked, kind, key, a, b, out)
         if same is not None:
             return same
         asked = asked._replace(reproducible=None)

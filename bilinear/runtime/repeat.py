@@ -241,7 +241,7 @@ def asked_key(asked: Options) -> Key | None:
         return None
     if (
         tolerance is not None
-        or asked.reproducible is not None
+        or type(asked.reproducible) not in _PLAIN
         or asked.conjugated
         or (value_of(USE_LIBRARY) is not None and uses_library())
         or type(inputs) is not str
@@ -249,7 +249,7 @@ def asked_key(asked: Options) -> Key | None:
     ):
         return None
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
-    return named, levels, inputs, workspace, settled, accuracy, alpha != 0, beta != 0, value_of(DEVICE)
+    return named, levels, inputs, workspace, settled, accuracy, asked.reproducible, alpha != 0, beta != 0, value_of(DEVICE)
 
 
 def keep_repeat(key: Key, asked: Options, repeat: Repeat) -> None:

@@ -15,27 +15,32 @@ from bilinear.backends.factor import factor
 from bilinear.backends.machine import has_digit_units
 from bilinear.backends.same_bits import same_bits_product
 from bilinear.errors import fail
-from bilinear.ir.matrix import Array, Dtype, real_type
+from bilinear.ir.matrix import Array, Dtype, layout_of, real_type
 from bilinear.ir.reference import with_factors
+from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import same_bits_residues
 from bilinear.methods.digits.plans import same_bits_choice
+from bilinear.methods.registry import bind
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import shares_memory
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.complex_parts import formed
+from bilinear.runtime.decide import Decision
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.half import FLOAT
 from bilinear.runtime.operands import as_matrices, fit, layouts_of
 from bilinear.runtime.options import Options
+from bilinear.runtime.repeat import Key, LibraryRepeat, Reaches, keep_repeat
 from bilinear.runtime.run import require_out, run_direct_plan
 
 KEPT = ("float64", "float32", "float16", "complex128", "complex64")
 """The types whose products have the same bits in NumPy."""
 
 
-def by_same_bits(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
+def by_same_bits(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array | None:
     """alpha * a @ b + beta * out, with bits that depend on the numbers alone. None for integers, whose products are exact in any case.
+    What ran on a GPU on three matrices where they lie is kept under `key`.
 
     The product v is exact for the scaled integers of A and B, and rounded once to the type. Then C = v, or alpha v, rounded, or this plus
     beta C, where beta C and the sum are rounded, too. A NaN is the one that NumPy calls so. For float16 all of this is computed in float32,
@@ -53,7 +58,14 @@ def by_same_bits(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> 
         out = kind.module.empty(shape, dtype)
     left, right, target = as_matrices(*formed(asked.conjugated, a, b), out)
     if kind.on_gpu:
-        _on_gpu(asked._replace(kind=kind), left, right, target, (alpha, beta))
+        choice = _on_gpu(asked._replace(kind=kind), left, right, target, (alpha, beta))
+        if key is not None and choice is not None and a.ndim == b.ndim == out.ndim == 2:
+            layouts = layout_of(a), layout_of(b), layout_of(out)
+            bound = bind(choice, *layouts)
+            if bound is not None:
+                decision = Decision(shape, dtype, None, choice=choice)
+                size = bound.workspace * dtype.itemsize
+                keep_repeat(key, asked, LibraryRepeat(kind.module, decision, Reaches(*layouts), bound, size))
         return out
     value = _stack(left, right, target.shape, wide, asked.accuracy) if alpha != 0 else np.zeros(target.shape, wide)
     with np.errstate(all="ignore"):
@@ -78,8 +90,11 @@ def look_at_same_bits(kind: Kind, a: Array, b: Array, out: Array) -> tuple[tuple
     return shape, dtype
 
 
-def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array]) -> None:
-    """The product of matrices, or of each of a stack, by residues: float16 as float32, complex numbers in two products of real ones."""
+def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array]) -> Digits | None:
+    """The product of matrices, or of each of a stack, by residues: float16 as float32, complex numbers in two products of real ones.
+
+    Returns what multiplied the operands themselves, where they lie, for calls that are alike.
+    """
     xp, dtype = options.kind.module, out.dtype
     if factors[0] == 0:
         raise fail("E821", "with alpha = 0 nothing is multiplied, and no kernel rounds beta * out so", "scale out itself")
@@ -101,17 +116,21 @@ def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Arr
         xp.copyto(out, dtype.type(np.nan), where=xp.isnan(value))
     else:
         aside = shares_memory(out, a) or shares_memory(out, b)
-        _each(options, a.copy() if aside else a, b.copy() if aside else b, out, factors, moduli)
+        choice = _each(options, a.copy() if aside else a, b.copy() if aside else b, out, factors, moduli)
+        return None if aside else choice
+    return None
 
 
-def _each(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array], moduli: int) -> None:
-    """Each product of a stack of float64 or float32, where `out` overlaps no operand."""
+def _each(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array], moduli: int) -> Digits | None:
+    """Each product of a stack of float64 or float32, where `out` overlaps no operand; what multiplied the last one."""
+    choice = None
     for index in np.ndindex(*out.shape[:-2]):
         left, right = _matrix(a, index), _matrix(b, index)
         layouts = layouts_of(left, right, out[index])
         problem = problem_of(layouts, "preserve", options.most_bytes, bool(factors[1] != 0))
         choice = same_bits_choice(problem, devices_here.current_device(), moduli)
         run_direct_plan(options, choice, left, right, out[index], False, factors)
+    return choice
 
 
 def _matrix(x: Array, index: tuple[int, ...]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -72,6 +73,23 @@ def test_calls_on_a_gpu_have_the_bits_of_calls_on_processors(gpu: Gpu, dtype: st
     }
     assert [name for name, way in ways.items() if not same(way, expected)] == []
     assert gpu.library == 0
+
+
+def test_a_call_that_ran_before_is_launched_again_and_a_plan_has_its_bits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    random = np.random.default_rng(10)
+    a, b = numbers(random, "decades", (90, 40), "float64"), numbers(random, "decades", (40, 80), "float64")
+    expected = bilinear.matmul(a, b, alpha=2.5, reproducible="bitwise")
+    found = bilinear.plan(90, 40, 80, device="h200", reproducible="bitwise")
+    assert digits_of(found.chosen).same_bits and "14 moduli" in found.chosen.why and found.chosen.error
+    bilinear.save_plan(found, str(tmp_path / "plan.json"))
+    assert same(bilinear.matmul(Array(a), Array(b), alpha=2.5, plan=bilinear.load_plan(str(tmp_path / "plan.json"))).host, expected)
+    out = Array(np.zeros((90, 80)))
+    bilinear.matmul(Array(a), Array(b), out, reproducible="bitwise")
+    monkeypatch.setattr("bilinear.runtime.same_bits.by_same_bits", None)
+    bilinear.matmul(Array(a), Array(b), out, alpha=2.5, reproducible="bitwise")
+    assert same(out.host, expected)
+    with pytest.raises(TypeError):  # as no other call is the same
+        bilinear.matmul(Array(a), Array(b), out, beta=1, reproducible="bitwise")
 
 
 def test_blocks_and_levels_have_the_same_bits(gpu: Gpu) -> None:

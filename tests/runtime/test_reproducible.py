@@ -121,6 +121,11 @@ def test_integers_are_exact_without_it() -> None:
         ("E820", lambda a, b: bilinear.multi_dot([a, b], levels=0, reproducible="bitwise")),
         ("E820", lambda a, b: bilinear.multi_dot([a, b], device="h200", reproducible="bitwise")),
         ("E820", lambda a, b: bilinear.multi_dot([a, b], reproducible="run")),  # type: ignore[arg-type]
+        ("E820", lambda a, b: bilinear.plan(8, 8, 8, device="h200", products="residues14", reproducible="bitwise")),
+        ("E820", lambda a, b: bilinear.plan(8, 8, 8, device="h200", reproducible="run")),  # type: ignore[arg-type]
+        ("E821", lambda a, b: bilinear.plan(8, 8, 8, "complex64", device="h200", reproducible="bitwise")),
+        ("E567", lambda a, b: bilinear.plan(8, 8, 8, device="h200", accuracy=1e-20, reproducible="bitwise")),
+        ("E543", lambda a, b: bilinear.plan(4096, 4096, 4096, device="h200", workspace="none", reproducible="bitwise")),
         ("E821", lambda a, b: bilinear.gram(a.astype(np.longdouble), reproducible="bitwise")),
         ("E538", lambda a, b: bitwise(bilinear.prepare(a, columns=5), b)),
     ],

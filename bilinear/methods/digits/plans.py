@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from math import ceil, prod
 
 from bilinear.errors import BilinearError, fail
@@ -29,6 +30,7 @@ from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.plan import Candidate
 from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
+from bilinear.planner.ways import follows_from_names
 
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
@@ -65,20 +67,34 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
         yield fitted(problem, device, levels, name, budget)
 
 
+@lru_cache(maxsize=256)
 def same_bits_choice(problem: Problem, device: Device | None, moduli: int) -> Digits:
-    """What multiplies a problem by so many `moduli` so that the bits of C depend on the numbers alone.
+    """What multiplies a problem by so many `moduli` so that the bits of C depend on the numbers alone, as fast as the model knows."""
+    if device is not None:
+        return digits_of(same_bits_candidates(problem, device, moduli)[0])
+    return Digits((), _of_so_many(problem, moduli), by_columns=problem.by_columns, same_bits=True)
 
-    It runs in the fastest of the portfolio's levels and blocks. Nothing is weighed on a GPU without rates.
+
+def same_bits_candidates(problem: Problem, device: Device, moduli: int) -> list[Candidate]:
+    """The products by so many `moduli` whose bits depend on the numbers alone, by the portfolio's levels and in blocks, the fastest first.
+
+    Those that exceed the budget come last. On a GPU without rates there is one, without levels.
     """
-    name = next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == moduli and not x.gaussian)
-    if device is None or device.digit_rates(digits_timed(name)) is None:
-        return Digits((), name, by_columns=problem.by_columns, same_bits=True)
     m, k, n = problem.m, problem.k, problem.n
     free = max(0, int(device.memory * device.policy.memory_share) - (m * k + k * n + m * n) * problem.itemsize)
-    budget = free if problem.workspace is None else min(problem.workspace, free)
-    found = (fitted(problem, device, levels, name, budget) for levels in portfolio().digits)
-    best = min(found, key=lambda one: ((one.workspace or 0) > budget, one.ms or 0.0))
-    return replace(digits_of(best), same_bits=True)
+    budget, name = free if problem.workspace is None else min(problem.workspace, free), _of_so_many(problem, moduli)
+    levels = [()] if device.digit_rates(digits_timed(name)) is None else portfolio().digits
+    found = (fitted(problem, device, own, name, budget) for own in levels)
+    alike = [replace(one, choice=replace(digits_of(one), same_bits=True)) for one in found]
+    return sorted(alike, key=lambda one: ((one.workspace or 0) > budget, one.ms or 0.0))
+
+
+def _of_so_many(problem: Problem, moduli: int) -> str:
+    """The name of the residues of real numbers of the problem's type."""
+    return next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == moduli and not x.gaussian)
+
+
+follows_from_names(same_bits_choice.cache_clear)
 
 
 def loaded_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
