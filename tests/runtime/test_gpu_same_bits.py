@@ -75,7 +75,7 @@ def test_calls_on_a_gpu_have_the_bits_of_calls_on_processors(gpu: Gpu, dtype: st
     assert gpu.library == 0
 
 
-def test_a_call_that_ran_before_is_launched_again_and_a_plan_has_its_bits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_repeated_call_is_launched_and_a_plan_has_its_bits(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     random = np.random.default_rng(10)
     a, b = numbers(random, "decades", (90, 40), "float64"), numbers(random, "decades", (40, 80), "float64")
     expected = bilinear.matmul(a, b, alpha=2.5, reproducible="bitwise")
