@@ -156,10 +156,12 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
     auto entry = [&](const std::string& name) { return dlsym(library, name.c_str()); };
     auto run = reinterpret_cast<void (*)(cuda_on_cpu::Launch*)>(entry("cuda_on_cpu_launch_" + image->kernel));
     auto create_arena = reinterpret_cast<void* (*)()>(entry("cuda_on_cpu_arena"));
-    if (!run || !create_arena) return LAUNCH_FAILED;
-    static std::map<std::string, void*> arenas;
-    void*& arena = arenas[image->library];
+    auto arena_size = reinterpret_cast<size_t (*)()>(entry("cuda_on_cpu_arena_size"));
+    if (!run || !create_arena || !arena_size) return LAUNCH_FAILED;
+    static std::map<size_t, void*> arenas;  // by size: all libraries share them, for the system lends a process few mappings
+    void*& arena = arenas[arena_size()];
     if (!arena) arena = create_arena();
+    if (!arena) return OUT_OF_MEMORY;
     std::vector<uint64_t> values;  // of 8 bytes each, as the library keeps them
     for (unsigned i = 0; i < image->parameters; i++) values.push_back(*static_cast<uint64_t*>(parameters[i]));
     return ordered(stream, [=, own = &arena, alignment = image->alignment]() mutable {

@@ -122,6 +122,27 @@ def test_errors_of_the_driver_reach_the_caller_with_a_text(tmp_path: Path, drive
     assert checked(tmp_path)[1].startswith("s_mm_open fails: no image of the kernels runs on this device")
 
 
+@needs_emulator
+@needs_compilers
+def test_the_check_of_a_library_finds_what_is_wrong_in_it(tmp_path: Path, driver: Path) -> None:
+    source = tmp_path / f"{emitted(tmp_path, 'winograd')}.c"
+    right = source.read_text()
+    faults = (
+        ("? job->one : job->beta", "? job->beta : job->beta"),
+        ("below, all, job->beta", "below, all, job->one"),
+        ("if (!workspaces[own].alive[other])", "if (workspaces[own].alive[other])"),
+        ("cells[ALPHA] = job->alpha", "cells[ALPHA] = job->one"),
+        ("job->base[space] = base;", "job->base[space] = space == B && op == WINOGRAD_TRANS ? job->base[A] : base;"),
+        ("rows * rounded(columns, lane)", "rows * columns"),
+    )
+    for old, new in (*faults, ("", "")):
+        assert old in right
+        source.write_text(right.replace(old, new, 1))
+        linked(tmp_path, driver, source.name, "winograd_check.c", "-o", "check")
+        status, told = checked(tmp_path, "11", "8", "13")
+        assert (status, told) == ((1, "winograd is WRONG") if old else (0, "winograd is right")), new
+
+
 @needs_compilers
 @pytest.mark.parametrize(("algorithm", "levels"), [("msmes", 1), ("s_mm", 1), ("s_mm", 2), ("winograd", 3), ("winograd_depth_first", 3)])
 def test_workspaces_are_those_of_placements(algorithm: str, levels: int, tmp_path: Path, driver: Path) -> None:
