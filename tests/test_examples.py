@@ -71,6 +71,11 @@ def test_chain(tmp_path: Path) -> None:
     assert "on an H200: (((A1 A2) A3) A4) A5 by seconds" in printed
 
 
+def test_gcn(tmp_path: Path) -> None:
+    printed = _run(_example("gcn.py"), tmp_path)
+    assert "A1 (A2 A3) by multiplications" in printed and "as by SciPy, left to right: True" in printed
+
+
 @pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "extents", "told"),

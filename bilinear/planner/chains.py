@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice, pairwise
 from operator import index
@@ -21,14 +21,20 @@ Splits = Callable[[int, int], Iterable[int]]
 """From the span of a part to the last matrices that the left operand of its last product may have."""
 SECONDS, MULTIPLICATIONS = "seconds", "multiplications"
 """What an order minimises."""
+SPARSE = "sparse"
+"""The plan of a product with a sparse factor: that of its library."""
 
 
 class ProductWay(NamedTuple):
-    """A way to run a product: its cost, in seconds or multiplications, its bytes of workspace, and the name of its plan."""
+    """A way to run a product: its cost, in seconds or multiplications, its bytes of workspace, and the name of its plan.
+
+    `multiplications` are those of a product with a sparse factor; None for m k n.
+    """
 
     cost: float
     workspace: int = 0
     plan: str = "-"
+    multiplications: int | None = None
 
 
 _NOTHING = ProductWay(0)
@@ -53,6 +59,7 @@ class ChainStep:
     seconds: float | None
     workspace: int
     held: int
+    multiplications: int
 
 
 @dataclass(frozen=True)
@@ -138,9 +145,10 @@ class PartOrder:
         yield from first.steps(extents, is_timed, beside)
         yield from second.steps(extents, is_timed, beside + first.size)
         m, k, n = extents[self.span[0]], extents[right.span[0]], extents[self.span[1] + 1]
-        cost, workspace, plan = self.way
+        cost, workspace, plan, multiplications = self.way
         held = beside + left.size + right.size + self.size
-        yield ChainStep(left.span, right.span, m, k, n, plan, cost if is_timed else None, workspace, held)
+        count = m * k * n if multiplications is None else multiplications
+        yield ChainStep(left.span, right.span, m, k, n, plan, cost if is_timed else None, workspace, held, count)
 
     def __str__(self) -> str:
         if not self.operands:
@@ -175,11 +183,26 @@ def _by_cost(part: PartOrder) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class MatrixChain:
-    """Matrices extents[i] x extents[i + 1], with elements of `itemsize` bytes, and the `ways` to run their products."""
+    """Matrices extents[i] x extents[i + 1], with elements of `itemsize` bytes, and the `ways` to run their products.
+
+    `stored` has the stored elements of those that are sparse, by their place. Each multiplication by one of them costs `each`; what they
+    are multiplied to is dense.
+    """
 
     extents: tuple[int, ...]
     itemsize: int
     ways: Ways
+    stored: Mapping[int, int] = field(default_factory=dict)
+    each: float = 1.0
+
+    def ways_between(self, first: int, split: int, last: int) -> Iterator[ProductWay]:
+        """The ways of the product of the parts from `first` to `split` and from there to `last`."""
+        m, k, n = self.extents[first], self.extents[split + 1], self.extents[last + 1]
+        left, right = (self.stored.get(one) if one == other else None for one, other in ((first, split), (split + 1, last)))
+        if left is None and right is None:
+            return self.ways(m, k, n)
+        count = (m * k if left is None else left) * (k * n if right is None else right) // max(k, 1)
+        return iter((ProductWay(count * self.each, plan=SPARSE, multiplications=count),))
 
     def cheapest(self, splits: Splits = range) -> PartOrder:
         """The cheapest order among the parenthesisations of these splits: costs add up, so each part of it is the cheapest one."""
@@ -209,7 +232,7 @@ class MatrixChain:
             return kept(
                 _joined(left, right, way, size)
                 for split in splits(first, last)
-                for way in islice(self.ways(self.extents[first], self.extents[split + 1], self.extents[last + 1]), most_ways)
+                for way in islice(self.ways_between(first, split, last), most_ways)
                 for left in orders(first, split)
                 for right in orders(split + 1, last)
             )
@@ -219,21 +242,31 @@ class MatrixChain:
     def order(self, part: PartOrder, is_timed: bool) -> ChainOrder:
         """An order of the whole chain with its figures."""
         steps = tuple(part.steps(self.extents, is_timed))
-        return ChainOrder(str(part), part.cost if is_timed else None, sum(x.m * x.k * x.n for x in steps), part.peak, steps)
+        return ChainOrder(str(part), part.cost if is_timed else None, sum(x.multiplications for x in steps), part.peak, steps)
 
 
-def plan_chain(extents: tuple[int, ...], dtype: str, itemsize: int, device: str, ways: Ways | None, most: int | None) -> ChainPlan:
+def plan_chain(
+    extents: tuple[int, ...],
+    dtype: str,
+    itemsize: int,
+    device: str,
+    ways: Ways | None,
+    most: int | None,
+    stored: Mapping[int, int] | None = None,
+    each: float = 1.0,
+) -> ChainPlan:
     """The plan of a chain by the costs of `ways` in seconds, without them by multiplications, in at most `most` bytes.
 
     Raises `BilinearError` (E535) if no order keeps the limit.
     """
-    chain = MatrixChain(extents, itemsize, ways or _multiplications)
+    stored = stored or {}
+    chain = MatrixChain(extents, itemsize, ways or _multiplications, stored, each)
     found = chain.within(most)
     if found is None:
-        least = MatrixChain(extents, itemsize, _free).cheapest().peak
+        least = MatrixChain(extents, itemsize, _free, stored, 0.0).cheapest().peak
         message = f"the intermediates of the chain need {least} bytes of workspace, {most} are available"
         raise fail("E535", message, "allow that many bytes, or multiply the chain in parts")
-    splits = {part.span: part.operands[0].span[1] for part in _parts(MatrixChain(extents, itemsize, _multiplications).cheapest())}
+    splits = {part.span: part.operands[0].span[1] for part in _parts(MatrixChain(extents, itemsize, _multiplications, stored).cheapest())}
     usual: tuple[Splits, ...] = lambda first, last: (last - 1,), lambda first, last: (splits[first, last],)
     orders = (chain.within(most, own) or chain.cheapest(own) for own in usual)
     chosen, left_to_right, fewest = (chain.order(part, ways is not None) for part in (found, *orders))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from numpy.typing import DTypeLike
 
 log = logging.getLogger("bilinear")
+INDEX_BYTES = 4
+"""What a sparse matrix has beside each stored element."""
 
 
 def multi_dot(
@@ -51,13 +53,14 @@ def multi_dot(
     """The product of all arrays, as `numpy.linalg.multi_dot` gives it, in the order of `plan_chain`.
 
     All products are computed in the common type of all arrays. Intermediates are allocated once, and freed after the product that reads
-    them.
+    them. Those of a sparse matrix are its library's, and dense.
 
     Parameters
     ----------
     arrays : sequence of arrays
         Matrices that fit each other, of one kind: NumPy's, CuPy's, PyTorch's, or of any library that speaks DLPack. The first may be a
-        vector, which is a row, and the last one a column; the result lacks that dimension then.
+        vector, which is a row, and the last one a column; the result lacks that dimension then. Beside NumPy's arrays some, but not all,
+        may be SciPy's sparse matrices, beside CuPy's those of `cupyx.scipy.sparse`; then `inputs` is "preserve".
     out : array, optional
         Where the last product is written; it has the shape of the result.
     device : str or Device or Cpu, optional
@@ -108,8 +111,19 @@ def multi_dot(
     budget = _budget(workspace)
     if not given:
         chain_extents(())
-    named = {f"matrix {at} of the chain": x for at, x in enumerate(given, 1)}
-    with accepted(named, {"out": out}, stream=stream, own=True) as (kind, matrices, (view,), _):
+    sparse: dict[int, Array] = {at: x for at, x in enumerate(given) if is_sparse(x)}
+    if sparse and len(sparse) == len(given):
+        raise fail("E550", "all matrices of the chain are sparse", "multiply them by their library")
+    if sparse and (inputs != "preserve" or reproducible is not None):
+        raise fail("E557", "the library of sparse matrices keeps no such promise", "leave inputs= and reproducible= out")
+    named = {f"matrix {at} of the chain": x for at, x in enumerate(given, 1) if at - 1 not in sparse}
+    with accepted(named, {"out": out}, stream=stream, own=True) as (kind, dense, (view,), _):
+        rest = iter(dense)
+        matrices = [sparse[at] if at in sparse else next(rest) for at in range(len(given))]
+        if sparse and any(("cupy" in type(x).__module__) != kind.on_gpu for x in sparse.values()):
+            raise fail(
+                "E550", "sparse and dense matrices of the chain lie in different memory", "give SciPy's with NumPy's, CuPy's with CuPy's"
+            )
         extents, dtype = chain_extents([x.shape for x in matrices]), np.result_type(*(x.dtype for x in matrices))
         inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
         target = None if out is None else _target(view, matrices, dtype)[inside]
@@ -118,11 +132,14 @@ def multi_dot(
         options: ProductOptions = {"algorithm": algorithm, "levels": levels, "inputs": inputs, "reproducible": reproducible}
         has_times = algorithm == levels == "auto" and reproducible is None and (kind.on_gpu or device is not None)
         times = _times(device, str(dtype)) if has_times else (None, None)
-        found = replace(_planned(extents, str(dtype), *times, inputs, budget if reproducible is None else None), workspace=budget)
+        stored = tuple((at, int(x.nnz)) for at, x in sparse.items())
+        found = _planned(extents, str(dtype), *times, inputs, budget if reproducible is None else None, stored)
+        found = replace(found, workspace=budget)
         if budget is not None and found.chosen.peak > budget:
             what = f"the intermediates of {found.chosen.text} need {found.chosen.peak} bytes of workspace, {budget} are available"
             raise fail("E535", what, "allow that many bytes, or leave reproducible= out: another order would have other bits")
-        matrices[0], matrices[-1] = matrices[0][inside[0], ...], matrices[-1][..., inside[1]]
+        for at, within in ((0, (inside[0], ...)), (-1, (..., inside[1]))):
+            matrices[at] = matrices[at] if is_sparse(matrices[at]) else matrices[at][within]
         if inputs != "preserve":  # a later product must not be refused after the first one has written its operands
             _run(found, matrices, dtype, target, partial(looked_at, kind, **options))
         result = _run(found, matrices, dtype, target, partial(matmul, **options))
@@ -134,11 +151,30 @@ def _run(plan: ChainPlan, matrices: Sequence[Array], dtype: Dtype, target: Array
     parts, steps = {(at, at): matrix for at, matrix in enumerate(matrices)}, plan.chosen.steps
     for step in steps:
         left, right = parts.pop(step.left), parts.pop(step.right)
+        if is_sparse(left) or is_sparse(right):
+            parts[step.left[0], step.right[1]] = _by_library(left, right, dtype, target if step is steps[-1] else None)
+            continue
         if np.result_type(left.dtype, right.dtype) != dtype:
             left = left.astype(dtype)
         allowed = None if plan.workspace is None else plan.workspace - step.held
         parts[step.left[0], step.right[1]] = multiply(left, right, target if step is steps[-1] else None, workspace=allowed)
     return parts[0, len(matrices) - 1]
+
+
+def is_sparse(x: object) -> bool:
+    """Whether this is a sparse matrix of SciPy or of CuPy, in any of their formats."""
+    return hasattr(x, "tocsr") and hasattr(x, "nnz")
+
+
+def _by_library(left: Array, right: Array, dtype: Dtype, target: Array | None) -> Array:
+    """The dense product with a sparse factor, which its library multiplies from the left."""
+    left, right = (x.tocsr().astype(dtype) if is_sparse(x) else x.astype(dtype, copy=False) for x in (left, right))
+    product = (right.T @ left.T).T if not is_sparse(left) else left @ right
+    result: Array = product.toarray() if is_sparse(product) else product
+    if target is None:
+        return result
+    target[...] = result
+    return target
 
 
 def _budget(workspace: int | str | None) -> int | None:
@@ -165,6 +201,7 @@ def plan_chain(
     device: str | Device | Cpu | None = None,
     inputs: str = "preserve",
     workspace: int | str | None = None,
+    stored: Mapping[int, int] | None = None,
 ) -> ChainPlan:
     """In which order `multi_dot` multiplies matrices of these shapes, what that takes, and what two usual orders take.
 
@@ -181,6 +218,8 @@ def plan_chain(
         As in `plan`.
     workspace : int or str, optional
         As in `plan`.
+    stored : mapping of int to int, optional
+        The stored elements of matrices that are sparse, by their place, counted from 0.
 
     Returns
     -------
@@ -200,7 +239,7 @@ def plan_chain(
     """
     require_inputs(inputs)
     name = dtype_name(dtype)
-    return _planned(chain_extents(shapes), name, *_times(device, name), inputs, _budget(workspace))
+    return _planned(chain_extents(shapes), name, *_times(device, name), inputs, _budget(workspace), tuple((stored or {}).items()))
 
 
 def _times(device: str | Device | Cpu | None, dtype: str) -> tuple[Device | Cpu | None, tuple[str, int] | None]:
@@ -213,20 +252,32 @@ def _times(device: str | Device | Cpu | None, dtype: str) -> tuple[Device | Cpu 
 
 @lru_cache(maxsize=256)
 def _planned(
-    extents: tuple[int, ...], dtype: str, device: Device | Cpu | None, gpu: tuple[str, int] | None, inputs: str, budget: int | None
+    extents: tuple[int, ...],
+    dtype: str,
+    device: Device | Cpu | None,
+    gpu: tuple[str, int] | None,
+    inputs: str,
+    budget: int | None,
+    stored: tuple[tuple[int, int], ...] = (),
 ) -> ChainPlan:
-    """The plan of a chain, once; without a device, or for extents that are not planned, by the number of multiplications."""
+    """The plan of a chain, once; without a device, or for extents that are not planned, by the number of multiplications.
+
+    A multiplication by a stored element is taken to read an element of the other factor, at the bandwidth of a GPU's memory. Processors
+    have no such rate, so chains with sparse matrices are ordered by multiplications there.
+    """
     try:
         itemsize = ELEMENTS[dtype].bytes if dtype in ELEMENTS else np.dtype(dtype).itemsize
     except TypeError:
         raise fail("E543", f"no plans for dtype={dtype!r}", f"choose one of {', '.join(ELEMENTS)}, or another type of NumPy") from None
-    if device is None or not all(0 < extent <= MOST_EXTENT for extent in extents):
-        found = chains.plan_chain(extents, dtype, itemsize, "", None, budget)
+    if device is None or (stored and isinstance(device, Cpu)) or not all(0 < extent <= MOST_EXTENT for extent in extents):
+        found = chains.plan_chain(extents, dtype, itemsize, "", None, budget, dict(stored))
     else:
-        operands = sum(m * n for m, n in pairwise(extents)) + extents[0] * extents[-1]
-        free = max(0, int(device.memory * device.memory_share) - operands * itemsize)
+        sizes = {at: m * n * itemsize for at, (m, n) in enumerate(pairwise(extents))}
+        sizes |= {at: count * (itemsize + INDEX_BYTES) for at, count in stored}
+        free = max(0, int(device.memory * device.memory_share) - sum(sizes.values()) - extents[0] * extents[-1] * itemsize)
         ways = partial(_ways, dtype, None if gpu is not None else device, inputs, budget)
-        plan_within = partial(chains.plan_chain, extents, dtype, itemsize, device.name, ways)
+        each = 0.0 if isinstance(device, Cpu) else itemsize / (device.bandwidth * 1e9)
+        plan_within = partial(chains.plan_chain, extents, dtype, itemsize, device.name, ways, stored=dict(stored), each=each)
         found = plan_within(None if budget is None else min(budget, free))
         found = found if found.chosen.peak <= free else plan_within(free)
     log.info("multi_dot, %s of %s: %s", "x".join(map(str, extents)), dtype, found)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from runtime.operands import LAYOUTS, integers, laid_out
 from runtime.pretended_gpu import Array, Gpu
 from runtime.test_torch_tensors import STREAM, Place, Tensor, Torch
@@ -221,3 +222,43 @@ def test_tensors_are_multiplied_in_pytorchs_memory(gpu: Gpu, monkeypatch: pytest
     with pytest.raises(BilinearError, match="E511"):
         bilinear.multi_dot([*tensors[:2], Tensor(Array(chain[2]), Place(1))])
     arrays._pool.cache_clear()
+
+
+@pytest.mark.parametrize("form", ["csr_array", "csc_array", "coo_matrix"])
+@pytest.mark.parametrize("places", [(0,), (1,), (3,), (0, 1), (0, 3), (0, 1, 2)])
+@pytest.mark.parametrize("dtype", ["float64", "int64"])
+def test_sparse_matrices_of_a_chain_are_multiplied_by_their_library(form: str, places: tuple[int, ...], dtype: str) -> None:
+    chain = matrices(dtype=dtype)
+    for at in places:
+        chain[at][np.random.default_rng(at).random(chain[at].shape) < 0.7] = 0
+    given = [getattr(scipy.sparse, form)(x) if at in places else x for at, x in enumerate(chain)]
+    found = bilinear.multi_dot(given)
+    assert isinstance(found, np.ndarray) and (found == exact(chain)).all()
+    out = np.empty_like(found)
+    assert bilinear.multi_dot(given, out=out) is out and (out == found).all()
+
+
+def test_the_order_of_a_chain_counts_what_is_stored() -> None:
+    """A layer of a graph network: 100 x 100 with 300 stored elements, 100 x 50, 50 x 8."""
+    shapes = [(100, 100), (100, 50), (50, 8)]
+    found, dense = bilinear.plan_chain(shapes, stored={0: 300}), bilinear.plan_chain(shapes)
+    orders = {"A1 (A2 A3)": 100 * 50 * 8 + 300 * 8, "(A1 A2) A3": 300 * 50 + 100 * 50 * 8}
+    assert found.chosen.text == min(orders, key=orders.__getitem__) == "A1 (A2 A3)"
+    assert (found.chosen.multiplications, found.left_to_right.multiplications) == tuple(orders.values())
+    assert [step.plan for step in found.left_to_right.steps] == ["sparse", "-"]
+    assert dense.chosen.multiplications == 100 * 50 * 8 + 100 * 100 * 8
+    wide = bilinear.plan_chain([(100, 100), (100, 8), (8, 50)], stored={0: 300}).chosen
+    assert (wide.text, wide.multiplications) == ("(A1 A2) A3", 300 * 8 + 100 * 8 * 50)
+    timed = bilinear.plan_chain([(10**6, 10**6), (10**6, 512), (512, 64)], "float32", device="h200", stored={0: 10**7}).chosen
+    assert timed.text == "A1 (A2 A3)" and timed.steps[1].seconds == pytest.approx(10**7 * 64 * 4 / 4280e9)
+
+
+def test_what_a_chain_with_sparse_matrices_cannot_do_is_refused() -> None:
+    a, b = matrices(EXTENTS[:3], "float64")
+    sparse = scipy.sparse.csr_array(a)
+    for chain, options, code in (([sparse, scipy.sparse.csr_array(b)], {}, "E550"), ([sparse, b], {"inputs": "consume"}, "E557")):
+        with pytest.raises(BilinearError) as error:
+            bilinear.multi_dot(chain, **options)
+        assert error.value.diagnostics[0].code == code
+    with pytest.raises(BilinearError, match="matrices 1 and 2"):
+        bilinear.multi_dot([sparse, b.T])
