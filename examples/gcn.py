@@ -1,5 +1,8 @@
 """Two layers of a graph convolution network: chains of a sparse matrix, features and weights, in the planned order."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.sparse
 
@@ -17,7 +20,7 @@ graph = (roots @ graph @ roots).tocsr()
 features, first, second = (generator.standard_normal(s) for s in ((NODES, FEATURES), (FEATURES, HIDDEN), (HIDDEN, CLASSES)))
 
 
-def network(multiply):
+def network(multiply: Callable[[list[Any]], Any]) -> Any:
     """The classes of all nodes; `multiply` multiplies a chain."""
     return multiply([graph, np.maximum(multiply([graph, features, first]), 0), second])
 

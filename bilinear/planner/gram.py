@@ -202,5 +202,5 @@ def _blocks(tree: _Tree, start: int) -> Iterator[tuple[Range, Range]]:
 
 def _step(rows: Range, columns: Range, times: BlockTimes) -> GramStep:
     height, width = rows[1] - rows[0], columns[1] - columns[0]
-    cost, workspace, plan = times.diagonal(height) if rows == columns else times.product(height, width)
+    cost, workspace, plan, _ = times.diagonal(height) if rows == columns else times.product(height, width)
     return GramStep(rows, columns, plan, cost, workspace)

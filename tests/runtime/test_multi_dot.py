@@ -256,7 +256,9 @@ def test_the_order_of_a_chain_counts_what_is_stored() -> None:
 def test_what_a_chain_with_sparse_matrices_cannot_do_is_refused() -> None:
     a, b = matrices(EXTENTS[:3], "float64")
     sparse = scipy.sparse.csr_array(a)
-    for chain, options, code in (([sparse, scipy.sparse.csr_array(b)], {}, "E550"), ([sparse, b], {"inputs": "consume"}, "E557")):
+    cases: list[tuple[list[Any], dict[str, Any], str]]
+    cases = [([sparse, scipy.sparse.csr_array(b)], {}, "E550"), ([sparse, b], {"inputs": "consume"}, "E557")]
+    for chain, options, code in cases:
         with pytest.raises(BilinearError) as error:
             bilinear.multi_dot(chain, **options)
         assert error.value.diagnostics[0].code == code
