@@ -47,6 +47,7 @@ from bilinear.runtime.matmul import matmul
 from bilinear.runtime.operands import layouts_of
 from bilinear.runtime.prepared import prepare
 from bilinear.runtime.recipe import chosen_recipe, placement_for
+from bilinear.runtime.trials import settle
 from bilinear.writing import write_file
 
 REPEATS = 3
@@ -296,6 +297,9 @@ class _TaskBench:
         plans: dict[BenchCase, Plan] = {}
         for case in task.cases:
             try:
+                if case.by_auto:
+                    fill_normal(*arrays[:2], _generator(8))
+                    settle(_plain_call(case, *arrays), self.device)
                 plans[case] = choose(task, case, self.device)
             except BilinearError as error:
                 yield LeftOut(f"{case.asked} at {task}", error.diagnostics[0].message)
@@ -338,9 +342,7 @@ class _TaskBench:
         """The call of a case."""
         if case.kept:
             return KeptCall(plan, case.kept, a, b, c)
-        if not case.by_auto:
-            return partial(matmul, a, b, c, plan=plan)
-        return partial(matmul, a, b, c) if case.accuracy is None else partial(matmul, a, b, c, accuracy=case.accuracy)
+        return _plain_call(case, a, b, c) if case.by_auto else partial(matmul, a, b, c, plan=plan)
 
     def times(self, libraries: Mapping[str, Call], runs: Mapping[What, Call]) -> _CallTimes:
         """Times of all calls, interleaved."""
@@ -365,6 +367,10 @@ class _TaskBench:
         with suppress(MemoryError):
             return launch_times(plan, a, b, c) if self.effort.launches else ()
         return ()
+
+
+def _plain_call(case: BenchCase, a: Array, b: Array, c: Array) -> Call:
+    return partial(matmul, a, b, c) if case.accuracy is None else partial(matmul, a, b, c, accuracy=case.accuracy)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Subject = tuple[Problem, tuple[str, int]]
 """A problem, and the name and the driver of the GPU."""
 
-MEASURE, WHEN = b"BILINEAR_MEASURE", (b"never", b"first", b"always")
+MEASURE, NEVER = b"BILINEAR_MEASURE", b"never"
 LEAST_MS = 1.0
 """A product that is predicted to take less is not worth a trial."""
 MOST, NEAR, LIBRARY_NEAR = 3, 2.0, 8.0
@@ -78,20 +78,35 @@ class Turn:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Time what the block launches. A plan that `fails`, so that another one ran, is out."""
+        """Time what the block launches. It says if the plan `fails`, so that another one runs."""
         from cupy.cuda import Event
 
         start, end = Event(), Event()
         start.record()
         yield
         end.record()
-        if self.number not in self.trial.failed:
-            self.trial.runs[self.number].append((start, end))
+        self.trial.runs[self.number].append((start, end))
         self.trial.settle()
 
     def fails(self) -> None:
         """Try the plan no more."""
         self.trial.failed.add(self.number)
+
+
+def asked_on(device: Device) -> bytes:
+    """What BILINEAR_MEASURE asks for, or its default for a device. Raises `BilinearError` (E548) if it holds another word."""
+    asked = devices_here.value_of(MEASURE) or (b"first" if device.estimate else NEVER)
+    if asked not in (NEVER, b"first", b"always"):
+        raise fail("E548", f"BILINEAR_MEASURE={os.fsdecode(asked)!r} is none of never, first and always", "set one of them, or unset it")
+    return asked
+
+
+def settle(call: Callable[[], object], device: Device) -> None:
+    """Repeat a call of `auto` until no plan is tried any more."""
+    for _ in range(0 if asked_on(device) == NEVER else ROUNDS * (MOST + 1)):
+        call()
+        if not is_open():
+            return
 
 
 def is_open() -> bool:
@@ -100,14 +115,9 @@ def is_open() -> bool:
 
 
 def trial_of(plan: Plan, device: Device, gpu: tuple[str, int] | None) -> PlanTrial | None:
-    """The trial to which a call with a plan belongs; None if nothing is to be measured, or all is.
-
-    Raises `BilinearError` (E548) if BILINEAR_MEASURE holds another word.
-    """
-    asked = devices_here.value_of(MEASURE) or (b"first" if device.estimate else b"never")
-    if asked not in WHEN:
-        raise fail("E548", f"BILINEAR_MEASURE={os.fsdecode(asked)!r} is none of never, first and always", "set one of them, or unset it")
-    if gpu is None or asked == b"never" or (plan.chosen.ms or 0.0) < LEAST_MS:
+    """The trial to which a call with a plan belongs; None if nothing is to be measured, or all is. Raises what `asked_on` raises."""
+    asked = asked_on(device)
+    if gpu is None or asked == NEVER or (plan.chosen.ms or 0.0) < LEAST_MS:
         return None
     subject = plan.problem, gpu
     if subject in auto.measured or (asked == b"first" and plan.is_timed):

@@ -185,6 +185,17 @@ def test_what_is_short_captured_or_needs_fixed_bits_is_not_measured(clock: Clock
     assert len({call(clock) for _ in range(4)}) == 1 and not trials.is_open()
 
 
+def test_what_is_built_behind_the_caller_waits_for_its_turn(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody takes the library, which stands in, for the plan; `settle` ends with the trial."""
+    monkeypatch.setenv("BILINEAR_BUILD", "behind")
+    monkeypatch.setattr("bilinear.runtime.ahead.is_built", lambda plan, target: False)
+    assert {call(clock) for _ in range(4)} == {((), 1)} and not any(runs for trial in trials._open.values() for runs in trial.runs)
+    monkeypatch.setattr("bilinear.runtime.ahead.is_built", lambda plan, target: True)
+    turns: list[Ran] = []
+    trials.settle(lambda: turns.append(call(clock)), ESTIMATE)
+    assert len(turns) == 4 * trials.ROUNDS and len(set(turns)) == 4 and kept() is not None
+
+
 @pytest.mark.parametrize("inputs", ["restore", "consume"])
 def test_plans_that_write_their_operands_run_once_a_call(clock: Clock, monkeypatch: pytest.MonkeyPatch, inputs: str) -> None:
     options = {"inputs": inputs, "workspace": 0}
