@@ -42,7 +42,10 @@ from bilinear.writing import write_file
 if TYPE_CHECKING:
     from bilinear.artifact.write import Compiled
     from bilinear.frontend import Loaded, LoadedComplex, LoadedDigits, LoadedGram
+    from bilinear.frontend.algorithms import AnyLoaded
     from bilinear.measure.check_multiply import Check
+    from bilinear.reporting.examine import AnyReport
+    from bilinear.reporting.map_report import DigitReport
     from bilinear.reporting.report import Report
 
 WRITTEN = "algorithm.bl, sources, cubins, PTX, manifest, report"
@@ -172,6 +175,9 @@ def verify(
     trust: Annotated[
         bool, typer.Option("--trust", help="With --built: compile and run whatever the folder holds, with your rights (docs/proofs.md).")
     ] = False,
+    bits: Annotated[
+        bool, typer.Option("--bits", help="Of residues: why their products have the same bits on every device (reproducible=).")
+    ] = False,
     json_file: Json = None,
     markdown: Annotated[bool, output_option("--markdown", help="Print Markdown.")] = False,
     html: Annotated[Path | None, output_option("--html", help="Also write the report as an HTML page.")] = None,
@@ -188,7 +194,7 @@ def verify(
         raise fail("E507", "--json and --markdown exclude each other", "choose one of them; --html writes a file in addition")
     if check and rocq is None:
         raise fail("E507", "--check runs coqc on theorems, and --rocq writes them", "give --rocq FILE --check")
-    other_options = bool(markdown or html or svg or certificate or rocq or inputs or accuracy or depth != 1)
+    other_options = bool(markdown or html or svg or certificate or rocq or inputs or accuracy or bits or depth != 1)
     if built is not None:
         _verify_built(built, trust, json_file, other_options)
         return
@@ -208,7 +214,7 @@ def verify(
     except BilinearError as unread:
         raise _if_published(algorithm, unread) from None
     if not isinstance(loaded, Loaded):
-        _require_options_of_maps(loaded, depth, any((svg, rocq, inputs, accuracy)))
+        _require_options_of_maps(loaded, depth, any((svg, rocq and not bits, inputs, accuracy)))
     require_pages(html, svg, certificate, rocq, file_of(json_file))
     if rocq is not None and not goes_straight(rocq):
         require_file_name(rocq)
@@ -216,7 +222,9 @@ def verify(
     with waiting("proving"):
         report, error = examined(loaded, depth, inputs, accuracy)
     theorems = ""
-    if error is None and isinstance(loaded, Loaded) and isinstance(report, Report):
+    if bits:
+        report, theorems = _with_bits(report, loaded, rocq is not None, check)
+    elif error is None and isinstance(loaded, Loaded) and isinstance(report, Report):
         report, theorems = _with_theorems(report, loaded, depth, inputs, rocq is not None, check)
     write_pages(report.html, html, svg)
     if error is None or markdown or in_place_of_text(json_file):
@@ -229,6 +237,21 @@ def verify(
         write_file(certificate, certificate_of(loaded, depth, inputs))
     if rocq is not None:
         write_file(rocq, theorems)
+
+
+def _with_bits(report: AnyReport, loaded: AnyLoaded, wanted: bool, check: bool) -> tuple[DigitReport, str]:
+    """The report of residues with the argument about their bits, and its theorem, if that is wanted. Others are refused (E507)."""
+    from bilinear.frontend import LoadedDigits
+    from bilinear.reporting.certificate import accepted_by, same_bits_text
+    from bilinear.reporting.map_report import INNERS, DigitReport, with_bits
+
+    if not isinstance(loaded, LoadedDigits) or not isinstance(report, DigitReport):
+        raise fail("E507", f"--bits is about residues, and {loaded.scheme.name} is none", "bilinear verify residues14 --bits")
+    found = with_bits(report, loaded.scheme)
+    theorem = same_bits_text(loaded.scheme.representation, INNERS) if wanted else ""
+    if check:
+        found = replace(found, facts=(*found.facts, ("theorem", f"accepted by {accepted_by(theorem)}")))
+    return found, theorem
 
 
 def _require_options_of_maps(loaded: LoadedDigits | LoadedComplex | LoadedGram, levels: int, others: bool) -> None:

@@ -17,10 +17,12 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
+from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.analysis.identity import schedule_hash, scheme_hash, target_entry
 from bilinear.codegen.render import environment
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
+from bilinear.ir.digits import Representation
 from bilinear.ir.linear import Form
 from bilinear.ir.number import Coefficient, Monomial, Symbolic, rational, residue, square
 from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ScaledSchedule, Schedule, Stage
@@ -213,6 +215,13 @@ def rocq_text(scheme: Scheme, schedules: Iterable[AnySchedule] = ()) -> str:
             schedules=[writer.schedule(schedule) for schedule in distinct],
         )
     )
+
+
+def same_bits_text(representation: Representation, inners: Iterable[int]) -> str:
+    """The text about products of residues that have the same bits everywhere, for sums of so many terms: residues determine the sum."""
+    limits = [(inner, int(largest_scaled(representation, inner))) for inner in inners]
+    title = _comment(representation.name)
+    return environment().get_template("same_bits.v.j2").render(title=title, moduli=representation.moduli, limits=limits)
 
 
 class _RocqWriter:

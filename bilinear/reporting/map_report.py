@@ -28,13 +28,15 @@ from bilinear.analysis.digit_bounds import (
     block_bound,
     cutting_error,
     digit_bound,
+    largest_scaled,
     probable_classical,
     probable_digits,
     probable_residues,
     residue_block_bound,
+    same_bits_bound,
 )
 from bilinear.codegen.build import LaunchProgram
-from bilinear.errors import BilinearError
+from bilinear.errors import BilinearError, fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme, Representation, digit_names
@@ -181,6 +183,35 @@ def digit_report(scheme: DigitScheme, levels: int = 1) -> tuple[DigitReport, Bil
         errors=errors,
     )
     return report, error
+
+
+def with_bits(report: DigitReport, scheme: DigitScheme) -> DigitReport:
+    """The report with the argument why products by `reproducible="bitwise"` depend on the numbers alone.
+
+    Refuses (E507) digits that are rounded, and schemes with blocks, whose argument is that of their residues.
+    """
+    r = scheme.representation
+    if not r.is_modular or r.gaussian or scheme.parts:
+        raise fail("E507", f"{scheme.name} promises no bits: residues of real numbers do", "bilinear verify residues14 --bits")
+    rows = [
+        *(fact for fact in report.facts if fact[0] not in ("range", "exact")),  # which are of scales by 2-norms
+        ("range", f"M = 2^{log2(r.product):.1f}"),
+        ("scales", "a line is multiplied by the largest 2^e for which its largest magnitude is at most T, which follows from M and K"),
+        (
+            "integers",
+            "its numbers, rounded to nearest, ties to even, are at most T in size for every finite input: T is an integer",
+        ),
+        ("their sum", "2 |sum a'b'| <= 2 K T^2 < M for every input: its residues determine it, whatever adds them up and in which order"),
+        (
+            "roundings",
+            "one where numbers are cut, one of the sum divided by both scales; integers modulo p lose nothing in between",
+        ),
+    ]
+    for inner in INNERS:
+        t = int(largest_scaled(r, inner))
+        share = f"2 K T^2 = {2 * inner * t * t / r.product:.9f} M"
+        rows.append((f"K = {inner}", f"T = {t}, {share}, error at most {same_bits_bound(r, inner):.1e} max|A| max|B|"))
+    return replace(report, facts=tuple(rows))
 
 
 def _facts(proof: DigitProof) -> Iterator[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from reporting.test_html import Page
 from shell import Shell
 
 from bilinear.analysis.accuracy import classical_bound
-from bilinear.analysis.digit_bounds import digit_bound, probable_digits, residue_block_bound
+from bilinear.analysis.digit_bounds import digit_bound, largest_scaled, probable_digits, residue_block_bound
 from bilinear.frontend import parse_source
 from bilinear.reporting.map_report import INNERS, digit_report
 from bilinear.source import Source
@@ -109,6 +110,20 @@ def test_the_command_prints_the_views(shell: Shell, monkeypatch: pytest.MonkeyPa
         "1970-01-01"
     )
     assert "blocks above" in shell("verify", "winograd (x) pairs", "--levels", "2")[1]
+
+
+@pytest.mark.parametrize("name", ["residues7", "residues14", "residues17"])
+def test_the_argument_about_bits_holds_for_integers_and_for_no_larger_ones(name: str, shell: Shell) -> None:
+    status, out, _ = shell("verify", name, "--bits", "--json")
+    facts, modulus = dict(json.loads(out)["facts"]), prod(digits(name).representation.moduli)
+    assert status == 0 and {"scales", "integers", "their sum", "roundings"} < facts.keys() and "exact" not in facts
+    for inner in INNERS:
+        t = int(facts[f"K = {inner}"].removeprefix("T = ").partition(",")[0])
+        assert 2 * inner * t * t < modulus < 2.00001 * inner * (t + 1) ** 2
+        assert float(t) == t == largest_scaled(digits(name).representation, inner)
+    for other in ("pairs", "strassen", "winograd (x) residues14"):
+        status, out, told = shell("verify", other, "--bits")
+        assert (status, out) == (1, "") and "error[E507]" in told and "bilinear verify residues14 --bits" in told
 
 
 @pytest.mark.parametrize("option", [("--levels", "2"), ("--rocq", "x.v"), ("--inputs", "restore"), ("--accuracy", "1e-3")])

@@ -17,11 +17,13 @@ from shell import Shell
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
+from bilinear.ir.digits import residues_of
+from bilinear.ir.element import FLOAT32, FLOAT64
 from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule, Stage
 from bilinear.lowering.prepare import natural_inputs, prepare
 from bilinear.passes.order_products import mark_first_writes
-from bilinear.reporting.certificate import accepted_by, certificate, rocq_text
+from bilinear.reporting.certificate import accepted_by, certificate, rocq_text, same_bits_text
 from bilinear.reporting.examine import rocq_of
 from bilinear.resources import algorithms_folder, templates_folder
 
@@ -299,3 +301,14 @@ def test_coqc_takes_those_names_and_no_others(name: str, tmp_path: Path) -> None
     (tmp_path / name).write_text("(* nothing *)\n")
     done = subprocess.run(["coqc", "-q", name], cwd=tmp_path, capture_output=True, check=False)
     assert (done.returncode == 0) == (not FILE_NAMES[name])
+
+
+@needs_coqc
+def test_residues_determine_the_sum_in_the_range_and_not_beyond(tmp_path: Path) -> None:
+    for count in (7, 9):
+        assert accepted_by(same_bits_text(residues_of(FLOAT32, count), (2, 1024))).endswith(": 1 theorem, without axioms")
+    text = same_bits_text(residues_of(FLOAT64, 14), (16384, 65536))
+    assert accepted_by(text).endswith(": 1 theorem, without axioms")
+    for old, new in (("210463539286856", "210463639286856"), ("; 255", "; 254"), ("; 199]", "]")):
+        assert old in text
+        assert coqc(text.replace(old, new), tmp_path).returncode != 0
