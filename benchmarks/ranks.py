@@ -14,7 +14,7 @@ from picture import FONT, Theme, themed
 from simulated_ranks import simulate
 
 from bilinear.distributed import home
-from bilinear.distributed.model import Machine, estimate, machines
+from bilinear.distributed.chain import Machine, estimate, machines
 from bilinear.distributed.rank_plan import decompose
 from bilinear.frontend import load
 from bilinear.ir.scheme import Scheme

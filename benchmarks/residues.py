@@ -20,7 +20,7 @@ from bilinear.methods.digits.binding import digit_multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.launches import CutMultiply
 from bilinear.planner.plan import Candidate
-from bilinear.planner.portfolio import portfolio
+from bilinear.planner.profiles import portfolio
 
 ROUNDS, IN_A_ROW = 7, 2
 SAMPLED = 64

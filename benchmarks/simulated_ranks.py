@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import prod
 
-from bilinear.distributed.model import Machine, sums
+from bilinear.distributed.chain import Machine, sums
 from bilinear.distributed.rank_plan import RankPlan, ends_result
 
 Message = tuple[int, int, float]

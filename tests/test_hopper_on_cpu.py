@@ -389,24 +389,6 @@ def cut(exact: Fraction) -> Fraction:
     return Fraction(int(scaled) >> bits << bits, 2**80) * (1 if exact > 0 else -1)
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_a_multiplication_is_exact_and_then_cut(keep: bool) -> None:
-    random = np.random.default_rng(3)
-    a, b = ((random.standard_normal((size, 64)) * 2.0 ** random.integers(-8, 8, (size, 64))).astype(np.float16) for size in (64, 128))
-    old = random.standard_normal((64, 128)).astype(np.float32)
-    thread, i = np.indices((128, 64))
-    rows, columns = thread // 32 * 16 + thread % 32 // 4 + i // 2 % 2 * 8, i // 4 * 8 + thread % 4 * 2 + i % 2
-    d, shown = np.ascontiguousarray(old[rows, columns]), np.zeros(128, np.float32)
-    operands = guarded(np.concatenate([tiles(a, "k"), tiles(b, "k")]))
-    module = one(SINGLE, "const void* a, float* c, float* shown, bool keep")
-    module.launch("k", 1, 128, [operands, d, shown, keep], shared_bytes=3 * 8192)
-    assert np.isnan(shown).all()
-    for thread_, i_ in ((t, j) for t in range(0, 128, 5) for j in range(0, 64, 3)):
-        m, n = rows[thread_, i_], columns[thread_, i_]
-        exact = sum((Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[m, :16], b[n, :16], strict=True)), Fraction(0))
-        assert Fraction(float(d[thread_, i_])) == cut(exact + (Fraction(float(old[m, n])) if keep else 0))
-
-
 HELD = """
     const unsigned short* const from = reinterpret_cast<const unsigned short*>(a);
     const unsigned char* const right = reinterpret_cast<const unsigned char*>(a) + 64 * 16 * 2;
@@ -433,16 +415,26 @@ HELD = """
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_a_first_operand_in_registers_is_multiplied_by_the_same_unit(keep: bool) -> None:
-    """Registers are filled by the table of the PTX ISA, element by element."""
+@pytest.mark.parametrize("in_registers", [False, True])
+def test_a_multiplication_is_exact_and_then_cut(in_registers: bool, keep: bool) -> None:
+    """Both operands in shared memory, or the first in registers, which are filled by the table of the PTX ISA, element by element."""
     random = np.random.default_rng(4)
     a, b = ((random.standard_normal((size, 64)) * 2.0 ** random.integers(-8, 8, (size, 64))).astype(np.float16) for size in (64, 128))
     old = random.standard_normal((64, 128)).astype(np.float32)
     thread, i = np.indices((128, 64))
     rows, columns = thread // 32 * 16 + thread % 32 // 4 + i // 2 % 2 * 8, i // 4 * 8 + thread % 4 * 2 + i % 2
-    d = np.ascontiguousarray(old[rows, columns])
-    operands = guarded(np.concatenate([np.ascontiguousarray(a[:, :16]).view(np.uint8).ravel(), tiles(b, "k")]))
-    one(HELD, "const void* a, float* c, bool keep").launch("k", 1, 128, [operands, d, keep], shared_bytes=2 * 8192)
+    d, shown = np.ascontiguousarray(old[rows, columns]), np.full(128, np.nan, np.float32)
+    if in_registers:
+        operands = guarded(np.concatenate([np.ascontiguousarray(a[:, :16]).view(np.uint8).ravel(), tiles(b, "k")]))
+        one(HELD, "const void* a, float* c, bool keep").launch("k", 1, 128, [operands, d, keep], shared_bytes=2 * 8192)
+    else:
+        shown[...] = 0
+        operands, module = (
+            guarded(np.concatenate([tiles(a, "k"), tiles(b, "k")])),
+            one(SINGLE, "const void* a, float* c, float* shown, bool keep"),
+        )
+        module.launch("k", 1, 128, [operands, d, shown, keep], shared_bytes=3 * 8192)
+    assert np.isnan(shown).all(), "a result is read before it was waited for"
     for thread_, i_ in ((t, j) for t in range(0, 128, 5) for j in range(0, 64, 3)):
         m, n = rows[thread_, i_], columns[thread_, i_]
         exact = sum((Fraction(float(x)) * Fraction(float(y)) for x, y in zip(a[m, :16], b[n, :16], strict=True)), Fraction(0))

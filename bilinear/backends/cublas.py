@@ -17,9 +17,9 @@ from bilinear.backends.cublas_lt import ALIGNMENT, MOST_KEPT, Launch, launch_of,
 from bilinear.backends.factor import factor
 from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.ir.matrix import Dtype, Factor, Layout
+from bilinear.planner.device import USUAL_RULES, LibraryRules
 from bilinear.planner.library_points import CUBLASLT, Kernels, LibraryPoints, Shape
 from bilinear.planner.plan import LIBRARY
-from bilinear.planner.policy import USUAL_RULES, LibraryRules
 from bilinear.planner.problem import SHORT
 
 Multiply = Callable[[int, int, int, Factor, Factor], None]

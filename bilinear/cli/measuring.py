@@ -356,7 +356,7 @@ def warm(
     """Build the kernels of the usual products ahead of the first call, and keep them in the cache."""
     from bilinear.backends.machine import target_here
     from bilinear.codegen.cuda.target import target_of
-    from bilinear.measure.warm import warm as build_ahead
+    from bilinear.runtime.ahead import warm as build_ahead
     from bilinear.runtime.devices_here import device_of
 
     dtypes = tuple(MULTIPLIED) if dtype is None else read_dtypes(dtype, MULTIPLIED)

@@ -1,9 +1,8 @@
 """Matrices over many machines: products and chains on the ranks of MPI, and how pieces come and go (docs/distributed.md)."""
 
 from bilinear.distributed.call import matmul
-from bilinear.distributed.chain import chain_plan, multi_dot
+from bilinear.distributed.chain import Machine, chain_plan, multi_dot
 from bilinear.distributed.distributions import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, shape
-from bilinear.distributed.model import Machine
 from bilinear.distributed.multiply import home
 
 __all__ = [

@@ -23,7 +23,7 @@ from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, prepare, prepare_complex
-from bilinear.planner.accuracy import why_inaccurate
+from bilinear.planner.choose import why_inaccurate
 from bilinear.planner.library import Library
 from bilinear.planner.plan import Candidate, name_of
 from bilinear.planner.problem import require_accuracy

@@ -18,11 +18,10 @@ from bilinear.lowering.prepare import plain
 from bilinear.measure.device_bench import DeviceTimes, KeptTimes, gpu_bench
 from bilinear.methods.method import Binding
 from bilinear.methods.registry import METHODS
-from bilinear.planner.device import Device, ElementRates, TileRates, at
+from bilinear.planner.device import Device, ElementRates, Extents, TileRates, at
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.kept_plans import folder_of_plans
 from bilinear.planner.model import LinearWork, ProductWork, StageMaps, geometric_mean, linear_seconds, product_seconds
-from bilinear.planner.policy import Extents
 from bilinear.planner.ways import Way, lowered
 
 SIZES = (256, 512, 1024, 2048, 3072, 4096, 8192, 16384)

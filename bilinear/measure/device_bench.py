@@ -25,9 +25,8 @@ from bilinear.methods.rounded.launches import time_rounded
 from bilinear.methods.rounded.method import RoundedBench
 from bilinear.methods.thin.choice import View
 from bilinear.methods.thin.rates import ThinBench, ThinPoint, time_library, time_tiles
-from bilinear.planner.device import Device
+from bilinear.planner.device import Device, Extents
 from bilinear.planner.library_points import Measured
-from bilinear.planner.policy import Extents
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
 from bilinear.runtime.matmul import matmul

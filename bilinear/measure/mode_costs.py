@@ -19,9 +19,8 @@ from bilinear.ir.launch import Launch
 from bilinear.ir.placement import MODES, Placement
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.planner.device import Device, at
+from bilinear.planner.device import Device, Extents, at
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, product_seconds
-from bilinear.planner.policy import Extents
 from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 

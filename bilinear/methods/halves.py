@@ -31,8 +31,7 @@ from bilinear.ir.number import to_float
 from bilinear.ir.placement import Placement
 from bilinear.ir.schedule import Product, ProductStage, Schedule, Stage
 from bilinear.lowering.place import place_schedule
-from bilinear.planner.accuracy import why_inaccurate
-from bilinear.planner.choose import too_inaccurate
+from bilinear.planner.choose import too_inaccurate, why_inaccurate
 from bilinear.planner.library import Library
 from bilinear.planner.library_points import CUBLAS
 from bilinear.planner.plan import Candidate, Plan

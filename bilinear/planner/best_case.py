@@ -15,9 +15,9 @@ from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.lowering.prepare import Level, authored_schedule, natural_inputs, plain, prepare_levels
 from bilinear.passes.nest_levels import nest_levels
+from bilinear.planner.device import Extents
 from bilinear.planner.device_files import data_sheets, known_devices
 from bilinear.planner.estimates import DataSheet
-from bilinear.planner.policy import Extents
 from bilinear.planner.ways import algorithm_named
 
 Sides = tuple[int, int]

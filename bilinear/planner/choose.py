@@ -3,6 +3,10 @@
 Some compute C in parts, and borrow: the temporaries of each part lie in the rows of C (columns if C is column-major) that are computed
 later. One level of a depth-first schedule needs temporaries for a quarter of A's part and a quarter of B. With equal extents it can thus
 compute three fifths of C, then an eighth; the rest runs without temporaries. Nothing is allocated, and A and B are never written.
+
+Accuracy is a budget: certain bounds of max|C - A*B| / (max|A| max|B|), and probable errors by norm beside the classical multiply's. A class
+of accuracy limits the probable error |C - A*B| / |A*B| in the Frobenius norm, for independent centred data, to a multiple of what sums of K
+terms in order have, each rounded to nearest in the element type.
 """
 
 from __future__ import annotations
@@ -10,15 +14,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import inf
+from math import inf, isfinite
 from typing import NamedTuple
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
 from bilinear.lowering.place import core_of, place_schedule
-from bilinear.planner.accuracy import why_far, why_inaccurate, with_errors
-from bilinear.planner.device import Device
+from bilinear.planner.device import Device, Policy
 from bilinear.planner.library import Library, thin_library
 from bilinear.planner.library_points import Kernels
 from bilinear.planner.model import (
@@ -31,10 +34,8 @@ from bilinear.planner.model import (
     product_seconds,
 )
 from bilinear.planner.plan import LIBRARY, Candidate, Method, Methods, Panel, Plan
-from bilinear.planner.policy import Policy
-from bilinear.planner.portfolio import portfolio, ways
-from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import outline
+from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
+from bilinear.planner.profiles import outline, portfolio, ways
 from bilinear.planner.scheduled import Scheduled, scheduled
 from bilinear.planner.ways import Way, follows_from_names
 from bilinear.resources import implementation_sha256
@@ -395,3 +396,38 @@ def _why_chosen(chosen: Candidate, library: Candidate, best: Candidate) -> str:
     if chosen is not library:
         return f"chosen: {(library.ms or 0.0) / (chosen.ms or 1.0):.2f} times as fast as the library"
     return "chosen: nothing is faster" if best is library else "chosen: no plan gains the margin"
+
+
+def with_errors(candidate: Candidate, problem: Problem, explain: bool) -> Candidate:
+    """A candidate with its certain bound and its probable error. Each is computed if the accuracy needs it, or to explain everything."""
+    asked, inner, dtype = problem.accuracy, problem.k, problem.dtype
+    certain = known_bound(candidate, inner, dtype) if explain or isinstance(asked, float | int) else None
+    probable = candidate.choice.probable(inner, dtype) if explain or isinstance(asked, str) else None
+    return replace(candidate, error=certain, probable=probable)
+
+
+def why_inaccurate(candidate: Candidate, asked: float | str | None) -> str:
+    """Why a candidate with its errors is less accurate than is asked for; empty if it is accurate enough."""
+    if isinstance(asked, str):
+        times = candidate.probable or 0.0
+        return f"its probable error is {times:.2g} times the classical multiply's" if times > CLASSES[asked] else ""
+    if asked is None:
+        return ""
+    if candidate.error is None:
+        return "no error bound is known for sums of so many terms"
+    return f"its error bound {candidate.error:.2g} is above {asked:.2g}" if candidate.error > asked else ""
+
+
+def why_far(candidate: Candidate, problem: Problem) -> str:
+    """Why a candidate is not accurate enough for a call that requests no accuracy; empty if it is."""
+    if problem.accuracy is not None or not candidate.choice.may_be_far:
+        return ""
+    times = candidate.choice.probable(problem.k, problem.dtype)
+    asked = f"more than {USUAL_LIMIT:g} times has to be asked for by accuracy="
+    return f"its probable error is {times:.2g} times the classical multiply's, and {asked}" if times > USUAL_LIMIT else ""
+
+
+def known_bound(candidate: Candidate, inner: int, dtype: str) -> float | None:
+    """The bound that always holds for a candidate; None if sums are so long that none is known."""
+    found = candidate.choice.bound(inner, dtype)
+    return found if isfinite(found) else None

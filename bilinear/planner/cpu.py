@@ -9,16 +9,13 @@ from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement, Strip
 from bilinear.lowering.place import core_of, place_schedule
-from bilinear.planner.accuracy import why_inaccurate, with_errors
-from bilinear.planner.choose import too_inaccurate
-from bilinear.planner.device import Table, at
+from bilinear.planner.choose import too_inaccurate, why_inaccurate, with_errors
+from bilinear.planner.device import Extents, Table, at
 from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.model import LinearWork, Profile, Work, geometric_mean
 from bilinear.planner.plan import Candidate, Plan
-from bilinear.planner.policy import Extents
-from bilinear.planner.portfolio import cpu_ways
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import outline
+from bilinear.planner.profiles import cpu_ways, outline
 from bilinear.planner.scheduled import scheduled
 from bilinear.planner.ways import Way
 from bilinear.resources import implementation_sha256

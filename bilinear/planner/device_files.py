@@ -18,10 +18,21 @@ from bilinear.ir.rounded import ROUNDINGS
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL, TILES, USUAL
 from bilinear.planner.cpu import Cpu, CpuRates
-from bilinear.planner.device import Device, DigitRates, ElementRates, Table, ThinRates, ThinTileRates, TileRates
+from bilinear.planner.device import (
+    USUAL_POLICY,
+    Device,
+    DigitRates,
+    ElementRates,
+    Extents,
+    LibraryRules,
+    Policy,
+    Table,
+    ThinRates,
+    ThinTileRates,
+    TileRates,
+)
 from bilinear.planner.estimates import DataSheet, apart, estimate
 from bilinear.planner.library_points import ORDERS, LibraryPoints
-from bilinear.planner.policy import USUAL_POLICY, Extents, LibraryRules, Policy
 from bilinear.reading import read_input
 from bilinear.resources import devices_folder
 

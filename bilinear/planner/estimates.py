@@ -9,8 +9,7 @@ from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.kernel import SHARED_BESIDE
 from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import FLOAT_TILES, MMA_FLOAT64, TILES, ProductTile
-from bilinear.planner.device import LEAST_CAPABILITY, Device, DigitRates, ElementRates, Table, ThinRates
-from bilinear.planner.policy import Policy
+from bilinear.planner.device import LEAST_CAPABILITY, Device, DigitRates, ElementRates, Policy, Table, ThinRates
 
 
 @dataclass(frozen=True)

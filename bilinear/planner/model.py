@@ -12,8 +12,7 @@ from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement, Strip
 from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.ir.tile import USUAL
-from bilinear.planner.device import Device, TileRates, at
-from bilinear.planner.policy import Extents
+from bilinear.planner.device import Device, Extents, TileRates, at
 
 
 @dataclass(frozen=True)

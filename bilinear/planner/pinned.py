@@ -17,8 +17,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.lowering.place import place_schedule
-from bilinear.planner.accuracy import known_bound, why_inaccurate, with_errors
-from bilinear.planner.choose import Weighing, hashes_of, make_plan, too_inaccurate
+from bilinear.planner.choose import Weighing, hashes_of, known_bound, make_plan, too_inaccurate, why_inaccurate, with_errors
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import LIBRARY, Candidate, Methods, Plan

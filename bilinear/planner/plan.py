@@ -9,9 +9,8 @@ from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from bilinear.ir.tile import USUAL
-from bilinear.planner.device import Device
+from bilinear.planner.device import Device, Policy
 from bilinear.planner.library_points import CUBLAS, CUBLASLT
-from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.version import __version__
 

@@ -14,8 +14,8 @@ from math import ceil, prod
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import core_of
+from bilinear.planner.device import Extents
 from bilinear.planner.plan import Candidate
-from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import algorithm_named

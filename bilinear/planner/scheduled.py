@@ -9,13 +9,11 @@ from typing import ClassVar
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED, Element
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.tile import TILES, USUAL
-from bilinear.planner.device import Device
+from bilinear.planner.device import Device, Policy
 from bilinear.planner.library_points import CUBLAS
 from bilinear.planner.plan import Choice, Panel, name_of
-from bilinear.planner.policy import Policy
-from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import Growth, outline
+from bilinear.planner.profiles import Growth, outline, portfolio
 from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, follows_from_names, lowered, strategies
 
 

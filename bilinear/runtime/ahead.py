@@ -1,11 +1,16 @@
-"""Kernels before they are needed: which ones a plan launches, built for a target with or without its GPU, or behind the caller."""
+"""Kernels before they are needed: which ones a plan launches, built for a target with or without its GPU, or behind the caller.
+
+Or, ahead of the first call, those that the usual products of a card need.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from threading import Event, Lock, Thread
+from time import perf_counter
 
 import numpy as np
 
@@ -22,8 +27,10 @@ from bilinear.ir.matrix import Layout
 from bilinear.ir.placement import Placement
 from bilinear.methods.method import Bindable
 from bilinear.methods.registry import method_of
+from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem
+from bilinear.runtime.auto import plan
 from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
 MOST_BEGUN = 1024
@@ -70,9 +77,9 @@ def kernels_of(plan: Plan, target: CudaTarget) -> Iterable[AnyKernel]:
 def fill_cache(plans: Iterable[Plan], progress: Progress = no_progress) -> None:
     """Build the kernels of plans for the current GPU, several at once. What cannot be built is reported when it is to run."""
     target, needed = target_here(), dict[AnyKernel, None]()
-    for plan in plans:
+    for found in plans:
         with suppress(BilinearError):
-            needed |= dict.fromkeys(kernels_of(plan, target))
+            needed |= dict.fromkeys(kernels_of(found, target))
     with suppress(BilinearError):
         build_kernels([*needed], target, progress)
 
@@ -89,3 +96,46 @@ def _scheduled(placement: Placement, dtype: str) -> Iterable[AnyKernel]:
     strips = (place_strip(strip, np.dtype(element.name), placement) for strip in placement.strips)
     for part in (placement, *strips):
         yield from distinct_kernels(schedule_to_launches(part.schedule, element, part.tile, mode=part.mode))
+
+
+SQUARES = tuple(2**power for power in range(9, 16))
+SHORT = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""The short extents of thin products."""
+LONG = (4096, 65536)
+"""Their long extents."""
+
+
+@dataclass(frozen=True)
+class Warmed:
+    """What was there or was built: images for a target, of which some were in the cache before."""
+
+    device: str
+    target: str
+    plans: int
+    kernels: int
+    built: int
+    seconds: float
+
+
+def warm(device: Device, target: CudaTarget, dtypes: Sequence[str], progress: Progress = no_progress) -> Warmed:
+    """Build the kernels of the plans for the usual problems. Raises `BilinearError` (E601 to E603)."""
+    began = perf_counter()
+    problems = [problem for dtype in dtypes for problem in usual_problems(dtype)]
+    kernels: dict[AnyKernel, None] = {}
+    for done, p in enumerate(problems):
+        progress("planning", done, len(problems))
+        found = plan(p.m, p.k, p.n, p.dtype, device=device, workspace=p.workspace, accuracy=p.accuracy, accumulate=p.accumulate)
+        kernels |= dict.fromkeys(kernels_of(found, target))
+    built = build_kernels([*kernels], target, progress)
+    new = sum(not image.cached for image in built)
+    return Warmed(device.name, target.name, len(problems), len(kernels), new, perf_counter() - began)
+
+
+def usual_problems(dtype: str) -> Iterator[Problem]:
+    """Squares with each class of accuracy, without workspace, and added to C; and thin products."""
+    for n in SQUARES:
+        square = Problem(n, n, n, dtype)
+        yield from (square, replace(square, accuracy="classical"), replace(square, workspace=0), replace(square, accumulate=True))
+    for short in SHORT:
+        for long in LONG:
+            yield from (Problem(long, 4096, short, dtype), Problem(short, 4096, long, dtype), Problem(long, short, short, dtype))

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
 from bilinear.planner.cpu import Cpu
-from bilinear.planner.device import Device
+from bilinear.planner.device import USUAL_POLICY, USUAL_RULES, Device, LibraryRules, Policy
 from bilinear.planner.device_files import load_description, load_device
 from bilinear.planner.estimates import TUNING_SECONDS
 from bilinear.planner.library_points import LibraryPoints
-from bilinear.planner.policy import USUAL_POLICY, USUAL_RULES, LibraryRules, Policy
 
 if TYPE_CHECKING:
     from logging import Logger

@@ -13,8 +13,8 @@ from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.matrix import Array
 from bilinear.ir.placement import MOST_EXTENT
 from bilinear.methods.digits.plans import triangle_candidate
-from bilinear.planner.accuracy import why_inaccurate, with_errors
 from bilinear.planner.chains import ProductWay
+from bilinear.planner.choose import why_inaccurate, with_errors
 from bilinear.planner.cpu import Cpu, cpu_plan, library_seconds
 from bilinear.planner.device import Device
 from bilinear.planner.gram import ONE_TRIANGLE, TRIANGLE_TILE, BlockTimes, GramPlan, plan_by_size, plan_by_times

@@ -24,8 +24,8 @@ from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
 from bilinear.methods.planning import make_plan
 from bilinear.planner import choose
+from bilinear.planner.device import Policy
 from bilinear.planner.device_files import load_device
-from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
 from bilinear.runtime import auto, decide, devices_here, repeat

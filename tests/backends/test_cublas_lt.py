@@ -27,13 +27,12 @@ from bilinear.backends.gemm import Gemm, gemm_of
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import layout_of
 from bilinear.planner.choose import timed_plan
-from bilinear.planner.device import Device
+from bilinear.planner.device import Device, LibraryRules
 from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import keep_plan
 from bilinear.planner.library import Library
 from bilinear.planner.library_points import LibraryPoints
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate
-from bilinear.planner.policy import LibraryRules
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, devices_here, repeat
 

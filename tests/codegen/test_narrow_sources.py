@@ -12,7 +12,7 @@ from bilinear.ir.tile import DIGIT_TILES
 from bilinear.methods.digits.geometry import scheme_of
 from bilinear.methods.digits.launches import stem_of
 from bilinear.methods.digits.lower import OperandOrder, lower_digits
-from bilinear.planner.portfolio import portfolio
+from bilinear.planner.profiles import portfolio
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 

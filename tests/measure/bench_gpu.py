@@ -16,8 +16,8 @@ from bilinear.backends import timing as bench_timing
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.measure import bench, bench_library
 from bilinear.planner import choose
+from bilinear.planner.device import Policy
 from bilinear.planner.device_files import load_device
-from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import Way
 from bilinear.runtime import accept, ahead, auto, call, decide, devices_here, run

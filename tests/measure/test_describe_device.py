@@ -29,12 +29,11 @@ from bilinear.methods.digits.rates import DigitCase, DigitTimes
 from bilinear.methods.planning import make_plan
 from bilinear.methods.thin.choice import thin_of, thin_seconds, view_of
 from bilinear.methods.thin.rates import ThinPoint, drawn, fastest_tiles, off, problem_of, timed_cases
-from bilinear.planner.device import Device, ThinRates, TileRates, at
+from bilinear.planner.device import Device, Extents, ThinRates, TileRates, at
 from bilinear.planner.device_files import device_json, device_named, load_device, parse_device
 from bilinear.planner.kept_plans import kept_description
 from bilinear.planner.library_points import CUBLAS, CUBLASLT, Measured
 from bilinear.planner.model import ProductWork, geometric_mean, is_aligned, library_seconds, product_seconds, profile_of, stage_seconds
-from bilinear.planner.policy import Extents
 from bilinear.planner.problem import Problem
 
 H200 = load_device("h200")

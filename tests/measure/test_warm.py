@@ -14,7 +14,7 @@ from bilinear.backends import loaded_kernels
 from bilinear.codegen import build as building
 from bilinear.codegen.cuda.nvrtc import Built
 from bilinear.codegen.cuda.target import CudaTarget
-from bilinear.measure import warm as warming
+from bilinear.runtime import ahead
 from bilinear.runtime.ahead import kernels_of
 
 
@@ -54,7 +54,7 @@ def test_warm_builds_the_usual_plans(monkeypatch: pytest.MonkeyPatch, shell: She
     monkeypatch.setattr(building, "build_all", build)
     found = shell.json("warm", "--device", "h100", "--dtype", "float32")
     assert (found["device"], found["target"]) == ("NVIDIA H100 80GB HBM3", "sm_90")
-    assert found["plans"] == len([*warming.usual_problems("float32")])
+    assert found["plans"] == len([*ahead.usual_problems("float32")])
     assert len({source for source, _, _ in asked}) == len(asked) == found["kernels"] > 20
     assert found["built"] == len(asked) // 2
 

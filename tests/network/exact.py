@@ -15,10 +15,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, ProcessGrid, Slab
-from bilinear.distributed.chain import AskedChain, run_chain
+from bilinear.distributed.chain import AskedChain, Machine, run_chain
 from bilinear.distributed.connection import Connection, connected
 from bilinear.distributed.distributions import Distribution, Runs
-from bilinear.distributed.model import Machine
 from bilinear.distributed.multiply import Request, plan_for, run
 from bilinear.distributed.rank_plan import traffic, workspace
 from bilinear.errors import BilinearError

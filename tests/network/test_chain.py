@@ -14,9 +14,8 @@ from network.lockstep import pieces, run_all, times
 from network.test_spread import distributions
 
 from bilinear.distributed import Machine, Slab, chain_plan
-from bilinear.distributed.chain import RankChainPlan, chain_steps
+from bilinear.distributed.chain import RankChainPlan, chain_steps, estimate, machines
 from bilinear.distributed.distributions import Distribution
-from bilinear.distributed.model import estimate, machines
 from bilinear.errors import BilinearError
 
 H200 = machines()["h200"]

@@ -7,7 +7,7 @@ from ranks import best_levels, holds
 from simulated_ranks import simulate
 
 from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, home
-from bilinear.distributed.model import estimate, machines, sums
+from bilinear.distributed.chain import estimate, machines, sums
 from bilinear.distributed.rank_plan import RankPlan, decompose, traffic
 from bilinear.frontend import load
 

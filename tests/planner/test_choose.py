@@ -28,8 +28,8 @@ from bilinear.planner.library import Library
 from bilinear.planner.model import each_tile
 from bilinear.planner.plan import Candidate, pareto_front
 from bilinear.planner.plan_files import plan_json
-from bilinear.planner.portfolio import portfolio, ways
 from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
+from bilinear.planner.profiles import portfolio, ways
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
 

@@ -24,8 +24,8 @@ from bilinear.planner.cpu import Cpu, CpuRates, cpu_plan, library_seconds, way_s
 from bilinear.planner.device_files import cpu_json, parse_cpu
 from bilinear.planner.kept_plans import keep_cpu, kept_at, kept_cpu
 from bilinear.planner.model import profile_of
-from bilinear.planner.portfolio import cpu_ways
 from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import cpu_ways
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.facts import lowered_facts
 

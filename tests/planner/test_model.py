@@ -19,7 +19,7 @@ from bilinear.ir.placement import Strip
 from bilinear.ir.tile import SMALL, TILES, USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import prepare
-from bilinear.planner.device import at
+from bilinear.planner.device import Policy, at
 from bilinear.planner.device_files import device_json, device_named, load_device, parse_device, shipped_devices
 from bilinear.planner.model import (
     LinearWork,
@@ -35,7 +35,6 @@ from bilinear.planner.model import (
     strip_seconds,
     waves,
 )
-from bilinear.planner.policy import Policy
 
 H200 = load_device("h200")
 ELEMENT_RATES = json.loads(device_json(H200))["elements"]

@@ -21,9 +21,8 @@ from bilinear.places import sealed, unsealed
 from bilinear.planner.device_files import load_device
 from bilinear.planner.own import add, remove, reserved_names
 from bilinear.planner.plan_files import save_plan
-from bilinear.planner.portfolio import own_ways, ways
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import own_records
+from bilinear.planner.profiles import own_records, own_ways, ways
 from bilinear.planner.ways import Way, algorithm_named, forget_names
 from bilinear.reading import MOST_BYTES
 from bilinear.resources import algorithms_folder, own_folder

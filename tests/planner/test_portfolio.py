@@ -11,10 +11,9 @@ import pytest
 from bilinear.frontend.algorithms import shipped
 from bilinear.methods.planning import contenders, make_plan
 from bilinear.planner import choose, profiles
-from bilinear.planner import portfolio as portfolio_module
 from bilinear.planner.device_files import load_device
-from bilinear.planner.portfolio import FILE, levels_of, parsed, portfolio, table_entry, ways
 from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import FILE, levels_of, parsed, portfolio, table_entry, ways
 
 LISTS = ("expand", "recurse", "in_place", "first", "last", "last_in_place", "cpu")
 
@@ -28,7 +27,7 @@ def _fresh() -> Iterator[None]:
 
 def with_file(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
-    monkeypatch.setattr(portfolio_module, "FILE", path)
+    monkeypatch.setattr(profiles, "FILE", path)
     portfolio.cache_clear()
     choose.make_plan.cache_clear()
 
@@ -64,7 +63,7 @@ def test_the_table_holds_the_facts_of_the_file_so_that_no_plan_parses_it(monkeyp
     assert json.loads(profiles.TABLE.read_text(encoding="utf-8"))["portfolio"] == table_entry()
     whole = portfolio()
     portfolio.cache_clear()
-    monkeypatch.setattr(portfolio_module, "parsed", lambda text: pytest.fail("parsed"))
+    monkeypatch.setattr(profiles, "parsed", lambda text: pytest.fail("parsed"))
     assert portfolio() == whole
 
 

@@ -20,8 +20,8 @@ from bilinear.methods.planning import complex_plan, make_plan
 from bilinear.planner import profiles
 from bilinear.planner import ways as ways_of_plans
 from bilinear.planner.device_files import load_device
-from bilinear.planner.portfolio import cpu_ways, table_entry, ways
 from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import cpu_ways, table_entry, ways
 from bilinear.planner.ways import OF_PARTS, Way, lowered
 
 LARGE = Problem(8192, 8192, 8192)

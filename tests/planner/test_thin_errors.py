@@ -12,7 +12,7 @@ from bilinear.analysis.rounding import gamma
 from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, ThinTriplesTile
 from bilinear.methods.thin.choice import Thin, in_triples, thin_of, triples_error
-from bilinear.planner.accuracy import known_bound, why_inaccurate
+from bilinear.planner.choose import known_bound, why_inaccurate
 from bilinear.planner.plan import Candidate
 
 TILE = ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2)

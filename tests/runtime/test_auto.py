@@ -19,11 +19,10 @@ from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.tile import LARGE, TILES, USUAL
 from bilinear.methods.planning import make_plan
-from bilinear.planner import choose, portfolio
-from bilinear.planner.device import Device
+from bilinear.planner import choose, profiles
+from bilinear.planner.device import Device, Policy
 from bilinear.planner.device_files import device_json, load_device
 from bilinear.planner.plan import Plan
-from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.ways import hashes
 from bilinear.runtime import ahead, auto, decide, devices_here, multiply, run
@@ -53,9 +52,9 @@ class Counting(NumpyExecutor):
 @pytest.fixture(autouse=True)
 def _fast_schemes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Leave the classical algorithm out of the portfolio, so that only fast schemes compete."""
-    own = portfolio.portfolio()
+    own = profiles.portfolio()
     fast = replace(own, expand=tuple(levels for levels in own.expand if levels != ("classical",)))
-    monkeypatch.setattr(portfolio, "portfolio", lambda: fast)
+    monkeypatch.setattr(profiles, "portfolio", lambda: fast)
     choose.make_plan.cache_clear()
     decide._decisions.clear()
     yield

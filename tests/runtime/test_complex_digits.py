@@ -33,7 +33,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import plan_json
-from bilinear.planner.portfolio import portfolio
+from bilinear.planner.profiles import portfolio
 from bilinear.runtime import devices_here
 from bilinear.runtime.arrays import kind_of
 from bilinear.runtime.multiply import multiply

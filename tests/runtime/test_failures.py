@@ -232,28 +232,19 @@ def test_an_interrupt_after_the_last_check_is_not_lost(monkeypatch: pytest.Monke
     np.testing.assert_array_equal(c, wanted)
 
 
-def test_a_handler_that_does_not_raise_lets_the_multiply_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some programs only note the signal and stop later."""
+@pytest.mark.parametrize("ignores", [False, True])
+def test_a_handler_that_does_not_raise_lets_the_multiply_end(ignores: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some programs ignore the signal, or only note it and stop later."""
     seen: list[int] = []
-    a, b, c = operands()
+    (a, b, c), handler = operands(), signal.SIG_IGN if ignores else lambda number, frame: seen.append(number)
     wanted = a @ b
     change_steps(monkeypatch, stages_of("msmes", 1, "restore"), interrupting(1))
-    signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    signal.signal(signal.SIGINT, handler)
     bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
+    assert signal.getsignal(signal.SIGINT) is handler
     signal.signal(signal.SIGINT, signal.default_int_handler)
     np.testing.assert_array_equal(c, wanted)
-    assert seen == [signal.SIGINT]
-
-
-def test_an_ignored_interrupt_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    a, b, c = operands()
-    wanted = a @ b
-    change_steps(monkeypatch, stages_of("msmes", 1, "restore"), interrupting(1))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    bilinear.matmul(a, b, c, algorithm="msmes", levels=1, inputs="restore")
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    np.testing.assert_array_equal(c, wanted)
+    assert seen == [signal.SIGINT] * (not ignores)
 
 
 def test_an_exception_that_is_no_error_leaves_as_it_is_with_a_note(monkeypatch: pytest.MonkeyPatch) -> None:

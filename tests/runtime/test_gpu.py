@@ -21,8 +21,8 @@ from bilinear.backends.gemm import gemm_of
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import LARGE, TILES
+from bilinear.planner.device import LibraryRules
 from bilinear.planner.plan import Panel
-from bilinear.planner.policy import LibraryRules
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import hashes
 

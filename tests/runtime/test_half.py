@@ -18,9 +18,9 @@ from bilinear.ir.element import BFLOAT16, FLOAT16, HALVES, Element
 from bilinear.ir.schedule import Block, Product, ProductStage, Schedule, Target
 from bilinear.methods.halves import SUMMED, require_single_targets, way_error, way_probable
 from bilinear.methods.planning import load_plan
+from bilinear.planner.device import Policy
 from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import save_plan
-from bilinear.planner.policy import Policy
 from bilinear.planner.ways import Way
 from bilinear.runtime import half
 from bilinear.runtime.arrays import kind_of

@@ -14,11 +14,10 @@ from runtime.pretended_gpu import Array, Gpu, undescribed
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.planner.device import Device
+from bilinear.planner.device import Device, Policy
 from bilinear.planner.device_files import load_device
 from bilinear.planner.kept_plans import kept_plan_at
 from bilinear.planner.plan import Plan
-from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.runtime import auto, decide, devices_here, repeat, trials
 

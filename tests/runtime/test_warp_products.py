@@ -21,8 +21,8 @@ from bilinear.ir.digit_kernel import WarpDigitProductKernel
 from bilinear.ir.digits import largest_moduli
 from bilinear.ir.residue_kernel import WarpResidueProductKernel
 from bilinear.ir.tile import DIGIT_TILES, LONGEST_SUM, RESIDUE_TILES
+from bilinear.planner.device import Policy
 from bilinear.planner.device_files import load_device
-from bilinear.planner.policy import Policy
 from bilinear.runtime import integers
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")

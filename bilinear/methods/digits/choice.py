@@ -12,9 +12,9 @@ from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES, RESIDUE_TILES
 from bilinear.methods.digits.geometry import geometry_of, products_of, scheme_of
 from bilinear.methods.method import Bindable
+from bilinear.planner.device import Policy
 from bilinear.planner.library import probable_classical_of
 from bilinear.planner.plan import Candidate, Choice, Panel, name_of
-from bilinear.planner.policy import Policy
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import follows_from_names

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, FLOAT32, FLOAT64, MULTIPLIED, Element
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, MOST_BLOCKS, PANEL, RESIDUE_TILES, DigitTile, ModularTile, ResidueTile
-from bilinear.planner.portfolio import Levels, portfolio
 from bilinear.planner.problem import CLASSES, Problem
-from bilinear.planner.profiles import outline
+from bilinear.planner.profiles import Levels, outline, portfolio
 from bilinear.planner.ways import Way, algorithm_named, follows_from_names
 
 if TYPE_CHECKING:  # imported late

@@ -34,9 +34,8 @@ from bilinear.methods.digits.plans import (
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
 from bilinear.planner.plan import Candidate, Panel
-from bilinear.planner.portfolio import Levels
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import outline
+from bilinear.planner.profiles import Levels, outline
 from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import Way
 

@@ -28,8 +28,8 @@ from bilinear.methods.digits.geometry import (
 )
 from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.plan import Candidate
-from bilinear.planner.portfolio import portfolio
 from bilinear.planner.problem import Problem
+from bilinear.planner.profiles import portfolio
 from bilinear.planner.ways import follows_from_names
 
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)

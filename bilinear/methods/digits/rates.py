@@ -22,8 +22,7 @@ from bilinear.methods.digits.binding import kernels_of, multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import DigitGeometry, digits_timed, element_of
 from bilinear.methods.digits.plans import USUAL_RESIDUES, digit_ms, geometry_for, loaded_candidate, product_seconds_of_digits
-from bilinear.planner.device import Device, DigitRates
-from bilinear.planner.policy import Extents
+from bilinear.planner.device import Device, DigitRates, Extents
 from bilinear.planner.problem import Problem
 
 SEARCH, EXPANSION, PRODUCT, RECOMPOSITION, BESIDE = range(5)

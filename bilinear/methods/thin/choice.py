@@ -13,10 +13,9 @@ from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, AnyThinTile, ThinTileFacts, ThinTriplesTile
 from bilinear.ir.tile import MOST_SHARED_BYTES
 from bilinear.methods.method import Bindable
-from bilinear.planner.device import LONG_SUM, Device, ThinRates, ThinTileRates
+from bilinear.planner.device import LONG_SUM, Device, Policy, ThinRates, ThinTileRates
 from bilinear.planner.library import classical_error, is_thin, probable_classical_of
 from bilinear.planner.plan import Candidate
-from bilinear.planner.policy import Policy
 from bilinear.planner.problem import SHORT, Problem
 
 if TYPE_CHECKING:  # imported late
