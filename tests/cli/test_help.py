@@ -1,8 +1,9 @@
-"""What helps a new user: groups and examples in the help, `explain`, one spelling of options, and hints that hit the point."""
+"""What helps a new user: groups and examples in the help, `explain`, listings on pages, one spelling of options, and hints that fit."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -172,3 +173,20 @@ def test_the_core_of_the_language_is_on_one_screen_and_proves(shell: Shell) -> N
     assert (status, "lean" in text, err) == (0, True, "")
     _, shown, _ = shell("new", "--help")
     assert core.count("\n") < 24 and [line for line in core.splitlines() if line.strip() not in shown] == []
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+LISTINGS = (
+    ("models.md", "bilinear plan --shape 16384 --device h200 --levels winograd,winograd --explain"),
+    ("chains.md", "bilinear plan --chain 16x1000x16384x10000x8x1024 --dtype float64 --device h200"),
+    ("how-to/gram.md", "bilinear plan --gram --shape 16384 --device h200"),
+)
+
+
+@pytest.mark.parametrize(("page", "command"), LISTINGS)
+def test_a_page_lists_what_the_command_prints(page: str, command: str, shell: Shell) -> None:
+    listing = (DOCS / page).read_text(encoding="utf-8").split(f"$ {command}\n", 1)[1].split("```", 1)[0]
+    wanted = [line.rstrip() for line in listing.rstrip("\n").splitlines()]
+    printed = [line.rstrip() for line in shell(*shlex.split(command)[1:])[1].rstrip("\n").splitlines()]
+    begins = wanted[0] == "..."
+    assert wanted[begins:] == (printed[-len(wanted) + 1 :] if begins else printed)

@@ -153,7 +153,7 @@ def pretend() -> None:
 def main(way: str) -> None:
     pretend()
     from network.lockstep import times
-    from network.test_spread import distributions
+    from network.test_plan import distributions
 
     from bilinear.backends.nccl_rounds import version
     from bilinear.distributed import connection as silence

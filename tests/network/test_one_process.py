@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from backends.pretended_gpus import OnGpu, pretended
 from network.lockstep import pieces, times
-from network.test_spread import distributions
+from network.test_plan import distributions
 
 from bilinear.distributed import Slab, matmul, multiply
 from bilinear.distributed.connection import run_steps

@@ -1,4 +1,4 @@
-"""Plans, run in one process against exact integers; their traffic, counted, by formula and beside the bounds; even shares; memory."""
+"""Plans and distributions, run in one process against exact integers; their traffic, counted, by formula and beside the bounds; memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from network.lockstep import Network, Rank, pieces, run, times
-from network.test_spread import distributions
+from hypothesis import given
+from hypothesis import strategies as st
+from network.lockstep import Network, Rank, indices, pieces, run, times
 
-from bilinear.distributed import BlockNonCyclic, Pieces, ProcessGrid, Slab
+from bilinear.distributed import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, shape
+from bilinear.distributed.distributions import LAYOUTS, Distribution, Rect, inside, joined, meet, near_even
 from bilinear.distributed.multiply import Request, plan_for
 from bilinear.distributed.rank import steps_of
 from bilinear.distributed.rank_plan import (
@@ -304,3 +306,72 @@ def test_the_same_call_has_the_same_digest_and_another_plan_another_one() -> Non
     asked = Request((8, 8, 8), (Slab.X,) * 3, "winograd")
     assert plan_for(asked, "float64", 2)[1] == plan_for(asked, "float64", 2)[1]
     assert plan_for(asked, "float64", 2)[1] != plan_for(Request((8, 8, 8), (Slab.X,) * 3, "strassen"), "float64", 2)[1]
+
+
+RUNS = st.sets(st.integers(0, 40)).map(lambda found: joined((at, at + 1) for at in sorted(found)))
+
+
+@given(RUNS, RUNS)
+def test_runs_meet_as_sets_do(left: tuple[tuple[int, int], ...], right: tuple[tuple[int, int], ...]) -> None:
+    assert indices(meet(left, right)) == sorted({*indices(left)} & {*indices(right)})
+
+
+@given(RUNS, RUNS)
+def test_places_inside_are_those_in_the_list_of_indices(left: tuple[tuple[int, int], ...], right: tuple[tuple[int, int], ...]) -> None:
+    held = indices(left)
+    assert [held[at] for at in indices(inside(meet(left, right), left))] == indices(meet(left, right))
+
+
+@pytest.mark.parametrize(("extent", "parts"), [(0, 3), (2, 3), (7, 3), (12, 4)])
+def test_slabs_are_as_long_as_nvmath_says(extent: int, parts: int) -> None:
+    lengths = [stop - start for start, stop in near_even(extent, parts)]
+    assert lengths == [extent // parts + 1] * (extent % parts) + [extent // parts] * (parts - extent % parts)
+
+
+def distributions(ranks: int) -> list[Distribution]:
+    shapes = [(p, ranks // p) for p in range(1, ranks + 1) if ranks % p == 0]
+    grids = [ProcessGrid(each, layout) for each, layout in product(shapes, LAYOUTS)]
+    cyclic = [BlockCyclic(grid, (2, 3), (grid.shape[0] - 1, grid.shape[1] // 2)) for grid in grids]
+    return [Slab.X, Slab.Y, *map(BlockNonCyclic, grids), *cyclic]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 7])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (9, 14), (3, 20)])
+def test_every_element_lies_on_one_rank(ranks: int, rows: int, columns: int) -> None:
+    for distribution in distributions(ranks):
+        spread = distribution.spread(rows, columns, ranks)
+        held = [place for part in spread for place in product(indices(part.rows), indices(part.columns))]
+        assert sorted(held) == list(product(range(rows), range(columns)))
+        assert Pieces(spread).spread(rows, columns, ranks) == spread
+        assert all(shape(distribution, rank, (rows, columns), ranks) == part.shape for rank, part in enumerate(spread))
+
+
+@pytest.mark.parametrize(("layout", "wanted"), [("row-major", [0, 1, 2, 3, 4, 5]), ("column-major", [0, 2, 4, 1, 3, 5])])
+def test_block_cyclic_is_scalapacks(layout: str, wanted: list[int]) -> None:
+    """Element (i, j) lies on the process ((i // MB + RSRC) mod P, (j // NB + CSRC) mod Q); processes as the grid numbers them."""
+    (m, n), distribution = from_descriptor((1, 0, 11, 13, 2, 3, 1, 2, 11), ProcessGrid((2, 3), layout))
+    spread = distribution.spread(m, n, 6)
+    for i, j in product(range(m), range(n)):
+        rank = wanted[(i // 2 + 1) % 2 * 3 + (j // 3 + 2) % 3]
+        assert i in indices(spread[rank].rows) and j in indices(spread[rank].columns)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Slab(2), "a slab along axis 2"),
+        (lambda: ProcessGrid((2, 0)), "a process grid of shape"),
+        (lambda: ProcessGrid((2, 2), "spiral"), "layout='spiral'"),
+        (lambda: BlockCyclic(ProcessGrid((2, 2)), (0, 1)), "blocks of size"),
+        (lambda: BlockNonCyclic(ProcessGrid((2, 2)), (2, 0)), "outside of a grid of 2 x 2"),
+        (lambda: BlockNonCyclic(ProcessGrid((2, 2))).spread(4, 4, 3), "a grid of 2 x 2 processes, and there are 3"),
+        (lambda: from_descriptor((7, 0, 4, 4, 2, 2, 0, 0, 4), ProcessGrid((1, 1))), "not a descriptor"),
+        (lambda: Pieces((Rect(((0, 2),), ((0, 2),)),)).spread(3, 2, 1), "do not hold each element once"),
+        (lambda: Pieces((Rect(((0, 2),), ((0, 2),)),)).spread(2, 2, 2), "pieces for 1 ranks"),
+    ],
+)
+def test_wrong_distributions_are_refused(make: object, message: str) -> None:
+    assert callable(make)
+    with pytest.raises(BilinearError, match="E761") as caught:
+        make()
+    assert message in str(caught.value)

@@ -1,7 +1,8 @@
-"""Errors of thin plans by bfloat16 digits: bounds of sums in parts, sums too long for any bound, and the tiles' registers."""
+"""Thin plans: in how many parts sums are split, and the errors by bfloat16 digits: bounds of parts, and sums too long for any bound."""
 
 from __future__ import annotations
 
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from bilinear.analysis.digit_bounds import digit_bound, probable_classical, prob
 from bilinear.analysis.rounding import gamma
 from bilinear.frontend.algorithms import load_digits
 from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, ThinTriplesTile
-from bilinear.methods.thin.choice import Thin, in_triples, thin_of, triples_error
+from bilinear.methods.thin.choice import Thin, in_triples, thin_candidates, thin_of, triples_error
 from bilinear.planner.choose import known_bound, why_inaccurate
+from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Candidate
+from bilinear.planner.problem import Problem
 
 TILE = ThinTriplesTile(64, 48, 64, 3, 1, k_groups=2)
 TILES = [tile for tile in THIN_TILES["float32"].values() if isinstance(tile, ThinTriplesTile)]
@@ -65,3 +68,20 @@ def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinTriplesTile
         assert tile.blocks == 1 and fetching == 128 and 65536 // tile.threads // 8 * 8 < tile.registers <= 248
     else:
         assert tile.given_registers == 0
+
+
+H200 = load_device("h200")
+
+
+@pytest.mark.parametrize("k", [712_352, 217_688, 1_449_460, 65, 100, 204_792])
+def test_every_tile_may_split_long_sums_and_no_part_is_empty(k: int) -> None:
+    """Whatever k is: a count that does not divide into whole slices is replaced by one that does."""
+    found: dict[str, set[int]] = {}
+    for own in thin_candidates(Problem(24, k, 59, "float32"), H200):
+        tile, parts = THIN_TILES["float32"][own.tile], thin_of(own).parts
+        depth = ceil(ceil(k / parts) / tile.k) * tile.k
+        assert ceil(k / depth) == parts, "the runtime splits in this many parts"
+        found.setdefault(own.tile, set()).add(parts)
+    assert found
+    if k > 100_000:
+        assert all(max(parts) > 1 for parts in found.values())
