@@ -288,11 +288,12 @@ class GramMultiplies(NamedTuple):
 
     def at_once(self, x: Array, out: Array) -> bool:
         """The lower triangle of 16-bit matrices by the library, most blocks in one call. False, with nothing written, for others."""
-        element = self.element or HALVES.get(str(x.dtype))
-        count, by_library = x.shape[-2] // AT_ONCE, self.asked.algorithm == "auto" or self.asked.levels == 0
-        if count < 2 or element is None or not by_library or not self.kind.on_gpu or self.asked.alpha == 0:
+        element, asked = self.element or HALVES.get(str(x.dtype)), self.asked
+        count, by_library = x.shape[-2] // AT_ONCE, (asked.algorithm == "auto" or asked.levels == 0) and asked.reproducible is None
+        if count < 2 or element is None or not by_library or not self.kind.on_gpu or asked.alpha == 0:
             return False
-        alpha, beta = (float(factor(name, value, FLOAT)) for name, value in (("alpha", self.asked.alpha), ("beta", self.asked.beta)))
+        check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
+        alpha, beta = (float(factor(name, value, FLOAT)) for name, value in (("alpha", asked.alpha), ("beta", asked.beta)))
         size = x.shape[-2] // count // ALIGNMENT * ALIGNMENT
         n = size * count
         if not multiplies_triangle(element, matrix_of(x[..., :n, :]), matrix_of(out[..., :n, :n]), size, alpha, beta):
@@ -366,14 +367,14 @@ def gram_arrays(
     """
     xp, shape = kind.module, (*x.shape[:-1], x.shape[-2])
     x = checked_operand(asked, kind, x, out, x.dtype if element is None else FLOAT)
-    plan = plan or plan_for_call(GramCall(asked, kind, triangle is not None), x)
-    if asked.reproducible is None and any(step.plan == LIBRARY for step in plan.steps):
-        check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     result = (xp.empty if triangle is None else xp.zeros)(shape, x.dtype) if out is None else out
     products = GramMultiplies(asked, kind, element)
     if triangle is None and products.at_once(x, result):
         products.mirror(result)
         return result
+    plan = plan or plan_for_call(GramCall(asked, kind, triangle is not None), x)
+    if asked.reproducible is None and any(step.plan == LIBRARY for step in plan.steps):
+        check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     products.blocks(plan, x, lower_of(result, triangle), (asked.alpha, asked.beta), triangle is not None)
     if triangle is None and not (len(plan.steps) == 1 and plan.steps[0].is_mirrored):
         products.mirror(result)

@@ -310,6 +310,14 @@ def test_blocks_of_a_triangle_in_16_bits_are_one_call(
     turned = Tensor(bits(x.swapaxes(-1, -2).copy()), dtype=f"torch.{dtype}")
     bilinear.gram(turned, wide, transposed=True)
     np.testing.assert_array_equal(wide.array.host, wanted)
+    with pytest.raises(BilinearError, match="E519"):
+        bilinear.gram(a, accuracy=1e-30)
+    before = len(gpu.by_cublas)
+    with pytest.raises(BilinearError, match="E8(20|21)"):
+        bilinear.gram(a, reproducible="bitwise")
+    assert len(gpu.by_cublas) == before
+    same = bilinear.gram(Array(x.astype(np.float16)), reproducible="bitwise")
+    assert (same.host == wanted).all() and not any(call[0] == "batch" for call in gpu.by_cublas[before:])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
