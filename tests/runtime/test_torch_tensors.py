@@ -313,7 +313,7 @@ def test_blocks_of_a_triangle_in_16_bits_are_one_call(
     with pytest.raises(BilinearError, match="E519"):
         bilinear.gram(a, accuracy=1e-30)
     before = len(gpu.by_cublas)
-    with pytest.raises(BilinearError, match="E8(20|21)"):
+    with pytest.raises(BilinearError, match=r"E8(20|21)"):
         bilinear.gram(a, reproducible="bitwise")
     assert len(gpu.by_cublas) == before
     same = bilinear.gram(Array(x.astype(np.float16)), reproducible="bitwise")
