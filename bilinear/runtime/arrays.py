@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from numbers import Number
 from types import ModuleType
@@ -204,15 +204,51 @@ TYPES = {"float32", "float64", "complex64", "complex128", "int8", "int16", "int3
 
 def torch_of(*arrays: Array) -> ModuleType | None:
     """The module `torch` if an operand is a PyTorch tensor, else None. Nothing is imported."""
-    kind = getattr(sys.modules.get("torch"), "Tensor", None)  # while another thread imports torch, it has no `Tensor`
-    if kind is None or not any(isinstance(x, kind) for x in arrays):
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)  # while another thread imports torch, it has no `Tensor`
+    if kind is None:
         return None
-    return sys.modules["torch"]
+    for x in arrays:
+        if isinstance(x, kind):
+            return torch
+    return None
 
 
 def records_gradients(torch: ModuleType, *arrays: Array) -> bool:
     """Whether a gradient is asked for, and recorded."""
-    return bool(torch.is_grad_enabled()) and any(isinstance(x, torch.Tensor) and x.requires_grad for x in arrays)
+    for x in arrays:
+        if isinstance(x, torch.Tensor) and x.requires_grad:
+            return bool(torch.is_grad_enabled())
+    return False
+
+
+def is_plain(torch: ModuleType, *arrays: Array) -> bool:
+    """Whether tensors, among them perhaps None and arrays, lie in memory and nobody but this call sees them.
+
+    Compilers, transformations, dispatch modes, tangents and subclasses must see operators, and meta tensors have no memory.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    for is_active in _watchers(torch):
+        if is_active():
+            return False
+    kinds = torch.Tensor, torch.nn.Parameter
+    return all(type(x) in kinds and not x.is_meta for x in arrays if isinstance(x, torch.Tensor))
+
+
+@cache
+def _watchers(torch: ModuleType) -> tuple[Callable[[], bool], ...]:
+    """What tells whether something that must see operators is active: functions of PyTorch's, or of a release without them True."""
+    core, tangents = torch._C, torch.autograd.forward_ad
+    functions = getattr(core, "_functorch", None)
+    level, modes = getattr(functions, "maybe_current_level", None), getattr(core, "_len_torch_dispatch_stack", None)
+    parse, includes = getattr(core, "_parse_dispatch_key", None), getattr(core, "_dispatch_tls_is_dispatch_key_included", None)
+    return (
+        (lambda: True) if level is None else (lambda: level() is not None),
+        modes or (lambda: True),
+        partial(includes, parse("VmapMode")) if parse and includes else (lambda: True),  # the older vmap, which batched gradients use
+        lambda: tangents._current_level >= 0,
+    )
 
 
 def why_not_dense(tensor: Array) -> str | None:
@@ -300,13 +336,18 @@ def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
 
     If it is only read, a view that conjugates or negates its memory is copied. Refused are tensors that require gradients, which this call
     does not record (E516), and those whose memory does not hold their elements (E517): sparse ones, such views if they are not only read,
-    types that CuPy or NumPy does not know, and tensors inside of a transformation such as `torch.vmap`.
+    types that CuPy or NumPy does not know, and tensors inside of a transformation such as `torch.vmap`, or with a tangent.
     """
     if not isinstance(array, torch.Tensor):
         return array
     if array.requires_grad and torch.is_grad_enabled():
         raise unrecorded("there is no derivative for it")
+    tangents = torch.autograd.forward_ad
     try:
+        if tangents._current_level >= 0 and tangents.unpack_dual(array).tangent is not None:
+            raise ValueError("it has a tangent, which would be lost")
+        if torch._is_functional_tensor(array):  # its memory may be older than what it stands for
+            raise ValueError("it stands for another one in torch.func.functionalize")
         own = array.detach()
         if reads and _is_view(torch, own):
             own = own.resolve_conj().resolve_neg()
@@ -333,8 +374,14 @@ def give_tensor(torch: ModuleType, result: Array) -> Array:
 
 def unrecorded(reason: str) -> Exception:
     """The refusal of a multiply whose gradient would be lost."""
-    hint = "give two tensors and the name of an algorithm, and no other options; or tensor.detach(), or use torch.no_grad()"
+    hint = "leave the other options out; or use tensor.detach() or torch.no_grad()"
     return fail("E516", f"a tensor requires gradients, and this call records none: {reason}", hint)
+
+
+def untraced(what: str) -> Exception:
+    """The refusal of a call that PyTorch traces or transforms, with what may be such a call."""
+    hint = "leave the other options out, or call it outside of torch.compile, torch.func and other modes, with plain tensors"
+    return fail("E517", f"PyTorch traces or transforms this call, which may be {what}", hint)
 
 
 @cache

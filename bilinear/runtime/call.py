@@ -23,7 +23,6 @@ from bilinear.runtime.arrays import (
     give_tensor,
     half_of,
     name_of,
-    unrecorded,
     why_not_dense,
 )
 from bilinear.runtime.devices_here import builds_behind
@@ -163,20 +162,11 @@ def stream_of(torch: ModuleType) -> Callable[[int], int]:
     return raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)
 
 
-def check_recorded(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: object) -> None:
-    """Refuse (E516) what the operators, which record gradients, do not compute."""
-    if not _is_product(torch, a, b, out, asked, stream):
-        raise unrecorded("gradients are recorded of products of two tensors, without out=, factors and other options")
-    if not isinstance(asked.algorithm, str):
-        raise unrecorded("gradients are recorded where an algorithm is given by its name or path")
-
-
-def _is_product(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: object) -> bool:
-    """Whether a call asks for the product of two tensors by some algorithm and levels, and for nothing else."""
-    if type(asked.alpha) not in (int, float) or type(asked.beta) not in (int, float) or not (out is stream is asked.workspace is None):
-        return False
-    is_named = asked._replace(algorithm="auto", levels="auto", reproducible=None) == Options()
-    return is_named and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+def is_product(asked: Options) -> bool:
+    """Whether a call asks for the product by some algorithm and levels, and for nothing else."""
+    alpha, beta, _, _, inputs, *limits = asked[:9]
+    is_unscaled = type(alpha) in (int, float) and type(beta) in (int, float) and alpha == 1 and beta == 0
+    return is_unscaled and inputs == "preserve" and asked.reproducible is None and all(x is None for x in limits)
 
 
 def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
@@ -250,7 +240,8 @@ def _matmul_anew(
         own = by_torch(torch, a, b, out) if is_plain else None
         if own is not None:
             return own, True
-    if _is_product(torch, a, b, out, asked, stream) and a.dtype == b.dtype and multiplies_by_itself(a, b, asked):
+    is_plain = out is stream is None and is_product(asked) and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    if is_plain and a.dtype == b.dtype and multiplies_by_itself(a, b, asked):
         return torch.matmul(a, b), True
     conjugated = "".join(name for name, x in zip("AB", (a, b), strict=True) if isinstance(x, torch.Tensor) and x.is_conj())
     a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Literal
 
 from bilinear.errors import fail
-from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
-from bilinear.frontend.algorithms import AnyLoaded, of_blocks
-from bilinear.ir.element import Element
-from bilinear.ir.matrix import Array, ArrayT, Factor
-from bilinear.runtime.accept import accepted
-from bilinear.runtime.arrays import Kept, Kind, half_of, records_gradients, torch_of, unrecorded
+from bilinear.frontend import Loaded, LoadedGram
+from bilinear.ir.matrix import ArrayT, Factor
+from bilinear.runtime.arrays import Kept, is_plain, records_gradients, torch_of, unrecorded, untraced
 from bilinear.runtime.budgets import Workspace
-from bilinear.runtime.gram_blocks import by_scheme, gram_arrays
-from bilinear.runtime.options import Accuracy, Named, Options, algorithm_as_it_is, check_options, named_levels
+from bilinear.runtime.gram_blocks import gram_of_array
+from bilinear.runtime.options import Accuracy, Named, Options, spelled
 
 TRIANGLES = "lower", "upper"
 
@@ -102,88 +97,20 @@ def gram(
     """
     if triangle is not None and triangle not in TRIANGLES:
         raise fail("E790", f"triangle={triangle!r} is not a triangle", "give 'lower', 'upper' or, for both, None")
-    own: str | Loaded | LoadedGram
-    if isinstance(algorithm, LoadedGram) or (isinstance(algorithm, str) and not names_of_levels(algorithm)):
-        own = algorithm
-    else:
-        own, levels = named_levels(algorithm, levels)
-    named = own.scheme.name if isinstance(own, LoadedGram) else own
-    asked = Options(alpha, beta, named, levels, workspace=workspace, accuracy=accuracy, reproducible=reproducible)
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")
+    asked = Options(alpha, beta, "auto", levels, workspace=workspace, accuracy=accuracy, reproducible=reproducible)
     torch = torch_of(a, out)
-    if torch is None or not records_gradients(torch, a, out):
-        element = None if torch is None else half_of(torch, a, a, out)
-        result: ArrayT = _on_arrays(a, out, transposed, triangle, own, products, asked, stream, element)
+    records = torch is not None and records_gradients(torch, a, out)
+    if torch is None or (not records and is_plain(torch, a, out)):
+        result: ArrayT = gram_of_array(a, out, transposed, triangle, algorithm, products, asked, stream)
         return result
-    names = (own, products)
-    plain = (alpha, beta) == (1, 0) and all(x is None for x in (out, workspace, accuracy, stream))
-    if not plain or not all(isinstance(name, str) for name in names):
-        raise unrecorded("gradients are recorded of A*A^T of a tensor, into a new one, by algorithms that are given by name")
+    own = algorithm if isinstance(algorithm, LoadedGram) else spelled(algorithm)
+    is_plain_call = asked._replace(levels="auto", reproducible=None) == Options() and out is None and stream is None
+    if not (is_plain_call and isinstance(own, str) and isinstance(products, str)):
+        what = "A*A^T of a tensor, into a new one, by algorithms that are given by name"
+        raise unrecorded(f"gradients are recorded of {what}") if records else untraced(what)
     from bilinear.runtime.torch_operators import as_how, recorded_gram
 
-    is_own = isinstance(_found(own), LoadedGram)
-    how = as_how(str(products)) if is_own else as_how(str(own), levels, reproducible)
-    forwards = partial(
-        gram, transposed=transposed, triangle=triangle, algorithm=own, levels=levels, products=products, reproducible=reproducible
-    )
-    recorded: ArrayT = recorded_gram(forwards, a, transposed, triangle, how)
+    recorded: ArrayT = recorded_gram(a, transposed, triangle, as_how(own, levels, reproducible), products)
     return recorded
-
-
-def _on_arrays(
-    a: Array,
-    out: Array,
-    transposed: bool,
-    triangle: str | None,
-    algorithm: str | Loaded | LoadedGram,
-    products: str | Loaded,
-    asked: Options,
-    stream: AbstractContextManager[object] | None,
-    element: Element | None,
-) -> Array:
-    """`gram` of arrays; those of integers hold the bits of an `element` of 16 bits if one is named."""
-    check_options(asked, out)
-    found = _found(algorithm)
-    run: Callable[[Options, Kind, Array, Array, str | None], Array] = partial(gram_arrays, element=element)
-    if isinstance(found, LoadedGram):
-        if element is not None:
-            raise fail(
-                "E794", f"{found.scheme.name} forms sums of {element}, which nothing rounds once", "name an algorithm for two matrices"
-            )
-        run, other = partial(by_scheme, found.scheme), _products(products)
-    elif products != "auto":
-        hint = "give algorithm='rxtx', or leave products= out"
-        raise fail("E794", "products= belongs to an algorithm for A*A^T, and there is none", hint)
-    else:
-        other = found if isinstance(found, str) else of_blocks(found)
-    if element is not None and asked.reproducible is not None:
-        raise fail("E821", f"no kernels keep these bits for A*A^T of {element}", "convert the tensor to float32")
-    if element is not None and isinstance(asked.accuracy, float | int):
-        raise fail("E519", f"no error bound is known for A*A^T of {element}", "leave accuracy= out")
-    with accepted({"a": a}, {"out": out}, asked.workspace, stream, bits=element is not None) as (kind, (x,), (target,), buffer):
-        result = run(asked._replace(algorithm=other, workspace=buffer), kind, _operand(x, transposed), target, triangle)
-        if out is not None:
-            return out
-        found = kind.give_back(result)
-        return found if element is None else found.view(a.dtype)
-
-
-def _found(algorithm: str | Loaded | LoadedGram) -> AnyLoaded | str:
-    """The algorithm, loaded; `auto` itself."""
-    return algorithm_as_it_is(algorithm, load_any) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
-
-
-def _products(algorithm: str | Loaded) -> str | Loaded:
-    """What multiplies two matrices, loaded."""
-    return algorithm if isinstance(algorithm, Loaded) or algorithm == "auto" else algorithm_as_it_is(algorithm)
-
-
-def _operand(a: Array, transposed: bool) -> Array:
-    """The matrix whose product with its transpose is wanted; refused (E791, E792) if there is none."""
-    if a.ndim < 2:
-        raise fail("E791", f"an array of {a.ndim} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
-    if a.dtype.kind not in "biuf":
-        hint = "use matmul with the transpose or its conjugate" if a.dtype.kind == "c" else "use matmul"
-        raise fail("E792", f"no A*A^T of {a.dtype}", hint)
-    return a.swapaxes(-1, -2) if transposed else a

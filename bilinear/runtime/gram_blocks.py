@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
+from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
+from bilinear.frontend.algorithms import AnyLoaded, of_blocks
 from bilinear.ir.element import HALVES, Element
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
@@ -23,15 +26,15 @@ from bilinear.methods.digits.choice import Digits
 from bilinear.methods.halves import multiplies_triangle
 from bilinear.planner.gram import ALIGNMENT, TRIANGLE_TILE, GramPlan, plan_by_size
 from bilinear.planner.plan import LIBRARY
-from bilinear.runtime.accept import check_out, shares_memory
-from bilinear.runtime.arrays import Kind, multiplies_itself
+from bilinear.runtime.accept import accepted, check_out, shares_memory
+from bilinear.runtime.arrays import Kind, half_of, multiplies_itself, torch_of
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.gram_plans import TILE, GramCall, described_plan, plan_for_call
 from bilinear.runtime.half import FLOAT, by_half_itself
 from bilinear.runtime.multiply import look, multiply
 from bilinear.runtime.operands import require_budget, workspace_array
-from bilinear.runtime.options import Options, warn_unused
+from bilinear.runtime.options import Named, Options, algorithm_as_it_is, check_options, named_levels, warn_unused
 from bilinear.runtime.repeat import repeated
 from bilinear.runtime.run import within_limits
 from bilinear.verify.bilinear_map import prove_map
@@ -420,3 +423,68 @@ def own_product(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
         return gram_arrays(asked, kind, x, out, None, plan)
     except BilinearError:  # raised before anything was written: a block has no plan within the limits
         return None
+
+
+def gram_of_array(
+    a: Array,
+    out: Array,
+    transposed: bool,
+    triangle: str | None,
+    algorithm: Named | LoadedGram,
+    products: str | Loaded,
+    asked: Options,
+    stream: AbstractContextManager[object] | None,
+) -> Array:
+    """`gram` of an array, or of a tensor whose gradients are not recorded."""
+    own: str | Loaded | LoadedGram
+    if isinstance(algorithm, LoadedGram) or (isinstance(algorithm, str) and not names_of_levels(algorithm)):
+        own, levels = algorithm, asked.levels
+    else:
+        own, levels = named_levels(algorithm, asked.levels)
+    asked = asked._replace(algorithm=own.scheme.name if isinstance(own, LoadedGram) else own, levels=levels)
+    torch = torch_of(a, out)
+    element = None if torch is None else half_of(torch, a, a, out)
+    check_options(asked, out)
+    found = _found(own)
+    run: Callable[[Options, Kind, Array, Array, str | None], Array] = partial(gram_arrays, element=element)
+    if isinstance(found, LoadedGram):
+        if element is not None:
+            raise fail(
+                "E794", f"{found.scheme.name} forms sums of {element}, which nothing rounds once", "name an algorithm for two matrices"
+            )
+        run, other = partial(by_scheme, found.scheme), _products(products)
+    elif products != "auto":
+        hint = "give algorithm='rxtx', or leave products= out"
+        raise fail("E794", "products= belongs to an algorithm for A*A^T, and there is none", hint)
+    else:
+        other = found if isinstance(found, str) else of_blocks(found)
+    if element is not None and asked.reproducible is not None:
+        raise fail("E821", f"no kernels keep these bits for A*A^T of {element}", "convert the tensor to float32")
+    if element is not None and isinstance(asked.accuracy, float | int):
+        raise fail("E519", f"no error bound is known for A*A^T of {element}", "leave accuracy= out")
+    with accepted({"a": a}, {"out": out}, asked.workspace, stream, bits=element is not None) as (kind, (x,), (target,), buffer):
+        result = run(asked._replace(algorithm=other, workspace=buffer), kind, _operand(x, transposed), target, triangle)
+        if out is not None:
+            return out
+        found = kind.give_back(result)
+        return found if element is None else found.view(a.dtype)
+
+
+def _found(algorithm: str | Loaded | LoadedGram) -> AnyLoaded | str:
+    """The algorithm, loaded; `auto` itself."""
+    return algorithm_as_it_is(algorithm, load_any) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
+
+
+def _products(algorithm: str | Loaded) -> str | Loaded:
+    """What multiplies two matrices, loaded."""
+    return algorithm if isinstance(algorithm, Loaded) or algorithm == "auto" else algorithm_as_it_is(algorithm)
+
+
+def _operand(a: Array, transposed: bool) -> Array:
+    """The matrix whose product with its transpose is wanted; refused (E791, E792) if there is none."""
+    if a.ndim < 2:
+        raise fail("E791", f"an array of {a.ndim} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
+    if a.dtype.kind not in "biuf":
+        hint = "use matmul with the transpose or its conjugate" if a.dtype.kind == "c" else "use matmul"
+        raise fail("E792", f"no A*A^T of {a.dtype}", hint)
+    return a.swapaxes(-1, -2) if transposed else a

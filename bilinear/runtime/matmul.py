@@ -10,10 +10,10 @@ from bilinear.errors import fail
 from bilinear.ir.matrix import Array, ArrayT, Factor
 from bilinear.planner.plan import Plan
 from bilinear.runtime.accept import Casting, in_types
-from bilinear.runtime.arrays import Kept, is_on_gpu, records_gradients, stream_for, torch_of
+from bilinear.runtime.arrays import Kept, is_on_gpu, is_plain, records_gradients, stream_for, torch_of
 from bilinear.runtime.budgets import Workspace
-from bilinear.runtime.call import check_recorded, matmul_tensors, multiply_anew
-from bilinear.runtime.options import Accuracy, CallOptions, Named, Options, spelled
+from bilinear.runtime.call import matmul_tensors, multiply_anew
+from bilinear.runtime.options import Accuracy, CallOptions, Named, Options
 from bilinear.runtime.repeat import Repeat, repeated
 
 if TYPE_CHECKING:
@@ -189,7 +189,13 @@ def matmul(
             "reproducible": reproducible,
         }  # fmt: skip
         return _in_types(a, b, out, dtype, casting, modulus, options)
+    torch = torch_of(a, b, out)
     asked = Options(alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible)
+    is_seen = torch is not None and (records_gradients(torch, a, b, out) or not is_plain(torch, a, b, out))
+    if is_seen and gpus is memory is modulus is None and not (isinstance(a, Kept) or isinstance(b, Kept)):
+        from bilinear.runtime.torch_operators import recorded
+
+        return recorded(a, b, out, asked, stream)
     if algorithm != "auto" or accuracy is not None:
         asked = asked.as_named()
     if reproducible is not None and not gpus is memory is modulus is None:
@@ -198,23 +204,16 @@ def matmul(
         return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)
     if modulus is not None:
         return _modulo(a, b, out, modulus, asked, stream)
-    key, repeat = repeated(a, b, out, asked)
-    if repeat is not None:
-        result = repeat.run(a, b, out, alpha, beta) if stream is None else _on(stream, repeat, a, b, out, asked)
-        if result is not None:
-            return result
-    if key is None and (isinstance(a, Kept) or isinstance(b, Kept)):
-        return _by_kept(a, b, out, asked, stream)
-    torch = torch_of(a, b, out) if key is None else None
+    key = None
     if torch is None:
-        return multiply_anew(a, b, out, asked, stream, key)
-    if records_gradients(torch, a, b, out):
-        algorithm = spelled(algorithm)
-        check_recorded(torch, a, b, out, asked._replace(algorithm=algorithm, levels=levels), stream)
-        from bilinear.runtime.torch_operators import as_how, recorded
-
-        return recorded(a, b, as_how(str(algorithm), levels, reproducible))
-    return matmul_tensors(torch, a, b, out, asked, stream)
+        key, repeat = repeated(a, b, out, asked)
+        if repeat is not None:
+            result = repeat.run(a, b, out, alpha, beta) if stream is None else _on(stream, repeat, a, b, out, asked)
+            if result is not None:
+                return result
+    if isinstance(a, Kept) or isinstance(b, Kept):
+        return _by_kept(a, b, out, asked, stream)
+    return multiply_anew(a, b, out, asked, stream, key) if torch is None else matmul_tensors(torch, a, b, out, asked, stream)
 
 
 def _on(stream: AbstractContextManager[object], repeat: Repeat, a: Array, b: Array, out: Array, asked: Options) -> Array:

@@ -6,27 +6,62 @@ an operator, so `multiply` calls it through an `autograd.Function`; both have th
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from functools import partial
-from typing import Literal, Protocol
+from functools import cache, partial
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 
-from bilinear.errors import ArrayTypeError, fail
-from bilinear.ir.matrix import Array
-from bilinear.runtime.arrays import TYPES
-from bilinear.runtime.call import found_again, keep_tensors, matmul_tensors, multiplies_by_itself
-from bilinear.runtime.options import Options, check_levels, check_options
+from bilinear.errors import ArrayTypeError, ArrayValueError, fail
+from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
+from bilinear.ir.matrix import Array, Factor
+from bilinear.runtime.arrays import TYPES, is_plain, records_gradients, unrecorded, untraced
+from bilinear.runtime.call import found_again, is_product, keep_tensors, matmul_tensors, multiplies_by_itself
+from bilinear.runtime.gram_blocks import gram_of_array
+from bilinear.runtime.options import Accuracy, Options, algorithm_as_it_is, check_levels, check_options, spelled
 
-How = tuple[str, int | None, str | None]
-"""An algorithm, its levels, where None stands for "auto", and `reproducible`, as the operators take them."""
 Dims = tuple[int | None, ...]
 """For each argument of a vectorised call, the dimension over which it runs."""
-_SCHEMA = "(Tensor a, Tensor b, str algorithm='auto', int? levels=None, str? reproducible=None) -> Tensor"
+_SCHEMA = (
+    "(Tensor a, Tensor b, str algorithm='auto', int? levels=None, Scalar alpha=1, float? accuracy=None, str? probable=None, "
+    "str? reproducible=None, int? workspace=None) -> Tensor"
+)
+
+
+class How(NamedTuple):
+    """What an operator takes beside its operands: options of `matmul`. `accuracy` is a number, `probable` one that is named.
+
+    None of levels stands for "auto".
+    """
+
+    algorithm: str | Loaded = "auto"
+    levels: int | None = None
+    alpha: Factor = 1
+    accuracy: float | None = None
+    probable: str | None = None
+    reproducible: str | None = None
+    workspace: int | None = None
+
+    def options(self) -> Options:
+        """The options of a call, with the algorithm that its name means now."""
+        if self == _AUTO:
+            return _PLAIN
+        algorithm, levels, alpha, bound, probable, reproducible, workspace = self
+        accuracy: Accuracy = bound if probable is None else probable  # type: ignore[assignment]
+        asked = Options(alpha, algorithm=algorithm, levels="auto" if levels is None else levels, workspace=workspace, accuracy=accuracy)
+        return asked._replace(reproducible=reproducible).as_named()
+
+    def conjugate(self) -> How:
+        """That of a gradient: the factor is conjugated."""
+        return self._replace(alpha=self.alpha.conjugate()) if isinstance(self.alpha, complex) else self
+
+
+_AUTO, _PLAIN = How(), Options()
 
 
 class ProductContext(Protocol):
-    """What PyTorch keeps between a product and its gradients."""
+    """What PyTorch keeps between a product and its derivatives."""
 
     how: How
     needs_input_grad: tuple[bool, ...]
@@ -34,6 +69,9 @@ class ProductContext(Protocol):
 
     def save_for_backward(self, *tensors: Array) -> None:
         """Keep tensors, or None."""
+
+    def save_for_forward(self, *tensors: Array) -> None:
+        """Keep tensors until the tangent is computed."""
 
 
 class Batch(Protocol):
@@ -43,139 +81,170 @@ class Batch(Protocol):
 
 
 def multiply(a: Array, b: Array, how: How) -> Array:
-    """a @ b of two matrices, or of two batches of as many, by the operators; gradients, of any order, are products by the same `how`."""
+    """alpha * a @ b of two matrices, or of two batches of as many, by the operators; so are derivatives of any order."""
     if is_autocast(a.device.type):
         return _cast(a.device.type, a, b, *how)  # before anything is kept for a gradient
-    return (_Eager if _is_eager(a, b) else _ProductOperator).apply(a, b, *how)
+    if is_plain(torch, a, b):
+        return _Eager.apply(a, b, how)
+    if not isinstance(how.algorithm, str):
+        raise untraced("a product by an algorithm that is given by its name or path")
+    if "torch.distributed.tensor" in sys.modules and not torch.compiler.is_compiling():
+        _let_shards_lie()
+    return _PRODUCT[torch.compiler.is_compiling()].apply(a, b, *how)
 
 
-class _ProductOperator(torch.autograd.Function):  # type: ignore[misc]
+@cache
+def _let_shards_lie() -> None:
+    """Tell PyTorch how DTensors lie whose products need no messages: the rows, the columns, the summands or the matrices of a batch."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    def placements(batch: int, a: Array, b: Array, *how: Array) -> list[tuple[list[Array], list[Array]]]:
+        rows, columns, copies = Shard(batch), Shard(batch + 1), Replicate()
+        found = [(rows, rows, copies), (columns, copies, columns), (copies, copies, copies)]
+        if How(*how).reproducible is None:  # sums over ranks have other bits
+            found.append((Partial(), columns, rows))
+        if batch:
+            found.append((Shard(0),) * 3)
+        return [([c], [left, right, *[None] * len(how)]) for c, left, right in found]
+
+    for batch, name in enumerate(("mm", "bmm")):
+        register_sharding(getattr(torch.ops.bilinear, name).default)(partial(placements, batch))
+
+
+class _Traced(torch.autograd.Function):  # type: ignore[misc]
     """An operator with its gradients, also for `torch.func`."""
 
     @staticmethod
-    def forward(a: Array, b: Array, algorithm: str, levels: int | None, reproducible: str | None) -> Array:
-        return _OPERATORS[a.ndim](a, b, algorithm, levels, reproducible)
+    def forward(  # PyTorch's compiler counts the parameters
+        a: Array, b: Array, algorithm: str, levels: int, alpha: Factor, accuracy: float, probable: str, reproducible: str, workspace: int
+    ) -> Array:
+        return _OPERATORS[a.ndim](a, b, algorithm, levels, alpha, accuracy, probable, reproducible, workspace)
 
     @staticmethod
-    def setup_context(ctx: ProductContext, inputs: tuple[Array, Array, *How], output: Array) -> None:
+    def setup_context(ctx: ProductContext, inputs: tuple[Array, ...], output: Array) -> None:
         """Keep what the gradients read: each operand for the gradient of the other."""
-        (a, b), ctx.how = inputs[:2], inputs[2:]
+        (a, b), ctx.how = inputs[:2], How(*inputs[2:])
         of_a, of_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if of_b else None, b if of_a else None)
 
     @staticmethod
-    def backward(ctx: ProductContext, gradient: Array) -> tuple[Array, Array, None, None, None]:
-        """For C = A B and the gradient G of C: G B^H and A^H G."""
-        a, b = ctx.saved_tensors
-        of_a = None if b is None else multiply(gradient, b.mH, ctx.how)
-        of_b = None if a is None else multiply(a.mH, gradient, ctx.how)
-        return of_a, of_b, None, None, None
+    def backward(ctx: ProductContext, gradient: Array) -> tuple[Array | None, ...]:
+        """For C = alpha A B and the gradient G of C: conj(alpha) G B^H and conj(alpha) A^H G."""
+        (a, b), how = ctx.saved_tensors, ctx.how.conjugate()
+        of_a = None if b is None else multiply(gradient, b.mH, how)
+        of_b = None if a is None else multiply(a.mH, gradient, how)
+        return of_a, of_b, *(None for _ in how)
 
     @staticmethod
-    def vmap(info: Batch, in_dims: Dims, a: Array, b: Array, *how: *How) -> tuple[Array, int]:
+    def vmap(info: Batch, in_dims: Dims, a: Array, b: Array, *how: object) -> tuple[Array, int]:
         return _of_batches(multiply, info, in_dims, a, b, *how)
+
+    @staticmethod
+    def tangent(ctx: ProductContext, of_a: Array, of_b: Array, *_: None) -> Array:
+        """alpha (dA B + A dB)."""
+        a, b = ctx.saved_tensors
+        return multiply(of_a, b, ctx.how) + multiply(a, of_b, ctx.how)
+
+
+def _with_tangent(traced: Array) -> Array:
+    """A function with its tangent, for `torch.func` and forward-mode derivatives. PyTorch's compiler traces none that has one."""
+
+    class Transformed(traced):  # type: ignore[misc]
+        @staticmethod
+        def setup_context(ctx: ProductContext, inputs: tuple[Array, ...], output: Array) -> None:
+            traced.setup_context(ctx, inputs, output)
+            ctx.save_for_forward(*(x for x in inputs if isinstance(x, torch.Tensor)))
+
+        jvp = staticmethod(traced.tangent)
+
+    return Transformed
+
+
+_PRODUCT = {True: _Traced, False: _with_tangent(_Traced)}
 
 
 class _Eager(torch.autograd.Function):  # type: ignore[misc]
-    """The same without an operator, and with a context that PyTorch fills in a tenth of the time; not for `torch.func`."""
+    """The same without an operator, and with a context that PyTorch fills in a tenth of the time; for plain tensors."""
 
     @staticmethod
-    def forward(ctx: ProductContext, a: Array, b: Array, *how: *How) -> Array:
-        _ProductOperator.setup_context(ctx, (a, b, *how), None)
+    def forward(ctx: ProductContext, a: Array, b: Array, how: How) -> Array:
+        ctx.how = how
+        of_a, of_b, _ = ctx.needs_input_grad
+        ctx.save_for_backward(a if of_b else None, b if of_a else None)
         with torch._C.DisableTorchFunction():  # what it calls is not for a context such as `using`
-            return _product(_CLASSICAL[a.ndim], a.ndim, a, b, *how)
+            return _product(a.ndim, a, b, how)
 
-    backward = _ProductOperator.backward
+    @staticmethod
+    def backward(ctx: ProductContext, gradient: Array) -> tuple[Array | None, ...]:
+        return _Traced.backward(ctx, gradient)[:3]
 
 
 def _of_batches(
-    multiply: Callable[[Array, Array, How], Array],
-    info: Batch,
-    in_dims: Dims,
-    a: Array,
-    b: Array,
-    algorithm: str = "auto",
-    levels: int | None = None,
-    reproducible: str | None = None,
+    multiply: Callable[[Array, Array, How], Array], info: Batch, in_dims: Dims, a: Array, b: Array, *how: object
 ) -> tuple[Array, int]:
     """The rule of vmap: a batch by one matrix is one product of more rows, one by a batch of more columns; the rest are larger batches."""
-    count, (of_a, of_b, *_), how = info.batch_size, in_dims, (algorithm, levels, reproducible)
+    count, (of_a, of_b, *_), asked = info.batch_size, in_dims, How(*how)  # type: ignore[arg-type]
     is_flat = max(a.ndim - (of_a is not None), b.ndim - (of_b is not None)) == 2
     if is_flat and of_b is None:
         a = a.movedim(of_a, 0)
-        return multiply(a.reshape(count * a.shape[1], a.shape[2]), b, how).reshape(count, a.shape[1], b.shape[1]), 0
+        return multiply(a.reshape(count * a.shape[1], a.shape[2]), b, asked).reshape(count, a.shape[1], b.shape[1]), 0
     if is_flat and of_a is None:
         b = b.movedim(of_b, 1)
-        return multiply(a, b.reshape(b.shape[0], count * b.shape[2]), how).reshape(a.shape[0], count, b.shape[2]), 1
+        return multiply(a, b.reshape(b.shape[0], count * b.shape[2]), asked).reshape(a.shape[0], count, b.shape[2]), 1
     a = a.expand(count, *a.shape) if of_a is None else a.movedim(of_a, 0)
     b = b.expand(count, *b.shape) if of_b is None else b.movedim(of_b, 0)
     if is_flat:
-        return multiply(a, b, how), 0
+        return multiply(a, b, asked), 0
     left, right = (x.reshape(count * x.shape[1], *x.shape[2:]) for x in (a, b))
-    return multiply(left, right, how).reshape(*a.shape[:3], b.shape[3]), 0
+    return multiply(left, right, asked).reshape(*a.shape[:3], b.shape[3]), 0
 
 
-def _is_eager(a: Array, b: Array) -> bool:
-    """Whether nobody but this call sees the tensors: no tracing, transformation or mode, which need the operator and its 0.1 ms."""
-    kinds = torch.Tensor, torch.nn.Parameter
-    if type(a) not in kinds or type(b) not in kinds or torch.compiler.is_compiling():
-        return False
-    if any(x.is_meta or x.is_conj() or x.is_neg() for x in (a, b)):  # operators are given what they read as it lies in memory
-        return False
-    return bool(_level() is None and _modes() == 0)
-
-
-_level: Callable[[], object] = getattr(getattr(torch._C, "_functorch", None), "maybe_current_level", lambda: "unknown")
-_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: -1)
-"""The transformation of `torch.func` and the number of dispatch modes that are active; a release of PyTorch without them is never eager."""
-
-
-def _product(
-    classical: Callable[[Array, Array], Array],
-    dims: int,
-    a: Array,
-    b: Array,
-    algorithm: str = "auto",
-    levels: int | None = None,
-    reproducible: str | None = None,
-) -> Array:
-    """a @ b of two matrices, or of two batches of them, as a new tensor by rows."""
-    asked = Options(algorithm=algorithm, levels="auto" if levels is None else levels, reproducible=reproducible).as_named()
-    a, b = a.detach(), b.detach()
+def _product(dims: int, a: Array, b: Array, how: How) -> Array:
+    """alpha * a @ b of two matrices, or of two batches of them, as a new tensor by rows. Gradients are not recorded here."""
+    asked, classical = how.options(), _CLASSICAL[dims]
     fits = a.ndim == b.ndim == dims and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
     if not fits or a.dtype != b.dtype or a.device != b.device:
         return classical(a, b)  # which refuses it
-    out, key = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device), None
+    key = out = None
     if a.is_cuda:
-        key, result = found_again(torch, a, b, out, asked)
+        key, result = found_again(torch, a, b, None, asked)
         if result is not None:
             return result
-    if multiplies_by_itself(a, b, asked):
+    if is_product(asked) and multiplies_by_itself(a, b, asked):
         result = classical(a, b)
-        if key is not None and algorithm == "auto":
+        if key is not None and how.algorithm == "auto":
             keep_tensors(torch, key, None, asked, result)
         return result
+    if not a.is_cuda:
+        out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
     return matmul_tensors(torch, a, b, out, asked, None)
 
 
+_TAGS = tuple(filter(None, [getattr(torch.Tag, "cudagraph_unsafe", None)]))
+"""The operators allocate and may compile, which CUDA graphs cannot record."""
+
+
 def _operator(name: str, classical: Callable[[Array, Array], Array], dims: int) -> Callable[..., Array]:
-    """An operator with all its rules. It allocates and may compile, which CUDA graphs cannot record; its tag says so to PyTorch."""
-    tag = getattr(torch.Tag, "cudagraph_unsafe", None)
-    run, tags = partial(_product, classical, dims), () if tag is None else (tag,)
-    operator = torch.library.custom_op(f"bilinear::{name}", run, mutates_args=(), schema=_SCHEMA, tags=tags)
-    operator.register_fake(lambda a, b, algorithm="auto", levels=None, reproducible=None: classical(a, b))
-    operator.register_autograd(_ProductOperator.backward, setup_context=_ProductOperator.setup_context)
+    """An operator with all its rules."""
+
+    def run(a: Array, b: Array, *how: object) -> Array:
+        return _product(dims, a.detach(), b.detach(), How(*how))  # type: ignore[arg-type]
+
+    operator = torch.library.custom_op(f"bilinear::{name}", run, mutates_args=(), schema=_SCHEMA, tags=_TAGS)
+    operator.register_fake(lambda a, b, *_, **__: classical(a, b))
+    operator.register_autograd(_Traced.backward, setup_context=_Traced.setup_context)
     operator.register_vmap(partial(_of_batches, lambda a, b, how: _OPERATORS[a.ndim](a, b, *how)))
     for device in ("cpu", "cuda"):
         torch.library.impl(f"bilinear::{name}", f"Autocast{device.upper()}", partial(_cast, device))
     return operator  # type: ignore[no-any-return]
 
 
-def _cast(device: str, a: Array, b: Array, algorithm: str = "auto", levels: int | None = None, reproducible: str | None = None) -> Array:
+def _cast(device: str, a: Array, b: Array, *how: object) -> Array:
     """The rule of autocast, as for `torch.mm`: floating-point operands other than float64 are cast to the type of the region."""
     a, b = (x.to(multiplied_type(x)) if x.device.type == device else x for x in (a, b))
     with torch.autocast(device, enabled=False):
-        return multiply(a, b, (algorithm, levels, reproducible))
+        return multiply(a, b, How(*how))  # type: ignore[arg-type]
 
 
 def is_autocast(device: str) -> bool:
@@ -270,7 +339,7 @@ def as_how(algorithm: str, levels: int | Literal["auto"] = "auto", reproducible:
     check_levels(levels, algorithm)
     if reproducible is not None and not torch.compiler.is_compiling():  # what runs later refuses it, too
         check_options(Options(algorithm=algorithm, reproducible=reproducible), None)
-    return algorithm, None if isinstance(levels, str) else int(levels), reproducible
+    return How(algorithm, None if isinstance(levels, str) else int(levels), reproducible=reproducible)
 
 
 def _folded(left: Array, right: Array, how: How) -> Array:
@@ -293,20 +362,58 @@ def _batched(left: Array, right: Array, how: How) -> Array:
     return multiply(a, b, how).reshape(*batch, left.shape[-2], right.shape[-1])
 
 
-def recorded(a: Array, b: Array, how: How) -> Array:
-    """`bilinear.matmul` of tensors that ask for gradients. It multiplies in their own type, inside of autocast, too."""
+_RECORDED = "a product of two tensors without plan=, inputs=, tolerance=, stream=, an array as workspace=, and with gradients without out="
+
+
+def recorded(a: Array, b: Array, out: Array, asked: Options, stream: object) -> Array:
+    """`bilinear.matmul` of tensors that PyTorch sees: for gradients or tangents, in a trace, a transformation or a mode.
+
+    It multiplies in their own type, inside of autocast, too. Raises `BilinearError`: E516 for options whose gradients are not computed,
+    E517 for those that are not traced, and what `matmul` raises.
+    """
+    records = records_gradients(torch, a, b, out)
+    others = asked._replace(alpha=1, beta=0, algorithm="auto", levels="auto", workspace=None, accuracy=None, reproducible=None)
+    are_tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    is_known = others == Options() and asked.buffer is None and stream is None and are_tensors
+    if not is_known or (records and out is not None):
+        raise unrecorded(f"gradients are recorded of {_RECORDED}") if records else untraced(_RECORDED)
+    if len({x.device for x in (a, b, out) if x is not None}) > 1:
+        raise fail("E511", "the operands live on different devices", "move them to one device first")
+    asked = asked._replace(algorithm=spelled(asked.algorithm))  # type: ignore[arg-type]
+    if not isinstance(asked.algorithm, str):
+        asked = asked.as_named()
+    check_options(asked, out)
+    if a.dtype != b.dtype:
+        common = torch.promote_types(a.dtype, b.dtype)
+        a, b = a.to(common), b.to(common)
+    bound, probable = (None, asked.accuracy) if isinstance(asked.accuracy, str) else (asked.accuracy, None)
+    levels = None if asked.levels == "auto" else asked.levels
+    how = How(asked.algorithm, levels, asked.alpha, bound, probable, asked.reproducible, asked.budget)  # type: ignore[arg-type]
     if not is_autocast(a.device.type):
-        return product(a, b, how)
-    with torch.autocast(a.device.type, enabled=False):
-        return product(a, b, how)
+        result = product(a, b, how)
+    else:
+        with torch.autocast(a.device.type, enabled=False):
+            result = product(a, b, how)
+    return result if out is None else _into(out, result, asked.beta)
 
 
-Gram = Callable[[Array], Array]
-"""A*A^T, or A^T*A, or a triangle of it."""
+def _into(out: Array, result: Array, beta: Factor) -> Array:
+    """`out`, with a result and beta * out written to it."""
+    if out.shape != result.shape:
+        message = f"out has shape {tuple(out.shape)}, the result {tuple(result.shape)}"
+        raise fail("E520", message, "give an out of that shape, or none", kind=ArrayValueError)
+    if _rank(result.dtype) > _rank(out.dtype):
+        raise fail("E530", f"out of {out.dtype} cannot hold {result.dtype}", "give an out of that type, or none", kind=ArrayTypeError)
+    return out.copy_(result if beta == 0 else torch.add(result, out, alpha=beta))
+
+
+def _rank(dtype: torch.dtype) -> int:
+    """Of the kinds of types, from bool to complex. PyTorch's compiler does not trace `torch.can_cast`."""
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
 class GramContext(Protocol):
-    """What PyTorch keeps between a product and its gradient."""
+    """What PyTorch keeps between a product and its derivatives."""
 
     transposed: bool
     triangle: str | None
@@ -318,28 +425,74 @@ class GramContext(Protocol):
 
 
 class _Gram(torch.autograd.Function):  # type: ignore[misc]
-    """A*A^T with its gradient: for C = A A^T and the gradient G of C it is (G + G^T) A, without the triangle that was not written."""
+    """The operator `bilinear::gram` with its gradient, also for `torch.func`."""
 
     @staticmethod
-    def forward(a: Array, gram: Gram, transposed: bool, triangle: str | None, how: How) -> Array:
-        return gram(a.detach())
+    def forward(
+        a: Array, transposed: bool, triangle: str, algorithm: str, levels: int, reproducible: str, products: str, is_own: bool
+    ) -> Array:
+        return torch.ops.bilinear.gram(a, transposed, triangle, algorithm, levels, reproducible, products, is_own)
 
     @staticmethod
-    def setup_context(ctx: GramContext, inputs: tuple[Array, Gram, bool, str | None, How], output: Array) -> None:
-        """Keep A, which the gradient reads."""
-        a, _, ctx.transposed, ctx.triangle, ctx.how = inputs
+    def setup_context(ctx: GramContext, inputs: tuple[Array, ...], output: Array) -> None:
+        """Keep A, which the derivatives read."""
+        a, ctx.transposed, ctx.triangle, algorithm, levels, reproducible, products, is_own = inputs
+        ctx.how = How(products) if is_own else How(algorithm, levels, reproducible=reproducible)
         ctx.save_for_backward(a)
 
     @staticmethod
-    def backward(ctx: GramContext, gradient: Array) -> tuple[Array, None, None, None, None]:
-        """A product of two matrices, of which gradients can be taken again."""
+    def backward(ctx: GramContext, gradient: Array) -> tuple[Array | None, ...]:
+        """For C = A A^T and the gradient G of C: (G + G^T) A, without the triangle that was not written."""
         (a,) = ctx.saved_tensors
-        own = {"lower": torch.tril, "upper": torch.triu}[ctx.triangle](gradient) if ctx.triangle else gradient
+        own = _triangle(gradient, ctx.triangle)
         both = own + own.mT
-        return product(a, both, ctx.how) if ctx.transposed else product(both, a, ctx.how), None, None, None, None
+        return product(a, both, ctx.how) if ctx.transposed else product(both, a, ctx.how), *[None] * 7
+
+    @staticmethod
+    def tangent(ctx: GramContext, of_a: Array, *_: None) -> Array:
+        """dA A^T + A dA^T."""
+        (a,) = ctx.saved_tensors
+        half = product(a.mT, of_a, ctx.how) if ctx.transposed else product(of_a, a.mT, ctx.how)
+        return _triangle(half + half.mT, ctx.triangle)
+
+    @staticmethod
+    def vmap(info: Batch, in_dims: Dims, a: Array, *options: Array) -> tuple[Array, int]:
+        return _GRAM[torch.compiler.is_compiling()].apply(a.movedim(in_dims[0], 0), *options), 0
 
 
-def recorded_gram(gram: Gram, a: Array, transposed: bool, triangle: str | None, how: How) -> Array:
-    """`gram` of a tensor that asks for gradients, which are recorded; `how` multiplies two matrices in them."""
-    found: Array = _Gram.apply(a, gram, transposed, triangle, how)
-    return found
+def _triangle(x: Array, triangle: str | None) -> Array:
+    return {None: lambda x: x, "lower": torch.tril, "upper": torch.triu}[triangle](x)
+
+
+_GRAM = {True: _Gram, False: _with_tangent(_Gram)}
+
+
+def _gram(
+    a: Array, transposed: bool, triangle: str, algorithm: str, levels: int | None, reproducible: str, products: str, is_own: bool
+) -> Array:
+    asked = Options(levels="auto" if levels is None else levels, reproducible=reproducible)
+    return gram_of_array(a.detach(), None, transposed, triangle, algorithm, products, asked, None)
+
+
+_gram_operator = torch.library.custom_op(
+    "bilinear::gram",
+    _gram,
+    mutates_args=(),
+    schema="(Tensor a, bool transposed, str? triangle, str algorithm, int? levels, str? reproducible, str products, bool is_own) -> Tensor",
+    tags=_TAGS,
+)
+_gram_operator.register_fake(lambda a, transposed, *_: a.new_empty((*a.shape[:-2], *[a.shape[-1 if transposed else -2]] * 2)))
+_gram_operator.register_autograd(_Gram.backward, setup_context=_Gram.setup_context)
+_gram_operator.register_vmap(lambda info, in_dims, a, *options: (torch.ops.bilinear.gram(a.movedim(in_dims[0], 0), *options), 0))
+
+
+def recorded_gram(a: Array, transposed: bool, triangle: str | None, how: How, products: str) -> Array:
+    """`gram` of a tensor that PyTorch sees. Its derivatives multiply two matrices, by `products` if the algorithm is one for A*A^T."""
+    options = transposed, triangle, how.algorithm, how.levels, how.reproducible, products, _is_of_gram(str(how.algorithm))
+    return _GRAM[torch.compiler.is_compiling()].apply(a, *options)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _is_of_gram(algorithm: str) -> bool:
+    """Whether an algorithm is one for A*A^T; files are read, which PyTorch does not trace."""
+    return algorithm != "auto" and not names_of_levels(algorithm) and isinstance(algorithm_as_it_is(algorithm, load_any), LoadedGram)

@@ -78,17 +78,16 @@ def weighted(x: Array, weight: Array, bias: Array, how: How) -> Array:
 def why_pytorchs(tensor: Array, how: How) -> str | None:
     """Why PyTorch multiplies a tensor by itself, as far as the type says it; None otherwise."""
     dtype = multiplied_type(tensor)
-    is_taken = dtype in SCHEDULED or (how[2] is not None and dtype in (torch.float16, torch.bfloat16))
+    is_taken = dtype in SCHEDULED or (how.reproducible is not None and dtype in (torch.float16, torch.bfloat16))
     return None if is_taken else f"no schedule runs on {str(dtype).removeprefix('torch.')}"
 
 
 def leave(how: How, reason: str) -> None:
     """Warn, if an algorithm is named, that it does not run. Refuses (E821) what is to have the same bits."""
-    algorithm, levels, reproducible = how
-    if reproducible is not None:
+    if how.reproducible is not None:
         raise fail("E821", f"PyTorch's own multiply promises no bits, and {reason}", "convert the tensors, or leave reproducible= out")
-    if algorithm != "auto" and levels != 0:
-        _warn(algorithm, reason)
+    if how.algorithm != "auto" and how.levels != 0:
+        _warn(str(how.algorithm), reason)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -167,7 +166,7 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
 
     def extra_repr(self) -> str:
         """What a printed module shows of the layer."""
-        same = "" if self._how[2] is None else f", reproducible={self._how[2]!r}"
+        same = "" if self._how.reproducible is None else f", reproducible={self._how.reproducible!r}"
         return f"{super().extra_repr()}, algorithm={self.algorithm!r}, levels={self.levels!r}{same}"
 
 
@@ -235,7 +234,7 @@ class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is call
             if reason is None:
                 return instead(self._how, *args, **given)
             leave(self._how, reason)
-        elif func in _BESIDE or (func is functional.scaled_dot_product_attention and self._how[2] is not None):
+        elif func in _BESIDE or (func is functional.scaled_dot_product_attention and self._how.reproducible is not None):
             leave(self._how, f"{func.__name__} multiplies inside of PyTorch")
         return func(*args, **given)
 

@@ -21,6 +21,7 @@ from mpi4py import MPI
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 
+from bilinear import matmul as bilinear_matmul
 from bilinear.distributed import Slab, matmul, multiply
 from bilinear.distributed.connection import connected
 from bilinear.errors import BilinearError
@@ -129,6 +130,22 @@ def others(line: Array) -> None:
     with torch.no_grad():
         found = matmul(a, a, timeout=TIMEOUT)
     assert not found.requires_grad and torch.equal(found.full_tensor(), integers(6, 6) @ integers(6, 6))
+    for lying in AS_PYTORCH:
+        gradients(line, lying)
+
+
+def gradients(mesh: Array, lying: Sequence[Array]) -> None:
+    """The operators multiply what each rank has: C and both gradients are exact and lie as PyTorch lays its own."""
+    left, right = integers(8, 12), integers(12, 4, seed=1)
+    for shapes in ((left, right), (left.reshape(2, 4, 12), right.expand(2, 12, 4))):
+        results = []
+        for multiplied in (bilinear_matmul, torch.matmul):
+            a, b = (distribute_tensor(x, mesh, [to]).requires_grad_() for x, to in zip(shapes, lying, strict=True))
+            c = multiplied(a, b)
+            c.full_tensor().square().sum().backward()
+            results.append((c, a.grad, b.grad))
+        for found, wanted in zip(*results, strict=True):
+            assert found.placements == wanted.placements and torch.equal(found.full_tensor(), wanted.full_tensor()), (lying, found, wanted)
 
 
 def refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -196,23 +195,6 @@ def test_vmap_as_of_pytorchs_own(name: str, dims: tuple[int | None, int | None],
     assert len(runs) == 2
 
 
-def test_gradients_a_sample_and_curvature() -> None:
-    """`torch.func`: gradients under vmap, vmap under gradients, and two orders."""
-    a, b = integers(3, 4, 6), integers(3, 6, 2)
-
-    def loss(multiply: Array, a: Array, b: Array) -> Array:
-        return multiply(a, b).square().sum()
-
-    fast, own = partial(loss, by_strassen), partial(loss, torch.matmul)
-    transforms: tuple[Callable[[Array], Array], ...] = (
-        lambda f: torch.vmap(torch.func.grad(f))(a, b),
-        lambda f: torch.func.grad(lambda a: torch.vmap(f)(a, b).sum())(a),
-        lambda f: torch.func.jacrev(torch.func.jacrev(f))(a[0], b[0]),
-    )
-    for transformed in transforms:
-        assert torch.equal(transformed(fast), transformed(own))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_autocast_as_of_mm(dtype: Array) -> None:
     a, b = asking(integers(4, 6, dtype=dtype), integers(6, 4, dtype=dtype))
@@ -238,15 +220,6 @@ def test_compiled_without_a_break(backend: str, runs: Runs) -> None:
     compiled(*found).sum().backward()
     assert torch.equal(found[0].grad, wanted[0].grad) and torch.equal(found[1].grad, wanted[1].grad)
     assert [name for name, *_ in runs] == ["strassen"] * 6
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_compiled_for_any_shape() -> None:
-    torch._dynamo.reset()
-    compiled = torch.compile(twice, fullgraph=True, backend="aot_eager", dynamic=True)
-    for n in (4, 6, 7):
-        a, b = integers(n, n), integers(n, n, seed=1)
-        assert torch.equal(compiled(a, b), torch.relu(a @ b) @ b)
 
 
 def test_the_library_multiplies_if_the_environment_says_so(monkeypatch: pytest.MonkeyPatch, runs: Runs) -> None:
