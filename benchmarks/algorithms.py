@@ -71,7 +71,7 @@ def _table(rows: Iterable[LibraryRow]) -> Iterator[str]:
 
 def _runs(row: LibraryRow) -> str:
     own = [f"[{schedule.name}](../algorithms/{schedule.name}.bl) ({schedule.strategy})" for schedule in row.schedules]
-    return ", ".join([*(["expand"] if row.expands else []), *own]) or row.runs
+    return ", ".join([*row.expansion, *own]) or row.runs
 
 
 def _entry(row: LibraryRow) -> str:

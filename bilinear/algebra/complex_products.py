@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bilinear.algebra.maps import kronecker, on_blocks
-from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
+from bilinear.algebra.maps import after, fold_bases, kronecker, on_blocks
+from bilinear.ir.bilinear_map import WHOLE, BilinearAlgorithm, Grid, complex_product
 from bilinear.ir.complex_scheme import ComplexScheme
-from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.linear import Form, LinearMap, form, identity
+from bilinear.ir.number import Coefficient, Symbolic, generator, square
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
 
@@ -51,14 +52,45 @@ def four_products(conjugated: str = "") -> BilinearAlgorithm:
     return of_conjugates(BilinearAlgorithm("complex4", complex_product(), u, v, w), conjugated)
 
 
-def of_conjugates(algorithm: BilinearAlgorithm, conjugated: str) -> BilinearAlgorithm:
+def of_conjugates(algorithm: BilinearAlgorithm, conjugated: str, grid: Grid = WHOLE) -> BilinearAlgorithm:
     """The algorithm on the conjugates of the named operands: imaginary parts change their sign in every factor."""
     u, v = (_turned(linear) if letter in conjugated else linear for letter, linear in zip("AB", (algorithm.u, algorithm.v), strict=True))
-    return replace(algorithm, target=complex_product(conjugated), u=u, v=v)
+    return replace(algorithm, target=complex_product(conjugated, grid), u=u, v=v)
 
 
 def _turned(linear: LinearMap) -> LinearMap:
-    def turned(row: Form) -> Form:
-        return form((index, -c if index == 1 else c) for index, c in row)
+    imaginary = range(linear.inputs // 2, linear.inputs)
 
-    return replace(linear, outputs=tuple(map(turned, linear.outputs)))
+    def turned(row: Form) -> Form:
+        return form((index, -c if index in imaginary else c) for index, c in row)
+
+    return replace(linear, outputs=tuple(map(turned, linear.outputs)), steps=tuple(map(turned, linear.steps)))
+
+
+def on_complex_blocks(core: BilinearAlgorithm, block: Scheme) -> BilinearAlgorithm:
+    """The real products by which `core` computes the products of a scheme of blocks, whose coefficients may be complex."""
+    block = fold_bases(block)
+    each, d = identity(block.rank), -(square(block.ring.generator) or -1)
+    u, v, w = (_on_parts(linear, d) for linear in (block.u, block.v, block.w))
+    u, v, w = after(u, kronecker(core.u, each)), after(v, kronecker(core.v, each)), after(kronecker(core.w, each), w)
+    ring = core.ring if d == 1 else Ring(f"Q[sqrt({d})]")
+    return BilinearAlgorithm(f"{core.name} (x) {block.name}", complex_product("", (block.m, block.k, block.n)), u, v, w, ring)
+
+
+def _on_parts(linear: LinearMap, d: int) -> LinearMap:
+    """A map over Q[sqrt(-d)] as a real one of the real parts of all values, then of the imaginary parts; so are its outputs."""
+    n, root = linear.inputs, 1 if d == 1 else generator(f"sqrt({d})")
+
+    def parts(row: Form) -> tuple[Form, Form]:
+        real, imaginary = list[tuple[int, Coefficient]](), list[tuple[int, Coefficient]]()
+        for index, c in row:
+            terms = c.terms if isinstance(c, Symbolic) else (((), c),)
+            x, y = (sum(f for power, f in terms if bool(power) is part) for part in (False, True))
+            re, im = (index, index + n) if index < n else (2 * index, 2 * index + 1)
+            real += [(re, x), (im, -y * root)]
+            imaginary += [(re, y * root), (im, x)]
+        return form(real), form(imaginary)
+
+    steps = tuple(part for row in linear.steps for part in parts(row))
+    real, imaginary = zip(*map(parts, linear.outputs), strict=True)
+    return LinearMap(2 * n, real + imaginary, steps)

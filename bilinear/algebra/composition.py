@@ -26,7 +26,6 @@ from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import DigitScheme
 from bilinear.ir.linear import Form, LinearMap
-from bilinear.ir.number import square
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Bases, Scheme, exponent_of
 
@@ -379,7 +378,7 @@ def tensor_complex(outer: AnyScheme, inner: AnyScheme) -> ComplexAlgorithm:
         hint = "plans multiply complex matrices by digits: bilinear plan --dtype complex64 --products pairs"
         raise fail("E236", f"{first.name} multiplies complex numbers, and {block.name} digits", hint)
     for name, ring in ((first.name, first.core.ring), (block.name, block.ring)):
-        if not is_real(ring):
+        if not is_real(ring) and not (ring.is_complex and name == block.name):
             raise fail("E236", f"{name} is over {ring}, and real and imaginary parts are real numbers", "take one over Z or Q")
     if first.inside is not None:
         block = tensor(first.inside, block) if first is outer else tensor(block, first.inside)
@@ -396,7 +395,7 @@ def complex_algorithm(block: Scheme, core: BilinearAlgorithm | None) -> ComplexA
 
 def is_real(ring: Ring) -> bool:
     """True if the coefficients of a scheme over this ring are real numbers, and its products exact."""
-    return not (ring.modulus or ring.is_approximate or (square(ring.generator) or 0) < 0)
+    return not (ring.modulus or ring.is_approximate or ring.is_complex)
 
 
 MOST_FORMATS = 32_768

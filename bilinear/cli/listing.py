@@ -183,11 +183,9 @@ def list_algorithms(
 
 def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
     """A scheme, and below it its schedules by the names that load them."""
-    from bilinear.reporting.shipped import EXPAND
-
     growth = "-" if r.growth is None else f"{r.growth:.4g}"
     what = r.format, r.known_rank or "-", f"{r.exponent:.3f}", r.least_ring
-    ways = [EXPAND] * r.expands + [schedule.strategy for schedule in r.schedules if schedule.name == r.name]
+    ways = [*r.expansion, *(schedule.strategy for schedule in r.schedules if schedule.name == r.name)]
     yield r.name, *what, r.naive, r.shared, growth, ", ".join(ways) or r.runs
     for schedule in r.schedules:
         if schedule.name != r.name:

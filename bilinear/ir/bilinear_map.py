@@ -11,6 +11,10 @@ from bilinear.ir.number import Coefficient
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import block_name, block_names
 
+Grid = tuple[int, int, int]
+"""The blocks m, k and n of matrices of m x k and k x n blocks."""
+WHOLE: Grid = (1, 1, 1)
+
 Terms = dict[tuple[int, int], Coefficient]
 """One output of a bilinear map: the coefficient of each pair (index of the left value, index of the right value)."""
 
@@ -90,13 +94,20 @@ def product_of_commuting(m: int, k: int, n: int) -> BilinearMap:
     return BilinearMap(title, names, names, block_names("C", m, n), rows, frozenset(range(m * n)))
 
 
-def complex_product(conjugated: str = "") -> BilinearMap:
-    """The product of two complex numbers by their real and imaginary parts, after conjugating A, B or both ("", "A", "B", "AB")."""
+def complex_product(conjugated: str = "", grid: Grid = WHOLE) -> BilinearMap:
+    """The product of two complex matrices of m x k and k x n blocks, after conjugating A, B or both ("", "A", "B", "AB").
+
+    The values are the real parts of all blocks, then their imaginary parts.
+    """
+    m, k, n = grid
     a, b = (-1 if letter in conjugated else 1 for letter in "AB")
-    rows = (((0, 0, 1), (1, 1, -a * b)), ((0, 1, b), (1, 0, a)))
+    pairs = [[(i * k + p, p * n + j) for p in range(k)] for i in range(m) for j in range(n)]
+    real = (tuple(t for x, y in row for t in ((x, y, 1), (x + m * k, y + k * n, -a * b))) for row in pairs)
+    imaginary = (tuple(t for x, y in row for t in ((x, y + k * n, b), (x + m * k, y, a))) for row in pairs)
     left, right = (f"conj({letter})" if letter in conjugated else letter for letter in "AB")
-    x, y, z = (tuple(f"{letter}.{part}" for part in ("re", "im")) for letter in "ABC")
-    return BilinearMap(f"{left}*{right} of complex numbers", x, y, z, rows)
+    numbers = [block_names(*x) if grid != WHOLE else (x[0],) for x in (("A", m, k), ("B", k, n), ("C", m, n))]
+    x, y, z = (tuple(f"{name}.{part}" for part in ("re", "im") for name in names) for names in numbers)
+    return BilinearMap(f"{left}*{right} of complex numbers", x, y, z, (*real, *imaginary))
 
 
 def polynomial_product(left: int, right: int, degree: int) -> BilinearMap:

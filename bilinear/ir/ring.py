@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from math import gcd
 
-from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.number import Coefficient, Symbolic, square
 
 RINGS = "Z, Q, Z/p (p a prime or a power of 2), Q[sqrt(d)] (d without square factors), Q[i], Q[lambda]"
 """The supported rings, as messages list them."""
@@ -48,6 +48,11 @@ class Ring:
     def is_approximate(self) -> bool:
         """True for Q[lambda], the ring of approximate (APA) schemes."""
         return self.generator == "lambda"
+
+    @property
+    def is_complex(self) -> bool:
+        """True for Q[i], and for Q[sqrt(d)] with a negative d."""
+        return (square(self.generator) or 0) < 0
 
     def holds(self, value: Coefficient) -> bool:
         """True if a coefficient, as written, belongs to the ring; Z/p takes rationals whose denominator is prime to p."""

@@ -11,11 +11,11 @@ from math import prod
 
 import numpy as np
 
-from bilinear.algebra.complex_products import four_products, of_conjugates, three_products
+from bilinear.algebra.complex_products import four_products, of_conjugates, on_complex_blocks, three_products
 from bilinear.algebra.maps import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend.files import restoring_schedules
-from bilinear.ir.bilinear_map import BilinearAlgorithm
+from bilinear.ir.bilinear_map import WHOLE, BilinearAlgorithm, Grid
 from bilinear.ir.element import ELEMENTS, FLOAT64, Element
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_normal, residue, square
@@ -88,7 +88,8 @@ def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype:
         if kind in "iub" and isinstance(value, Fraction | Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which {dtype} cannot hold", "convert to floats or to Fractions")
         if kind == "f" and imaginary:
-            raise fail("E528", f"{name} has the coefficient {value}, which is not a real number", "choose a scheme with real coefficients")
+            message = f"{name} has the coefficient {value}, which is not a real number: it multiplies complex matrices"
+            raise fail("E528", message, "choose a scheme with real coefficients, or take complex64 or complex128")
         if kind == "f" and not is_normal(value, held.name):
             raise _out_of_range(scheme, str(value), dtype, held)
         if kind == "O" and isinstance(value, Symbolic):
@@ -103,13 +104,15 @@ def _out_of_range(scheme: Scheme, coefficient: str, dtype: str, held: Element) -
     return fail("E528", message, hint, span=scheme.places.header if scheme.places else None, notes=(note,))
 
 
-def complex_level(inner: Schedule, algorithm: BilinearAlgorithm, conjugated: str) -> Schedule:
+def complex_level(inner: Schedule | None, algorithm: BilinearAlgorithm, conjugated: str, grid: Grid = WHOLE) -> Schedule:
     """The outermost level of complex matrices, above a level of real ones: expanded, or adding products to C if that level adds to C.
 
-    The algorithm multiplies the conjugates of the operands in `conjugated`.
+    The algorithm multiplies the conjugates of the operands in `conjugated`, on this grid of blocks.
     """
-    expanded = complex_to_schedule(algorithm, conjugated)
-    found = complex_to_products(algorithm, conjugated) if why_not_nested(expanded, inner) else expanded
+    expanded = complex_to_schedule(algorithm, conjugated, grid)
+    if inner is None:
+        return expanded
+    found = complex_to_products(algorithm, conjugated, grid) if why_not_nested(expanded, inner) else expanded
     return replace(found, name=f"{algorithm.name}-{inner.name}")
 
 
@@ -281,13 +284,20 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str, modulus: int = 0) -> 
 def prepare_complex(levels: tuple[Level, ...], conjugated: str = "", core: BilinearAlgorithm | None = None) -> Schedule:
     """The flat schedule for complex matrices: each real product of `core` runs by these levels. Every level and the result are proved.
 
-    Without a `core` there are three products. `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB". A and
-    B are preserved. Raises `BilinearError` as `prepare_levels` does, and if `core` does not multiply complex numbers (E350).
+    Without a `core` there are three products. A first level with complex coefficients runs on complex blocks, and `core` below it (E528 for
+    one further below). `conjugated` names the operands whose conjugates are multiplied: "", "A", "B" or "AB". A and B are preserved. Raises
+    `BilinearError` as `prepare_levels` does, and if `core` does not multiply complex numbers (E350).
     """
     require_levels(len(levels))
+    if below := next((level.scheme for level in levels[1:] if level.scheme.ring.is_complex), None):
+        message = f"{below.name} has complex coefficients, and below the first level products are real"
+        raise fail("E528", message, f"use 1 level of it, with others below: algorithm=[{below.name!r}, 'winograd']")
     inner = [_prove_level(level, "preserve") for level in levels]
-    algorithm = three_products(conjugated) if core is None else of_conjugates(core, conjugated)
-    outermost = complex_level(inner[0].authored, algorithm, conjugated)
+    algorithm, grid, block = three_products() if core is None else core, WHOLE, levels[0].scheme
+    if block.ring.is_complex:
+        algorithm, grid, inner = on_complex_blocks(algorithm, block), (block.m, block.k, block.n), inner[1:]
+    algorithm = of_conjugates(algorithm, conjugated, grid)
+    outermost = complex_level(inner[0].authored if inner else None, algorithm, conjugated, grid)
     ones = [_prove_complex(algorithm, outermost), *inner]
     require_products(f"complex products by these {len(levels)} levels", products_of(ones))
     return replace(_lower_and_prove(ones, "preserve"), name=outermost.name)

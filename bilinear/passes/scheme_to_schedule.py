@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from bilinear.analysis.block_maps import restrict
-from bilinear.ir.bilinear_map import BilinearAlgorithm
+from bilinear.ir.bilinear_map import WHOLE, BilinearAlgorithm, Grid
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, exact
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
@@ -24,15 +24,15 @@ def scheme_to_schedule(scheme: Scheme) -> Schedule:
     return _expanded(empty, scheme.u, scheme.v, scheme.w)
 
 
-def complex_to_schedule(algorithm: BilinearAlgorithm, conjugated: str) -> Schedule:
-    """The same of an algorithm for complex numbers, on matrices of one block for each part."""
-    empty = Schedule(f"{algorithm.name}-expand", algorithm.name, 1, 1, 1, (), ring=algorithm.ring, is_complex=True, conjugated=conjugated)
+def complex_to_schedule(algorithm: BilinearAlgorithm, conjugated: str, grid: Grid = WHOLE) -> Schedule:
+    """The same of an algorithm for complex numbers or matrices, on matrices of m x k and k x n blocks for each part."""
+    empty = Schedule(f"{algorithm.name}-expand", algorithm.name, *grid, (), ring=algorithm.ring, is_complex=True, conjugated=conjugated)
     return _expanded(empty, algorithm.u, algorithm.v, algorithm.w)
 
 
-def complex_to_products(algorithm: BilinearAlgorithm, conjugated: str) -> Schedule:
+def complex_to_products(algorithm: BilinearAlgorithm, conjugated: str, grid: Grid = WHOLE) -> Schedule:
     """The same without recomposition: each product is added to its parts of C, and only sums of A and of B need workspaces."""
-    expanded = complex_to_schedule(algorithm, conjugated)
+    expanded = complex_to_schedule(algorithm, conjugated, grid)
     *expansion, products, recomposition = expanded.stages
     assert isinstance(products, ProductStage) and isinstance(recomposition, LinearStage)
     (whole,) = recomposition.maps

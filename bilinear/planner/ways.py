@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from bilinear.errors import fail
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.model import Profile, profile_of
 
@@ -86,6 +87,9 @@ def require_sound(levels: tuple[str, ...], dtype: str) -> None:
     for name in levels:
         scheme = algorithm_named(name).scheme
         proved(scheme)
+        if scheme.ring.is_complex and dtype in COMPLEX:
+            message = f"{scheme.name} has complex coefficients, and plans weigh products of real matrices"
+            raise fail("E528", message, "matmul and compile run it; choose levels with real coefficients for a plan")
         if not scheme.ring.modulus and not scheme.ring.is_approximate:  # those are refused where they are lowered
             require_elements(scheme, (c for table in scheme.tables for form in table for _, c in form), part, "f")
 

@@ -9,7 +9,7 @@ from functools import reduce
 from math import log2, prod
 from typing import ClassVar
 
-from bilinear.algebra.complex_products import complex_scheme, four_products, three_products
+from bilinear.algebra.complex_products import complex_scheme, four_products, on_complex_blocks, three_products
 from bilinear.algebra.composition import is_real as is_over_reals
 from bilinear.algebra.composition import tensor
 from bilinear.analysis.accuracy import (
@@ -38,7 +38,7 @@ from bilinear.analysis.digit_bounds import (
 from bilinear.codegen.build import LaunchProgram
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
-from bilinear.ir.complex_scheme import ComplexAlgorithm
+from bilinear.ir.complex_scheme import ComplexAlgorithm, ComplexScheme
 from bilinear.ir.digits import DigitScheme, Representation, digit_names
 from bilinear.ir.element import FLOAT64, IN_ARRAYS
 from bilinear.ir.gram import GramScheme
@@ -398,12 +398,16 @@ def _of_matrices(found: ComplexAlgorithm, level: Level, proof: MapProof, levels:
     core, inside, u = found.core, level.scheme, FLOAT64.unit_roundoff
     schedule = prepare_complex((level,) * levels, core=core)
     blocks = proved(inside)
-    one, whole = prod(core.target.sizes), complex_scheme(reduce(tensor, [inside] * levels), core=core)
+    if inside.ring.is_complex:  # at one level
+        whole: BilinearAlgorithm | ComplexScheme = on_complex_blocks(core, inside)
+    else:
+        whole = complex_scheme(reduce(tensor, [inside] * levels), core=core)
+    one, (m, k, n) = prod(core.target.sizes), (size**levels for size in (inside.m, inside.k, inside.n))
     equations = f"{blocks.equations} Brent equations of {inside.name} over {blocks.ring}"
     return _complex_report(
         found,
-        f"<{whole.m},{whole.k},{whole.n};{whole.rank}>",
-        f"A*B of complex matrices, A in {whole.m} x {whole.k} and B in {whole.k} x {whole.n} blocks",
+        f"<{m},{k},{n};{whole.rank}>",
+        f"A*B of complex matrices, A in {m} x {k} and B in {k} x {n} blocks",
         str(schedule.ring),
         (whole.rank, whole.u.additions + whole.v.additions + whole.w.additions, one + blocks.equations),
         f"{one} coefficients of {core.name} over {proof.ring} and {equations}, exactly; the tables are their Kronecker product",

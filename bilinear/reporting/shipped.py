@@ -94,7 +94,12 @@ class LibraryRow:
         """How it runs, with the names of the schedules: `expand, msmes (in place)`."""
         own = [f"{schedule.name} ({schedule.strategy})" for schedule in self.schedules]
         modulus = Ring(self.ring).modulus
-        return ", ".join([*([EXPAND] if self.expands else []), *own]) or (f"modulus={modulus}" if modulus else "proved only")
+        return ", ".join([*self.expansion, *own]) or (f"modulus={modulus}" if modulus else "proved only")
+
+    @property
+    def expansion(self) -> tuple[str, ...]:
+        """`expand` if it does, and for which types; else nothing."""
+        return (f"{EXPAND} (complex types)" if Ring(self.ring).is_complex else EXPAND,) if self.expands else ()
 
     def has_sizes(self, sizes: tuple[int | None, ...]) -> bool:
         """True if its blocks have these sizes in any order, since schemes can be permuted; None stands for any size."""

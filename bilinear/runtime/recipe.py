@@ -167,7 +167,7 @@ def _fitted(
 ) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
-    depth = max(1, choose_levels(scheme, *extents)) if levels == "auto" else int(levels)
+    depth = int(levels) if levels != "auto" else 1 if scheme.ring.is_complex else max(1, choose_levels(scheme, *extents))
     is_complex, dtype = dtype.kind == "c", real_type(dtype)
     if is_complex:
         schedule = prepare_complex(each * depth if len(each) == 1 else each, conjugated, algorithms[0].what.complex_core)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from math import gcd
+from math import gcd, lcm
 
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.number import Coefficient, Symbolic, exact, rank_modulo, residue
 from bilinear.verify.facts import told
 
-MOST_TERMS = 200_000
+MOST_TERMS = 1_000_000
 """The most products of three coefficients that a proof adds up; these maps are small."""
 MOST_ELEMENTS = 4096
 """The most elements of an algebra that are tried one by one."""
@@ -127,12 +127,16 @@ def computed_outputs(algorithm: BilinearAlgorithm) -> Iterator[Computed]:
     work = sum(len(u[p]) * len(v[p]) for row in w for p, _ in row)
     if work > MOST_TERMS:
         raise fail("E303", f"{algorithm.name} is too large to prove: it adds up {work} products of coefficients", f"at most {MOST_TERMS}")
+    common = lcm(*(c.denominator for table in (u, v, w) for row in table for _, c in row if isinstance(c, Fraction)))
+    u, v, w = (tuple(tuple((i, exact(c * common)) for i, c in row) for row in table) for table in (u, v, w))  # integers multiply faster
     for row in w:
         total: Computed = {}
         for p, z in row:
-            for (i, x), (j, y) in product(u[p], v[p]):
-                total[i, j] = total.get((i, j), 0) + z * x * y
-        yield {pair: exact(c) for pair, c in total.items() if c != 0}
+            for i, x in u[p]:
+                factor = z * x
+                for j, y in v[p]:
+                    total[i, j] = total.get((i, j), 0) + factor * y
+        yield {pair: exact(c * Fraction(1, common**3)) for pair, c in total.items() if c != 0}
 
 
 def _folded(row: Computed) -> Computed:

@@ -393,12 +393,12 @@ def _terms(schedule: Schedule, root: str) -> _Terms:
     parts = 1 + schedule.is_complex
     u, v, w = (tuple(left for left, _ in terms.factors), tuple(right for _, right in terms.factors), terms.outputs)
     maps = LinearMap(m * k * parts, u), LinearMap(k * n * parts, v), LinearMap(len(u), w)
-    names = tuple(map(str, range(len(u))))
+    names, ring = tuple(map(str, range(len(u)))), Ring(f"Q[{root}]" if root else "Q")
     if schedule.is_complex:
-        if terms.grid != (1, 1, 1) or not prove_map(BilinearAlgorithm(schedule.name, complex_product(schedule.conjugated), *maps)).holds:
+        if not prove_map(BilinearAlgorithm(schedule.name, complex_product(schedule.conjugated, terms.grid), *maps, ring)).holds:
             raise UndecidedError
         return terms
-    if not residual(Scheme(schedule.name, m, k, n, *maps, names, Ring(f"Q[{root}]" if root else "Q")), most=1).is_zero:
+    if not residual(Scheme(schedule.name, m, k, n, *maps, names, ring), most=1).is_zero:
         raise UndecidedError
     return terms
 

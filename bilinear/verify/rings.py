@@ -58,7 +58,7 @@ class RingFacts:
     @property
     def for_reals(self) -> bool:
         """True if its equations hold exactly for real numbers."""
-        return self.for_complex and not (square(self.ring.generator) or 0) < 0
+        return self.for_complex and not self.ring.is_complex
 
     @property
     def for_complex(self) -> bool:

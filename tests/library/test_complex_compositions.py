@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from shell import Shell
 
 import bilinear
-from bilinear.algebra.complex_products import complex_scheme
+from bilinear.algebra.complex_products import complex_scheme, on_complex_blocks
 from bilinear.errors import BilinearError
 from bilinear.frontend import LoadedComplex, load_any, parse_source
 from bilinear.frontend.printer import print_complex
@@ -69,6 +71,8 @@ def test_their_tables_multiply_complex_matrices(text: str) -> None:
     conjugated = complex_scheme(found.inside, "A", found.core)
     assert prove_map(swapped).holds
     assert not prove_map(BilinearAlgorithm(found.name, target, conjugated.u, whole.v, whole.w)).holds
+    again = on_complex_blocks(found.core, found.inside)
+    assert prove_map(replace(again, target=target)).holds and again.rank == found.rank
 
 
 @pytest.mark.parametrize("text", COMPOSED)
@@ -89,6 +93,49 @@ def test_products_are_exact(text: str, levels: int, dtype: str) -> None:
     assert c.dtype == dtype and (c == wanted).all()
     out = gaussian(23, 18, dtype=dtype)
     assert (bilinear.matmul(a, b, out.copy(), alpha=2j, beta=3 - 1j, algorithm=text, levels=levels) == 2j * wanted + (3 - 1j) * out).all()
+
+
+TURNED = """scheme turned <2,1,1;2> over Q[sqrt(-3)]
+  M1 = [sqrt(-3)] A11 * B11
+  M2 = [1-sqrt(-3)] A21 * B11
+  C11 = [-1/3*sqrt(-3)] M1
+  C21 = [1/4+1/4*sqrt(-3)] M2
+"""
+COMPLEX_BLOCKS = ["alphaevolve_444", "complex4 (x) alphaevolve_444", "turned.bl"]
+"""Schemes whose own coefficients are complex."""
+
+
+@pytest.mark.parametrize("text", COMPLEX_BLOCKS)
+def test_schemes_with_complex_coefficients_multiply_complex_matrices(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "turned.bl").write_text(TURNED, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    a, b, out = gaussian(31, 23).T, gaussian(31, 37), gaussian(23, 37)
+    rounded = 1e-12 if text == "turned.bl" else 0  # the root of 3 is rounded
+    for left, right in ((a, b), (a.conj(), b)):
+        wanted = left @ right
+        assert abs(bilinear.matmul(left, right, algorithm=text) - wanted).max() <= rounded * 1e4
+        got = bilinear.matmul(left, right, out.copy(), alpha=2j, beta=3 - 1j, algorithm=text, levels=1)
+        assert abs(got - (2j * wanted + (3 - 1j) * out)).max() <= rounded * 1e4
+    if text == "alphaevolve_444":  # and real products below, in a narrower type
+        x, y = (m.astype("complex64") for m in (a, b))
+        assert (bilinear.matmul(x, y, algorithm=[text, "winograd"]) == a @ b).all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda a: bilinear.matmul(a.real, a.real, algorithm="alphaevolve_444", levels=1),
+        lambda a: bilinear.matmul(a.real.astype("int64"), a.real.astype("int64"), algorithm="alphaevolve_444", levels=1),
+        lambda a: bilinear.matmul(a, a, algorithm="alphaevolve_444", levels=2),
+        lambda a: bilinear.matmul(a, a, algorithm=["strassen", "alphaevolve_444"]),
+        lambda a: bilinear.compile("alphaevolve_444", dtypes=["float32"]),
+        lambda a: bilinear.plan(512, 512, 512, "complex128", device="h200", levels=["alphaevolve_444"]),
+        lambda a: bilinear.plan(512, 512, 512, "float64", device="h200", levels=["alphaevolve_444"]),
+    ],
+)
+def test_complex_coefficients_are_refused_where_products_are_real(call: Callable[[Any], object]) -> None:
+    with pytest.raises(BilinearError, match=r"E528.*alphaevolve_444 has"):
+        call(gaussian(16, 16))
 
 
 def test_another_core_runs_with_its_own_products(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
