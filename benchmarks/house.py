@@ -90,7 +90,7 @@ def picture(found: list[list[Room]], theme: Theme, is_narrow: bool) -> str:
     title = "Folders, and steps through them" if is_narrow else "The folders, and the steps of a file and of a call through them"
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-        "<title>The rooms of bilinear, and where a file and a call pass</title>",
+        "<title>The folders of bilinear, and the steps of a file and of a call through them</title>",
         f"<desc>{escape(description(found))}</desc>",
         "<style>",
         f"text {{ {FONT}; font-size: 13px; fill: {theme.text} }} .name {{ font-weight: 600 }} .middle {{ text-anchor: middle }}",

@@ -360,7 +360,8 @@ def gallery() -> str:
     ]
     for path in _files():
         comment = takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").splitlines())
-        purpose = " ".join(line.removeprefix("#").strip() for line in comment).split(". ")[0].rstrip(".")
+        words = " ".join(line.removeprefix("#").strip() for line in comment)
+        purpose = re.split(r"(?<![A-Z])\. ", words)[0].rstrip(".")  # not after an author's initial
         report = f"[{path.stem}<br>![coefficients](reports/{path.stem}.svg){{ .small loading=lazy }}](reports/{path.stem}.html)"
         lines.append(f"| {report} | {purpose} ([in the language](files/algorithms/{path.name}.md)). |")
     return "\n".join(lines)

@@ -195,7 +195,7 @@ def pinned_plan(methods: Methods, problem: Problem, device: Device, levels: tupl
     unknown = [name for name in levels if not is_file_name(name) and name not in known]
     if unknown or not (levels or products):
         what = f"{unknown[0]!r} is neither a shipped algorithm nor one of your own" if unknown else "no level is named"
-        if unknown and Path(unknown[0]).is_dir():
+        if unknown and unknown[0] and Path(unknown[0]).is_dir():
             what = f"{unknown[0]!r} is a folder, and a level is one algorithm"
             raise fail("E543", what, "name a file in it; after `bilinear add FILE.bl`, `auto` weighs it, too")
         raise fail("E543", what, f"choose from {', '.join(known)}", "or give a file: mine.bl")
