@@ -23,8 +23,8 @@ REAL = {"float32": {"real": "float", "letter": "s", "field": "float32"}, "float6
 """The element types of C, the letters of their functions in BLAS, and the members of a cell."""
 ERRORS = (
     ("UNKNOWN_OPTION", "an order or an operation that is not known"),
-    ("EXTENT", "an extent below 0 or above 2^31 - 1"),
-    ("LEADING_DIMENSION", "a leading dimension shorter than a line, or above 2^31 - 1"),
+    ("EXTENT", "an extent below 0 or above 2^31 - 1, or a matrix of more than 2^44 elements"),
+    ("LEADING_DIMENSION", "a leading dimension shorter than a line or above 2^31 - 1, or lines that take more than 2^44 elements"),
     ("POINTER", "a pointer that is NULL, or not aligned for its elements"),
     ("WORKSPACE_TOO_SMALL", "a workspace with fewer bytes than the call needs"),
     ("BETA", "beta is not 0, and C serves as scratch memory"),

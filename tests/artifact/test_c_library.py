@@ -157,6 +157,7 @@ def test_workspaces_are_those_of_placements(algorithm: str, levels: int, tmp_pat
     for program, letter in zip(programs, "ds", strict=True):
         function, size = library[f"{name}_{letter}gemm_workspace_bytes"], {"d": 8, "s": 4}[letter]
         function.restype, function.argtypes = ctypes.c_size_t, [ctypes.c_int64] * 3
+        assert function(2**31 - 1, 2**31 - 1, 2**31 - 1) == function(-1, 960, 960) == 0
         for m, k, n in product((1, 37, 960, 5003), (64, 4099), (37, 4096, 7777)):
             orders = [frozenset(), frozenset("ABC")]
             wanted = [place_schedule(program.schedule, m, k, n, size, order).workspace_elements * size for order in orders]
