@@ -1,9 +1,9 @@
-"""Plans beside the bounds of a device: what they move is counted from their schedules, and no classical plan moves less than the bound."""
+"""Plans beside the bounds of a device, which no classical plan is below, and a thin product's kernel beside the models of streaming."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -11,16 +11,17 @@ from shell import Shell
 
 from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY, fitting_side, operand_reads
 from bilinear.frontend import load
-from bilinear.ir.element import IN_ARRAYS
+from bilinear.ir.element import ELEMENTS, IN_ARRAYS
 from bilinear.ir.schedule import LinearStage, Schedule
+from bilinear.ir.thin_tile import THIN_TILES, ThinTile, ThinTriplesTile
 from bilinear.lowering.prepare import prepare
 from bilinear.methods.planning import make_plan, pinned_plan, plan_from_json
-from bilinear.methods.thin.choice import thin_of
+from bilinear.methods.thin.choice import kind_of, thin_of, view_of
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import LIBRARY, Plan
 from bilinear.planner.problem import Problem
-from bilinear.planner.roofline import Roofline, roofline
-from bilinear.reporting.plans import explained_json, roofline_table
+from bilinear.planner.roofline import Roofline, roofline, streaming
+from bilinear.reporting.plans import explained_json, roofline_table, streaming_table
 
 H200 = replace(load_device("h200"), digits=())  # the bounds are those of the units of the type
 
@@ -157,3 +158,82 @@ def test_json_has_the_figures_and_is_a_plan(monkeypatch: pytest.MonkeyPatch, cap
     assert "roofline" not in shell.json()
     assert shell("--explain")[1].endswith(roofline_table(roofline(plan, described)) + "\n")
     assert "FLOP/byte" not in shell()[1]
+
+
+MEASURED = load_device("h200")
+
+
+def test_long_matrices_keep_memory_busy_and_short_ones_wait_for_it() -> None:
+    plan = make_plan(Problem(10_000_000, 8, 8, "float32"), MEASURED)
+    long = streaming(plan, MEASURED)
+    assert long is not None and long.bound_by == MEMORY and long.share > 0.5
+    tile, rates = THIN_TILES["float32"][plan.chosen.tile], MEASURED.thin_rates("float32")
+    assert rates is not None
+    assert long.under_way % (long.blocks * (tile.stages - 1) * ELEMENTS["float32"].bytes) == 0
+    reading = (8 * 10_000_000 + 64) / (2 * 8 * 10_000_000 + 64)  # C is written meanwhile
+    assert long.needed == pytest.approx(reading * MEASURED.bandwidth * 1e9 / MEASURED.processors * rates.latency * 1e-6, rel=1e-4)
+    explained = make_plan(Problem(2_000, 8, 8, "float32"), MEASURED, True)
+    thin = next(c for c in explained.candidates if c.strategy == "thin")
+    short = streaming(_with(explained, thin), MEASURED)
+    assert short is not None and short.bound_by == LATENCY and short.blocks == 1
+
+
+def test_many_columns_are_bound_by_arithmetic() -> None:
+    explained = make_plan(Problem(100_000, 4_096, 64, "float32"), MEASURED, True)
+    wide = [c for c in explained.candidates if c.strategy == "thin" and THIN_TILES["float32"][c.tile].n >= 64]
+    on_pipes = next(c for c in wide if isinstance(THIN_TILES["float32"][c.tile], ThinTile))
+    found = streaming(_with(explained, on_pipes), MEASURED)
+    assert found is not None and found.bound_by == ARITHMETIC and 20 < found.threshold < 64
+    by_digits = next(c for c in wide if isinstance(THIN_TILES["float32"][c.tile], ThinTriplesTile))
+    faster = streaming(_with(explained, by_digits), MEASURED)
+    assert faster is not None and faster.threshold > 64
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((932_969, 14, 33), "float64"), ((29, 1, 2_990_410), "float64"), ((1_000_000, 60, 60), "float32")]
+)
+def test_what_may_be_read_is_not_less_than_what_is_predicted(shape: tuple[int, int, int], dtype: str) -> None:
+    plan = make_plan(Problem(*shape, dtype), MEASURED)
+    found, bounds = streaming(plan, MEASURED), roofline(plan, MEASURED)
+    assert found is not None and plan.chosen.ms is not None and found.bound_by == bounds.bound_by == MEMORY
+    assert found.share >= bounds.traffic / (MEASURED.bandwidth * 1e9) / (plan.chosen.ms * 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [
+        ((20_480, 20_480, 8), "large x tall-and-skinny (TSM2R)"),
+        ((8, 20_480, 20_480), "large x tall-and-skinny (TSM2R)"),
+        ((10**6, 8, 16), "tall-and-skinny x small (TSM2L)"),
+        ((16, 10**6, 8), "A^T B of two tall-and-skinny matrices"),
+        ((5_000, 8, 6_000), "update of low rank"),
+        ((64, 64, 64), "small matrices"),
+    ],
+)
+def test_the_kind_is_named(shape: tuple[int, int, int], kind: str) -> None:
+    tile = next(iter(THIN_TILES["float32"].values()))
+    assert kind_of(view_of(Problem(*shape), tile)) == kind
+
+
+@pytest.mark.parametrize("shape", [(2_000, 500, 8), (64, 64, 64), (10_000, 8, 8)])
+def test_a_plan_of_a_few_microseconds_is_bound_by_latency(shape: tuple[int, int, int]) -> None:
+    assert roofline(make_plan(Problem(*shape, "float32"), MEASURED), MEASURED).bound_by == LATENCY
+
+
+def test_other_plans_have_no_such_figures() -> None:
+    assert streaming(make_plan(Problem(4096, 4096, 4096, "float32"), MEASURED), MEASURED) is None
+
+
+def test_plan_explain_prints_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = make_plan(Problem(1_000_000, 8, 8, "float32"), MEASURED, True)
+    found = streaming(plan, MEASURED)
+    assert found is not None
+    shell = Shell(monkeypatch, capsys, "plan", "--shape", "1000000,8,8", "--dtype", "float32", "--device", "h200")
+    assert shell("--explain")[1].endswith(streaming_table(found) + "\n")
+    explained = shell.json("--explain")
+    assert explained["roofline"]["streaming"] == asdict(found) and plan_from_json(json.dumps(explained), "plan.json") == plan
+    assert "roofline" not in shell.json() and "Little" not in shell()[1]
+
+
+def _with(plan: Any, chosen: Any) -> Any:
+    return replace(plan, candidates=(chosen, *(c for c in plan.candidates if c is not chosen)))
