@@ -16,6 +16,7 @@ from statistics import mean
 from typing import Any
 
 from drawn import RESULTS, ROOT, filled, keep
+from largest import WAYS, largest
 from picture import FONT, Theme, themed
 
 from bilinear.planner.best_case import BestCase, best_cases, sheet_named
@@ -161,6 +162,15 @@ def predicted() -> Iterator[str]:
         yield f"| {figure} | V100: {faster} levels over {'one' if slower else 'cuBLAS'}, N = {n} | {printed} | {' | '.join(own)} |"
 
 
+def largest_sizes() -> Iterator[str]:
+    """The largest N of a card's memory by algorithm, in float64."""
+    memories = 6, 16, 80, 141
+    yield f"| A, B, C and the workspace fill | {' | '.join(f'{one} GB' for one in memories)} |"
+    yield "|---|" + "--:|" * len(memories)
+    for name in ("the library", "msmes, 3", "winograd_depth_first, 1", "winograd_depth_first, 3", "s_mm, 1", "winograd, 2"):
+        yield f"| {name} | {' | '.join(str(largest(WAYS[name], 1e9 * one, 'float64')) for one in memories)} |"
+
+
 LEFT, TOP, PANEL, DEPTH, LOW, HIGH = 46, 84, 350, 220, 0.4, 1.5
 AXIS = (512, 1024, 2048, 4096, 8192, 16384)
 PRINTED = {1: ((1152, 1.0), (16384, 1.071)), 2: ((7168, 1.23),), 3: ((7168, 1.25),)}
@@ -225,7 +235,12 @@ def drawn(page: str) -> str:
     shown = "Percent of the time of one level:", "", *shares(times), "", "Ratios of times, by levels:", "", *gains(times)
     figures, levels = (source(points, MODEL), "", *shown), (source(one, SINGLE), "", *single(one["rows"]))
     return filled(
-        page, figures="\n".join(figures), single="\n".join(levels), model="\n".join(predicted()), memory="\n".join(memory(one["rows"]))
+        page,
+        figures="\n".join(figures),
+        single="\n".join(levels),
+        model="\n".join(predicted()),
+        largest="\n".join(largest_sizes()),
+        memory="\n".join(memory(one["rows"])),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 
 from bilinear.analysis.block_maps import components, restrict
 from bilinear.errors import fail
@@ -18,7 +19,7 @@ from bilinear.passes.nest_levels import nest_levels
 from bilinear.planner.device import Extents
 from bilinear.planner.device_files import data_sheets, known_devices
 from bilinear.planner.estimates import DataSheet
-from bilinear.planner.ways import algorithm_named
+from bilinear.planner.ways import algorithm_named, follows_from_names, forget_changed_files
 
 Sides = tuple[int, int]
 BlockExtents = tuple[float, float, float]
@@ -106,19 +107,35 @@ def best_cases(shape: Extents, dtype: str, sheet: DataSheet, levels: tuple[str, 
     """
     if dtype not in IN_ARRAYS or ELEMENTS[dtype].bytes < 4:
         raise fail("E528", f"the model has no peak of {dtype}", "name float32 or float64")
-    found = [_best_case((), "plain", plain().schedule, shape, dtype, sheet)]
-    for names in USUAL_LEVELS if levels is None else (levels,):
-        own = tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, names))
-        inputs = "restore" if any(natural_inputs(one.schedule) != "preserve" for one in own) else "preserve"
-        compiled = prepare_levels(own, inputs)
-        written = nest_levels([authored_schedule(one.scheme, one.schedule, inputs) for one in own])
-        found += [_best_case(names, name, s, shape, dtype, sheet) for name, s in (("as written", written), ("as compiled", compiled))]
-    return tuple(found)
+    forget_changed_files()
+    forms = [*_forms(()), *(form for names in (USUAL_LEVELS if levels is None else (levels,)) for form in _forms(names))]
+    return tuple(_best_case(form, shape, dtype, sheet) for form in forms)
 
 
-def _best_case(levels: tuple[str, ...], name: str, schedule: Schedule, shape: Extents, dtype: str, sheet: DataSheet) -> BestCase:
-    m, k, n = (whole / parts for whole, parts in zip(shape, (schedule.m, schedule.k, schedule.n), strict=True))
-    work, block, size = counts_of(schedule, apart=name == "as written"), (m, k, n), ELEMENTS[dtype].bytes
+CountedForm = tuple[tuple[str, ...], str, Extents, WorkCounts]
+"""Levels, how their schedule is taken, its grid, and what it does."""
+
+
+@lru_cache(maxsize=64)
+def _forms(names: tuple[str, ...]) -> tuple[CountedForm, ...]:
+    """The plain multiply, or a proved schedule as its author wrote it and as it is compiled."""
+    if not names:
+        return (((), "plain", (1, 1, 1), counts_of(plain().schedule)),)
+    own = tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, names))
+    inputs = "restore" if any(natural_inputs(one.schedule) != "preserve" for one in own) else "preserve"
+    compiled = prepare_levels(own, inputs)
+    written = nest_levels([authored_schedule(one.scheme, one.schedule, inputs) for one in own])
+    grid = compiled.m, compiled.k, compiled.n
+    return (names, "as written", grid, counts_of(written, apart=True)), (names, "as compiled", grid, counts_of(compiled))
+
+
+follows_from_names(_forms.cache_clear)
+
+
+def _best_case(form: CountedForm, shape: Extents, dtype: str, sheet: DataSheet) -> BestCase:
+    levels, name, grid, work = form
+    m, k, n = (whole / parts for whole, parts in zip(shape, grid, strict=True))
+    block, size = (m, k, n), ELEMENTS[dtype].bytes
     flops, memory, shared = work.flops(block), size * work.traffic(block, BLOCK), size * work.traffic(block, THREAD)
     peak = 1e12 * (sheet.float64_units if dtype == "float64" else sheet.float32)
     seconds = flops / peak, memory / (sheet.bandwidth * 1e9), shared / shared_bandwidth(sheet)

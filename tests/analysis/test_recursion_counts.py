@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pytest
 from recursion_counts import block_additions, published_counts, recursion_counts, temporaries
+from schedule_oracle import run_stage, steps
 
-from bilinear.frontend import load
-from bilinear.ir.schedule import AnySchedule, LinearStage
-from bilinear.lowering.prepare import authored_schedule
+from bilinear.frontend import load, parse_source
+from bilinear.ir.schedule import AnySchedule, LinearStage, Schedule
+from bilinear.lowering.prepare import authored_schedule, runnable
 from bilinear.passes.nest_levels import nest_levels
+from bilinear.source import Source
 
 TABLE_3 = {
     "s_mm": """512 1 236060672 0 5376
@@ -80,3 +86,35 @@ def test_nested_schedules_hold_as_many_additions(name: str) -> None:
 def test_matrices_that_the_levels_do_not_divide_are_refused(size: int, levels: int) -> None:
     with pytest.raises(ValueError, match="do not divide"):
         recursion_counts(written("s_mm"), size, levels)
+
+
+def test_the_ten_kernels_of_the_earlier_work_are_stages() -> None:
+    """Equation 12: each row of the page's table, run on integers, does to X (C21 or A12), Y (C11) and Z (C12 or Z) what the kernel does."""
+    page = (Path(__file__).parents[2] / "docs" / "many-core.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (\(?[WYZ].*?) \| (.*) \|$", page.split("(equation 12)")[1].split("## The counts")[0], re.MULTILINE)
+    blocks = {
+        name: np.random.default_rng(at).integers(-9, 10, (2, 2)) for at, name in enumerate(("A11", "A12", "B11", "C11", "C12", "C21"))
+    }
+    a, b, c, d, e, f = blocks.values()
+    product = a @ c
+    wanted = (
+        *({"Z": a + b}, {"Z": a - b}, {"Z": product}),
+        *({"C11": d + product, "C12": e + product}, {"C11": d + product, "C12": e - product}),
+        *({"C11": product, "C12": e - product}, {"C11": product, "C12": e + product}),
+        {"Z": product + d},
+        {"C11": d + product + f, "C12": e + d + product},
+        {"Z": d - product, "C12": e + d},
+    )
+    for (kernel, told), results in zip(rows, wanted, strict=True):
+        stages = re.findall("`(.*?)`", told) or ["C11, -C12 += A11 * B11"]
+        first = "beta = 0" in told or "likewise" in told
+        head = "schedule s of strassen" + ("\n  stage { C12 += A12 * B21 }" if first else ": C = A*B, temporary Z like C")
+        (schedule,) = parse_source(Source("x.bl", head + "".join(f"\n  stage {{ {stage} }}" for stage in stages))).schedules
+        runs = runnable(schedule) if isinstance(schedule, Schedule) else schedule
+        state = {block: blocks.get(str(block), np.zeros((2, 2), int)) for space in schedule.spaces[:3] for block in space.blocks}
+        if first:  # C12 is written before, by a product of zero
+            runs = replace(runs, stages=runs.stages[1:])
+        for stage in runs.stages:
+            run_stage(runs, stage, state, range(len(steps(stage))), 1, 0)
+        found = {str(block): value for block, value in state.items()}
+        assert all(np.array_equal(found[name], value) for name, value in results.items()), kernel
