@@ -1,8 +1,8 @@
 """Write the figures of docs/msmes.md from committed results: python benchmarks/thesis.py [--check]
 
-From the points of the performance model: where the time of MSMES goes by stage, beside table 3.2 of Krishnan (2021), and what its levels
-gain, as in figures 3.7 and 3.8. From `msmes_single.py`: from which size on a level is ahead, and what unified memory costs. From the
-thesis's own model (`bilinear plan --model thesis`): its bounds beside what the thesis prints, and beside what was measured here.
+From the points of the performance model: where the time of MSMES goes by stage, beside table 3.2 of Krishnan (2021). From
+`msmes_single.py`: from which size on a level is ahead, and what unified memory costs. From the thesis's own model (`bilinear plan --model
+thesis`): its bounds beside what the thesis prints, and beside what was measured here. From `largest.py`: the largest N of a memory.
 """
 
 from __future__ import annotations
@@ -57,20 +57,6 @@ def shares(times: Times) -> Iterator[str]:
                 parts = (100 * sum(stages[part]) / sum(stages) for part in LAUNCHES)
                 yield f"| H200, {dtype} | {n} | {' | '.join(f'{part:.1f}' for part in parts)} |"
     yield f"| V100, float64 (table 3.2) | 256 to 12544 | {' | '.join(f'{part:.1f}' for part in THESIS)} |"
-
-
-def gains(times: Times) -> Iterator[str]:
-    """Time of the library over that of each level, and of one level over more."""
-    measured = [level for level in LEVELS if any(key[2] == level for key in times)]
-    yield f"| | N | {' | '.join(f'library / {level}' for level in measured)} | {' | '.join(f'1 / {level}' for level in measured[1:])} |"
-    yield "|---|--:|" + "--:|" * (2 * len(measured) - 1)
-    for dtype in ("float64", "float32"):
-        for n in SHOWN:
-            ms = {level: times[dtype, n, level]["ms"] for level in (0, *measured) if (dtype, n, level) in times}
-            if len(ms) > 1:
-                ratios = [(0, level) for level in measured] + [(1, level) for level in measured[1:]]
-                shown = (f"{ms[a] / ms[b]:.2f}" if {a, b} <= ms.keys() else "" for a, b in ratios)
-                yield f"| {dtype} | {n} | {' | '.join(shown)} |"
 
 
 CROSSOVERS = (
@@ -232,7 +218,7 @@ def drawn(page: str) -> str:
     """The page with its figures drawn anew."""
     points, one = json.loads(MODEL.read_text()), json.loads(SINGLE.read_text())
     times = fastest(points["rows"])
-    shown = "Percent of the time of one level:", "", *shares(times), "", "Ratios of times, by levels:", "", *gains(times)
+    shown = "Percent of the time of one level:", "", *shares(times)
     figures, levels = (source(points, MODEL), "", *shown), (source(one, SINGLE), "", *single(one["rows"]))
     return filled(
         page,

@@ -68,7 +68,7 @@ def test_examples_of_the_language_parse() -> None:
         Source("x.bl", "".join(text for page in pages for text in re.findall(r"^```bl\n((?:.*\n)*?)```", page, re.MULTILINE)))
     )
     assert [s.name for s in module.schemes] == ["mine", "strassen", "winograd", "x", "big", "wide", "tall"]
-    assert [s.name for s in module.schedules] == ["lean", "msmes", "careful"]
+    assert [s.name for s in module.schedules] == ["lean", "careful"]
     assert [s.name for s in module.complexes] == ["complex3"]
     assert [s.name for s in module.digits] == ["residues15", "pairs"]
     assert [s.name for s in module.grams] == ["halves"]
