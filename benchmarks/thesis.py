@@ -50,12 +50,10 @@ def shares(times: Times) -> Iterator[str]:
     """Percent of the launches' time by stage, one level."""
     yield f"| | N | {' | '.join(STAGES)} |"
     yield "|---|--:|" + "--:|" * len(STAGES)
-    for dtype in ("float64", "float32"):
-        for n in SIZES:
-            if (dtype, n, 1) in times:
-                stages = times[dtype, n, 1]["stages"]
-                parts = (100 * sum(stages[part]) / sum(stages) for part in LAUNCHES)
-                yield f"| H200, {dtype} | {n} | {' | '.join(f'{part:.1f}' for part in parts)} |"
+    for n in SIZES:
+        stages = times["float64", n, 1]["stages"]
+        parts = (100 * sum(stages[part]) / sum(stages) for part in LAUNCHES)
+        yield f"| H200, float64 | {n} | {' | '.join(f'{part:.1f}' for part in parts)} |"
     yield f"| V100, float64 (table 3.2) | 256 to 12544 | {' | '.join(f'{part:.1f}' for part in THESIS)} |"
 
 
