@@ -260,7 +260,7 @@ def _module(source: Source, path: Path, looks: Looks) -> tuple[ResolvedFile, dic
 
 def _find(asked: str, looks: Looks) -> Path:
     """The file for a name or path. Raises `BilinearError` (E121) if there is none."""
-    if len(asked) > MOST_LETTERS or "\0" in asked:
+    if not asked or len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
     path, known = Path(asked), own() | shipped_of_all_kinds()
     try:

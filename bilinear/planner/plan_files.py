@@ -63,7 +63,7 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     Raises
     ------
     BilinearError
-        E612 if it cannot be written.
+        E545 if it is no plan, E612 if it cannot be written.
 
     Examples
     --------
@@ -71,6 +71,8 @@ def save_plan(plan: Plan, path: str | Path) -> None:
     >>> plan = bilinear.plan(8192, 8192, 8192, "float64", device="h200")
     >>> bilinear.save_plan(plan, "plan.json")
     """
+    if not isinstance(plan, Plan):
+        raise fail("E545", f"a {type(plan).__name__} is not a plan", "give one of bilinear.plan, or of load_plan")
     write_file(Path(path), plan_json(plan))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
@@ -238,6 +238,10 @@ def _path(shade: str, places: Iterable[tuple[int, int]]) -> str:
 MOST_PRODUCTS = 64
 MOST_EDGES = 900
 MOST_DEPTH = 4
+BEND = 0.45
+"""How far an edge leaves its nodes horizontally, as a part of its width."""
+PARTS = (0.5, 0.42, 0.58, 0.34, 0.66, 0.26, 0.74)
+"""Where the label of an edge may stand, in the order of preference."""
 MOST_LABELS = 48
 """With more labels, edges would hide each other; then the chart, or its coefficients, are left out. Deeper sums are multiplied out."""
 
@@ -257,13 +261,31 @@ class FlowNode:
 
 @dataclass(frozen=True)
 class Edge:
-    """A term: an SVG path, `p` or `n` for its sign; `label` is a coefficient other than 1 and -1, at (x, y)."""
+    """A term: a curve from one point to another, `p` or `n` for its sign; `label` is a coefficient other than 1 and -1, `part` along it."""
 
-    path: str
+    start: tuple[float, float]
+    end: tuple[float, float]
     sign: str
     label: str
-    x: float
-    y: float
+    part: float = 0.5
+
+    @property
+    def path(self) -> str:
+        """The curve as an SVG path."""
+        (x1, y1), (x2, y2), bend = self.start, self.end, BEND * (self.end[0] - self.start[0])
+        return f"M{x1:g} {y1:.1f}C{x1 + bend:g} {y1:.1f} {x2 - bend:g} {y2:.1f} {x2:g} {y2:.1f}"
+
+    @property
+    def x(self) -> float:
+        """Where the label stands across."""
+        t, s = self.part, 1 - self.part
+        return self.start[0] + (self.end[0] - self.start[0]) * (3 * s * s * t * BEND + 3 * s * t * t * (1 - BEND) + t**3)
+
+    @property
+    def y(self) -> float:
+        """Where the label stands down the chart."""
+        t = self.part
+        return self.start[1] + (self.end[1] - self.start[1]) * (3 - 2 * t) * t * t
 
 
 @dataclass(frozen=True)
@@ -366,15 +388,21 @@ def _ends(row: Entries, sources: Sequence[FlowNode], end: FlowNode) -> Iterator[
     """An edge to a node for each term of its form, with the number of the node from which it comes."""
     for index, text in row:
         start = sources[index]
-        x1, x2 = start.x + NODE / 2, end.x - NODE / 2
-        bend = (x2 - x1) * 0.45
-        path = f"M{x1:g} {start.y:.1f}C{x1 + bend:g} {start.y:.1f} {x2 - bend:g} {end.y:.1f} {x2:g} {end.y:.1f}"
         label = "" if text in ("1", "-1") else readable(text)
-        yield index, Edge(path, shade(text)[0], label, (x1 + x2) / 2, (start.y + end.y) / 2)
+        yield index, Edge((start.x + NODE / 2, start.y), (end.x - NODE / 2, end.y), shade(text)[0], label)
 
 
 def _labelled(products: Sequence[ProductFlow]) -> tuple[ProductFlow, ...]:
-    """The products, without edge labels if there would be too many."""
-    if sum(1 for p in products for e in p.edges if e.label) <= MOST_LABELS:
-        return tuple(products)
-    return tuple(ProductFlow(p.node, p.equation, tuple(Edge(e.path, e.sign, "", e.x, e.y) for e in p.edges)) for p in products)
+    """The products with labels that keep apart, or without any if there would be too many."""
+    is_few = sum(1 for p in products for e in p.edges if e.label) <= MOST_LABELS
+    placed: list[Edge] = []
+
+    def apart(edge: Edge) -> Edge:
+        if not edge.label or not is_few:
+            return replace(edge, label="")
+        tried = [replace(edge, part=part) for part in PARTS]
+        free = (e for e in tried if all(abs(e.x - o.x) > 7 * max(len(e.label), len(o.label)) or abs(e.y - o.y) > 11 for o in placed))
+        placed.append(next(free, edge))
+        return placed[-1]
+
+    return tuple(replace(p, edges=tuple(map(apart, p.edges))) for p in products)

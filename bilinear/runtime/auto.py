@@ -127,7 +127,7 @@ def plan(
         problem = replace(problem, lies_evenly=False)
     if reproducible is not None:
         return same_bits_plan(problem, known)
-    if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence)):
+    if levels is not None and (isinstance(levels, str) or not isinstance(levels, Sequence) or not all(isinstance(x, str) for x in levels)):
         raise fail("E543", f"levels={levels!r} names no algorithms", 'give them as ("winograd_depth_first", "winograd")')
     if problem.dtype in HALVES:
         from bilinear.methods.halves import half_plan  # which is imported with what multiplies

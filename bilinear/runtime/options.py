@@ -74,7 +74,7 @@ def named_levels(algorithm: Named, levels: int | Literal["auto"]) -> tuple[Loade
     if isinstance(algorithm, Loaded):
         return algorithm, levels
     names: Sequence[str | Loaded]
-    if isinstance(algorithm, Sequence) and not isinstance(algorithm, str):
+    if isinstance(algorithm, Sequence) and not isinstance(algorithm, str | bytes):
         names = [name for one in algorithm for name in ((isinstance(one, str) and names_of_levels(one)) or (one,))]
     else:
         names = names_of_levels(str(algorithm))

@@ -71,6 +71,7 @@ def test_unknown_names() -> None:
     assert failure("strasen") == "error[E121]: 'strasen' is neither a file nor a shipped algorithm\n  hint: did you mean strassen?"
     assert "hint: shipped are " in failure("qqq")
     assert failure("x" * 5000).startswith("error[E121]: 'xxxx")
+    assert failure("") == "error[E121]: '' is neither a file nor a shipped algorithm"
     assert failure("a\0b").startswith("error[E121]: 'a\\x00b'")
     assert failure("").startswith("error[E12")
 

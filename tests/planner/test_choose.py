@@ -525,10 +525,16 @@ def test_pinned_levels_promise_what_they_do_and_come_back_from_files(tmp_path: P
         assert bilinear.load_plan(tmp_path / "plan.json") == choice
 
 
-@pytest.mark.parametrize("levels", [3, "winograd", (), ("nothing",), ("classical",) * 21])
+@pytest.mark.parametrize("levels", [3, "winograd", (), ("",), (1,), ("nothing",), ("classical",) * 21])
 def test_levels_that_mean_nothing_are_refused(levels: Any) -> None:
     with pytest.raises(BilinearError, match="E543"):
         bilinear.plan(4096, 4096, 4096, device="h200", levels=levels)
+
+
+def test_what_is_no_plan_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(BilinearError, match=r"E545.*str is not a plan"):
+        bilinear.save_plan("residues7", tmp_path / "plan.json")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_overwrites_is_not_weighed_where_c_is_added_to() -> None:

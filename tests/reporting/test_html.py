@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from html.parser import HTMLParser
+from itertools import combinations
 
 import pytest
 from reporting.reports import ALGORITHMS, alone, hostile, huge, of_scheme, proved, refused_schedule, refused_scheme
@@ -184,6 +185,15 @@ def test_edges_tell_coefficients_beyond_one() -> None:
     tables = of_scheme(replace(strassen, u=u, ring=Ring("Q[sqrt(3)]"))).scheme.tables
     (chart,) = flow(tables, tables.products)
     assert sorted(edge.label for edge in chart.products[0].edges if edge.label) == ["2", "√3"]
+
+
+def test_labels_of_edges_keep_apart() -> None:
+    """Half way along, ten of bini's would stand upon each other."""
+    tables = alone("bini").scheme.tables
+    (chart,) = flow(tables, tables.products)
+    edges = [edge for product in chart.products for edge in product.edges if edge.label]
+    assert all(abs(a.x - b.x) > 7 or abs(a.y - b.y) > 11 for a, b in combinations(edges, 2))
+    assert all(edge.start[0] < edge.x < edge.end[0] for edge in edges)
 
 
 def test_large_schemes_degrade_and_say_so() -> None:
