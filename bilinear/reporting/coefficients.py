@@ -17,7 +17,7 @@ from bilinear.visible import visible
 
 @dataclass(frozen=True)
 class GridCell:
-    """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1, 4 with lambda; `z` is zero."""
+    """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1, 4 if not real; `z` is zero."""
 
     text: str
     shade: str
@@ -41,16 +41,17 @@ class CoefficientGrid:
     rows: tuple[GridRow, ...]
 
     @property
-    def has_lambda(self) -> bool:
-        """True if a coefficient has lambda."""
-        return any(cell.shade[1:] == "4" for row in self.rows for part in row.parts for cell in part)
+    def unreal(self) -> str:
+        """What coefficients that are no real numbers have: λ or i; empty if there are none."""
+        found = [cell.text for row in self.rows for part in row.parts for cell in part if cell.shade[1:] == "4"]
+        return "" if not found else "λ" if "λ" in found[0] else "i"
 
 
 def shade(text: str) -> str:
     """The shade of an exact coefficient given as text; the written sign counts if it is not real."""
     value = _value(text)
     if value is None:
-        return f"{'n' if text.startswith('-') else 'p'}{4 if 'lambda' in text else 3}"
+        return f"{'n' if text.startswith('-') else 'p'}4"
     size = abs(value)
     return f"{'n' if value < 0 else 'p'}{1 if size < 1 else 2 if size == 1 else 3}"
 
@@ -105,7 +106,7 @@ LABEL = 5
 CELL = 10
 """The units of a cell in the paths of a picture."""
 SIZES = {"1": 5, "2": 8, "3": 10, "4": 10}
-"""The size of a mark in a cell, by the second letter of its shade: below, at and above 1 in size, with lambda."""
+"""The size of a mark in a cell, by the second letter of its shade: below, at and above 1 in size, not real."""
 SHADES = {
     "n3": "below −1",
     "n2": "minus one",
@@ -113,8 +114,8 @@ SHADES = {
     "p1": "between 0 and 1",
     "p2": "one",
     "p3": "above 1",
-    "n4": "with λ, negative",
-    "p4": "with λ",
+    "n4": "with λ or i, negative",
+    "p4": "with λ or i",
 }
 
 

@@ -140,17 +140,24 @@ def test_the_grid_holds_every_coefficient() -> None:
         ("-8", "n3"),
         ("3/2", "p3"),
         ("sqrt(3)", "p3"),
-        ("-i", "n3"),
+        ("-i", "n4"),
         ("1/2-1/2*sqrt(3)", "n1"),
         ("-1/2*sqrt(2)", "n1"),
         ("lambda^-1", "p4"),
         ("-lambda", "n4"),
-        ("sqrt(-3)", "p3"),
+        ("sqrt(-3)", "p4"),
+        ("1/8+1/8*i", "p4"),
         ("1-lambda", "p4"),
     ],
 )
 def test_a_coefficient_is_shaded_by_sign_and_size(text: str, expected: str) -> None:
     assert shade(text) == expected
+
+
+@pytest.mark.parametrize(("name", "told"), [("bini", "with λ"), ("alphaevolve_444", "with i"), ("accurate_sqrt3", "")])
+def test_the_key_names_what_is_not_real(name: str, told: str) -> None:
+    page = alone(name).html()
+    assert all((f"</b> {words}<" in page) == (words == told) for words in ("with λ", "with i"))
 
 
 def test_flow_has_an_edge_for_every_coefficient() -> None:
