@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from numbers import Number
 from types import ModuleType
@@ -229,26 +229,24 @@ def is_plain(torch: ModuleType, *arrays: Array) -> bool:
     """
     if torch.compiler.is_compiling():
         return False
-    for is_active in _watchers(torch):
-        if is_active():
-            return False
     kinds = torch.Tensor, torch.nn.Parameter
-    return all(type(x) in kinds and not x.is_meta for x in arrays if isinstance(x, torch.Tensor))
+    for x in arrays:
+        if isinstance(x, torch.Tensor) and (type(x) not in kinds or x.is_meta):
+            return False
+    return not _watcher(torch)()
 
 
 @cache
-def _watchers(torch: ModuleType) -> tuple[Callable[[], bool], ...]:
-    """What tells whether something that must see operators is active: functions of PyTorch's, or of a release without them True."""
+def _watcher(torch: ModuleType) -> Callable[[], bool]:
+    """What tells whether something that must see operators is active; always, in a release of PyTorch that does not say it."""
     core, tangents = torch._C, torch.autograd.forward_ad
-    functions = getattr(core, "_functorch", None)
-    level, modes = getattr(functions, "maybe_current_level", None), getattr(core, "_len_torch_dispatch_stack", None)
-    parse, includes = getattr(core, "_parse_dispatch_key", None), getattr(core, "_dispatch_tls_is_dispatch_key_included", None)
-    return (
-        (lambda: True) if level is None else (lambda: level() is not None),
-        modes or (lambda: True),
-        partial(includes, parse("VmapMode")) if parse and includes else (lambda: True),  # the older vmap, which batched gradients use
-        lambda: tangents._current_level >= 0,
-    )
+    try:
+        level, modes = core._functorch.maybe_current_level, core._len_torch_dispatch_stack
+        includes = core._dispatch_tls_is_dispatch_key_included
+        older_vmap = core._parse_dispatch_key("VmapMode")  # which batched gradients use
+    except AttributeError:
+        return lambda: True
+    return lambda: level() is not None or modes() > 0 or includes(older_vmap) or tangents._current_level >= 0
 
 
 def why_not_dense(tensor: Array) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from functools import cache
 from types import ModuleType
 
 from bilinear.backends.caches import keep
@@ -28,7 +27,7 @@ from bilinear.runtime.arrays import (
 from bilinear.runtime.devices_here import builds_behind
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
-from bilinear.runtime.options import Options, check_options, warn_unused
+from bilinear.runtime.options import LEAST_EXTENT, Options, check_options, warn_unused
 from bilinear.runtime.repeat import MOST_REPEATS, Key, Repeat, asked_key, repeated
 from bilinear.runtime.trials import is_open
 
@@ -64,6 +63,7 @@ class TensorRepeat:
         self._torch, self._repeat = torch, repeat
         self._shape, self._dtype, self._device = tuple(result.shape), result.dtype, result.device
         self._index, self._here, self._is_captured = result.device.index, runtime.getDevice, runtime.streamIsCapturing
+        self._stream = stream_of(torch)
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array | None:
         """alpha * a @ b + beta * out. None, with nothing written, if the call must be decided anew.
@@ -71,7 +71,7 @@ class TensorRepeat:
         That is so on another current device, while the stream is captured, if tensors may overlap, or if memory is short.
         """
         torch, repeat = self._torch, self._repeat
-        handle = stream_of(torch)(self._index)
+        handle = self._stream(self._index)
         left, right, target = a.data_ptr(), b.data_ptr(), 0 if out is None else out.data_ptr()
         if self._here() != self._index or self._is_captured(handle) or repeat.may_overlap(left, right, target):
             return None
@@ -103,12 +103,15 @@ class TorchRepeat:
 
 
 def by_torch(torch: ModuleType, a: Array, b: Array, out: Array) -> Array | None:
-    """a @ b by PyTorch itself; None for an `out` that it would refuse or resize."""
+    """a @ b by PyTorch itself; None for an `out` that it would refuse or resize, or on processors whose elements may share memory."""
     if out is None:
         return torch.matmul(a, b)
     fits = a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and out.shape == (a.shape[0], b.shape[1]) and out.dtype == a.dtype
+    if not fits or any(x.layout is not torch.strided for x in (a, b, out)):
+        return None
+    is_dense = out.is_cuda or out.is_contiguous() or out.mT.is_contiguous()
     memory = out.untyped_storage().data_ptr()
-    if not fits or memory in (a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()):
+    if not is_dense or memory in (a.untyped_storage().data_ptr(), b.untyped_storage().data_ptr()):
         return None
     return torch.mm(a, b, out=out)
 
@@ -122,40 +125,46 @@ def repeated_tensors(
 ) -> tuple[Key | None, TensorRepeat | TorchRepeat | None]:
     """The key of a call, and what is kept under it. The key is None for a call that is never kept, or of which nothing can be repeated.
 
-    Only calls with dense tensors on a GPU, in the memory that holds their elements, have one. As for CuPy's arrays it holds no values, and
-    of the addresses only whether B is A^T.
+    Only calls with dense tensors in the memory that holds their elements have one, on processors those of `auto`. As for CuPy's arrays it
+    holds no values, and of the addresses only whether B is A^T.
     """
-    kinds = torch.Tensor, torch.nn.Parameter
-    given = (a, b) if out is None else (a, b, out)
-    if any(type(x) not in kinds or not x.is_cuda or x.layout is not torch.strided or x.is_conj() or x.is_neg() for x in given):
+    kinds, strided = (torch.Tensor, torch.nn.Parameter), torch.strided
+    for x in (a, b) if out is None else (a, b, out):
+        if type(x) not in kinds or x.layout is not strided or x.is_conj() or x.is_neg():
+            return None, None
+    if not a.is_cuda and asked.algorithm != "auto":
         return None, None
     own = asked_key(asked)
     if own is None:
         return None, None
     left, right = a.stride(), b.stride()
     is_transposed = left == right[::-1] and a.data_ptr() == b.data_ptr()
-    shape, strides, dtype = (None, None, None) if out is None else (out.shape, out.stride(), out.dtype)
-    key = a.shape, left, a.dtype, b.shape, right, b.dtype, shape, strides, dtype, a.device, b.device, is_transposed, own
+    target = None if out is None else (out.shape, out.stride(), out.dtype, out.device)
+    key = a.shape, left, a.dtype, a.device, b.shape, right, b.dtype, b.device, target, is_transposed, own
     found = _repeats.get(key)
     if found is None:
         return key, None
     return None if found[0] is None else key, found[0]
 
 
-def keep_tensors(torch: ModuleType, key: Key, arrays: tuple[Array, Array, Array] | None, asked: Options, result: Array) -> None:
-    """Keep a call that has run: what was kept of it for arrays, or PyTorch's own multiply if it ran, and no arrays."""
-    kept: TensorRepeat | TorchRepeat | None = None
-    repeat = None if arrays is None else repeated(*arrays, asked)[1]
-    if arrays is None:
-        kept = TorchRepeat(torch)
-    elif repeat is None and (builds_behind() or is_open()):
+def keep_tensors(torch: ModuleType, key: Key, arrays: tuple[Array, Array, Array], asked: Options, result: Array) -> None:
+    """Keep what was kept for arrays of a call that has run."""
+    repeat = repeated(*arrays, asked)[1]
+    if repeat is None and (builds_behind() or is_open()):
         return  # the library may have stood in for a plan that is being built, or a plan may have been tried
-    elif repeat is not None and repeat.is_launched:
-        kept = TensorRepeat(torch, repeat, result)
+    kept = TensorRepeat(torch, repeat, result) if repeat is not None and repeat.is_launched else None
     keep(_repeats, key, (kept, asked), MOST_REPEATS)
 
 
-@cache
+def keep_pytorchs(torch: ModuleType, key: Key, a: Array, b: Array, asked: Options) -> None:
+    """Keep a call that PyTorch's own multiply has run for `auto`, on processors of matrices too small for another one.
+
+    If an algorithm is named, a warning belongs to each call.
+    """
+    if asked.algorithm == "auto" and (a.is_cuda or min(a.shape + b.shape, default=0) < LEAST_EXTENT):
+        keep(_repeats, key, (TorchRepeat(torch), asked), MOST_REPEATS)
+
+
 def stream_of(torch: ModuleType) -> Callable[[int], int]:
     """What gives the handle of the current stream of a device. PyTorch's public function makes an object each time."""
     raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -207,9 +216,9 @@ def matmul_tensors(
         return result
     result, is_pytorchs = _matmul_anew(torch, a, b, out, asked, stream)
     if key is not None:
-        if is_pytorchs and asked.algorithm == "auto":  # else a warning belongs to each call
-            keep_tensors(torch, key, None, asked, result)
-        elif not is_pytorchs and name_of(a.dtype) not in HALVES:
+        if is_pytorchs:
+            keep_pytorchs(torch, key, a, b, asked)
+        elif a.is_cuda and name_of(a.dtype) not in HALVES:
             with as_arrays(torch, None, (a, b), (out,)) as (left, right, target):  # on PyTorch's stream: another one would end a capture
                 keep_tensors(torch, key, (left, right, target), asked, result)
     return result
@@ -240,9 +249,11 @@ def _matmul_anew(
         own = by_torch(torch, a, b, out) if is_plain else None
         if own is not None:
             return own, True
-    is_plain = out is stream is None and is_product(asked) and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
-    if is_plain and a.dtype == b.dtype and multiplies_by_itself(a, b, asked):
-        return torch.matmul(a, b), True
+    is_plain = stream is None and is_product(asked) and isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype
+    if is_plain and (out is None or asked.algorithm == "auto") and multiplies_by_itself(a, b, asked):
+        own = by_torch(torch, a, b, out)
+        if own is not None:
+            return own, True
     conjugated = "".join(name for name, x in zip("AB", (a, b), strict=True) if isinstance(x, torch.Tensor) and x.is_conj())
     a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is
     with as_arrays(torch, stream, (a, b), (out, asked.workspace)) as (left, right, target, buffer):

@@ -17,7 +17,7 @@ from bilinear.errors import ArrayTypeError, ArrayValueError, fail
 from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
 from bilinear.ir.matrix import Array, Factor
 from bilinear.runtime.arrays import TYPES, is_plain, records_gradients, unrecorded, untraced
-from bilinear.runtime.call import found_again, is_product, keep_tensors, matmul_tensors, multiplies_by_itself
+from bilinear.runtime.call import found_again, is_product, keep_pytorchs, matmul_tensors, multiplies_by_itself
 from bilinear.runtime.gram_blocks import gram_of_array
 from bilinear.runtime.options import Accuracy, Options, algorithm_as_it_is, check_levels, check_options, spelled
 
@@ -203,21 +203,18 @@ def _of_batches(
 def _product(dims: int, a: Array, b: Array, how: How) -> Array:
     """alpha * a @ b of two matrices, or of two batches of them, as a new tensor by rows. Gradients are not recorded here."""
     asked, classical = how.options(), _CLASSICAL[dims]
-    fits = a.ndim == b.ndim == dims and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
-    if not fits or a.dtype != b.dtype or a.device != b.device:
+    if not a.ndim == b.ndim == dims or (dims == 3 and a.shape[0] != b.shape[0]):
         return classical(a, b)  # which refuses it
-    key = out = None
-    if a.is_cuda:
-        key, result = found_again(torch, a, b, None, asked)
-        if result is not None:
-            return result
-    if is_product(asked) and multiplies_by_itself(a, b, asked):
-        result = classical(a, b)
-        if key is not None and how.algorithm == "auto":
-            keep_tensors(torch, key, None, asked, result)
+    key, result = found_again(torch, a, b, None, asked)
+    if result is not None:
         return result
-    if not a.is_cuda:
-        out = torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
+    if a.shape[-1] != b.shape[-2] or a.dtype != b.dtype or a.device != b.device:
+        return classical(a, b)
+    if is_product(asked) and multiplies_by_itself(a, b, asked):
+        if key is not None:
+            keep_pytorchs(torch, key, a, b, asked)
+        return classical(a, b)
+    out = None if a.is_cuda else torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
     return matmul_tensors(torch, a, b, out, asked, None)
 
 
@@ -372,10 +369,24 @@ def recorded(a: Array, b: Array, out: Array, asked: Options, stream: object) -> 
     E517 for those that are not traced, and what `matmul` raises.
     """
     records = records_gradients(torch, a, b, out)
+    is_known = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and stream is None
+    is_simple = is_known and out is None and a.device == b.device and asked == _PLAIN
+    how = _AUTO if is_simple else _how_of(a, b, out, asked, records, is_known)
+    if a.dtype != b.dtype:
+        common = torch.promote_types(a.dtype, b.dtype)
+        a, b = a.to(common), b.to(common)
+    if not is_autocast(a.device.type):
+        result = product(a, b, how)
+    else:
+        with torch.autocast(a.device.type, enabled=False):
+            result = product(a, b, how)
+    return result if out is None else _into(out, result, asked.beta)
+
+
+def _how_of(a: Array, b: Array, out: Array, asked: Options, records: bool, is_known: bool) -> How:
+    """The options of such a call for the operators, which must be `is_known` already to be one of two tensors on no stream."""
     others = asked._replace(alpha=1, beta=0, algorithm="auto", levels="auto", workspace=None, accuracy=None, reproducible=None)
-    are_tensors = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
-    is_known = others == Options() and asked.buffer is None and stream is None and are_tensors
-    if not is_known or (records and out is not None):
+    if not is_known or others != _PLAIN or asked.buffer is not None or (records and out is not None):
         raise unrecorded(f"gradients are recorded of {_RECORDED}") if records else untraced(_RECORDED)
     if len({x.device for x in (a, b, out) if x is not None}) > 1:
         raise fail("E511", "the operands live on different devices", "move them to one device first")
@@ -383,18 +394,9 @@ def recorded(a: Array, b: Array, out: Array, asked: Options, stream: object) -> 
     if not isinstance(asked.algorithm, str):
         asked = asked.as_named()
     check_options(asked, out)
-    if a.dtype != b.dtype:
-        common = torch.promote_types(a.dtype, b.dtype)
-        a, b = a.to(common), b.to(common)
     bound, probable = (None, asked.accuracy) if isinstance(asked.accuracy, str) else (asked.accuracy, None)
     levels = None if asked.levels == "auto" else asked.levels
-    how = How(asked.algorithm, levels, asked.alpha, bound, probable, asked.reproducible, asked.budget)  # type: ignore[arg-type]
-    if not is_autocast(a.device.type):
-        result = product(a, b, how)
-    else:
-        with torch.autocast(a.device.type, enabled=False):
-            result = product(a, b, how)
-    return result if out is None else _into(out, result, asked.beta)
+    return How(asked.algorithm, levels, asked.alpha, bound, probable, asked.reproducible, asked.budget)  # type: ignore[arg-type]
 
 
 def _into(out: Array, result: Array, beta: Factor) -> Array:

@@ -47,6 +47,10 @@ WAYS: dict[str, tuple[Multiply, Multiply]] = {
     "matmul, bits": (partial(bilinear.matmul, reproducible="bitwise", accuracy="twice"), torch.matmul),
     "matmul, workspace": (partial(bilinear.matmul, workspace=10**6, algorithm="strassen", levels=1), torch.matmul),
     "gram": (lambda a, b: bilinear.gram(a).sum() * b, lambda a, b: (a @ a.mT).sum() * b),
+    "gram, bits": (
+        lambda a, b: bilinear.gram(a, transposed=True, reproducible="bitwise") @ b,
+        lambda a, b: (a.mT @ a) @ b,
+    ),
     "gram, triangle": (
         lambda a, b: bilinear.gram(b, transposed=True, triangle="lower", algorithm="rxtx", products="winograd"),
         lambda a, b: torch.tril(b.mT @ b),

@@ -198,6 +198,23 @@ def test_levels_that_are_named_multiply_tensors_and_their_gradients() -> None:
         assert torch.equal(x.grad, torch.ones(8, 8, dtype=A.dtype) @ B.T)
 
 
+def test_a_repeated_call_on_processors_is_found_by_its_layout(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = torch.zeros(8, 8, dtype=A.dtype)
+    for target in (None, out):
+        bilinear.matmul(A, B, target)
+    with monkeypatch.context() as patch:
+        patch.setattr("bilinear.runtime.call._matmul_anew", lambda *_: pytest.fail("decided anew"))
+        assert torch.equal(bilinear.matmul(A + 1, B), (A + 1) @ B)
+        assert bilinear.matmul(A, B - 1, out) is out and torch.equal(out, A @ (B - 1))
+        assert torch.equal(torch.vmap(bilinear.matmul)(A[None], B[None])[0], A @ B)
+    assert torch.equal(bilinear.matmul(torch._neg_view(A), B), -A @ B)
+    assert bilinear.matmul(A, B, out.T, alpha=2).data_ptr() == out.data_ptr() and torch.equal(out.T, 2 * (A @ B))
+    square = A[:6].clone()
+    assert torch.equal(bilinear.matmul(square, B[:, :6], square), A[:6] @ B[:, :6])
+    bilinear.matmul(A, B, algorithm="winograd", levels=1)
+    assert [name for name, *_ in runs][-1] == "winograd"
+
+
 def test_an_expanded_out_is_refused() -> None:
     out = torch.zeros(1, 8, dtype=A.dtype).expand(8, 8)
     for how in ({}, {"algorithm": "strassen", "levels": 1}, {"alpha": 2}):
