@@ -94,7 +94,7 @@ def matmul(
     if not isinstance(levels, int) or isinstance(levels, bool) or levels < 0:
         raise fail("E771", f"levels={levels!r} is not a number of levels", "give 0, or how many levels of the scheme")
     dtype = np.result_type(x.dtype, y.dtype)
-    named = algorithm_as_it_is(algorithm) if isinstance(algorithm, str) else algorithm
+    named = algorithm_as_it_is(algorithm)
     require_levels(max(1, levels))
     require_products(f"{levels} levels of {named.name}", named.scheme.rank**levels)
     scheme = ready(named.scheme, dtype)

@@ -40,13 +40,9 @@ def matmul(
 
     Parameters
     ----------
-    a : array of shape (..., m, k)
-        Or a vector, as in `jax.numpy.matmul`.
-    b : array of shape (..., k, n)
-        The same.
-    algorithm : str or Algorithm
-        As in `bilinear.matmul`.
-    levels : int or "auto"
+    a, b : arrays of shapes (..., m, k) and (..., k, n)
+        Or vectors, as in `jax.numpy.matmul`.
+    algorithm, levels : str or Algorithm, and int or "auto"
         As in `bilinear.matmul`.
     accuracy : float or "classical" or "twice", optional
         As in `bilinear.matmul`.

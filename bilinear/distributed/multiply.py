@@ -137,8 +137,7 @@ def scheme_named(decomposition: str | Loaded) -> Scheme | None:
     """The scheme of a decomposition, None for the classical one. Raises what `load` raises."""
     if decomposition == CLASSICAL:
         return None
-    loaded = algorithm_as_it_is(decomposition) if isinstance(decomposition, str) else decomposition
-    return loaded.scheme
+    return algorithm_as_it_is(decomposition).scheme
 
 
 def plan_for(asked: Request, dtype: str, ranks: int) -> tuple[RankPlan, str]:

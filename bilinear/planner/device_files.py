@@ -180,10 +180,10 @@ _ROW = re.compile(r"\[[^][{}]*\]")
 
 def device_json(device: Device) -> str:
     """A description as text, as `load_device` reads it."""
-    elements = {name: _rates_json(own) for name, own in device.elements}
+    elements = {name: {**asdict(own), "tiles": _named(own.tiles)} for name, own in device.elements}
     facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=()))
     digits, by_warps = ({name: asdict(own) for name, own in family} for family in (device.digits, device.by_warps))
-    thin = {name: _thin_json(own) for name, own in device.thin}
+    thin = {name: {**asdict(own), "tiles": _named(own.tiles)} for name, own in device.thin}
     tables = {
         "elements": elements,
         "policy": _policy_json(device.policy),
@@ -194,14 +194,6 @@ def device_json(device: Device) -> str:
     }
     text = json.dumps({"format": FORMAT, **facts, **tables}, indent=1)
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
-
-
-def _rates_json(rates: ElementRates) -> dict[str, object]:
-    return {**asdict(rates), "tiles": _named(rates.tiles)}
-
-
-def _thin_json(rates: ThinRates) -> dict[str, object]:
-    return {**asdict(replace(rates, tiles=())), "tiles": _named(rates.tiles)}
 
 
 def _named(tiles: tuple[TileRates, ...] | tuple[ThinTileRates, ...]) -> dict[str, dict[str, object]]:

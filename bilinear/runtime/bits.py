@@ -67,7 +67,7 @@ def matmul_bits(
     >>> bool((np.unpackbits(c, axis=1, count=10) == 1).all())
     True
     """
-    tables = None if algorithm == "classical" else tables_of(Same(_loaded(algorithm)))
+    tables = None if algorithm == "classical" else tables_of(Same(algorithm_as_it_is(algorithm)))
     require_levels(levels)
     if tables is not None:
         require_products(f"{levels} levels of {tables.name}", len(tables.u) ** levels)
@@ -100,7 +100,3 @@ def _require_packed(a: Array, b: Array, out: Array) -> None:
         raise fail("E800", what, "a row of a has a bit for each row of b")
     if out is not None and out.shape != (a.shape[0], b.shape[1]):
         raise fail("E800", f"out is {out.shape[0]} x {out.shape[1]} bytes", f"the result is {a.shape[0]} x {b.shape[1]} bytes")
-
-
-def _loaded(algorithm: str | Loaded) -> Loaded:
-    return algorithm if isinstance(algorithm, Loaded) else algorithm_as_it_is(str(algorithm))

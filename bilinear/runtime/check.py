@@ -152,10 +152,8 @@ def check(
 
     Parameters
     ----------
-    a : array of shape (..., m, k)
-        Or a vector, as in `numpy.matmul`. An array of NumPy, CuPy, PyTorch, or a library that speaks DLPack.
-    b : array of shape (..., k, n)
-        The same.
+    a, b : arrays of shapes (..., m, k) and (..., k, n)
+        Or vectors, as in `numpy.matmul`. Arrays of NumPy, CuPy, PyTorch, or a library that speaks DLPack.
     c : array of shape (..., m, n)
         The result that is checked.
     alpha : number

@@ -452,7 +452,7 @@ def gram_of_array(
             raise fail(
                 "E794", f"{found.scheme.name} forms sums of {element}, which nothing rounds once", "name an algorithm for two matrices"
             )
-        run, other = partial(by_scheme, found.scheme), _products(products)
+        run, other = partial(by_scheme, found.scheme), products if products == "auto" else algorithm_as_it_is(products)
     elif products != "auto":
         hint = "give algorithm='rxtx', or leave products= out"
         raise fail("E794", "products= belongs to an algorithm for A*A^T, and there is none", hint)
@@ -473,11 +473,6 @@ def gram_of_array(
 def _found(algorithm: str | Loaded | LoadedGram) -> AnyLoaded | str:
     """The algorithm, loaded; `auto` itself."""
     return algorithm_as_it_is(algorithm, load_any) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
-
-
-def _products(algorithm: str | Loaded) -> str | Loaded:
-    """What multiplies two matrices, loaded."""
-    return algorithm if isinstance(algorithm, Loaded) or algorithm == "auto" else algorithm_as_it_is(algorithm)
 
 
 def _operand(a: Array, transposed: bool) -> Array:

@@ -89,10 +89,8 @@ def matmul(
 
     Parameters
     ----------
-    a : array of shape (..., m, k)
-        From NumPy, CuPy, PyTorch or any library that speaks DLPack. Either `a` or `b` may be what `prepare` returned for it.
-    b : array of shape (..., k, n)
-        The same.
+    a, b : arrays of shapes (..., m, k) and (..., k, n)
+        From NumPy, CuPy, PyTorch or any library that speaks DLPack. Either may be what `prepare` returned for it.
     out : array of shape (..., m, n), optional
         Where the result is written. By default a new array of the same kind on the same device.
     alpha : number

@@ -36,15 +36,18 @@ _named: dict[tuple[str, Callable[[str, Looks], object]], tuple[Looks, object]] =
 
 
 @overload
-def algorithm_as_it_is(asked: str) -> Loaded: ...
+def algorithm_as_it_is(asked: str | Loaded) -> Loaded: ...
 @overload
 def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], Found]) -> Found: ...
-def algorithm_as_it_is(asked: str, read: Callable[[str, Looks], object] = load) -> object:
-    """The algorithm that `load`, or another function of the frontend, returns.
+def algorithm_as_it_is(asked: str | Loaded, read: Callable[[str, Looks], object] = load) -> object:
+    """The algorithm that `load`, or another function of the frontend, returns; one that is loaded is itself.
 
     It is the same object until one of its files changes, or a name leads to another file. Every call reads the users' files and compares
     them byte by byte. Shipped files are read once. Raises `BilinearError`.
     """
+    if isinstance(asked, Loaded):
+        return asked
+    asked = str(asked)
     known = _named.get((asked, read))
     if known is not None and known[0].still_hold():
         return known[1]

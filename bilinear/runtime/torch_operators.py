@@ -276,10 +276,8 @@ def matmul(
 
     Parameters
     ----------
-    a : tensor of shape (..., m, k)
-        Or a vector, as in `torch.matmul`.
-    b : tensor of shape (..., k, n)
-        The same.
+    a, b : tensors of shapes (..., m, k) and (..., k, n)
+        Or vectors, as in `torch.matmul`.
     algorithm : str
         `auto`, or the name or path of a scheme or schedule. It multiplies the gradients, too.
     levels : int or "auto"

@@ -23,8 +23,7 @@ from bilinear.ir.thin_tile import THIN_TILES
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import place_schedule
 from bilinear.measure import describe_device
-from bilinear.measure.describe_device import tune, tune_here
-from bilinear.measure.device_bench import Facts, GpuBench
+from bilinear.measure.describe_device import Facts, GpuBench, tune, tune_here
 from bilinear.methods.digits.rates import DigitCase, DigitTimes
 from bilinear.methods.planning import make_plan
 from bilinear.methods.thin.choice import thin_of, thin_seconds, view_of

@@ -107,12 +107,8 @@ def _largest(order: OperandOrder, is_complex: bool) -> LargestKernel:
     return LargestKernel(f"digit_largest_{'ca'[order.along]}_{width}{'_complex' * is_complex}", order.along, width, is_complex)
 
 
-def _lanes(linear: LinearMap) -> int:
-    return LANES if linear.inputs < MANY_BLOCKS and len(linear.outputs) <= MOST_BLOCKS else LANES // 2
-
-
 def _expand(linear: LinearMap, places: Places, stem: str, order: OperandOrder, is_complex: bool) -> ExpandKernel:
-    lanes = _lanes(linear)
+    lanes = LANES if linear.inputs < MANY_BLOCKS and len(linear.outputs) <= MOST_BLOCKS else LANES // 2
     width = lanes if order.whole else 1
     name = f"digit_expand_{stem}_{'ca'[order.along]}_{width}"
     comment = f"{linear.additions} addition(s) an element"
