@@ -19,14 +19,21 @@ def checksum(c: Any) -> str:
 
 def ways(product: Callable[[Any, Any], Any], a: Any, b: Any) -> dict[str, str]:
     """The checksums of A*B, computed in ways that mean the same sums."""
-    order, half = np.random.default_rng(2).permutation(K), M // 2
+    random, half = np.random.default_rng(2), M // 2
+    order, rows, columns = random.permutation(K), random.permutation(M), random.permutation(N)
+    apart = np.zeros((2 * M, 3 * K), a.dtype)
+    apart[::2, ::3] = a
     return {
         "whole": checksum(product(a, b)),
         "single rows": checksum(np.stack([product(row, b) for row in a])),
         "halves of the rows": checksum(np.concatenate([product(a[:half], b), product(a[half:], b)])),
+        "quarters": checksum(np.block([[product(x, y) for y in np.split(b, 2, 1)] for x in np.split(a, 2)])),
+        "rows in another order": checksum(product(a[rows], b)[np.argsort(rows)]),
+        "columns in another order": checksum(product(a, b[:, columns])[:, np.argsort(columns)]),
         "single columns": checksum(np.stack([product(a, column) for column in b.T.copy()], 1)),
         "terms in another order": checksum(product(a[:, order], b[order])),
         "stored by columns": checksum(product(np.asfortranarray(a), np.asfortranarray(b))),
+        "between other numbers": checksum(product(apart[::2, ::3], b)),
         "transposed": checksum(product(b.T, a.T).T),
         "a stack of four": checksum(product(a.reshape(4, M // 4, K), b).reshape(M, N)),
     }

@@ -92,6 +92,19 @@ def test_work_of_every_day_agrees_with_a_classical_result(name: str, extents: tu
     assert told in _run(_example(f"{name}.py"), tmp_path, *extents)
 
 
+def test_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One checksum for twelve ways of each type; and one row of logits in every batch, where PyTorch is."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "batches").mkdir()
+    printed = _run(_example("same_bits.py"), tmp_path)
+    assert printed.count(", 1 with the same bits\n") == 2 and len(printed.splitlines()) == 2 + 2 * 12
+    printed = _run(_example("batch_invariant.py"), tmp_path / "batches")
+    if find_spec("torch") is None:
+        assert printed == "PyTorch is not installed: pip install torch\n"
+    else:
+        assert "the same bits: of 16384 logits differ from those at batch 64: 0 at batch 1, 0 at batch 7" in printed
+
+
 def test_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained by both multiplies, the losses agree to rounding; without PyTorch it says what to install."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
