@@ -164,7 +164,7 @@ PRINTED = {1: ((1152, 1.0), (16384, 1.071)), 2: ((7168, 1.23),), 3: ((7168, 1.25
 def picture(theme: Theme, is_narrow: bool) -> str:
     """Gain over the plain multiply by size: the model's curves, with what the thesis prints, and with what was measured here."""
     corners = [(LEFT, TOP + i * (DEPTH + 62)) if is_narrow else (LEFT + i * (PANEL + 50), TOP) for i in range(2)]
-    width, height = corners[1][0] + PANEL + 16, corners[1][1] + DEPTH + 34
+    width, height = corners[1][0] + PANEL + 24, corners[1][1] + DEPTH + 34
     title = "Times as fast as the plain multiply, float64"
     points: dict[int, list[tuple[int, float]]] = {level: [] for level in LEVELS}
     for row in json.loads(SINGLE.read_text())["rows"]:
