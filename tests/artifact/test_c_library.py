@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
 import pytest
 from artifact.built_folders import VERSIONS, needs_emulator, refusal
+from shell import Shell
 
 from bilinear import frontend
 from bilinear.artifact.c_library import Images, c_library, file_names
@@ -19,6 +21,7 @@ from bilinear.artifact.check_folder import require_generated
 from bilinear.artifact.read import read_folder
 from bilinear.artifact.write import FolderOptions, output_files, programs_of, remainders_of
 from bilinear.codegen.build import LaunchProgram
+from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import compile_on_cpu
 from bilinear.emulator.compiler import HEADER
@@ -32,6 +35,7 @@ CC = ("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1")
 C_TYPES = {"float64": "double", "float32": "float"}
 TARGETS = tuple(map(CudaTarget, ("sm_80", "compute_90", "sm_90", "sm_100a")))
 needs_compilers = pytest.mark.skipif(not (shutil.which("gcc") and shutil.which("g++")), reason="no gcc and g++")
+needs_nvrtc = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 SHIPPED = [
     *(
         ("msmes", 1, ""),
@@ -70,19 +74,26 @@ def compiled(algorithm: str, levels: int = 1, inputs: str = "") -> Compiled:
 def emitted(folder: Path, algorithm: str, levels: int = 1, inputs: str = "") -> str:
     """Write a C library, with marked bytes in place of images, and a table of what they stand for. Returns its name."""
     loaded, options, programs, remainders = compiled(algorithm, levels, inputs)
-    kernels = {own.kernel.name: (own, program.dtype) for program in (*programs, *remainders) for own in program.kernels}
+    kernels = [own.kernel.name for program in (*programs, *remainders) for own in program.kernels]
     images = {name: [(target, f"{name} for {target}\n".encode() * 5) for target in TARGETS] for name in kernels}
     for path, content in c_library(loaded, options.inputs, programs, remainders, images).items():
         (folder / path).write_bytes(content)
-    table = []
-    for name, (own, dtype) in kernels.items():
-        types = {"pointer": f"{C_TYPES[dtype]} *", "index": "long long", "scalar": C_TYPES[dtype]}
-        module = compile_on_cpu(own.source, {name: [types[argument.kind] for argument in own.kernel.arguments]})
-        image = folder / f"{name}.image"
-        image.write_bytes(dict(images[name])[CudaTarget("sm_90")])
-        table.append(f"{name} {len(own.kernel.arguments)} {module.path} {module.shared_alignment} {image}\n")
-    (folder / "kernels").write_text("".join(table))
+    for name in kernels:
+        (folder / f"{name}.image").write_bytes(dict(images[name])[CudaTarget("sm_90")])
+    stand_in(folder, (*programs, *remainders), lambda name: folder / f"{name}.image")
     return file_names(loaded, options.inputs)[0]
+
+
+def stand_in(folder: Path, programs: Sequence[LaunchProgram], image_of: Callable[[str], Path]) -> None:
+    """Write the table by which the stand-in for the driver runs the kernels of images in the emulator."""
+    table = []
+    for program in programs:
+        types = {"pointer": f"{C_TYPES[program.dtype]} *", "index": "long long", "scalar": C_TYPES[program.dtype]}
+        for own in program.kernels:
+            name, arguments = own.kernel.name, own.kernel.arguments
+            module = compile_on_cpu(own.source, {name: [types[argument.kind] for argument in arguments]})
+            table.append(f"{name} {len(arguments)} {module.path} {module.shared_alignment} {image_of(name)}\n")
+    (folder / "kernels").write_text("".join(table))
 
 
 def linked(folder: Path, driver: Path, *words: str) -> None:
@@ -164,6 +175,23 @@ def test_workspaces_are_those_of_placements(algorithm: str, levels: int, tmp_pat
             assert max(wanted) <= (found := function(m, n, k)) <= 1.3 * max(wanted), (m, k, n)
             if k == 64 and m == 960 and n == 4096:
                 assert wanted == [found, found]
+
+
+@needs_nvrtc
+@needs_emulator
+@needs_compilers
+def test_compile_writes_a_library_that_holds_the_images_of_the_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, driver: Path
+) -> None:
+    folder = tmp_path / "out"
+    words = ("compile", "msmes", "--emit", "c", "--arch", "sm_90,compute_90", "--shape", "9", "-o", folder)
+    status, said, error = Shell(monkeypatch, capsys)(*words)
+    assert (status, "certificate, C library;" in said) == (0, True), error
+    _, _, programs, remainders = compiled("msmes")
+    stand_in(folder, (*programs, *remainders), lambda name: folder / "cubin" / "sm_90" / f"{name}.cubin")
+    linked(folder, driver, "msmes.c", "msmes_check.c", "-o", "check")
+    assert checked(folder, "11", "8", "13") == (0, "msmes is right")
+    assert [row.verdict for row in require_generated(read_folder(folder))] == ["equal"]
 
 
 def test_a_changed_library_is_refused(tmp_path: Path) -> None:
