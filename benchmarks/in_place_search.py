@@ -24,7 +24,8 @@ from bilinear.ir.schedule import AnySchedule, LinearStage, ProductStage, Schedul
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
-from bilinear.scheduling.in_place.find import StageProgress, find_in_place
+from bilinear.scheduling.in_place.find import find_in_place
+from bilinear.scheduling.in_place.partitions import StageProgress
 from bilinear.verify.schedule import prove_schedule
 
 SHIPPED = ("naive2x2", "strassen", "winograd", "hopcroft_kerr", "laderman")

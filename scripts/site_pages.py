@@ -31,10 +31,9 @@ from bilinear.interchange.exporting import export_files
 from bilinear.interchange.folders import shipped_schemes
 from bilinear.ir.ring import RATIONALS
 from bilinear.ir.scheme import exponent_of
-from bilinear.reporting.catalogue import RINGS, KnownRank, known_rank
 from bilinear.reporting.latex import latex
 from bilinear.reporting.pages import svg_files
-from bilinear.reporting.shipped import LibraryRow, library_rows
+from bilinear.reporting.shipped import RINGS, KnownRank, LibraryRow, known_rank, library_rows
 from bilinear.resources import algorithms_folder
 
 if TYPE_CHECKING:

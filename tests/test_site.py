@@ -20,8 +20,7 @@ import pytest
 import bilinear
 from bilinear.cli.app import app
 from bilinear.codegen.cuda import nvrtc
-from bilinear.reporting.catalogue import known_rank
-from bilinear.reporting.shipped import library_rows
+from bilinear.reporting.shipped import known_rank, library_rows
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").rglob("*.md"))

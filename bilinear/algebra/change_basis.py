@@ -14,10 +14,10 @@ from math import comb, gcd
 import numpy as np
 
 from bilinear.algebra.composition import INTEGERS, shortened
-from bilinear.algebra.maps import after, bases_of, least_residue, maps_of, reduced, table_of, transposed
+from bilinear.algebra.maps import after, bases_of, least_residue, maps_of, reduced, table_of
 from bilinear.algebra.share_search import magnitude
 from bilinear.errors import BilinearError, fail
-from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.linear import Form, LinearMap, form, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic, exact, is_negative, rational, residue, square
 from bilinear.ir.ring import RATIONALS, Ring
 from bilinear.ir.scheme import Bases, Scheme
@@ -154,9 +154,9 @@ def change_to_sparse_bases(scheme: Scheme, *, seed: int = 0) -> Scheme:
     m, k, n = scheme.m, scheme.k, scheme.n
     left, a = _sparse(scheme, u, m * k, seed)
     right, b = _sparse(scheme, v, k * n, seed)
-    back, c = _sparse(scheme, _turned(w, scheme.rank), m * n, seed)
-    bases = Bases(LinearMap(m * k, a), LinearMap(k * n, b), LinearMap(m * n, _turned(c, m * n)))
-    maps = LinearMap(m * k, left), LinearMap(k * n, right), LinearMap(scheme.rank, _turned(back, m * n))
+    back, c = _sparse(scheme, transposed_rows(w, scheme.rank), m * n, seed)
+    bases = Bases(LinearMap(m * k, a), LinearMap(k * n, b), LinearMap(m * n, transposed_rows(c, m * n)))
+    maps = LinearMap(m * k, left), LinearMap(k * n, right), LinearMap(scheme.rank, transposed_rows(back, m * n))
     name = shortened(f"{scheme.name}_in_other_bases")
     changed = replace(scheme, name=name, u=maps[0], v=maps[1], w=maps[2], bases=bases, places=None)
     within = all(scheme.ring.holds(c) for linear in maps_of(changed) for row in linear.outputs for _, c in row)
@@ -176,7 +176,7 @@ def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple
         change = inverse([[column.x[i] for column in chosen] for i in range(size)], ring)
         found.append((_weight(chosen, change, ring), chosen, change))
     _, chosen, change = min(found, key=lambda one: one[0])
-    images = _turned([column.image for column in chosen], len(rows))
+    images = transposed_rows([column.image for column in chosen], len(rows))
     return images, tuple(form(enumerate(row)) for row in change)
 
 
@@ -233,7 +233,12 @@ def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring
 
 def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector]:
     """Candidates for columns, those with the fewest nonzero rows first."""
-    distinct = _distinct_directions(rows, size, scheme.ring)
+    seen: dict[Vector, None] = {}
+    for row in rows:
+        if row:
+            factor, terms = reciprocal(row[0][1], scheme.ring), dict(row)
+            seen[tuple(in_ring(terms.get(i, 0) * factor, scheme.ring) for i in range(size))] = None
+    distinct = list(seen)
     if comb(len(distinct), size - 1) <= MOST_KERNELS:
         return iter(sorted(_kernels(distinct, size, VectorSpan(scheme.ring)), key=lambda x: len(_image(rows, x, scheme.ring))))
     if size <= MOST_BLOCKS and scheme.ring in (RATIONALS, INTEGERS):
@@ -297,20 +302,6 @@ def _scaled(x: Vector, rows: Sequence[Form], ring: Ring) -> _Column:
     return _Column(tuple(in_ring(c * factor, ring) for c in x), form((i, in_ring(c * factor, ring)) for i, c in image))
 
 
-def _distinct_directions(rows: Sequence[Form], size: int, ring: Ring) -> list[Vector]:
-    seen: dict[Vector, None] = {}
-    for row in rows:
-        if row:
-            factor, terms = reciprocal(row[0][1], ring), dict(row)
-            seen[tuple(in_ring(terms.get(i, 0) * factor, ring) for i in range(size))] = None
-    return list(seen)
-
-
 def in_ring(value: Coefficient, ring: Ring) -> Coefficient:
     """A number as it is written in a ring: the least residue, or an integer if it is one."""
     return least_residue(value, ring.modulus) if ring.modulus else exact(value)
-
-
-def _turned(rows: Sequence[Form], number: int) -> tuple[Form, ...]:
-    """The transposed matrix with `number` rows."""
-    return transposed(LinearMap(number, tuple(rows))).outputs

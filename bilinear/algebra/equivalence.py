@@ -277,16 +277,9 @@ class _Search:
                     base = reciprocal(value, self.ring) if times > 0 else value
                     equations[place] = (
                         {each: power for each, power in powers.items() if power},
-                        in_ring(product * _power(base, abs(times)), self.ring),
+                        in_ring(math.prod([base] * abs(times), start=product), self.ring),
                     )
         return True
-
-
-def _power(base: Coefficient, exponent: int) -> Coefficient:
-    result: Coefficient = 1
-    for _ in range(exponent):
-        result = result * base
-    return result
 
 
 def _numbered(rows: Residues) -> Residues:

@@ -265,7 +265,7 @@ def _facts(found: Found, written: Path | None) -> dict[str, object]:
 
 
 def _told(found: Found, written: Path | None) -> str:
-    from bilinear.reporting.catalogue import compared
+    from bilinear.reporting.shipped import compared
 
     m, k, n = found.task.format
     lines = [f"{found.total} steps of {found.task.walkers} walkers in {found.seconds:.1f} s"]
@@ -352,7 +352,7 @@ def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
 
 def _told_combined(recipe: SchemeTree, ring: Ring) -> str:
     """A summary of a recipe, and its tree."""
-    from bilinear.reporting.catalogue import compared
+    from bilinear.reporting.shipped import compared
 
     volume = recipe.m * recipe.k * recipe.n
     a, b, c = recipe.additions
@@ -363,7 +363,7 @@ def _told_combined(recipe: SchemeTree, ring: Ring) -> str:
 
 
 def _known(recipe: SchemeTree, ring: Ring) -> int | None:
-    from bilinear.reporting.catalogue import known_rank
+    from bilinear.reporting.shipped import known_rank
 
     known = known_rank(recipe.m, recipe.k, recipe.n)
     return None if known is None else known.over(ring)

@@ -274,10 +274,9 @@ def _with_theorems(report: Report, loaded: Loaded, levels: int, inputs: str, wan
 
     The report says how the scheme stands among known ones, and who accepted its theorems, now or on record.
     """
-    from bilinear.reporting.catalogue import compared
     from bilinear.reporting.certificate import accepted_by, on_record
     from bilinear.reporting.examine import accepted_on_record, rocq_of
-    from bilinear.reporting.shipped import same_as
+    from bilinear.reporting.shipped import compared, same_as
 
     scheme = loaded.scheme
     known = "".join(compared(scheme.m, scheme.k, scheme.n, scheme.rank, scheme.ring))

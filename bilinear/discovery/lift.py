@@ -209,7 +209,11 @@ class _Attempt:
         """Lift step by step until the coefficients are read; returns the scheme and the power of 2."""
         for power in range(1, (self.target or MOST_POWER) + 1):
             if power > 1:
-                self._step(power)
+                shift = np.uint64(power - 1)
+                bits = self.system.solve((self.begin.wrong(self.values) >> shift & np.uint64(1)).astype(bool))
+                if isinstance(bits, tuple):
+                    raise self._unsolvable(power, bits)
+                self.values[self.order] += bits.astype(np.uint64) << shift
             if power == self.target:
                 return self._scheme(self._least_residues(power).view(np.int64).tolist(), self.over), power
             if not self.target and power <= INTEGER_POWER and (found := self._integers(power)) is not None:
@@ -221,14 +225,6 @@ class _Attempt:
         message = f"{self.begin.scheme.name} lifts to Z/2^{MOST_POWER}, but its coefficients there are not {what} that are small enough"
         notes = (f"numerators and denominators of at most {MOST_SIZE} were looked for",)
         raise fail("E745", message, "give more --tries, or another --seed" + (", or --over Q" if self.over == "Z" else ""), notes=notes)
-
-    def _step(self, power: int) -> None:
-        """From a scheme modulo 2^(power - 1) to one modulo 2^power."""
-        shift = np.uint64(power - 1)
-        bits = self.system.solve((self.begin.wrong(self.values) >> shift & np.uint64(1)).astype(bool))
-        if isinstance(bits, tuple):
-            raise self._unsolvable(power, bits)
-        self.values[self.order] += bits.astype(np.uint64) << shift
 
     def _unsolvable(self, power: int, equations: tuple[int, ...]) -> Exception:
         scheme = self.begin.scheme

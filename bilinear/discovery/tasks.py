@@ -15,7 +15,7 @@ from bilinear.algebra.composition import numbered
 from bilinear.algebra.maps import transposed
 from bilinear.discovery.walker import WIDTH, classical_masks, masks_of
 from bilinear.errors import fail
-from bilinear.ir.linear import LinearMap
+from bilinear.ir.linear import LinearMap, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic, residue
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme
@@ -28,13 +28,11 @@ Factors = tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]
 def coefficients_of(scheme: Scheme) -> list[list[list[Coefficient]]]:
     """U, V and the transpose of W as dense rows, one for each product; sums and changes of basis are expanded."""
     u, v, w = scheme.tables
-    of_c = transposed(LinearMap(scheme.rank, w)).outputs
     sizes = (scheme.m * scheme.k, scheme.k * scheme.n, scheme.m * scheme.n)
-    return [[_dense(dict(row), size) for row in table] for table, size in zip((u, v, of_c), sizes, strict=True)]
-
-
-def _dense(row: dict[int, Coefficient], size: int) -> list[Coefficient]:
-    return [row.get(i, 0) for i in range(size)]
+    return [
+        [[dict(row).get(i, 0) for i in range(size)] for row in table]
+        for table, size in zip((u, v, transposed_rows(w, scheme.rank)), sizes, strict=True)
+    ]
 
 
 def residues_of(scheme: Scheme, code: str) -> Factors:

@@ -10,9 +10,8 @@ from pathlib import Path
 from bilinear.algebra.composition import is_real
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, shipped_of_all_kinds, split
-from bilinear.frontend.messages import COMPOSITION_HINT
+from bilinear.frontend.messages import COMPOSITION_HINT, Reporter, did_you_mean, listed, shown
 from bilinear.frontend.parse import parse_statements
-from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.resolve import References, ResolvedFile, resolve
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.complex_scheme import ComplexAlgorithm

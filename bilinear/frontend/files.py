@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from bilinear.errors import BilinearError, fail
-from bilinear.frontend.reporter import shown
+from bilinear.frontend.messages import shown
 from bilinear.reading import TooLargeError, read_input, text_of
 from bilinear.resources import algorithms_folder, own_folder
 from bilinear.source import Source

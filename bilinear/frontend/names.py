@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from bilinear.algebra.composition import limits, within_bounds
-from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.messages import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.syntax import Plain, SchemeHeader, Word
 from bilinear.ir.linear import Form, form
 from bilinear.ir.number import Coefficient, Symbolic, generator
@@ -180,19 +180,23 @@ def add_up(terms: Iterable[tuple[int, Coefficient]], span: Span, reporter: Repor
     total: dict[int, Coefficient] = {}
     for index, coefficient in terms:
         value = total.get(index, 0) + coefficient
-        if _is_long(value):
+        if longest(value) > MOST_BITS or (isinstance(value, Symbolic) and len(value.terms) > MOST_TERMS):
             reporter.report("E205", "the coefficients of this sum are too long", span, note="exact sums of many fractions grow")
             return None
         total[index] = value
     return form(total)
 
 
-def _is_long(value: Coefficient) -> bool:
-    return longest(value) > MOST_BITS or (isinstance(value, Symbolic) and len(value.terms) > MOST_TERMS)
-
-
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def claims_in(word: Word) -> Iterator[tuple[str, Span]]:
+    """The claims of a header, which commas part, with single blanks, and their places."""
+    for match in re.finditer(r"[^,:]+", word.text):
+        if claim := match[0].strip():
+            start = word.span.start + match.start() + match[0].index(claim)
+            yield " ".join(claim.split()), Span(word.span.source, start, start + len(claim))
 
 
 _FORMAT = re.compile(r"<\s*([0-9]+)\s*,\s*([0-9]+)\s*,\s*([0-9]+)\s*;\s*([0-9]+)\s*>")

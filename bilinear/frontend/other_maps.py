@@ -7,8 +7,8 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from bilinear.frontend.names import FormatAndRing, is_block, read_format, read_numbers
-from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.messages import Reporter, did_you_mean, listed, shown
+from bilinear.frontend.names import FormatAndRing, claims_in, is_block, read_format, read_numbers
 from bilinear.frontend.schemes import read_citation, read_scheme_of
 from bilinear.frontend.syntax import (
     Broken,
@@ -205,12 +205,9 @@ def read_digits(header: DigitsHeader, body: Sequence[Statement], reporter: Repor
 
 
 def _read_claims(header: DigitsHeader, reporter: Reporter) -> _DigitClaims:
-    claims, before, word = _DigitClaims(), reporter.count, header.claims
-    for match in re.finditer(r"[^,:]+", word.text if word is not None else ""):
-        text = " ".join(match[0].split())
-        if text and word is not None:
-            start = word.span.start + match.start() + len(match[0]) - len(match[0].lstrip())
-            _read_claim(text, Span(word.span.source, start, start + len(match[0].strip())), claims, reporter)
+    claims, before = _DigitClaims(), reporter.count
+    for text, span in claims_in(header.claims) if header.claims is not None else ():
+        _read_claim(text, span, claims, reporter)
     if reporter.count > before:
         return claims
     if claims.digits is None and not claims.moduli:

@@ -139,10 +139,6 @@ def _check_names(names: Iterable[str], pattern: re.Pattern[str]) -> None:
             raise fail("E241", f"the name {name[:40]!r} cannot be written in the language", "rename it: a letter, then letters and digits")
 
 
-def _is_name(name: str) -> bool:
-    return re.fullmatch(_NAME, name) is not None
-
-
 def _citation(text: str) -> list[str]:
     """The `source` line; invisible characters use the language's escapes, which are those of `visible`."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -231,7 +227,7 @@ def _steps(names: Sequence[str], number: int, letter: str, taken: set[str]) -> l
     chosen = []
     for i in range(number):
         name = names[i] if i < len(names) else f"{letter}{i + 1}"
-        if name in taken or not _is_name(name):
+        if name in taken or not (re.fullmatch(_NAME, name) is not None):
             name = next(free for j in count(1) if (free := f"{letter}{i + 1}_{j}") not in taken)
         taken.add(name)
         chosen.append(name)

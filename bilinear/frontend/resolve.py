@@ -22,10 +22,10 @@ from bilinear.algebra.composition import (
 from bilinear.algebra.maps import maps_of, number_of_terms
 from bilinear.errors import BilinearError
 from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_complex, shipped_digits, split
+from bilinear.frontend.messages import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.names import grid, read_numbers, read_ring
 from bilinear.frontend.other_maps import digits_of, is_of_complex, read_complex, read_digit_scheme, read_digits, read_gram
 from bilinear.frontend.parse import MOST_NESTED, NESTED, parse_statements
-from bilinear.frontend.reporter import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.schemes import read_citation, read_scheme
 from bilinear.frontend.stages import ScaledStageReader, StageReader, read_claims
 from bilinear.frontend.syntax import (

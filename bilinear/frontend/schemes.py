@@ -10,8 +10,8 @@ from functools import lru_cache
 from itertools import count
 
 from bilinear.algebra.composition import INTEGERS
+from bilinear.frontend.messages import Reporter, listed, shown
 from bilinear.frontend.names import KINDS, FormatAndRing, Names, Value, add_up, is_block, number_of, read_block, read_format, read_number
-from bilinear.frontend.reporter import Reporter, listed, shown
 from bilinear.frontend.syntax import (
     BasisStatement,
     Broken,

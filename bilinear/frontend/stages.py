@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from bilinear.frontend.names import Grid, NumberError, add_up, is_block, parse_number, read_block, read_number
-from bilinear.frontend.reporter import Reporter, did_you_mean, shown
+from bilinear.frontend.messages import Reporter, did_you_mean, shown
+from bilinear.frontend.names import Grid, NumberError, add_up, claims_in, is_block, parse_number, read_block, read_number
 from bilinear.frontend.syntax import Plain, StageStatement, Term, TermFactor, Update, Word
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, exact, generator
@@ -42,9 +42,8 @@ def read_claims(word: Word | None, reporter: Reporter) -> ScheduleClaims:
         return claims
     if word.text.strip(" \t,:") == "":
         reporter.report("E223", "no claim follows the colon", word.span, "expected a claim", hint=f"known claims: {'; '.join(_CLAIMS)}")
-    for match in re.finditer(r"[^,:]+", word.text):
-        if match[0].strip():
-            _read_claim(" ".join(match[0].split()), _place(match, word), claims, reporter)
+    for claim, span in claims_in(word):
+        _read_claim(claim, span, claims, reporter)
     if claims.temporaries and claims.result is None:
         hint = "say what C becomes, such as C = alpha*A*B + beta*C; every step then says all that it computes"
         reporter.report("E223", "temporaries without a claim of what C becomes", claims.place, "not enough", hint=hint)
@@ -90,11 +89,6 @@ def _coefficient(sign: str, text: str | None) -> Coefficient:
     return -value if sign == "-" else value
 
 
-def _place(match: re.Match[str], word: Word) -> Span:
-    start = word.span.start + match.start() + len(match[0]) - len(match[0].lstrip())
-    return Span(word.span.source, start, start + len(match[0].strip()))
-
-
 Terms = list[tuple[Block, Coefficient]]
 Row = tuple[Block, Terms, Span]
 """A linear step: its target, the sum that it becomes, and its place."""
@@ -115,7 +109,7 @@ class StageReader:
                 "E220", "a stage without steps", stage.span, "empty", hint="write a step, such as A21 += A22, or leave it out"
             )
             return None
-        multiplies = [_multiplies(step) for step in stage.steps]
+        multiplies = [any(len(term.factors) == 2 for term in step.terms) for step in stage.steps]
         if len(set(multiplies)) > 1:
             other = stage.steps[multiplies.index(not multiplies[0])]
             kind = "a linear step" if multiplies[0] else "a product"
@@ -260,10 +254,6 @@ class StageReader:
     def _coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
         value = 1 if number is None else read_number(number.text, number.span, self.reporter, self.ring)
         return value * sign if value is not None else None
-
-
-def _multiplies(step: Update) -> bool:
-    return any(len(term.factors) == 2 for term in step.terms)
 
 
 SCALES = frozenset({"alpha", "beta"})

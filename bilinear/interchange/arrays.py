@@ -58,7 +58,9 @@ def scheme_from_arrays(
     the sizes do not fit, E357 if the arrays are not two-dimensional or contain a value that is not an exact number.
     """
     tables = [_table(table, f"{name}.{letter}") for table, letter in zip((u, v, w), "uvw", strict=True)]
-    by_columns = _by_columns([table.shape for table in tables], dims)
+    ways = _fitting([table.shape for table in tables], dims)
+    alike = [way for way in ways if len(set(way)) == 1]
+    by_columns = alike[0] if alike else ways[0] if len(ways) == 1 else (True,) * 3
     tables = [table.T if columns else table for table, columns in zip(tables, by_columns, strict=True)]
     u_rows, v_rows, w_columns = (_forms(table, name) for table in tables)
     blocks = [table.shape[1] for table in tables]
@@ -85,13 +87,6 @@ def _table(table: object, name: str) -> Table:
             "E357", f"{name} is too large: {array.shape[0]} x {array.shape[1]}", f"at most {MOST_NONZEROS} coefficients other than 0"
         )
     return array
-
-
-def _by_columns(shapes: Sequence[tuple[int, ...]], dims: Dims | None) -> tuple[bool, ...]:
-    """For each table, true if a column is a product."""
-    ways = _fitting(shapes, dims)
-    alike = [way for way in ways if len(set(way)) == 1]
-    return alike[0] if alike else ways[0] if len(ways) == 1 else (True,) * 3
 
 
 def _fitting(shapes: Sequence[tuple[int, ...]], dims: Dims | None) -> list[tuple[bool, ...]]:

@@ -13,17 +13,14 @@ from numpy.typing import NDArray
 from bilinear.algebra.maps import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.interchange.arrays import exact_number
-from bilinear.ir.linear import Form, LinearMap, substitute, transposed_rows
+from bilinear.ir.linear import Form, LinearMap, transposed_rows
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.scheme import Scheme
 
 
 def steps_over_inputs(linear: LinearMap) -> tuple[Form, ...]:
     """The steps, each over the inputs alone."""
-    values: list[Form] = [((i, 1),) for i in range(linear.inputs)]
-    for step in linear.steps:
-        values.append(substitute(step, values))
-    return tuple(values[linear.inputs :])
+    return LinearMap(linear.inputs, tuple(((linear.inputs + i, 1),) for i in range(len(linear.steps))), linear.steps).matrix
 
 
 def ring_comment(scheme: Scheme) -> str:

@@ -375,7 +375,7 @@ class _FormulaReader:
             end = len(self.source.text)
             raise malformed(self.source, end, end, "no block of C is computed", "the file ends here", code="E254")
         shapes = self._shapes(where)
-        sizes = [_size(shape) for shape in shapes]
+        sizes = [(shape[0] if len(shape) == 1 else shape[0] * shape[1]) for shape in shapes]
         if max(sizes) > MOST_BLOCKS:
             raise fail("E253", f"{where} is too large: {sizes} blocks", f"at most {MOST_BLOCKS} blocks a matrix")
         order = sorted(range(len(self.products)), key=lambda p: self.products[p][0])
@@ -487,10 +487,6 @@ class _FormulaReader:
 
 def _letters(value: Linear) -> set[str]:
     return {key[0] for key in value if isinstance(key, tuple)}
-
-
-def _size(shape: Block) -> int:
-    return shape[0] if len(shape) == 1 else shape[0] * shape[1]
 
 
 def _number(block: Block, shape: Block) -> int:

@@ -149,17 +149,13 @@ def read_matrix(path: Path) -> WrittenMap:
         if shape is None:
             shape = _shape(source, start, parts)
         elif parts[0] == parts[1] == "0":
-            return _part(source, shape, entries)
+            rows: list[list[tuple[int, Marked]]] = [[] for _ in range(shape[0])]
+            for (i, j), value in sorted(entries.items()):
+                rows[i].append((j, value))
+            return WrittenMap(source, shape[1], tuple(map(tuple, rows)))
         else:
             _enter(source, start, parts, shape, entries)
     raise malformed(source, len(source.text), len(source.text), "the matrix does not end", "0 0 0 is missing", code="E254")
-
-
-def _part(source: Source, shape: tuple[int, int], entries: Entries) -> WrittenMap:
-    rows: list[list[tuple[int, Marked]]] = [[] for _ in range(shape[0])]
-    for (i, j), value in sorted(entries.items()):
-        rows[i].append((j, value))
-    return WrittenMap(source, shape[1], tuple(map(tuple, rows)))
 
 
 def _lines(source: Source) -> Iterator[tuple[int, str]]:

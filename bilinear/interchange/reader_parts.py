@@ -251,7 +251,11 @@ def assemble(maps: Maps, dims: Dims | None) -> Scheme:
 def require_one_rank(maps: Maps) -> None:
     """Refuse maps that are too large or of different ranks (E253)."""
     source, u, v, w = maps.source, maps.u, maps.v, maps.w
-    _require_bounded(source, (u, v, w))
+    for linear in (u, v, w):
+        if len(linear.steps) * linear.inputs > MOST_EXPANDED:
+            raise fail("E253", f"{source.name} has too many temporaries: {len(linear.steps)} over {linear.inputs} values")
+        if linear.steps and _longest(linear) > MOST_BITS:
+            raise fail("E253", f"{source.name}: the coefficients of its temporaries may grow to more than {MOST_BITS} bits")
     if maps.bases is not None:
         _require_composable(source, (u, v, w), maps.bases)
     rank = len(u.outputs)
@@ -261,15 +265,6 @@ def require_one_rank(maps: Maps) -> None:
     if not rank == len(v.outputs) == w.inputs:
         counts = f"U makes {rank} left factors, V {len(v.outputs)} right factors, and W reads {w.inputs} products"
         raise fail("E253", f"{source.name} is of no one rank: {counts}", "the three tables belong to different schemes")
-
-
-def _require_bounded(source: Source, maps: tuple[LinearMap, ...]) -> None:
-    """Refuse temporaries that take too long to expand, or whose coefficients could grow too long (E253)."""
-    for linear in maps:
-        if len(linear.steps) * linear.inputs > MOST_EXPANDED:
-            raise fail("E253", f"{source.name} has too many temporaries: {len(linear.steps)} over {linear.inputs} values")
-        if linear.steps and _longest(linear) > MOST_BITS:
-            raise fail("E253", f"{source.name}: the coefficients of its temporaries may grow to more than {MOST_BITS} bits")
 
 
 def _longest(linear: LinearMap) -> int:

@@ -185,11 +185,7 @@ def _require_columns(source: Source, temporaries: _RowsRead, inputs: int) -> Non
 def _require_three(source: Source, blocks: list[_RowsRead]) -> None:
     filled = sum(bool(block.rows) for block in blocks)
     if len(blocks) != 3 or filled != 3:
-        raise _missing(source, filled)
-
-
-def _missing(source: Source, filled: int) -> BilinearError:
-    return fail("E254", f"{source.name} holds {filled} tables, not U, V and W", "tables are parted by lines of #")
+        raise fail("E254", f"{source.name} holds {filled} tables, not U, V and W", "tables are parted by lines of #")
 
 
 _BINI = re.compile(rf"Bini\s+{_SIZES}", re.IGNORECASE | re.ASCII)
@@ -406,7 +402,8 @@ class Lists:
             elif token == "}" and open_lists and (not fresh or not open_lists[-1]):
                 done, fresh = open_lists.pop(), False
                 if not open_lists:
-                    self._require_end()
+                    if self.text[self.at :].strip(" \t\r\n;"):
+                        raise self._wrong("something follows the list")
                     return done
                 open_lists[-1].append(done)
             elif token == "," and open_lists and not fresh:
@@ -433,10 +430,6 @@ class Lists:
         if value is None or self.numbers > MOST_NUMBERS or self.nonzeros > 3 * MOST_NONZEROS or self.numbers > MOST_PRODUCTS * MOST_BLOCKS:
             raise self._wrong("this is not a number, or there are too many of them")
         return exact(value)
-
-    def _require_end(self) -> None:
-        if self.text[self.at :].strip(" \t\r\n;"):
-            raise self._wrong("something follows the list")
 
     def _wrong(self, message: str, code: str = "E252") -> BilinearError:
         return malformed(self.source, self.begin, self.begin + 1, message, "here", "lists of integers and fractions are read", code)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.kernel import Argument
+from bilinear.ir.kernel import Argument, WithoutShared
 from bilinear.ir.linear import Evaluation, Read, Write
 from bilinear.ir.matrix import Array
 from bilinear.ir.reference import (
@@ -47,14 +47,13 @@ SCALES = (Argument("words", "LA"), Argument("words", "LB"), Argument("flag", "fl
 
 
 @dataclass(frozen=True)
-class ClearKernel:
+class ClearKernel(WithoutShared):
     """Sets `count` words to 0."""
 
     name: str = "digit_clear"
     element: Element = FLOAT32
     threads: tuple[int, int] = (256, 1)
     arguments: tuple[Argument, ...] = (Argument("words", "words"), *indices("count"))
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_clear.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:
@@ -63,7 +62,7 @@ class ClearKernel:
 
 
 @dataclass(frozen=True)
-class LargestKernel:
+class LargestKernel(WithoutShared):
     """Finds max|x| of every line; lines that are `block` apart share one maximum. A load takes `width` neighbours."""
 
     name: str
@@ -78,7 +77,6 @@ class LargestKernel:
         Argument("flag", "flag"),
     )
     threads: tuple[int, int] = (32, 8)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_largest.cu.j2", init=False)
     ahead: int = field(default=4, init=False)
     """Loads in flight at once."""
@@ -98,7 +96,7 @@ class LargestKernel:
 
 
 @dataclass(frozen=True)
-class ExpandKernel:
+class ExpandKernel(WithoutShared):
     """Forms of an operand's blocks, cut into digits. `sources` has the place of each block: (of the lines, of the terms).
 
     Elements are scaled so that forms, at most 2^headroom times as large as the largest element, fit a digit. If elements are complex,
@@ -123,7 +121,6 @@ class ExpandKernel:
         Argument("digits", "D"),
     )
     threads: tuple[int, int] = (32, 8)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_expand.cu.j2", init=False)
 
     @property
@@ -285,7 +282,7 @@ class WarpDigitProductKernel(ByWarps, DigitProductKernel):
 
 
 @dataclass(frozen=True)
-class RecomposeKernel:
+class RecomposeKernel(WithoutShared):
     """C = alpha * (forms of products, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
     If elements are complex, `parts` says which part each target is, and `held` whether a thread keeps it until it has formed the other
@@ -303,7 +300,6 @@ class RecomposeKernel:
     parts: tuple[int, ...] = ()
     element: Element = FLOAT32
     threads: tuple[int, int] = (32, 8)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digit_recompose.cu.j2", init=False)
 
     @property
@@ -362,7 +358,7 @@ def _later(order: list[int], parts: int) -> tuple[bool, ...]:
 
 
 @dataclass(frozen=True)
-class ComplexProductKernel:
+class ComplexProductKernel(WithoutShared):
     """C = alpha * A * B + beta * C of complex matrices by the definition, if the int at `flag` is set; else nothing."""
 
     name: str
@@ -382,7 +378,6 @@ class ComplexProductKernel:
     threads: tuple[int, int] = (256, 1)
     tile: int = 64
     """Rows and columns of C that a block of threads computes at a time."""
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="complex_product.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:

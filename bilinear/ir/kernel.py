@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
+from typing import ClassVar
 
 import numpy as np
 
@@ -72,8 +73,14 @@ class Part:
     """For each target, the factor of its old value before the form is added: 0, 1 or beta."""
 
 
+class WithoutShared:
+    """A kernel that is launched without dynamic shared memory."""
+
+    shared_bytes: ClassVar[int] = 0
+
+
 @dataclass(frozen=True)
-class LinearKernel:
+class LinearKernel(WithoutShared):
     """Applies block maps. Each row of its table is one part at one place; a thread handles `lanes` neighbouring elements at a time."""
 
     name: str
@@ -87,7 +94,6 @@ class LinearKernel:
     """One row for each place: the part's number (-1: nothing runs), then the grid row and column of the place in each of its spaces."""
     beside: int = 1
     """Rows of the table that a block of threads runs at once, a warp each."""
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="linear.cu.j2", init=False)
 
     @property
@@ -328,7 +334,7 @@ class ThinKernel:
 
 
 @dataclass(frozen=True)
-class PartsKernel:
+class PartsKernel(WithoutShared):
     """C = alpha * (the sum of `parts` matrices P) + beta * C; P and C have `lines` lines of `line` elements.
 
     The first of `threads` are elements of a block of threads, the second the threads that share the parts of each.
@@ -343,7 +349,6 @@ class PartsKernel:
         *(Argument("index", name) for name in ("C_line", "C_neighbour", "lines", "line", "parts")),
         *(Argument("scalar", name) for name in ("alpha", "beta")),
     )
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="sum_parts.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:
@@ -358,14 +363,13 @@ MATRIX = (Argument("pointer", "X"), *(Argument("index", name) for name in ("X_rs
 
 
 @dataclass(frozen=True)
-class ScanKernel:
+class ScanKernel(WithoutShared):
     """One launch that searches the matrix X (rows x columns) for values that are not finite."""
 
     name: str
     element: Element
     threads: tuple[int, int] = (256, 1)
     arguments: tuple[Argument, ...] = (*MATRIX, Argument("flag", "found"))
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="scan.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:
@@ -375,7 +379,7 @@ class ScanKernel:
 
 
 @dataclass(frozen=True)
-class MagnitudeKernel:
+class MagnitudeKernel(WithoutShared):
     """One launch that finds max|x| of every block of the matrix X. X is cut into `across` blocks a row, each rows x columns.
 
     The number of threads in a block must be a power of two, because they reduce by halves.
@@ -384,7 +388,6 @@ class MagnitudeKernel:
     name: str
     element: Element
     threads: tuple[int, int] = (256, 1)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="magnitudes.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:
@@ -397,7 +400,7 @@ class MagnitudeKernel:
 
 
 @dataclass(frozen=True)
-class DigestKernel:
+class DigestKernel(WithoutShared):
     """One launch that adds up a hash of every element of the matrix X (rows x columns), of its bits and its place, modulo 2^64.
 
     Each block of threads writes a sum of its own. Their number must be a power of two, because they reduce by halves.
@@ -407,7 +410,6 @@ class DigestKernel:
     element: Element
     threads: tuple[int, int] = (256, 1)
     arguments: tuple[Argument, ...] = (*MATRIX, Argument("pointer", "sums"))
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="digest.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:
@@ -422,7 +424,7 @@ class DigestKernel:
 
 
 @dataclass(frozen=True)
-class MirrorKernel:
+class MirrorKernel(WithoutShared):
     """Copies the lower triangles of `count` matrices C (n x n), `apart` elements from each other, to the upper ones, tile by tile.
 
     Elements have so many `bytes`. If there is a flag, nothing is copied unless it is set.
@@ -435,7 +437,6 @@ class MirrorKernel:
         *(Argument("index", name) for name in ("C_rs", "C_cs", "n", "apart", "count")),
         Argument("flag", "flag"),
     )
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="mirror.cu.j2", init=False)
 
     @property
@@ -475,7 +476,7 @@ WORD = 8
 
 
 @dataclass(frozen=True)
-class BitProductKernel:
+class BitProductKernel(WithoutShared):
     """C = A * B over Z/2, rows packed as `numpy.packbits` packs them; a block computes `rows` rows a thread of 16 bytes of C.
 
     For a chunk of 64 terms the threads form the 16 sums of every 4 rows of B in shared memory; each 4 bits of A choose one of them
@@ -492,7 +493,6 @@ class BitProductKernel:
         *(Argument("bytes", name) for name in "ABC"),
         *(Argument("index", name) for name in ("m", "k", "bytes", "a_pitch", "b_pitch", "c_pitch")),
     )
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="bit_product.cu.j2", init=False)
 
     @property

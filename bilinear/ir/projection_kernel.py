@@ -9,7 +9,7 @@ from math import ceil, prod
 import numpy as np
 
 from bilinear.ir.element import FLOAT64, Element
-from bilinear.ir.kernel import Argument
+from bilinear.ir.kernel import Argument, WithoutShared
 from bilinear.ir.matrix import Array
 from bilinear.ir.reference import KernelValues
 
@@ -29,7 +29,7 @@ def _indices(*names: str) -> tuple[Argument, ...]:
 
 
 @dataclass(frozen=True)
-class ProjectionKernel:
+class ProjectionKernel(WithoutShared):
     """The rows of X (rows x columns) times `COLUMNS` vectors Z. blockIdx.y says which chunks of columns, `each` of them, add to `parts`.
 
     If it `is_wide`, products of the upper parts of X with the `exact` pieces of Z add up without rounding within a chunk. Products with the
@@ -49,7 +49,6 @@ class ProjectionKernel:
     columns: int = field(default=COLUMNS, init=False)
     chunk: int = field(default=CHUNK, init=False)
     shift: float = field(default=2.0 ** (53 - UPPER_BITS), init=False)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="projection.cu.j2", init=False)
 
     @property
@@ -88,7 +87,7 @@ class ProjectionKernel:
 
 
 @dataclass(frozen=True)
-class VectorsKernel:
+class VectorsKernel(WithoutShared):
     """Adds up the `splits` parts of a projection and writes them as vectors for the next one, in pieces if it `is_wide`.
 
     Each block writes a column of `VECTORS_RECORD` doubles to `found`: the squared norms of its rows of the matrix, of their lower parts, of
@@ -106,7 +105,6 @@ class VectorsKernel:
     columns: int = field(default=COLUMNS, init=False)
     chunk: int = field(default=CHUNK, init=False)
     shift: float = field(default=2.0 ** (53 - PIECE_BITS), init=False)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="projected_vectors.cu.j2", init=False)
 
     @property
@@ -133,7 +131,7 @@ class VectorsKernel:
 
 
 @dataclass(frozen=True)
-class ResidualKernel:
+class ResidualKernel(WithoutShared):
     """The squared norms of the rows of C X - alpha A Y - beta C0 X, and those of C, A and C0 and of their lower parts.
 
     Each block writes a column of `record` doubles to `found`: the sums of these `values` over its rows, the largest of each, and the row
@@ -146,7 +144,6 @@ class ResidualKernel:
     threads: tuple[int, int] = (256, 1)
     columns: int = field(default=COLUMNS, init=False)
     chunk: int = field(default=CHUNK, init=False)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="projected_rows.cu.j2", init=False)
 
     @property

@@ -18,7 +18,7 @@ import numpy as np
 from bilinear.ir.digit_kernel import FACTORS, OPERAND, RESULT, SCALES, TURNS, ByWarps, TiledKernel, indices, operand
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element, IntegerElement
-from bilinear.ir.kernel import Argument
+from bilinear.ir.kernel import Argument, WithoutShared
 from bilinear.ir.linear import Evaluation, Read
 from bilinear.ir.matrix import Array
 from bilinear.ir.reference import (
@@ -54,7 +54,7 @@ HALF = 31
 
 
 @dataclass(frozen=True)
-class LargestIntegersKernel:
+class LargestIntegersKernel(WithoutShared):
     """One launch that finds the largest x and -x - 1 of the integers x of A (m x k), and of B (k x n), which may be of another type.
 
     Each block of threads writes a result of its own. Their number must be a power of two, because they reduce by halves.
@@ -68,7 +68,6 @@ class LargestIntegersKernel:
         *(Argument("bytes", "A"), *indices("A_rs", "A_cs"), Argument("bytes", "B"), *indices("B_rs", "B_cs", "m", "k", "n")),
         Argument("bytes", "sizes"),
     )
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="integer_largest.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:
@@ -81,7 +80,7 @@ class LargestIntegersKernel:
 
 
 @dataclass(frozen=True)
-class IntegerRecomposeKernel:
+class IntegerRecomposeKernel(WithoutShared):
     """C = alpha * (forms of products, put together) + beta * C in an integer type, which wraps around, or modulo `modulus`.
 
     `targets` has the place of each form's block in C. To find the multiple of M to subtract, the kernel adds up form/p over all p and
@@ -99,7 +98,6 @@ class IntegerRecomposeKernel:
     evaluation: Evaluation
     arguments: tuple[Argument, ...] = (Argument("bytes", "P"), *indices("block_m", "block_n", "pitch"), *RESULT, *FACTORS)
     threads: tuple[int, int] = (32, 8)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="integer_recompose.cu.j2", init=False)
 
     @property
@@ -180,7 +178,7 @@ class _RoundingText:
 
 
 @dataclass(frozen=True)
-class ScaleKernel(_RoundingText):
+class ScaleKernel(_RoundingText, WithoutShared):
     """Finds the exponent of the scale of every line from its 2-norm, of both parts, which may be at most `room`, the bits of a float64.
 
     If `by_largest`, from its largest magnitude; then a line with an Inf or a NaN has the exponent `SPECIAL`.
@@ -193,7 +191,6 @@ class ScaleKernel(_RoundingText):
     is_complex: bool = False
     by_largest: bool = False
     arguments: tuple[Argument, ...] = (*OPERAND, *indices("room"), Argument("words", "exponents"), Argument("flag", "flag"))
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_scale.cu.j2", init=False)
     ahead: int = field(default=4, init=False)
     """Loads in flight at once."""
@@ -226,7 +223,7 @@ class ScaleKernel(_RoundingText):
 
 
 @dataclass(frozen=True)
-class ResidueExpandKernel:
+class ResidueExpandKernel(WithoutShared):
     """Forms of an operand's blocks, of scaled numbers rounded to integers, modulo each p. `sources` has the place of each block.
 
     Residues are multiplied by `factors`, one for each p: 1, or the inverses for the Chinese remainder theorem. Forms are below 2^`bits` in
@@ -252,7 +249,6 @@ class ResidueExpandKernel:
     roots: tuple[int, ...] = ()
     special: int = 0
     threads: tuple[int, int] = (32, 8)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_expand.cu.j2", init=False)
 
     @property
@@ -420,7 +416,7 @@ class WarpResidueProductKernel(ByWarps, ResidueProductKernel):
 
 
 @dataclass(frozen=True)
-class ResidueRecomposeKernel(_RoundingText):
+class ResidueRecomposeKernel(_RoundingText, WithoutShared):
     """C = alpha * (forms of products, put together, without their scales) + beta * C. `targets` has the place of each form's block in C.
 
     Forms are at most 2^headroom times as large as residues. The product of residues modulo p has the weight M/p, cut into pieces that
@@ -446,7 +442,6 @@ class ResidueRecomposeKernel(_RoundingText):
     roots: tuple[int, ...] = ()
     rounds_once: bool = False
     threads: tuple[int, int] = (32, 8)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_recompose.cu.j2", init=False)
 
     @property
@@ -528,7 +523,7 @@ class ResidueRecomposeKernel(_RoundingText):
 
 
 @dataclass(frozen=True)
-class SpecialKernel(_RoundingText):
+class SpecialKernel(_RoundingText, WithoutShared):
     """The elements of C in special lines: alpha * (the product in the extended reals) + beta * C; nothing if the flag is clear."""
 
     name: str
@@ -538,7 +533,6 @@ class SpecialKernel(_RoundingText):
         *(*indices("k"), *SCALES, *FACTORS),
     )
     threads: tuple[int, int] = (256, 1)
-    shared_bytes: int = field(default=0, init=False)
     template: str = field(default="residue_special.cu.j2", init=False)
 
     def reference(self, values: KernelValues) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from bilinear.ir.element import FLOAT32, Element
-from bilinear.ir.kernel import Argument
+from bilinear.ir.kernel import Argument, WithoutShared
 from bilinear.ir.reference import KernelValues, bfloat16
 
 LINE = 8
@@ -54,7 +54,7 @@ ROUNDINGS = {
 
 
 @dataclass(frozen=True)
-class RoundKernel:
+class RoundKernel(WithoutShared):
     """Rounds a matrix of `lines` lines to bfloat16: X has lines `apart` elements from each other, Y lines of `pitch` numbers."""
 
     width: int
@@ -66,7 +66,6 @@ class RoundKernel:
         *(Argument("index", name) for name in ("apart", "line", "lines", "pitch")),
         Argument("words", "Y"),
     )
-    shared_bytes: int = field(default=0, init=False)
     lanes: int = field(default=4, init=False)
     """Numbers of a thread."""
     template: str = field(default="rounded.cu.j2", init=False)

@@ -120,7 +120,9 @@ class SchemeFacts:
 def scheme_facts(scheme: Scheme, proof: SchemeProof) -> SchemeFacts:
     """The facts of a scheme and its proof, which may have failed."""
     maps: tuple[LinearMap, ...] = (scheme.u, scheme.v, scheme.w)
-    tables = _tables(scheme)
+    u, v, w = (tuple(tuple((i, str(c)) for i, c in row) for row in table) for table in scheme.tables)
+    a, b, c = block_names("A", scheme.m, scheme.k), block_names("B", scheme.k, scheme.n), block_names("C", scheme.m, scheme.n)
+    tables = ExpandedTables(a, b, c, scheme.products, u, v, w)
     failing = tuple(FailingEquation(e.left, e.right, e.output, told(e.found), str(e.needed)) for e in proof.failures)
     return SchemeFacts(
         name=scheme.name,
@@ -178,12 +180,6 @@ def _growth(scheme: Scheme) -> str:
     except ValueError:
         return ""
     return f"{growth:.6g}" if isinstance(growth, float) else str(growth)
-
-
-def _tables(scheme: Scheme) -> ExpandedTables:
-    u, v, w = (tuple(tuple((i, str(c)) for i, c in row) for row in table) for table in scheme.tables)
-    a, b, c = block_names("A", scheme.m, scheme.k), block_names("B", scheme.k, scheme.n), block_names("C", scheme.m, scheme.n)
-    return ExpandedTables(a, b, c, scheme.products, u, v, w)
 
 
 def _product_lines(scheme: Scheme, tables: ExpandedTables) -> tuple[ProductLine, ...]:

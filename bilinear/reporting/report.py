@@ -507,11 +507,6 @@ def _fate(fate: OperandFate) -> str:
     return f"{fate.verdict}, not determined at every input" if fate.verdict == LOST else fate.verdict
 
 
-def _preserves(t: ScheduleFacts) -> bool:
-    """True if neither A nor B is written."""
-    return not {"A", "B"} & _written(t)
-
-
 def _written(t: ScheduleFacts) -> set[str]:
     """The spaces that some stage writes."""
     spaces = {block: space.name for space in t.spaces for block in space.blocks}
@@ -521,7 +516,7 @@ def _written(t: ScheduleFacts) -> set[str]:
 def _recursion(t: ScheduleFacts) -> str:
     if t.recursive:
         return "safe in place at every level"
-    if _preserves(t) and not t.in_place:
+    if (not {"A", "B"} & _written(t)) and not t.in_place:
         return "by workspace"
     return "not safe in place" + (f": {t.why_not_recursive}" if t.why_not_recursive else "")
 

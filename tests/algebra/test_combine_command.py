@@ -15,7 +15,7 @@ from bilinear.frontend import printer as writing
 from bilinear.frontend.algorithms import compose
 from bilinear.interchange import folders
 from bilinear.ir.ring import RATIONALS
-from bilinear.reporting.catalogue import compared
+from bilinear.reporting.shipped import compared
 from bilinear.source import Source
 from bilinear.verify.scheme import prove_scheme
 

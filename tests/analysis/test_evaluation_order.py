@@ -1,7 +1,8 @@
-"""Orders of evaluation: they compute the map, by an interpreter of their instructions, and hold as few values as they say."""
+"""Orders of evaluation compute the map, and hold as few values as they say; equal groups of a stage are of one kind each."""
 
 from __future__ import annotations
 
+from collections import Counter
 from fractions import Fraction
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bilinear.analysis.block_maps import components
-from bilinear.analysis.evaluation_order import evaluate, holds_at_most, live_values, own_inputs, read_ahead
+from bilinear.analysis.block_maps import beside, components, then
+from bilinear.analysis.evaluation_order import GroupLayer, equal_groups, evaluate, holds_at_most, live_values, own_inputs, read_ahead
 from bilinear.frontend import load
 from bilinear.ir.linear import Add, Evaluation, LinearMap, Operation, Read, form
 from bilinear.ir.number import Coefficient, Symbolic
-from bilinear.ir.schedule import BlockMap, LinearStage
+from bilinear.ir.schedule import Block, BlockMap, LinearStage
 from bilinear.lowering.prepare import prepare
+from bilinear.passes.nest_levels import nest_levels
+from bilinear.passes.scheme_to_schedule import scheme_to_schedule
 
 Own = tuple[int | None, ...]
 COEFFICIENTS = st.sampled_from([1, -1, 2, Fraction(1, 3)])
@@ -128,3 +131,36 @@ def test_reading_ahead_uses_what_is_free() -> None:
     first = [isinstance(i, Read) for i in read_ahead(evaluation, 99).instructions[:16]]
     assert all(first) and len(first) == len(expansion.sources)
     assert read_ahead(evaluation, 0) == evaluation
+
+
+def expansion(levels: int) -> list[BlockMap]:
+    """The first map of each level of the left operand."""
+    schedule = nest_levels([scheme_to_schedule(load("winograd").scheme)] * levels)
+    stages = [stage for stage in schedule.stages if isinstance(stage, LinearStage)][:levels]
+    return [beside(m for m in stage.maps if m.targets[0].space.startswith("X")) for stage in stages]
+
+
+def test_the_groups_are_the_components_of_the_composition() -> None:
+    known: dict[LinearMap, int] = {}
+    maps = expansion(3)
+    assert all(m.targets for m in maps)
+    for first in range(2):
+        layers = [GroupLayer(m, known) for m in maps[first : first + 2]]
+        groups = list(equal_groups(layers, lambda block: 0))
+        whole = then(maps[first], maps[first + 1])
+        assert sum(count for _, count in groups) == len(components(whole))
+        for members, count in groups:
+            one = then(*(layer.together(numbers) for layer, numbers in zip(layers, members, strict=True)))
+            assert sum(part.map == one.map for part in components(whole)) == count
+
+
+def test_states_and_shared_blocks_tell_groups_apart() -> None:
+    def copy(number: int) -> BlockMap:
+        return BlockMap((Block("A", 0, number),), (Block("S", number, 0),), LinearMap(1, (((0, 2),),)))
+
+    layer = GroupLayer(beside(map(copy, range(6))), {})
+    assert [count for _, count in equal_groups([layer], lambda block: 0)] == [6]
+    kinds = Counter(count for _, count in equal_groups([layer], lambda block: block.row % 3 if block.space == "S" else 0))
+    assert kinds == {2: 3}
+    crossed = GroupLayer(BlockMap((Block("S", 0, 0), Block("S", 1, 0)), (Block("T", 0, 0),), LinearMap(2, (((0, 1), (1, 1)),))), {})
+    assert sorted(count for _, count in equal_groups([layer, crossed], lambda block: 0)) == [1, 4]

@@ -16,11 +16,11 @@ from bilinear.emulator import ORDERS, CompileError, LaunchError, Order, compile_
 from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.ir.kernel import MirrorKernel, ProductKernel, ScanKernel
-from bilinear.ir.matrix import call_of
+from bilinear.ir.matrix import Call, call_of, matrix_of
 from bilinear.ir.placement import Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside
 from bilinear.lowering.place import place_schedule
-from bilinear.lowering.prepare import plain, prepare
+from bilinear.lowering.prepare import Level, plain, prepare, prepare_complex
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=str(skip_reason()))
 
@@ -332,3 +332,35 @@ def test_shared_memory_is_what_the_text_asserts(dtype: str, tile: str) -> None:
     for other in (kernel.shared_elements - 1, kernel.shared_elements + 1):
         with pytest.raises(CompileError, match="slices are not what the launch takes shared memory for"):
             compile_on_cpu(source.replace(asserted, f"(SLICE_A + SLICE_B) == {other},"), {kernel.name: c_types(kernel)})
+
+
+COMPLEX_CASES = [
+    ("winograd", "complex64", "CFS", "", 3),
+    ("winograd", "complex128", "FSF", "A", 0),
+    ("split_k", "complex64", "SCC", "AB", -1),
+    ("strassen", "complex128", "CCC", "B", 1),
+]
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(("name", "dtype", "orders", "conjugated", "beta"), COMPLEX_CASES)
+def test_complex_products_are_exact(name: str, dtype: str, orders: str, conjugated: str, beta: int) -> None:
+    m, k, n = 17, 23, 19
+    generator = np.random.default_rng(5)
+    whole = [generator.integers(-4, 5, s) + 1j * generator.integers(-4, 5, s) for s in ((m, k), (k, n), (m, n))]
+    a, b, c = (layout(x.astype(dtype), order) for x, order in zip(whole, orders, strict=True))
+    if beta == 0:
+        c[...] = np.nan
+    x, y = (z.conj() if letter in conjugated else z for letter, z in zip("AB", whole, strict=False))
+    wanted = 2 * (x @ y) + (beta * whole[2] if beta else 0)
+    loaded = load(name)
+    schedule = prepare_complex((Level(loaded.scheme, loaded.schedule),), conjugated)
+    columns = frozenset(letter for letter, order in zip("ABC", orders, strict=True) if order == "F")
+    placement = place_schedule(schedule, m, k, n, c.real.itemsize, columns)
+    assert placement.strips and placement.core[0]
+    (u, ui), (v, vi), (w, wi) = (matrix_of(array).parts for array in (a, b, c))
+    number: Any = c.real.dtype.type
+    execute(EmulatedExecutor(), placement, Call(u, v, w, number(2), number(beta), imaginary=(ui, vi, wi)))
+    np.testing.assert_array_equal(c, wanted)
+    np.testing.assert_array_equal(a, whole[0])
+    np.testing.assert_array_equal(b, whole[1])

@@ -1,8 +1,9 @@
-"""Kernels of products of digits and residues are built for every architecture from sm_80 on, and fit its shared memory and registers."""
+"""Kernels are built for every architecture that has their instructions, spill nothing, and fit its shared memory."""
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,13 +17,17 @@ from bilinear.ir.element import INTEGERS
 from bilinear.ir.launch import Kernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import WarpResidueProductKernel
+from bilinear.ir.rounded import RoundKernel
+from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES, MOST_SHARED_BYTES
 from bilinear.lowering.prepare import plain
 from bilinear.methods.digits.choice import Digits
+from bilinear.methods.digits.geometry import scheme_of
 from bilinear.methods.digits.integers import IntegerMultiply
-from bilinear.methods.digits.launches import CutKernel, CutMultiply
-from bilinear.methods.digits.lower import IntegerTypes
+from bilinear.methods.digits.launches import CutKernel, CutMultiply, stem_of
+from bilinear.methods.digits.lower import IntegerTypes, OperandOrder, lower_digits, lower_loading
 from bilinear.methods.digits.pairs import DigitMultiply
 from bilinear.methods.digits.residues import ResidueMultiply
+from bilinear.planner.profiles import portfolio
 
 pytestmark = pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 
@@ -110,3 +115,36 @@ def test_all_kernels_are_built_for_every_architecture(architecture: str) -> None
     for kernel in set().union(*map(kernels_of, products(by_warps).values())):
         check(kernel, architecture)
     assert by_warps == (architecture != "sm_90a")
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize("width", [1, 4])
+def test_rounding_is_built_everywhere(architecture: str, width: int) -> None:
+    (found,) = build_kernel(RoundKernel(width), CudaTarget(architecture)).resources
+    assert found.spill_stores == found.spill_loads == 0 and found.registers <= 64
+
+
+@pytest.mark.parametrize("levels", portfolio().pairs, ids=str)
+@pytest.mark.parametrize("along", [False, True])
+def test_sums_above_pairs_stay_in_registers(levels: tuple[str, ...], along: bool) -> None:
+    order = OperandOrder(along, True)
+    own = lower_digits(scheme_of(levels), stem_of(levels), DIGIT_TILES["pairs"], order, order, True)
+    assert own.recompose is not None
+    for kernel in (*own.expand, own.recompose):
+        (found,) = build_kernel(kernel, CudaTarget("sm_90")).resources
+        assert found.spill_stores == found.spill_loads == 0, kernel.name
+
+
+ORDERS = [OperandOrder(along, whole) for along, whole in product((False, True), repeat=2)]
+
+
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("tile", LOADING_TILES)
+@pytest.mark.parametrize(("left", "right"), list(product(ORDERS, repeat=2)), ids=str)
+def test_it_is_built_and_spills_at_most_what_writes_c(tile: str, left: OperandOrder, right: OperandOrder) -> None:
+    kernel = lower_loading(LOADING_TILES[tile], left, right).product
+    built = build_kernel(kernel, CudaTarget("sm_90"))
+    (found,) = built.resources
+    assert built.target.name == "sm_90a" and kernel.features == "a"
+    assert found.spill_stores <= 4 and found.registers * kernel.tile.threads <= 65536  # one register, which is read where C is written
+    assert kernel.shared_bytes + found.shared_bytes <= MOST_SHARED_BYTES

@@ -27,8 +27,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import runnable
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
 from bilinear.scheduling.depth_first.find import DepthFirst, OrderProgress, SumPlaces, find_depth_first, merged
-from bilinear.scheduling.depth_first.orders import OrderSearch, OrderState, Path
-from bilinear.scheduling.depth_first.sums import HeldFactors, Making, Results, with_shared_sums
+from bilinear.scheduling.depth_first.orders import HeldFactors, Making, OrderSearch, OrderState, Path, Results, with_shared_sums
 from bilinear.scheduling.scaling import explicit_depth_first, memories
 from bilinear.source import Source
 from bilinear.verify.schedule import prove_schedule

@@ -20,8 +20,8 @@ from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
-from bilinear.scheduling.in_place.find import StageProgress, find_in_place
-from bilinear.scheduling.in_place.partitions import Independence, find_partition
+from bilinear.scheduling.in_place.find import find_in_place
+from bilinear.scheduling.in_place.partitions import Independence, StageProgress, find_partition
 from bilinear.scheduling.in_place.walks import PRIME, OperandSide, SumSearch
 from bilinear.scheduling.scaling import explicit_in_place
 from bilinear.source import Source

@@ -21,7 +21,8 @@ from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
 from bilinear.resources import algorithms_folder
-from bilinear.scheduling.in_place.find import StageProgress, find_in_place
+from bilinear.scheduling.in_place.find import find_in_place
+from bilinear.scheduling.in_place.partitions import StageProgress
 from bilinear.scheduling.in_place.walks import OperandSide, SumSearch
 from bilinear.scheduling.scaling import explicit_in_place
 from bilinear.source import Source

@@ -1,22 +1,35 @@
-"""Over which rings a scheme holds: exact statements, and approximate schemes with the order of their error."""
+"""Over which rings a scheme holds, up to which power of lambda, also where numbers have no inverse; and schedules over them."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
+import numpy as np
 import pytest
+from mutants import expanded, mutant, mutations
 from published import FOLDER, needs_folder
+from shell import Shell
 
+import bilinear
 from bilinear.errors import BilinearError
-from bilinear.frontend import load
+from bilinear.frontend import load, parse_source
+from bilinear.frontend.printer import print_scheme
 from bilinear.interchange.tables import read_fast_matmul
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator, rational
-from bilinear.ir.ring import Ring
+from bilinear.ir.ring import Ring, parse_ring
+from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme
+from bilinear.passes.order_products import mark_first_writes
+from bilinear.passes.scheme_to_schedule import scheme_to_schedule
+from bilinear.source import Source
+from bilinear.verify.facts import LINEAR, LOST, RESTORED
 from bilinear.verify.rings import RingFacts, factors
+from bilinear.verify.schedule import ScheduleProof, prove_schedule
 from bilinear.verify.scheme import prove_scheme
 
 
@@ -185,3 +198,164 @@ def test_order_and_degree_are_those_that_were_published(name: str, sigma: int, p
 def test_factors_are_found_or_left_as_they_are() -> None:
     big = 1_000_000_007 * 1_000_000_009
     assert factors(1) == () and factors(360) == (2, 3, 5) and factors(2 * big) == (2, big) and factors(97) == (97,)
+
+
+def over(ring: str, name: str = "strassen") -> Scheme:
+    return replace(expanded(bilinear.load(name).scheme), ring=Ring(ring), name="x", places=None)
+
+
+def shifted(scheme: Scheme, by: int) -> Scheme:
+    """The scheme with a number added to its first coefficient."""
+    ((i, value), *rest), *rows = scheme.u.outputs
+    return replace(scheme, u=replace(scheme.u, outputs=(((i, value + by), *rest), *rows)))
+
+
+@pytest.mark.parametrize(("name", "known"), [("Z/4", True), ("Z/1024", True), ("Z/1", False), ("Z/6", False), ("Z/9", False)])
+def test_powers_of_2_are_moduli(name: str, known: bool) -> None:
+    assert (parse_ring(name) == Ring(name)) is known
+    assert not known or Ring(name).has_zero_divisors
+
+
+def test_fractions_need_odd_denominators() -> None:
+    assert Ring("Z/8").holds(Fraction(1, 3)) and not Ring("Z/8").holds(Fraction(1, 2)) and not Ring("Z/8").holds(Fraction(1, 6))
+    assert not Ring("Z/2").has_zero_divisors and not Ring("Z").has_zero_divisors and not Ring("Z/7").has_zero_divisors
+
+
+@pytest.mark.parametrize("power", [2, 3, 5])
+def test_the_equations_are_decided_modulo_the_power(power: int) -> None:
+    scheme = over(f"Z/{2**power}")
+    assert prove_scheme(shifted(scheme, 2**power)).holds and prove_scheme(shifted(scheme, -(2 ** (power + 1)))).holds
+    assert not prove_scheme(shifted(scheme, 2 ** (power - 1))).holds
+    assert not prove_scheme(replace(shifted(scheme, 2**power), ring=Ring(f"Z/{2 ** (power + 1)}"))).holds
+
+
+def test_what_is_wrong_is_told_and_nothing_is_searched(shell: Shell, tmp_path: Path) -> None:
+    chosen = random.Random(4).sample(list(mutations(over("Z/4", "winograd"))), 40)
+    for number, mutation in enumerate(chosen):
+        changed = mutant(over("Z/4", "winograd"), mutation)
+        file = tmp_path / "x.bl"
+        file.write_text(print_scheme(replace(changed, name="x")))
+        status, out, err = shell(str(file))
+        holds = prove_scheme(changed).holds
+        assert (status == 0) is holds and ("proved" in out) is holds, number
+        assert holds or ("error[E301]" in err and "Traceback" not in err)
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys, "verify")
+
+
+def test_such_a_scheme_multiplies_modulo_its_power_alone(tmp_path: Path) -> None:
+    file = tmp_path / "x.bl"
+    file.write_text(print_scheme(shifted(over("Z/8"), 8)))
+    generator = np.random.default_rng(8)
+    a, b = generator.integers(0, 8, (33, 20)), generator.integers(0, 8, (20, 41))
+    for levels in (1, 2):
+        assert np.array_equal(bilinear.matmul(a, b, algorithm=str(file), levels=levels, modulus=8), a @ b % 8)
+    for options in ({}, {"modulus": 4}, {"modulus": 16}):
+        with pytest.raises(BilinearError, match=r"E506|E594"):
+            bilinear.matmul(a, b, algorithm=str(file), **options)  # type: ignore[call-overload]
+
+
+SCHEDULE = """scheme x <1,1,2;2> over Z/4
+  M1: 1 | 1 0 | 1 1
+  M2: 1 | 3 1 | 0 1
+schedule s of x
+  stage { B12 -= B11 }
+  stage { C11, C12 += A11*B11 ; C12 += A11*B12 }
+"""
+
+
+def test_a_schedule_is_proved_and_what_it_leaves_is_not_decided(shell: Shell, tmp_path: Path) -> None:
+    file = tmp_path / "x.bl"
+    file.write_text(SCHEDULE)
+    status, out, _ = shell(str(file))
+    assert status == 0 and "x <1,1,2;2> over Z/4" in out
+    file.write_text(SCHEDULE.replace("B12 -= B11", "B12 += B11"))
+    status, _, err = shell(str(file))
+    assert status == 1 and "Traceback" not in err and "error[E4" in err
+
+
+def test_it_is_not_shared_from_other_bases_and_not_scheduled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.bl"
+    file.write_text(print_scheme(over("Z/4", "winograd")))
+    status, out, err = Shell(monkeypatch, capsys)("share", str(file))
+    assert status == 0 and "all" in out and not err
+    assert Shell(monkeypatch, capsys)("schedule", str(file), "--in-place")[0] == 1
+
+
+TABLES = {
+    "Z/2": "  M1: 1 | 1 0 | 1 1\n  M2: 1 | 1 1 | 0 1\n",
+    "Z/7": "  M1: 1/2 | 3 0 | 3 0\n  M2: 2 | 0 1 | 0 1/2\n",
+    "Q[sqrt(3)]": "  M1: sqrt(3) | 1 0 | sqrt(3)/3 0\n  M2: 1-sqrt(3) | 0 1 | 0 -1/2-sqrt(3)/2\n",
+    "Q[i]": "  M1: i | 1 0 | -i 0\n  M2: 1+i | 0 1 | 0 1/2-i/2\n",
+    "Q[lambda]": "  M1: lambda | 1 lambda | lambda^-1 0\n  M2: 1 | 0 1-lambda | 0 1\n",
+}
+
+
+def scheme_over(ring: str) -> Scheme:
+    return parse_source(Source("x.bl", f"scheme x <1,1,2;2> over {ring}\n{TABLES[ring]}")).schemes[0]
+
+
+def prove(schedule: AnySchedule, scheme: Scheme) -> ScheduleProof:
+    return prove_schedule(mark_first_writes(schedule), scheme)
+
+
+@pytest.mark.parametrize("ring", TABLES)
+def test_the_plain_schedule_of_a_scheme(ring: str) -> None:
+    scheme = scheme_over(ring)
+    proof = prove(scheme_to_schedule(scheme), scheme)
+    assert proof.holds, proof.failures
+    assert [product for stage in proof.stages for product in stage.products] == ["M1", "M2"]
+
+
+def written(ring: str, body: str, head: str = "") -> tuple[AnySchedule, Scheme]:
+    module = parse_source(Source("x.bl", f"scheme x <1,1,2;2> over {ring}\n{TABLES[ring]}schedule s of x{head}\n{body}"))
+    return module.schedules[0], module.schemes[0]
+
+
+@pytest.mark.parametrize(
+    ("ring", "body"),
+    [
+        ("Z/2", "  stage { B12 -= B11 }\n  stage { C11, -C12 += A11*B11 ; C12 += A11*B12 }\n"),
+        ("Z/7", "  stage { B12 = 15 B12 ; B11 = 1/2 B11 }\n  stage { -5 C11 += A11*B11 ; C12 += A11*B12 }\n"),
+        ("Q[sqrt(3)]", "  stage { B12 = [sqrt(3)] B12 }\n  stage { C11 += A11*B11 ; [sqrt(3)/3] C12 += A11*B12 }\n"),
+        ("Q[i]", "  stage { B12 = [1+i] B12 ; B11 = [i] B11 }\n  stage { -[i] C11 += A11*B11 ; [1/2-i/2] C12 += A11*B12 }\n"),
+    ],
+)
+def test_schedules_that_are_right_in_their_ring(ring: str, body: str) -> None:
+    schedule, scheme = written(ring, body)
+    right = prove(schedule, scheme)
+    wrong = prove(written(ring, body.replace("A11*B12", "A11*B11"))[0], scheme)
+    assert right.holds, right.failures
+    assert "E406" in {d.code for d in wrong.failures}
+
+
+def test_signs_do_not_matter_in_characteristic_two() -> None:
+    body = "  stage { B12 += B11 }\n  stage { C11, C12 += A11*B11 ; C12 += A11*B12 }\n  restore stage { B12 += B11 }\n"
+    schedule, scheme = written("Z/2", body, ": in-place, restores A B")
+    assert prove(schedule, scheme).holds
+    over_z, plain = written("Z/7", body, ": in-place, restores A B")
+    assert {d.code for d in prove(over_z, plain).failures} >= {"E406", "E407"}
+
+
+def test_recovery_in_a_ring() -> None:
+    body = "  stage { C11 = A11*B11 }\n  stage { C12 = A11*B12 }\n"
+    for ring, step, verdict in (
+        ("Z/2", "B11 = 3 B11 + 2 B12", RESTORED),
+        ("Z/7", "B11 = 7 B11 + 2 B12", LOST),
+        ("Z/7", "B11 = 3 B11", LINEAR),
+        ("Q[sqrt(3)]", "B11 = [1-sqrt(3)] B11", LINEAR),
+        ("Q[i]", "B11 += [i] B12 ; B12 -= [i] B11", LOST),
+    ):
+        schedule, scheme = written(ring, f"{body}  stage {{ {step} }}\n", ": C = A*B")
+        fate = prove(schedule, scheme).fates[1]
+        assert fate.verdict == verdict
+        if verdict == LINEAR:
+            again, _ = written(ring, f"{body}  stage {{ {step} }}\n  stage {{ {' ; '.join(fate.restoring)} }}\n", ": C = A*B, restores B")
+            assert prove(again, scheme).holds
+        if verdict == LOST:
+            assert len(fate.counterexample) == 3 and fate.lost_dimensions == 1

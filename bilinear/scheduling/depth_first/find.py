@@ -22,8 +22,17 @@ from bilinear.ir.scheme import Scheme
 from bilinear.lowering.place import stage_uses
 from bilinear.lowering.prepare import require_rationals
 from bilinear.passes.order_products import mark_first_writes
-from bilinear.scheduling.depth_first.orders import OrderEffort, OrderMove, OrderProgress, OrderSearch
-from bilinear.scheduling.depth_first.sums import Adding, HeldFactors, Results, members, with_shared_sums
+from bilinear.scheduling.depth_first.orders import (
+    Adding,
+    HeldFactors,
+    OrderEffort,
+    OrderMove,
+    OrderProgress,
+    OrderSearch,
+    Results,
+    members,
+    with_shared_sums,
+)
 from bilinear.scheduling.scaling import memories
 
 __all__ = ["DepthFirst", "OrderProgress", "find_depth_first"]
@@ -75,7 +84,10 @@ def find_depth_first(
     keeps. The result depends only on `seed`, unless `seconds` ends the search: then a quick, narrow search finishes it. Raises
     `BilinearError`: E556 if a coefficient is not rational, E558 if an option is invalid.
     """
-    _check_options(temporaries, effort, seconds)
+    if temporaries < 0 or effort < 1:
+        raise fail("E558", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
+    if seconds is not None and not seconds > 0:
+        raise fail("E558", f"seconds={seconds}: a search needs some time")
     u, v, w = _rational_maps(scheme)
     factors = HeldFactors(u), HeldFactors(v)
     searches = [OrderSearch(factors, Results(program, accumulate), scheme.m * scheme.n, directly) for program in _programs(w)]
@@ -120,13 +132,6 @@ def _rational_maps(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], 
     if scheme.bases is None and not zero:
         return u, v, scheme.w
     return u, v, LinearMap(scheme.rank, tuple(tuple((p, c) for p, c in row if p not in zero) for row in w))
-
-
-def _check_options(temporaries: int, effort: int, seconds: float | None) -> None:
-    if temporaries < 0 or effort < 1:
-        raise fail("E558", f"temporaries={temporaries}, effort={effort}: at least 0 and at least 1 are possible")
-    if seconds is not None and not seconds > 0:
-        raise fail("E558", f"seconds={seconds}: a search needs some time")
 
 
 PLACE = "?"

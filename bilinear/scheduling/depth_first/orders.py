@@ -2,6 +2,7 @@
 
 A state records which products are done, which sums of A and B are held, and which values lie in temporaries instead of C; the partial sums
 of products follow from the products (`Results`). Small schemes are searched exhaustively, others by a beam.
+Sets of values are integers, one bit a value.
 """
 
 from __future__ import annotations
@@ -10,11 +11,296 @@ import heapq
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 
-from bilinear.scheduling.depth_first.sums import Adding, HeldFactors, Results, members
+from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.number import Coefficient, exact, rational
+
+
+@dataclass(frozen=True)
+class Adding:
+    """How sums change after a product, as bit sets of values.
+
+    `live` are the values that are still needed or are results, `computed` the sums that get new terms.
+    `aliases` maps a sum that begins as a multiple of a dying value to that value, so that nothing moves.
+    """
+
+    live: int
+    computed: int
+    aliases: Mapping[int, int]
+
+
+class Results:
+    """The results as sums of products and of other sums.
+
+    Values are numbered: products first, then sums; `terms[v]` are those of sum v, `outputs` the results. A sum may begin before all its
+    terms exist; each term is added once both exist. With `begun`, the results start with C's old value.
+    """
+
+    def __init__(self, linear: LinearMap, begun: bool) -> None:
+        rank = linear.inputs
+        used = _used(linear)
+        number = {i: i for i in range(rank)} | {rank + s: rank + position for position, s in enumerate(used)}
+        rows = [linear.steps[s] for s in used] + list(linear.outputs)
+        self.rank = rank
+        self.sums = range(rank, rank + len(rows))
+        self.terms: dict[int, dict[int, Coefficient]] = {rank + i: {number[t]: c for t, c in row} for i, row in enumerate(rows)}
+        self.outputs = tuple(range(rank + len(used), rank + len(rows)))
+        self.needs = {s: _mask(terms) for s, terms in self.terms.items()}
+        self.uses = [_mask(s for s in self.sums if v in self.terms[s]) for v in range(rank + len(rows))]
+        self.results = _mask(self.outputs)
+        self.useful = tuple(p for p in range(rank) if self.uses[p])
+        self.everything = _mask(self.useful)
+        self.at_start = self.results if begun else 0
+        self._states: dict[int, tuple[int, int]] = {0: (self.at_start, self.at_start & _mask(s for s in self.sums if not self.terms[s]))}
+        self._addings: dict[tuple[int, int], Adding] = {}
+        self._live: dict[tuple[int, int], int] = {}
+
+    def state(self, done: int, product: int) -> tuple[int, int]:
+        """The sums begun and the values complete after `product` is added to the products `done`."""
+        after = done | 1 << product
+        if after not in self._states:
+            self._states[after] = self._settle(after, self.of(done)[0])
+        return self._states[after]
+
+    def of(self, done: int) -> tuple[int, int]:
+        """The sums begun and the values complete after the products `done`, added in any order."""
+        if done not in self._states:
+            begun = self.at_start
+            for product in members(done):
+                begun = self._settle(done & ((2 << product) - 1), begun)[0]
+            self._states[done] = self._settle(done, begun)
+        return self._states[done]
+
+    def live(self, begun: int, complete: int) -> int:
+        """The values that need a place: sums begun but not complete, results, and values that wait to be added."""
+        key = begun, complete
+        if key not in self._live:
+            waiting = _mask(v for v in members(complete & ~self.results) if self.uses[v] & ~begun)
+            self._live[key] = begun & ~complete | begun & self.results | waiting
+        return self._live[key]
+
+    def takes(self, done: int, product: int) -> int | None:
+        """The only sum that needs a product, if it has begun: then the product may be added to it as it is computed."""
+        (*sums,) = members(self.uses[product])
+        return sums[0] if len(sums) == 1 and self.of(done)[0] >> sums[0] & 1 else None
+
+    def adding(self, done: int, product: int, directly: bool = False) -> Adding:
+        """The changes after `product`, which follows the products `done`; with `directly`, it has already been added to its sum."""
+        key = (done << 1 | directly, product)
+        if key not in self._addings:
+            self._addings[key] = self._adding(done, product, directly)
+        return self._addings[key]
+
+    def absorbed(self, total: int, begun: int, complete: int) -> int:
+        """The terms that a sum holds already."""
+        return self.needs[total] & complete if begun >> total & 1 else 0
+
+    def _adding(self, done: int, product: int, directly: bool) -> Adding:
+        before, after = self.of(done), self.state(done, product)
+        own = 1 << product if directly else 0
+        live = self.live(*after)
+        computed = _mask(s for s in self.sums if self.absorbed(s, *after) & ~(self.absorbed(s, *before) | own & self.needs[s]))
+        dying = (self.live(*before) | 1 << product) & ~live & ~computed
+        aliases: dict[int, int] = {}
+        for s in members(after[0] & ~before[0] & live):
+            held = self.absorbed(s, *after)
+            if held and not held & (held - 1) and held & dying:
+                aliases[s] = held.bit_length() - 1
+                dying &= ~held
+        return Adding(live, computed & ~_mask(aliases), aliases)
+
+    def _settle(self, done: int, begun: int) -> tuple[int, int]:
+        """Begin sums while that does not raise the number of live values: each set of sums that begins lets as many values die."""
+        while True:
+            complete = self._complete(done, begun)
+            if done == self.everything and self.results & ~begun:
+                begun |= _mask(s for s in self.sums if self.terms[s])
+                continue
+            more = self._tight(begun, complete)
+            if not more:
+                return begun, complete
+            begun |= more
+
+    def _complete(self, done: int, begun: int) -> int:
+        complete = done
+        for s in self.sums:
+            if begun >> s & 1 and not self.needs[s] & ~complete:
+                complete |= 1 << s
+        return complete
+
+    def _tight(self, begun: int, complete: int) -> int:
+        """Sums not begun that keep at least as many values alive, which no other sum needs.
+
+        A bipartite matching of values with the sums that they wait for decides. A value that can only be matched by displacing others
+        waits, together with them, for too few sums.
+        """
+        wanted = [w for v in members(complete & ~self.results) if (w := self.uses[v] & ~begun)]
+        alone = next((w for w in wanted if not w & (w - 1)), 0)
+        if alone:
+            return alone
+        matched: dict[int, int] = {}
+        for v in range(len(wanted)):
+            _match(v, wanted, matched, 0)
+        reached = (_reached(v, wanted, matched) for v in range(len(wanted)))
+        return min((sums for sums in reached if sums), key=int.bit_count, default=0)
+
+
+def _match(value: int, wanted: Sequence[int], matched: dict[int, int], seen: int) -> int:
+    """Match a value with a sum along an augmenting path; returns the sums that were tried, or -1 if it is matched."""
+    for s in members(wanted[value]):
+        if seen >> s & 1:
+            continue
+        seen |= 1 << s
+        if s in matched:
+            tried = _match(matched[s], wanted, matched, seen)
+            if tried >= 0:
+                seen |= tried
+                continue
+        matched[s] = value
+        return -1
+    return seen
+
+
+def _reached(value: int, wanted: Sequence[int], matched: Mapping[int, int]) -> int:
+    """The sums on alternating paths from a value; none if one of them is unmatched."""
+    sums, values = 0, [value]
+    while values:
+        for s in members(wanted[values.pop()] & ~sums):
+            if s not in matched:
+                return 0
+            sums |= 1 << s
+            values.append(matched[s])
+    return sums
+
+
+def with_shared_sums(linear: LinearMap) -> LinearMap:
+    """A map without steps, rewritten with repeated pairs of terms as steps: the most frequent pair first, until none repeats."""
+    rows = [{i: rational(c) for i, c in row} for row in linear.matrix]
+    steps: list[Form] = []
+    while True:
+        counts = Counter((i, j, row[j] / row[i]) for row in rows for i, j in combinations(sorted(row), 2))
+        pair, times = max(counts.items(), key=lambda item: (item[1], *(-x for x in item[0])), default=((0, 0, Fraction(1)), 0))
+        if times < 2:
+            return LinearMap(linear.inputs, tuple(map(_exact, rows)), tuple(steps))
+        i, j, ratio = pair
+        name = linear.inputs + len(steps)
+        steps.append(_exact({i: Fraction(1), j: ratio}))
+        for row in rows:
+            if i in row and row.get(j) == ratio * row[i]:
+                row[name] = row.pop(i)
+                del row[j]
+
+
+def members(values: int) -> Iterator[int]:
+    """The values of a set, in ascending order."""
+    while values:
+        low = values & -values
+        yield low.bit_length() - 1
+        values ^= low
+
+
+def _used(linear: LinearMap) -> list[int]:
+    """The steps that some output needs."""
+    needed = {index for row in linear.outputs for index, _ in row}
+    for s in reversed(range(len(linear.steps))):
+        if linear.inputs + s in needed:
+            needed |= {index for index, _ in linear.steps[s]}
+    return [s for s in range(len(linear.steps)) if linear.inputs + s in needed]
+
+
+def _mask(values: Iterable[int]) -> int:
+    total = 0
+    for value in values:
+        total |= 1 << value
+    return total
+
+
+def _exact(row: Mapping[int, Fraction]) -> Form:
+    return form((i, exact(c)) for i, c in row.items())
+
+
+@dataclass(frozen=True)
+class Making:
+    """How one sum is formed from another: `factor` times the other sum, plus `rest`, a form over the operand's blocks."""
+
+    factor: Fraction
+    rest: Form
+
+    @cached_property
+    def additions(self) -> int:
+        """Block additions; without another sum, the first term costs none."""
+        return len(self.rest) - (not self.factor)
+
+    @property
+    def traffic(self) -> int:
+        """Blocks read and written."""
+        return len(self.rest) + bool(self.factor) + 1
+
+
+class HeldFactors:
+    """The factors of one operand. Those that are sums lie on `lines`: factors on one line are multiples of one form.
+
+    `line[p]` is the number of the line of product p, or -1 if its factor is the single block `block[p]`. The factor is `scale[p]` times
+    the form of the line, or times the block.
+    """
+
+    def __init__(self, rows: Sequence[Form]) -> None:
+        self.lines: list[Form] = []
+        self.line: list[int] = []
+        self.scale: list[Fraction] = []
+        self.block: list[int] = []
+        for row in rows:
+            self._add(row)
+        self.users = [frozenset(p for p, own in enumerate(self.line) if own == i) for i in range(len(self.lines))]
+        self._makings: dict[tuple[int, int], Making] = {}
+
+    def _add(self, row: Form) -> None:
+        index, first = row[0] if row else (0, 0)
+        if len(row) <= 1:
+            line, scale = -1, rational(first)
+        else:
+            known = next((i for i, line in enumerate(self.lines) if _multiple(row, line) is not None), None)
+            line = len(self.lines) if known is None else known
+            self.lines += [row] if known is None else []
+            scale = _multiple(row, self.lines[line]) or Fraction(1)
+        self.line.append(line)
+        self.scale.append(scale)
+        self.block.append(index)
+
+    def making(self, line: int, held: int) -> Making:
+        """The cheapest way to form `line` from the line `held`, or from blocks alone if `held` is -1."""
+        if (line, held) not in self._makings:
+            self._makings[line, held] = self._cheapest(self.lines[line], self.lines[held] if held >= 0 else ())
+        return self._makings[line, held]
+
+    def best(self, line: int, held: Sequence[int]) -> tuple[int, Making]:
+        """The cheapest way to form a line, and the line it starts from: one of `held`, or -1 for blocks alone."""
+        ways = [(h, self.making(line, h)) for h in (-1, *held)]
+        return min(ways, key=lambda way: (way[1].additions, way[1].traffic))
+
+    def cheapest(self, line: int) -> int:
+        """The fewest additions that form a line, whichever other line is held."""
+        return min(self.making(line, h).additions for h in range(-1, len(self.lines)) if h != line)
+
+    @staticmethod
+    def _cheapest(wanted: Form, held: Form) -> Making:
+        have = {i: rational(c) for i, c in held}
+        factors = {Fraction(0)} | {rational(c) / have[i] for i, c in wanted if i in have}
+        ways = [Making(f, form([*wanted, *((i, -f * c) for i, c in have.items())])) for f in sorted(factors)]
+        return min((way for way in ways if bool(way.factor) == bool(held)), key=lambda w: w.additions, default=Making(Fraction(0), wanted))
+
+
+def _multiple(row: Form, line: Form) -> Fraction | None:
+    """The factor of `row` to `line`; None if it is not a multiple."""
+    factor = rational(row[0][1]) / rational(line[0][1])
+    return factor if row == form((i, factor * rational(c)) for i, c in line) else None
+
 
 EXACT_PRODUCTS = 8
 """The most products for which every order is searched."""
