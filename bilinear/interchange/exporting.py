@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from io import BytesIO
 
@@ -28,9 +28,9 @@ def ring_comment(scheme: Scheme) -> str:
     return "" if str(scheme.ring) == "Q" else f"# ring: {scheme.ring}\n"
 
 
-def cannot_write(scheme: Scheme, what: str, *hints: str) -> BilinearError:
+def cannot_write(scheme: Scheme, what: str) -> BilinearError:
     """The error that a format cannot express something (E355)."""
-    return fail("E355", f"{scheme.name} cannot be written so: {what}", *hints)
+    return fail("E355", f"{scheme.name} cannot be written so: {what}")
 
 
 def fast_matmul_files(scheme: Scheme) -> dict[str, bytes]:
@@ -70,7 +70,7 @@ def _table_number(scheme: Scheme, value: Coefficient) -> str:
     if not isinstance(value, Symbolic):
         return str(value)
     if value.generators != {"lambda"}:
-        raise cannot_write(scheme, f"these tables have no sign for {value}", "write .sms, or a .bl file")
+        raise cannot_write(scheme, f"these tables have no sign for {value}")
     terms = [_term(sum(e for _, e in monomial), c) for monomial, c in value.terms]
     return terms[0] if len(terms) == 1 else f"({'+'.join(terms)})"
 
@@ -121,7 +121,7 @@ def _sparse(scheme: Scheme, row: Form) -> list[dict[str, int | str]]:
 
 def _json_number(scheme: Scheme, value: Coefficient) -> int | str:
     if isinstance(value, Symbolic):
-        raise cannot_write(scheme, f"the JSON files have no sign for {value}", "write .sms, a fast-matmul table, or a .bl file")
+        raise cannot_write(scheme, f"the JSON files have no sign for {value}")
     return value if isinstance(value, int) else str(value)
 
 
@@ -154,7 +154,7 @@ def _sms_value(scheme: Scheme, value: Coefficient) -> str:
     if not isinstance(value, Symbolic):
         return str(value)
     if scheme.ring.is_approximate or len(value.terms) != 1:
-        raise cannot_write(scheme, f"these matrices have no sign for {value}", "write a .bl file, or a fast-matmul table")
+        raise cannot_write(scheme, f"these matrices have no sign for {value}")
     return f"{value.terms[0][1]}*X"
 
 
@@ -187,7 +187,7 @@ def _array(scheme: Scheme, rows: Sequence[Form], whole: bool) -> NDArray[np.numb
 
 def _archive_number(scheme: Scheme, value: Coefficient, whole: bool) -> int | float:
     if isinstance(value, Symbolic):
-        raise cannot_write(scheme, f"an archive holds numbers, not {value}", "write .sms, or a .bl file")
+        raise cannot_write(scheme, f"an archive holds numbers, not {value}")
     if whole and abs(Fraction(value)) < 2**63:
         return int(value)
     try:
@@ -195,9 +195,7 @@ def _archive_number(scheme: Scheme, value: Coefficient, whole: bool) -> int | fl
     except OverflowError:
         number = float("inf")
     if whole or abs(Fraction(value)) >= 2**53 or exact_number(np.float64(number), scheme.name) != value:
-        raise cannot_write(
-            scheme, f"an archive holds floats, and {str(value)[:40]} is not the simplest fraction that rounds to one", "write .json"
-        )
+        raise cannot_write(scheme, f"an archive holds floats, and {str(value)[:40]} is not the simplest fraction that rounds to one")
     return number
 
 
@@ -211,7 +209,20 @@ def export_files(scheme: Scheme, form: str) -> dict[str, bytes]:
     """
     if form not in WRITERS:
         raise fail("E351", f"nothing is written as {form[:40]!r}", f"known are {', '.join(WRITERS)}")
-    return WRITERS[form](scheme)
+    try:
+        return WRITERS[form](scheme)
+    except BilinearError as error:
+        others = [name for name, write in WRITERS.items() if name != form and _writes(write, scheme)]
+        hint = f"a .bl file holds it{''.join(f', or --to {name}' for name in others)}"
+        raise fail("E355", error.diagnostics[0].message, hint) from None
+
+
+def _writes(write: Callable[[Scheme], object], scheme: Scheme) -> bool:
+    try:
+        write(scheme)
+    except BilinearError:
+        return False
+    return True
 
 
 def what_is_lost(scheme: Scheme, form: str) -> tuple[str, ...]:
