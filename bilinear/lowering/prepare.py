@@ -291,7 +291,7 @@ def prepare_complex(levels: tuple[Level, ...], conjugated: str = "", core: Bilin
     require_levels(len(levels))
     if below := next((level.scheme for level in levels[1:] if level.scheme.ring.is_complex), None):
         message = f"{below.name} has complex coefficients, and below the first level products are real"
-        raise fail("E528", message, f"use 1 level of it, with others below: algorithm=[{below.name!r}, 'winograd']")
+        raise fail("E528", message, "take 1 level of it, the first")
     inner = [_prove_level(level, "preserve") for level in levels]
     algorithm, grid, block = three_products() if core is None else core, WHOLE, levels[0].scheme
     if block.ring.is_complex:
