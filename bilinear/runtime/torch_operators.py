@@ -319,6 +319,8 @@ def require_tensors(**operands: Array) -> None:
 
 def product(a: Array, b: Array, how: How) -> Array:
     """`matmul` with options that were checked."""
+    if a.ndim == b.ndim == 2:
+        return multiply(a, b, how)  # which refuses what does not fit
     if not a.ndim or not b.ndim:
         return torch.matmul(a, b)  # which refuses it
     left, right = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
