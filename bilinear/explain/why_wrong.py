@@ -8,9 +8,8 @@ from itertools import product
 
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.explain.repair.edits import Edit, Patch, place
-from bilinear.explain.repair.schedule import ScheduleSearch, search_schedule_repairs
+from bilinear.explain.repair.schedule import ScheduleSearch, StepEdit, search_schedule_repairs
 from bilinear.explain.repair.scheme import Solution, search_repairs, solve_tables
-from bilinear.explain.repair.step_edits import StepEdit
 from bilinear.ir.linear import Form, LinearMap, form
 from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import AnySchedule

@@ -1,4 +1,4 @@
-"""The search for the fewest edits that make a schedule correct.
+"""The steps of a schedule as written, their single edits, and the search for the fewest edits that make it correct.
 
 A schedule is first tried as numbers modulo a prime: random numbers for the blocks of A and B, and random weights for those of C. Products
 are forms over A times forms over B in this order, so commuting numbers hide nothing. The steps on A, the steps on B and the targets of
@@ -8,32 +8,319 @@ products give three factors of one sum, as in a scheme; promised operands must b
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import combinations, product
+from dataclasses import dataclass, replace
+from itertools import combinations, permutations, product
 from math import comb
 
 import numpy as np
 
+from bilinear.analysis.block_maps import over_blocks
 from bilinear.errors import BilinearError
-from bilinear.explain.repair.edits import KINDS, PRIME, Array, has_residue
+from bilinear.explain.repair.edits import KINDS, PRIME, Array, Patch, has_residue
 from bilinear.explain.repair.join import Join, Side
-from bilinear.explain.repair.step_edits import (
-    StepEdit,
-    WrittenForm,
-    WrittenProduct,
-    WrittenStep,
-    WrittenSteps,
-    added_step,
-    read_steps,
-    step_edits,
+from bilinear.ir.number import Coefficient, residue
+from bilinear.ir.schedule import (
+    BETA,
+    AnySchedule,
+    Block,
+    LinearStage,
+    Product,
+    ProductStage,
+    ScaledSchedule,
+    Schedule,
+    Stage,
+    Target,
 )
-from bilinear.ir.number import residue
-from bilinear.ir.schedule import AnySchedule, Block, Schedule
 from bilinear.ir.scheme import Scheme
+from bilinear.source import Span
 from bilinear.verify.hazards import find_hazards
 from bilinear.verify.schedule import is_sound, schedule_holds
+
+
+@dataclass(frozen=True)
+class WrittenForm:
+    """A step of a linear stage: a block becomes the sum of these terms, which include its own old value if it is kept."""
+
+    target: Block
+    terms: tuple[tuple[Block, Coefficient], ...]
+    span: Span
+
+    @property
+    def side(self) -> str:
+        """The operand whose blocks the step writes."""
+        return self.target.space
+
+
+@dataclass(frozen=True)
+class WrittenProduct:
+    """A step of a product stage: left * right, added to blocks of C."""
+
+    left: Block
+    right: Block
+    targets: tuple[tuple[Block, Coefficient], ...]
+    span: Span
+
+
+WrittenStep = WrittenForm | WrittenProduct
+
+
+@dataclass(frozen=True)
+class WrittenSteps:
+    """The stages of a schedule as lists of steps."""
+
+    schedule: Schedule
+    stages: tuple[tuple[WrittenStep, ...], ...]
+
+    def build(self) -> Schedule:
+        """The schedule with these steps, with the first ordered write of each block of C marked."""
+        seen: set[Block] = set()
+        stages = [_stage(steps, old, seen) for steps, old in zip(self.stages, self.schedule.stages, strict=True) if steps]
+        return replace(self.schedule, stages=tuple(stages))
+
+
+def read_steps(schedule: AnySchedule) -> WrittenSteps | None:
+    """The steps of a schedule.
+
+    None if it has no text, has workspaces, several levels or explicit scaling, is over Z/p, or maps into C.
+    """
+    if schedule.workspaces or schedule.levels != 1 or isinstance(schedule, ScaledSchedule) or schedule.ring.modulus:
+        return None
+    stages: list[tuple[WrittenStep, ...]] = []
+    for stage in schedule.stages:
+        steps: list[WrittenStep] = []
+        for p in stage.products if isinstance(stage, ProductStage) else ():
+            if p.span is None or any(t.block.space != "C" for t in p.targets):
+                return None
+            steps.append(WrittenProduct(p.left, p.right, tuple((t.block, t.coefficient) for t in p.targets), p.span))
+        for m in stage.maps if isinstance(stage, LinearStage) else ():
+            if not m.spans or {b.space for b in (*m.targets, *m.sources)} not in ({"A"}, {"B"}):
+                return None
+            rows = zip(m.targets, m.map.matrix, m.spans, strict=True)
+            steps += [WrittenForm(target, tuple((m.sources[i], c) for i, c in row), span) for target, row, span in rows]
+        stages.append(tuple(steps if isinstance(stage, ProductStage) else sorted(steps, key=lambda s: s.span.start)))
+    return WrittenSteps(schedule, tuple(stages))
+
+
+def _stage(steps: Sequence[WrittenStep], old: Stage, seen: set[Block]) -> Stage:
+    if not isinstance(old, LinearStage):
+        return ProductStage(tuple(_product(step, seen) for step in steps if isinstance(step, WrittenProduct)))
+    linear = [step for step in steps if isinstance(step, WrittenForm)]
+    sides = dict.fromkeys(step.side for step in linear)
+    own = [[step for step in linear if step.side == side] for side in sides]
+    return LinearStage(tuple(over_blocks([(s.target, s.terms) for s in some], tuple(s.span for s in some)) for some in own), old.restores)
+
+
+def _product(step: WrittenProduct, seen: set[Block]) -> Product:
+    targets = []
+    for block, coefficient in step.targets:
+        targets.append(Target(block, coefficient, 1 if block in seen else BETA))
+        seen.add(block)
+    return Product(step.left, step.right, tuple(targets), step.span)
+
+
+_BLOCK = re.compile(r"[ABC](?:[1-9][1-9](?![A-Za-z0-9_])|\[[^\]\n;]*\])")
+_OPERATOR = re.compile(r"[+-]?=")
+_COMMENT = re.compile(r"#[^\n]*")
+_NUMBER = re.compile(r"[0-9]+(?:[ \t]*/[ \t]*[0-9]+)?[ \t]*\*?[ \t]*\Z")
+
+
+@dataclass(frozen=True)
+class StepEdit:
+    """One edit of a step. `number` counts the steps of its stage; one past the last adds a step. `new` is None if the step is removed.
+
+    `side` is `A` or `B` if the values of an operand change, `C` if the targets of a product do.
+    """
+
+    kind: str
+    side: str
+    new: WrittenStep | None
+    text: str
+    brief: str
+    span: Span
+    patches: tuple[Patch, ...]
+    stage: int = 0
+    number: int = 0
+
+
+def step_edits(steps: WrittenSteps) -> Iterator[StepEdit]:
+    """Every single edit of a schedule's steps, in the order of the text."""
+    for stage, written in enumerate(steps.stages):
+        for number, step in enumerate(written):
+            found = _linear_edits(steps, step) if isinstance(step, WrittenForm) else _product_edits(steps, step)
+            left_out = [_left_out(step)] if len(written) > 1 else []
+            yield from (replace(e, stage=stage, number=number, text=f"{e.text} in stage {stage + 1}") for e in (*found, *left_out))
+        taken = {step.target: step.side for step in written if isinstance(step, WrittenForm)}
+        for side in dict.fromkeys(taken.values()):
+            more = (new for new in _simple_steps(steps, side, written[-1].span) if new.target not in taken)
+            yield from (added_step(steps, stage, side, new) for new in more)
+
+
+def added_step(steps: WrittenSteps, stage: int, side: str, new: WrittenStep) -> StepEdit:
+    """The edit that adds a step at the end of a stage."""
+    last = steps.stages[stage][-1].span
+    text, patch = f"adding {shown(new)} to stage {stage + 1}", (last.end, last.end, f" ; {shown(new)}")
+    return StepEdit("step", side, new, text, f"add {shown(new)}", last, (patch,), stage, len(steps.stages[stage]))
+
+
+def shown(step: WrittenStep) -> str:
+    """A step that adds one block, or a product, as it is written."""
+    if isinstance(step, WrittenProduct):
+        targets = ", ".join(f"-{block}" if c == -1 else str(block) for block, c in step.targets)
+        return f"{targets} += {step.left} * {step.right}"
+    (source, c), *_ = [t for t in step.terms if t[0] != step.target]
+    return f"{step.target} {'-=' if c == -1 else '+='} {source}"
+
+
+def _blocks(steps: WrittenSteps, space: str) -> tuple[Block, ...]:
+    return steps.schedule.space(space).blocks
+
+
+class _Text:
+    """The tokens of a step in its text."""
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        text = _COMMENT.sub(lambda m: " " * len(m[0]), span.text)
+        self.blanked = text
+        operator = _OPERATOR.search(text)
+        assert operator is not None, "a step has an operator"
+        self.operator = operator
+        found = list(_BLOCK.finditer(text))
+        self.targets = [m for m in found if m.end() <= operator.start()]
+        self.sources = [m for m in found if m.start() >= operator.end()]
+
+    @property
+    def sources_by_block(self) -> dict[Block, re.Match[str]]:
+        """The blocks on the right; empty if one stands twice."""
+        found = {_block_of(m[0]): m for m in self.sources}
+        return found if len(found) == len(self.sources) else {}
+
+    def at(self, start: int, end: int) -> Span:
+        return Span(self.span.source, self.span.start + start, self.span.start + end)
+
+    def sign(self, token: re.Match[str]) -> tuple[Patch, bool, Span]:
+        """The patch that reverses the sign before a block, whether that sign is now a minus, and the place of sign and term."""
+        start = token.start() - len(number[0]) if (number := _NUMBER.search(self.blanked[: token.start()])) else token.start()
+        before = self.blanked[:start].rstrip()
+        if not before.endswith(("+", "-")):
+            whole = self.at(start, token.end())
+            return (whole.start, whole.start, "-"), False, whole
+        whole, minus = self.at(len(before) - 1, token.end()), before.endswith("-")
+        return (whole.start, whole.start + 1, "+" if minus else "-"), minus, whole
+
+
+def _block_of(name: str) -> Block:
+    row, column = name[2:-1].split(",") if "[" in name else tuple(name[1:])
+    return Block(name[0], int(row) - 1, int(column) - 1)
+
+
+def _linear_edits(steps: WrittenSteps, step: WrittenForm) -> Iterator[StepEdit]:
+    text = _Text(step.span)
+    own = text.operator[0] != "="  # the step keeps its target's old value implicitly
+    others = [(b, c) for b, c in step.terms if not (own and b == step.target)]
+    places = text.sources_by_block
+    for block, c in others if places else ():
+        rest = tuple(t for t in step.terms if t[0] != block)
+        yield _turned(step, block, text, places[block], len(others))
+        for other in _blocks(steps, step.side):
+            if other not in dict(step.terms):
+                yield _renamed(replace(step, terms=(*rest, (other, c))), step.side, block, other, text, places[block])
+    for other in _blocks(steps, step.side):
+        if other != step.target:
+            terms = tuple((other if own and b == step.target else b, c) for b, c in step.terms)
+            if len(dict(terms)) == len(terms):
+                yield _renamed(replace(step, target=other, terms=terms), step.side, step.target, other, text, text.targets[0])
+    if own and len(others) > 1:
+        kept = tuple((b, c if b == step.target else -c) for b, c in step.terms)
+        yield _operator_turned(step.side, replace(step, terms=kept), text)
+    for simple in _simple_steps(steps, step.side, step.span):
+        if (simple.target, dict(simple.terms)) != (step.target, dict(step.terms)):
+            patch = (step.span.start, step.span.end, shown(simple))
+            told = f"writing {shown(simple)} for {step.span.text}"
+            yield StepEdit("step", step.side, simple, told, f"write {shown(simple)}", step.span, (patch,))
+
+
+def _turned(step: WrittenForm, block: Block, text: _Text, token: re.Match[str], count: int) -> StepEdit:
+    """The edit that reverses a sign: the operator's if it stands before a single term, else the term's."""
+    new = replace(step, terms=tuple((b, -c if b == block else c) for b, c in step.terms))
+    if text.operator[0] != "=" and count == 1:
+        return _operator_turned(step.side, new, text)
+    patch, minus, span = text.sign(token)
+    old, turned = ("-", "+") if minus else ("+", "-")
+    told = f"writing {turned}{block} for {old}{block} in {text.span.text}"
+    return StepEdit("sign", step.side, new, told, f"write {turned}{block}", span, (patch,))
+
+
+def _operator_turned(side: str, new: WrittenStep, text: _Text) -> StepEdit:
+    """The edit of `+=` to `-=`, or back."""
+    turned = "-=" if text.operator[0] == "+=" else "+="
+    span = text.at(*text.operator.span())
+    told = f"writing {turned} for {text.operator[0]} in {text.span.text}"
+    return StepEdit("sign", side, new, told, f"write {turned}", span, ((span.start, span.end, turned),))
+
+
+def _renamed(new: WrittenStep, side: str, old: Block, other: Block, text: _Text, token: re.Match[str]) -> StepEdit:
+    """The edit of one block."""
+    span = text.at(*token.span())
+    told = f"writing {other} for {old} in {text.span.text}"
+    return StepEdit("operand", side, new, told, f"write {other}", span, ((span.start, span.end, str(other)),))
+
+
+def _simple_steps(steps: WrittenSteps, side: str, span: Span) -> Iterator[WrittenForm]:
+    """Every step that adds a block to another, or subtracts it."""
+    for target, source in permutations(_blocks(steps, side), 2):
+        yield WrittenForm(target, ((target, 1), (source, 1)), span)
+        yield WrittenForm(target, ((target, 1), (source, -1)), span)
+
+
+def _left_out(step: WrittenStep) -> StepEdit:
+    side, span = step.side if isinstance(step, WrittenForm) else "C", step.span
+    return StepEdit("drop", side, None, f"leaving out {span.text}", "leave this out", span, ((span.start, span.end, ""),))
+
+
+def _product_edits(steps: WrittenSteps, step: WrittenProduct) -> Iterator[StepEdit]:
+    text = _Text(step.span)
+    left, right = text.sources
+    for other in _blocks(steps, "A"):
+        if other != step.left:
+            yield _renamed(replace(step, left=other), "A", step.left, other, text, left)
+    for other in _blocks(steps, "B"):
+        if other != step.right:
+            yield _renamed(replace(step, right=other), "B", step.right, other, text, right)
+    if len(step.targets) > 1:
+        yield _operator_turned("C", replace(step, targets=tuple((block, -c) for block, c in step.targets)), text)
+    others = [block for block in _blocks(steps, "C") if block not in dict(step.targets)]
+    for number, (block, c) in enumerate(step.targets):
+        before, after = step.targets[:number], step.targets[number + 1 :]
+        yield _target_turned(replace(step, targets=(*before, (block, -c), *after)), block, text, text.targets[number])
+        for other in others:
+            yield _renamed(replace(step, targets=(*before, (other, c), *after)), "C", block, other, text, text.targets[number])
+        if before or after:
+            yield _target_left_out(replace(step, targets=(*before, *after)), block, text, number)
+    last = step.span.start + text.targets[-1].end()
+    for other, sign in product(others, (1, -1)):
+        name = f"{'-' if sign < 0 else ''}{other}"
+        new = replace(step, targets=(*step.targets, (other, -sign if text.operator[0] == "-=" else sign)))
+        told = f"adding the target {name} to {step.span.text}"
+        yield StepEdit("add", "C", new, told, f"add {name}", step.span, ((last, last, f", {name}"),))
+
+
+def _target_turned(new: WrittenProduct, block: Block, text: _Text, token: re.Match[str]) -> StepEdit:
+    (start, end, sign), minus, span = text.sign(token)
+    turned, old = (str(block), f"-{block}") if minus else (f"-{block}", str(block))
+    told = f"writing {turned} for {old} in {text.span.text}"
+    return StepEdit("sign", "C", new, told, f"write {turned}", span, ((start, end, sign.replace("+", "")),))
+
+
+def _target_left_out(new: WrittenProduct, block: Block, text: _Text, number: int) -> StepEdit:
+    _, _, span = text.sign(text.targets[number])
+    start = span.start if number == 0 else text.span.start + text.targets[number - 1].end()
+    end = text.blanked.index(",", text.targets[0].end()) + 1 + text.span.start if number == 0 else span.end
+    return StepEdit("drop", "C", new, f"leaving out {block} in {text.span.text}", "leave this out", span, ((start, end, ""),))
+
 
 SIDES = ("A", "B", "C")
 MOST_SETS = 80_000
