@@ -103,8 +103,9 @@ def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Arr
     moduli = same_bits_residues(dtype.name, a.shape[-1], options.accuracy).count
     if dtype.kind == "c":
         left, down, part = xp.concatenate([a.real, a.imag], -1), (b.real, b.imag), xp.empty(out.shape, real_type(dtype))
-        real = xp.concatenate([down[0], -down[1]], -2)
-        imaginary = xp.concatenate(down[::-1], -2)  # before the real part is written, which may lie where B does
+        real, imaginary = (xp.concatenate(x, -2) for x in (down, down[::-1]))  # before anything is written, which may lie where B does
+        signs = real[..., b.shape[-2] :, :].view(f"u{part.itemsize}")
+        signs ^= signs.dtype.type(1 << (8 * part.itemsize - 1))  # CuPy's negation flushes subnormal numbers to zero
         _each(options, left, real, part, factors, moduli)
         out.real[...] = part
         _each(options, left, imaginary, part, factors, moduli)

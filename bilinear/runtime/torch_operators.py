@@ -214,7 +214,8 @@ def _product(dims: int, a: Array, b: Array, how: How) -> Array:
         if key is not None:
             keep_pytorchs(torch, key, a, b, asked)
         return classical(a, b)
-    out = None if a.is_cuda else torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
+    is_found_by_layout = a.is_cuda and not torch.cuda.is_current_stream_capturing()  # a graph keeps what PyTorch allocates in it
+    out = None if is_found_by_layout else torch.empty((*a.shape[:-1], b.shape[-1]), dtype=a.dtype, device=a.device)
     return matmul_tensors(torch, a, b, out, asked, None)
 
 

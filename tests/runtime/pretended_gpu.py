@@ -95,7 +95,15 @@ class Array:
         return Array(~self.host)
 
     def __neg__(self) -> Array:
-        return Array(-self.host)
+        """CuPy's own arithmetic flushes subnormal numbers of float32 to zero."""
+        found = -self.host
+        if found.dtype == np.float32:
+            found[abs(found) < np.finfo(np.float32).tiny] *= 0
+        return Array(found)
+
+    def __ixor__(self, other: Any) -> Array:
+        self.host ^= other
+        return self
 
     def __mul__(self, factor: Any) -> Array:
         return Array((factor.host if isinstance(factor, Array) else factor) * self.host)
