@@ -25,13 +25,14 @@ def is_captured(stream: int | None = None) -> bool:
 
 
 @contextmanager
-def memory_of_graph() -> Iterator[None]:
+def memory_of_graph(on_gpu: bool = True) -> Iterator[None]:
     """While CuPy's current stream is captured, make CuPy allocate by it: nodes of the graph allocate an array and free it.
 
-    The array must be dropped before the capture ends. Memory from a pool would be given to others while the graph goes on writing to it.
+    Without arrays `on_gpu` nothing is asked of CuPy, which may lack a driver. The array must be dropped before the capture ends.
+    Memory from a pool would be given to others while the graph goes on writing to it.
     """
     cupy = sys.modules.get("cupy")
-    if cupy is None or not is_captured():
+    if not on_gpu or cupy is None or not is_captured():
         yield
         return
     with cupy.cuda.using_allocator(cupy.cuda.malloc_async):

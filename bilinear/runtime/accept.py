@@ -65,13 +65,14 @@ def accepted(
         raise fail("E733", f"{type(strange).__name__} has its own multiply, which this call does not use", "give plain arrays")
     if torch is None:
         given = _checked(operands, outs, workspace)
-        with stream_for(given.kind.on_gpu, stream), memory_of_graph():
+        with stream_for(given.kind.on_gpu, stream), memory_of_graph(given.kind.on_gpu):
             yield given
         return
-    with as_arrays(torch, stream, [*operands.values()], [*outs.values(), workspace], bits) as (*arrays, buffer), memory_of_graph():
+    with as_arrays(torch, stream, [*operands.values()], [*outs.values(), workspace], bits) as (*arrays, buffer):
         count = len(operands)
         given = _checked(dict(zip(operands, arrays, strict=False)), dict(zip(outs, arrays[count:], strict=True)), buffer)
-        yield given._replace(kind=replace(given.kind, give_back=partial(give_tensor, torch)))
+        with memory_of_graph(given.kind.on_gpu):
+            yield given._replace(kind=replace(given.kind, give_back=partial(give_tensor, torch)))
 
 
 def _checked(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace: Workspace) -> Given:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -327,3 +329,26 @@ def test_memory_maps_go_in_and_an_array_comes_back(tmp_path: Any) -> None:
     A.tofile(path)
     mapped = np.memmap(path, np.float64, "r", shape=A.shape)
     np.testing.assert_array_equal(bilinear.matmul(mapped, B, algorithm="strassen"), A @ B)
+
+
+def test_cupy_without_a_driver_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a login node: CuPy can be imported, and everything else of it fails."""
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("cudaErrorInsufficientDriver")
+
+    cupy: Any = ModuleType("cupy")
+    cupy.ndarray = type("ndarray", (), {})
+    cupy.cuda = SimpleNamespace(get_current_stream=fails, Device=fails, runtime=SimpleNamespace(getDevice=fails, streamIsCapturing=fails))
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupy.cuda", cupy.cuda)
+    a = np.arange(36.0).reshape(6, 6)
+    for call in (
+        bilinear.matmul,
+        partial(bilinear.matmul, algorithm="winograd", levels=1),
+        partial(bilinear.matmul, reproducible="bitwise"),
+    ):
+        assert (call(a, a) == a @ a).all() and (call(a, a, np.empty((6, 6))) == a @ a).all()
+    assert (
+        (bilinear.gram(a) == a @ a.T).all() and (bilinear.einsum("ij,jk", a, a) == a @ a).all() and bilinear.check(a, a, a @ a).bound < 1e-9
+    )
