@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Literal, TypeVar, Unpack, overload
@@ -187,7 +188,7 @@ def matmul(
             "reproducible": reproducible,
         }  # fmt: skip
         return _in_types(a, b, out, dtype, casting, modulus, options)
-    torch = torch_of(a, b, out)
+    torch = torch_of(a, b, out) if "torch" in sys.modules else None
     asked = Options(alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible)
     is_seen = torch is not None and (records_gradients(torch, a, b, out) or not is_plain(torch, a, b, out))
     if is_seen and gpus is memory is modulus is None and not (isinstance(a, Kept) or isinstance(b, Kept)):
