@@ -105,6 +105,6 @@ def test_residues_are_weighed_without_an_accuracy_and_pairs_only_with_one(dtype:
     if dtype == "float32":
         assert any("pairs" in c.tile for c in bilinear.plan(8192, 8192, 8192, dtype, device="h200", accuracy=1e-1).candidates)
     assert "candidates for float32 and float64 with and without an accuracy" in page("planning.md")
-    assert "large float32 and float64 products run by [residues]" in page("faq.md")
+    assert "Without it, large products run by residues in int8" in page("faq.md")
     for function in (bilinear.plan, bilinear.matmul):
         assert "residues" in str(function.__doc__).split("accuracy : ")[1].split("\n    plan :")[0]
