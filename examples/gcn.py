@@ -1,11 +1,16 @@
 """Two layers of a graph convolution network: chains of a sparse matrix, features and weights, in the planned order."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
+try:
+    import scipy.sparse
+except ImportError:
+    print("SciPy is not installed: pip install scipy")
+    sys.exit()
 import bilinear
 
 generator = np.random.default_rng(1)
