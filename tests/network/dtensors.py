@@ -136,8 +136,8 @@ def others(line: Array) -> None:
 
 def gradients(mesh: Array, lying: Sequence[Array]) -> None:
     """The operators multiply what each rank has: C and both gradients are exact and lie as PyTorch lays its own."""
-    left, right = integers(8, 12), integers(12, 4, seed=1)
-    for shapes in ((left, right), (left.reshape(2, 4, 12), right.expand(2, 12, 4))):
+    right, each = integers(12, 4, seed=1), mesh.size()  # matrices: fewer than ranks lie otherwise
+    for shapes in ((integers(8, 12), right), (integers(each, 4, 12), right.expand(each, 12, 4))):
         results = []
         for multiplied in (bilinear_matmul, torch.matmul):
             a, b = (distribute_tensor(x, mesh, [to]).requires_grad_() for x, to in zip(shapes, lying, strict=True))
