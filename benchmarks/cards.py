@@ -89,7 +89,7 @@ def main() -> None:
                     f"{n:6} {words}, library {row['library_ms']:.3f}, error {row['error']:.1e}, {row['library_error']:.1e}: {row['plan']}",
                     flush=True,
                 )
-    save("cards", rows, asked.json)
+            save("cards", rows, asked.json)
 
 
 if __name__ == "__main__":
