@@ -19,6 +19,7 @@ from bilinear.distributed.multiply import CLASSICAL, Request, home, plan_for, ru
 from bilinear.distributed.rank_plan import RankPlan, busiest, classical_bound, recursive_order, traffic
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
+from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import CLASSES
 from bilinear.reporting.table import aligned
 from bilinear.runtime.arrays import cupy_module
@@ -62,7 +63,7 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--shape", default="1024", help="N, or MxKxN: M x K by K x N")
     parser.add_argument("--dtype", default="float64", choices=("float64", "float32"))
     parser.add_argument("--decompositions", default="2d,strassen,winograd", help="2d, and names or paths of schemes")
-    parser.add_argument("--local", default="auto,winograd", help="what multiplies on a rank: names for bilinear.matmul's algorithm=")
+    parser.add_argument("--local", default="auto,winograd", help="what multiplies on a rank: library, or an algorithm= of bilinear.matmul")
     parser.add_argument("--levels", type=int, help="levels of a scheme that run breadth first; by default the fewest with a product a rank")
     parser.add_argument("--gpu", action="store_true", help="pieces of CuPy, a GPU a rank")
     parser.add_argument("--accuracy", help="classical, twice, or a bound, for the products of 2d with local auto on a rank")
@@ -102,6 +103,8 @@ def measure(connection: Connection, asked: Namespace) -> tuple[list[RankRow], fl
             given = (Slab.X, Slab.X, Slab.X)
             promised = asked.accuracy if (decomposition, local) == (CLASSICAL, "auto") else None
             one = Request(asked.extents, given, decomposition, asked.levels or "auto", asked.memory, local, accuracy=promised)
+            if local == LIBRARY:
+                one = replace(one, algorithm="auto", local_levels=0)
             if asked.home and decomposition != CLASSICAL:
                 lie = home(asked.extents, connection.comm.size, decomposition, levels=one.levels)
                 one = replace(one, distributions=lie)
@@ -123,7 +126,8 @@ def _measured(connection: Connection, place: RankPlace, a: Matrix, b: Matrix, as
         exact = exact and bool(np.array_equal(place.get(found), a[_indices(wanted.rows)] @ b[:, _indices(wanted.columns)]))
     exact = connection.largest(float(not exact)) == 0.0
     planned = busiest(traffic(plan), comm.size) * a.dtype.itemsize
-    return RankRow(plan, asked.algorithm, median(times[1:]), int(connection.largest(float(moved))), planned, exact)
+    local = LIBRARY if asked.local_levels == 0 else asked.algorithm
+    return RankRow(plan, local, median(times[1:]), int(connection.largest(float(moved))), planned, exact)
 
 
 def _table(rows: list[RankRow], alone: float, asked: Namespace, ranks: int, carrier: str) -> list[str]:

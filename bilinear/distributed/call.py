@@ -140,7 +140,7 @@ def matmul(
         The most bytes that a rank may take beside its pieces: depth-first levels, or panels of "2d", are added to keep it. Sums of
         `Partial`, copies of `Replicate`, and what a named algorithm needs are not counted.
     algorithm : str
-        What multiplies on each rank, as in `bilinear.matmul`.
+        What multiplies on each rank, as in `bilinear.matmul`. A schedule runs in place, in copies of what is not received.
     local_levels : int or "auto"
         The levels of that.
     accuracy : float or "classical" or "twice", optional

@@ -19,11 +19,11 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.prepare import ready
+from bilinear.lowering.prepare import natural_inputs, ready
 from bilinear.planner.problem import require_accuracy
 from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
-from bilinear.runtime.options import algorithm_as_it_is
+from bilinear.runtime.options import algorithm_as_it_is, named_levels
 from bilinear.version import __version__
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def run(connection: Connection, a: Array, b: Array, asked: Request, timeout: flo
 
 def local_multiply(asked: Request, plan: RankPlan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
     """The multiply of what one rank holds: `auto` works in the memory that the plan over the ranks leaves."""
-    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, accuracy=asked.accuracy)
+    inputs: Literal["preserve", "consume"] = "consume" if plan is not None and plan.consumes else "preserve"
+    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, accuracy=asked.accuracy, inputs=inputs)
     needed = 0 if plan is None else rank_workspace(plan, rank) * itemsize
     left = [] if asked.memory is None else [asked.memory - needed]
     if on_gpu:
@@ -147,8 +148,15 @@ def plan_for(asked: Request, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     scheme = scheme_named(asked.decomposition)
     check_options(asked)
     levels = None if asked.levels == "auto" else asked.levels
-    whole = asked.accuracy is not None
-    return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole)
+    whole, consumes = asked.accuracy is not None, runs_in_place(asked.algorithm, asked.local_levels, dtype)
+    return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole, consumes)
+
+
+def runs_in_place(algorithm: str, levels: int | Literal["auto"], dtype: str) -> bool:
+    """Whether a schedule is named that writes its operands, and can write those of this type. Raises what `load` raises."""
+    if algorithm == "auto" or levels == 0 or np.dtype(dtype).kind == "c":
+        return False
+    return natural_inputs(named_levels(algorithm, levels)[0].schedule) != "preserve"
 
 
 def check_options(asked: Request) -> None:
@@ -174,12 +182,13 @@ def _planned(
     memory: int | None,
     dtype: str,
     whole: bool,
+    consumes: bool,
 ) -> tuple[RankPlan, str]:
     if scheme is not None:
         scheme = ready(scheme, np.dtype(dtype))
-    plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize, whole)
+    plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize, whole, consumes)
     tables = [level.tables for level in plan.levels]
-    return plan, sha256(repr((tables, plan.home, plan.form, plan.tasks)).encode()).hexdigest()[:16]
+    return plan, sha256(repr((tables, plan.home, plan.form, plan.tasks, consumes)).encode()).hexdigest()[:16]
 
 
 def home(

@@ -236,7 +236,7 @@ class _Rank:
         """The rank's own operand, of which some parts are still to arrive."""
         form = self.plan.form[side]
         mine = form[self.rank].meet(wanted)
-        if mine == wanted:
+        if mine == wanted and not self.plan.consumes:
             return take(factor, form[self.rank], wanted)
         operand = np.empty_like(factor, shape=wanted.shape, order="C")
         put(operand, wanted, mine, take(factor, form[self.rank], mine))

@@ -76,7 +76,7 @@ def _operands(plan: RankPlan, rank: int, at: int) -> int:
             mine = form[rank].meet(wanted)
             if target != rank:
                 packed.add((side, product, mine))
-            elif mine != wanted:
+            elif mine != wanted or plan.consumes:
                 total += wanted.size + sum(part.size for x in form if (part := x.meet(wanted)) != mine and not _is_dense(part, wanted))
             elif not _is_one(wanted.inside(form[rank])):
                 total += wanted.size
@@ -267,6 +267,7 @@ def decompose(
     memory: int | None = None,
     itemsize: int = 1,
     whole: bool = False,
+    consumes: bool = False,
 ) -> RankPlan:
     """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
 
@@ -295,6 +296,7 @@ def decompose(
             plan = _panels(extents, ranks, spreads, panels, whole)
         else:
             plan = _by_scheme(extents, ranks, spreads, (scheme,) * effort, breadth)
+        plan = replace(plan, consumes=consumes)
         needed = workspace(plan) * itemsize
         if memory is None or needed <= memory:
             return plan
@@ -411,7 +413,8 @@ class RankPlan:
     The levels `depth` run one product after another, those of `breadth` all of theirs at once; both are listed outermost first. Without
     levels, the tasks are parts of A B itself. `given` says how A and B come and how C is to leave, `home` how they lie while sums are
     computed (of matrices padded with zeros to whole blocks), `form` how a factor or a product of the breadth-first levels lies: each for A,
-    B and C. `tasks` are those of each rank, in their order; consecutive ones of one result are added up.
+    B and C. `tasks` are those of each rank, in their order; consecutive ones of one result are added up. If a task `consumes` its operands,
+    they are arrays that nothing else reads: what has arrived, or a copy of what the rank holds.
     """
 
     extents: Extents
@@ -421,6 +424,7 @@ class RankPlan:
     home: tuple[Spread, Spread, Spread]
     form: tuple[Spread, Spread, Spread]
     tasks: tuple[tuple[RankTask, ...], ...]
+    consumes: bool = False
 
     @property
     def ranks(self) -> int:

@@ -83,10 +83,12 @@ def main() -> None:
                 assert found.dtype == dtype and np.array_equal(found, piece(a @ b, three[2], comm)), (extents, asked)
                 check_traffic(asked, dtype, before, (connection.sent, connection.received), comm)
                 calls += 1
-    by_plan = Request((64, 64, 64), (Slab.X,) * 3, "winograd", algorithm="strassen", local_levels=1)
     a = np.random.default_rng(3).integers(-9, 10, (64, 64)).astype("float64")
-    found = brought(run(connection, placed(piece(a, Slab.X, comm)), placed(piece(a, Slab.X, comm)), by_plan, TIMEOUT))
-    assert np.array_equal(found, piece(a @ a, Slab.X, comm))
+    for decomposition, local in (("winograd", "strassen"), ("2d", "msmes"), ("winograd", "msmes")):
+        by_plan = Request((64, 64, 64), (Slab.X,) * 3, decomposition, algorithm=local, local_levels=1)
+        left, right = (placed(piece(a, Slab.X, comm)) for _ in range(2))
+        assert np.array_equal(brought(run(connection, left, right, by_plan, TIMEOUT)), piece(a @ a, Slab.X, comm))
+        assert all(np.array_equal(brought(x), piece(a, Slab.X, comm)) for x in (left, right))
     with_accuracy(connection)
     chains(connection, known)
     assert connection.carrier.name == ("NCCL" if 1 < comm.size <= gpus else "MPI")

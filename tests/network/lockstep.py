@@ -121,10 +121,21 @@ def indices(runs: Sequence[tuple[int, int]]) -> list[int]:
     return [at for start, stop in runs for at in range(start, stop)]
 
 
-def run(plan: RankPlan, a: Matrix, b: Matrix) -> tuple[list[Matrix], Network]:
-    """The piece of C of every rank, and the network afterwards."""
-    given = zip(pieces(a, plan.given[0]), pieces(b, plan.given[1]), strict=True)
-    return run_all([steps_of(plan, at, *own, times) for at, own in enumerate(given)])
+def spoiling(a: Any, b: Any, out: Any = None, *, beta: int = 0) -> Any:
+    """The same, by what leaves its operands undefined."""
+    found = times(a, b, out, beta=beta)
+    a[...] = b[...] = -77
+    return found
+
+
+def run(plan: RankPlan, a: Matrix, b: Matrix, multiply: Any = None) -> tuple[list[Matrix], Network]:
+    """The piece of C of every rank, and the network afterwards. No rank's pieces of A and B are written."""
+    own = [*zip(pieces(a, plan.given[0]), pieces(b, plan.given[1]), strict=True)]
+    multiply = multiply or (spoiling if plan.consumes else times)
+    found = run_all([steps_of(plan, at, *each, multiply) for at, each in enumerate(own)])
+    for whole, spread, held in zip((a, b), plan.given[:2], zip(*own, strict=True), strict=True):
+        assert all(x.tobytes() == y.tobytes() for x, y in zip(held, pieces(whole, spread), strict=True))
+    return found
 
 
 def run_all(all_steps: Sequence[Steps]) -> tuple[list[Matrix], Network]:

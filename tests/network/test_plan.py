@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from collections import Counter
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from network.lockstep import Network, Rank, indices, pieces, run, times
 
-from bilinear.distributed import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, shape
+from bilinear.distributed import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, home, shape
 from bilinear.distributed.distributions import LAYOUTS, Distribution, Rect, inside, joined, meet, near_even
-from bilinear.distributed.multiply import Request, plan_for
+from bilinear.distributed.multiply import Request, local_multiply, plan_for
 from bilinear.distributed.rank import steps_of
 from bilinear.distributed.rank_plan import (
     Extents,
@@ -53,14 +54,16 @@ def check(plan: RankPlan) -> Counter[tuple[int, int]]:
     return network.sent
 
 
+@pytest.mark.parametrize("consumes", [False, True])
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("name", [None, *SCHEMES])
-def test_plans_are_exact_in_all_distributions(name: str | None, ranks: int) -> None:
+def test_plans_are_exact_in_all_distributions(name: str | None, ranks: int, consumes: bool) -> None:
+    """Also if products write their operands, of which no message and no later product then reads anything."""
     known = distributions(ranks)
     for at, extents in enumerate(EXTENTS):
         for first in range(at % 2, len(known), 3):
             given = [known[(first + at + step) % len(known)] for step in (0, 3, 5)]
-            check(decompose(extents, ranks, given, SCHEMES.get(name or "")))
+            check(decompose(extents, ranks, given, SCHEMES.get(name or ""), consumes=consumes))
 
 
 @pytest.mark.parametrize(("ranks", "levels"), [(1, 2), (2, 2), (3, 2), (7, 2), (5, 3)])
@@ -150,11 +153,12 @@ def test_too_little_memory_is_refused_with_what_is_needed() -> None:
     assert workspace(decompose((32, 32, 32), 2, [Slab.X] * 3, SCHEMES["winograd"], memory=least)) == least
 
 
+@pytest.mark.parametrize("consumes", [False, True])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize(("name", "levels"), [(None, None), ("winograd", 1), ("winograd", 2), ("laderman", 1)])
-def test_no_more_memory_is_taken_than_is_told(name: str | None, levels: int | None, ranks: int) -> None:
+def test_no_more_memory_is_taken_than_is_told(name: str | None, levels: int | None, ranks: int, consumes: bool) -> None:
     """All ranks run in one process here, and what is under way is in memory, too: that is at most the whole traffic."""
-    plan = decompose((96, 96, 96), ranks, [Slab.X, Slab.Y, Slab.X], SCHEMES.get(name or ""), levels)
+    plan = decompose((96, 96, 96), ranks, [Slab.X, Slab.Y, Slab.X], SCHEMES.get(name or ""), levels, consumes=consumes)
     a = [np.ones(part.shape) for part in plan.given[0]]
     b = [np.ones(part.shape) for part in plan.given[1]]
     tracemalloc.start()
@@ -166,6 +170,45 @@ def test_no_more_memory_is_taken_than_is_told(name: str | None, levels: int | No
     tracemalloc.stop()
     allowed = ranks * workspace(plan) + 96 * 96 + sum(traffic(plan).values())
     assert peak <= 8 * allowed + 400_000  # beside arrays there are the plan's own objects
+
+
+@pytest.mark.parametrize("decomposition", ["2d", "winograd"])
+def test_in_place_a_rank_needs_no_workspace_and_writes_no_piece(decomposition: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes counted while a rank multiplies: no more in place for matrices four times as large, but more blocks for a scheme."""
+    monkeypatch.setattr("bilinear.backends.workers.worker_count", lambda: 1)  # each has a buffer of a fixed size
+    grown = {}
+    for local in ("msmes", "winograd_in_place", "strassen"):
+        peaks = []
+        for n in (512, 1024):
+            asked = Request((n, n, n), (Slab.X,) * 3, decomposition, algorithm=local, local_levels=1)
+            plan, _ = plan_for(asked, "float64", 2)
+            multiply, most = local_multiply(asked, plan, 0, False, 8), [0]
+
+            def counted(*given: Any, multiply: Any = multiply, most: list[int] = most, **options: Any) -> Any:
+                tracemalloc.start()
+                found = multiply(*given, **options)
+                most[0] = max(most[0], tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+                return found
+
+            a, b = integers((n, n, n))
+            found, _ = run(plan, a, b, counted)
+            assert all(np.array_equal(own, wanted) for own, wanted in zip(found, pieces(a @ b, plan.given[2]), strict=True))
+            peaks.append(most[0])
+        grown[local] = peaks[1] - peaks[0]
+        assert plan.consumes == (local != "strassen")
+    assert max(grown["msmes"], grown["winograd_in_place"]) < 8 * 256**2 / 10 < 8 * 256**2 < grown["strassen"]
+
+
+def test_only_what_can_be_written_is_consumed() -> None:
+    def consumes(algorithm: str, dtype: str = "float64", levels: Any = "auto") -> bool:
+        return plan_for(Request((8, 8, 8), (Slab.X,) * 3, algorithm=algorithm, local_levels=levels), dtype, 2)[0].consumes
+
+    assert consumes("msmes") and consumes("msmes:2") and consumes("winograd_in_place+strassen", "int32")
+    assert not any(consumes(name) for name in ("auto", "winograd", "winograd_depth_first", "classical", "winograd+msmes"))
+    assert not consumes("msmes", "complex128") and not consumes("msmes", levels=0)
+    with pytest.raises(BilinearError, match="E121"):
+        consumes("msmess")
 
 
 def of_whole_products(rounds: int, products: int, block: tuple[int, int, int], ranks: int) -> int:
@@ -344,6 +387,15 @@ def test_every_element_lies_on_one_rank(ranks: int, rows: int, columns: int) -> 
         assert sorted(held) == list(product(range(rows), range(columns)))
         assert Pieces(spread).spread(rows, columns, ranks) == spread
         assert all(shape(distribution, rank, (rows, columns), ranks) == part.shape for rank, part in enumerate(spread))
+
+
+def test_seven_strips_are_those_of_the_thesis() -> None:
+    """A. G. Krishnan's thesis: a seventh of the rows of every block (figure 4.2), and rows of tiles (figure 4.3)."""
+    a, _, c = home((56, 28, 28), 7, "winograd")
+    for rank, (strips, tiles_) in enumerate(zip(a.spread(56, 28, 7), Slab.X.spread(49, 49, 7), strict=True)):
+        assert strips == Rect(((4 * rank, 4 * rank + 4), (28 + 4 * rank, 32 + 4 * rank)), ((0, 28),))
+        assert tiles_ == Rect(((7 * rank, 7 * rank + 7),), ((0, 49),))
+    assert c.spread(56, 28, 7) == a.spread(56, 28, 7)
 
 
 @pytest.mark.parametrize(("layout", "wanted"), [("row-major", [0, 1, 2, 3, 4, 5]), ("column-major", [0, 2, 4, 1, 3, 5])])
