@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, hypot
@@ -324,8 +324,8 @@ def _probable_triples(inner: int, parts: int, tile: ThinTriplesTile) -> float:
     return hypot(part, probable_classical(parts, FLOAT32.unit_roundoff) if parts > 1 else 0.0)
 
 
-def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """Every tile that suits a thin problem, its sums whole and split."""
+def thin_candidates(problem: Problem, device: Device, also: Sequence[int] = ()) -> Iterator[Candidate]:
+    """Every tile that suits a thin problem, its sums whole and split; long sums also in so many parts."""
     rates = device.thin_rates(problem.dtype)
     if rates is None or not is_thin(problem):
         return
@@ -335,7 +335,7 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
         view = view_of(problem, tile)
         if not suits(tile, view, element, device.shared):
             continue
-        for parts in _parts(tile, view, device.processors * units_in_hand(tile, view, element, device.shared)):
+        for parts in _parts(tile, view, device.processors * units_in_hand(tile, view, element, device.shared), also):
             if not tile.holds(view.k, view.n, parts):
                 continue
             workspace = parts * view.m * view.n * element.bytes if parts > 1 else 0
@@ -343,10 +343,11 @@ def thin_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
             yield Candidate(Thin(tile.name, parts, view.swaps), ms, workspace)
 
 
-def _parts(tile: AnyThinTile, view: View, slots: int) -> Iterator[int]:
+def _parts(tile: AnyThinTile, view: View, slots: int, also: Sequence[int]) -> Iterator[int]:
     """In how many parts to split sums, each of whole slices of the tile, for a device that holds so many blocks of threads."""
     tiles = ceil(view.m / tile.m) * ceil(view.n / tile.n)
     wanted = [1]
     if view.k > LONG_SUM:
         wanted += [max(1, min(ceil(view.k / tile.k), waves * slots // tiles)) for waves in WAVES]
+        wanted += also
     yield from dict.fromkeys(ceil(view.k / (ceil(ceil(view.k / parts) / tile.k) * tile.k)) for parts in wanted)
