@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from math import isnan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import ready, require_levels, require_products
 from bilinear.runtime.matmul import matmul as multiply_here
-from bilinear.runtime.options import algorithm_as_it_is
+from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
+from bilinear.runtime.same_bits import require_same_bits
 
 if TYPE_CHECKING:
     import dask.array as da
@@ -35,10 +36,11 @@ def matmul(
     x: da.Array,
     y: da.Array,
     *,
-    algorithm: str | Loaded = "winograd",
-    levels: int = 1,
+    algorithm: str | Loaded | None = None,
+    levels: int | None = None,
     local: str = "auto",
     local_levels: int | str = "auto",
+    reproducible: Literal["bitwise"] | None = None,
 ) -> da.Array:
     """x @ y as a lazy array of Dask: nothing is computed yet.
 
@@ -55,14 +57,16 @@ def matmul(
         The left operand.
     y : dask array of shape (k, n)
         The right operand.
-    algorithm : str or Algorithm
-        The scheme for blocks of the matrices.
-    levels : int
-        Its levels; 0 is the classical multiply, chunk by chunk.
+    algorithm : str or Algorithm, optional
+        The scheme for blocks of the matrices; by default winograd.
+    levels : int, optional
+        Its levels, by default 1; 0 is the classical multiply, chunk by chunk.
     local : str
         What multiplies two chunks, as `algorithm` of `bilinear.matmul`.
     local_levels : int or "auto"
         The levels of that.
+    reproducible : "bitwise", optional
+        The bits of `bilinear.matmul` with this option, whatever the chunks. A task multiplies whole rows by whole columns, without a scheme.
 
     Returns
     -------
@@ -73,7 +77,7 @@ def matmul(
     ------
     BilinearError
         E770 if Dask is not installed, E771 for what is not a matrix of known chunks, E528 for a type that cannot hold the scheme's
-        coefficients, and what `bilinear.load` raises.
+        coefficients, E820 and E821 for bits that nothing promises, and what `bilinear.load` raises.
 
     Examples
     --------
@@ -91,10 +95,18 @@ def matmul(
         _check(name, operand, dask.array.Array)
     if x.shape[1] != y.shape[0]:
         raise fail("E771", f"x has {x.shape[1]} columns, and y {y.shape[0]} rows", "they must be as many")
+    dtype = np.result_type(x.dtype, y.dtype)
+    if reproducible is not None:
+        check_options(Options(algorithm=local, levels=local_levels, reproducible=reproducible), None)  # type: ignore[arg-type]
+        require_same_bits(dtype, on_gpu=False)
+        if algorithm is not None or levels not in (None, 0):
+            raise fail("E820", "reproducible= adds no blocks, whose sums would be rounded", "leave algorithm= and levels= out")
+        keep = partial(_multiplied, algorithm="auto", levels="auto", reproducible=reproducible)
+        return _by_chunks(x.astype(dtype).rechunk({1: -1}), y.astype(dtype).rechunk({0: -1}), keep)
+    levels = 1 if levels is None else levels
     if not isinstance(levels, int) or isinstance(levels, bool) or levels < 0:
         raise fail("E771", f"levels={levels!r} is not a number of levels", "give 0, or how many levels of the scheme")
-    dtype = np.result_type(x.dtype, y.dtype)
-    named = algorithm_as_it_is(algorithm)
+    named = algorithm_as_it_is("winograd" if algorithm is None else algorithm)
     require_levels(max(1, levels))
     require_products(f"{levels} levels of {named.name}", named.scheme.rank**levels)
     scheme = ready(named.scheme, dtype)
@@ -181,7 +193,9 @@ def _by_chunks(x: da.Array, y: da.Array, multiply: partial[Array]) -> da.Array:
     return total
 
 
-def _multiplied(x: list[Array], y: list[Array], total: Array = None, *, algorithm: str, levels: int | str) -> Array:
+def _multiplied(
+    x: list[Array], y: list[Array], total: Array = None, *, algorithm: str, levels: int | str, reproducible: str | None = None
+) -> Array:
     """A product of two chunks, added to a total; along k Dask gives lists, of one chunk here."""
-    found = multiply_here(x[0], y[0], algorithm=algorithm, levels=levels)  # type: ignore[arg-type]
+    found = multiply_here(x[0], y[0], algorithm=algorithm, levels=levels, reproducible=reproducible)  # type: ignore[arg-type]
     return found if total is None else total + found

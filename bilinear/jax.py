@@ -31,6 +31,7 @@ def matmul(
     algorithm: Named = "auto",
     levels: int | Literal["auto"] = "auto",
     accuracy: float | Literal["classical", "twice"] | None = None,
+    reproducible: Literal["bitwise"] | None = None,
 ) -> Array:
     """a @ b with the shapes, types and batches of `jax.numpy.matmul`, by `bilinear.matmul` on the host.
 
@@ -46,6 +47,8 @@ def matmul(
         As in `bilinear.matmul`.
     accuracy : float or "classical" or "twice", optional
         As in `bilinear.matmul`.
+    reproducible : "bitwise", optional
+        As in `bilinear.matmul`, gradients included.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def matmul(
     """
     jax = _jax()
     jnp = jax.numpy
-    asked = Options(algorithm=algorithm, levels=levels, accuracy=accuracy).as_named()
+    asked = Options(algorithm=algorithm, levels=levels, accuracy=accuracy, reproducible=reproducible).as_named()
     check_options(asked, None)
     result = jax.eval_shape(jnp.matmul, a, b)
     if result.dtype.kind not in "biufc":
@@ -86,6 +89,7 @@ def _product(asked: Options) -> Product:
     """The product of two batches of matrices, of one type and of equally many dimensions, with its derivatives."""
     jax = _jax()
     options: ProductOptions = {"algorithm": asked.algorithm or "auto", "levels": asked.levels, "accuracy": asked.accuracy}
+    options["reproducible"] = asked.reproducible  # type: ignore[typeddict-item]
 
     def on_the_host(x: Array, y: Array) -> Array:
         return host.matmul(np.asarray(x), np.asarray(y), **options)

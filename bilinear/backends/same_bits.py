@@ -7,10 +7,15 @@ blocks of K so short that float64 holds every sum. So the library's float64 prod
 
 from __future__ import annotations
 
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
+from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.reference import SPECIAL, exponents_of, rounded, special_product
 
@@ -56,6 +61,32 @@ def slicing(limit: float, inner: int) -> Slicing:
         if depth >= min(inner, LEAST_DEPTH):
             break
     return Slicing(count, bits, max(depth, 1))
+
+
+@contextmanager
+def subnormals_kept() -> Iterator[None]:
+    """Arithmetic of this thread with subnormal numbers, which JAX's callbacks and `torch.set_flush_denormal` take for zero.
+
+    Raises `BilinearError` (E821) if such a thread cannot be told otherwise.
+    """
+    if not _flushes():
+        yield
+        return
+    kept, library = ctypes.create_string_buffer(64), ctypes.CDLL(None) if sys.platform == "linux" else None
+    if library is not None:
+        library.fegetenv(kept)
+        library.fesetenv(ctypes.c_void_p(-1))  # glibc's FE_DFL_ENV
+    try:
+        if _flushes():
+            raise fail("E821", "this thread takes subnormal numbers for zero", "multiply in another one")
+        yield
+    finally:
+        if library is not None:
+            library.fesetenv(kept)
+
+
+def _flushes() -> bool:
+    return bool(np.multiply(np.full(1, 5e-324), 1.0)[0] == 0)
 
 
 def same_bits_product(a: Array, b: Array, limit: float, dtype: Dtype) -> Array:

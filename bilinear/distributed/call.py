@@ -43,6 +43,7 @@ def multiply_cupy_arrays(module: ModuleType, a: Array, b: Array, asked: Request)
     gpus = sorted({*a.devices, *b.devices})[: min(m, k)]  # each has some rows of A, of B and of C
     asked = replace(asked, shape=(m, k, n), distributions=(Slab.X,) * 3)
     plan, _ = plan_for(asked, str(a.dtype), len(gpus))
+    asked.require_bits(a.dtype, True)
     left, right = (_slabs(module, x, spread, gpus) for x, spread in zip((a, b), plan.given[:2], strict=True))
     for number, pieces in enumerate(zip(left, right, strict=True)):
         for name, piece, spread in zip("AB", pieces, plan.given[:2], strict=True):
@@ -104,6 +105,7 @@ def matmul(
     algorithm: str = "auto",
     local_levels: int | Literal["auto"] = "auto",
     accuracy: float | Literal["classical", "twice"] | None = None,
+    reproducible: Literal["bitwise"] | None = None,
     comm: MPI.Intracomm | None = None,
     timeout: float = TIMEOUT,
 ) -> Array:
@@ -145,6 +147,8 @@ def matmul(
         The levels of that.
     accuracy : float or "classical" or "twice", optional
         As in `bilinear.matmul`. It needs "2d", which does not cut k, so that the promise holds for C.
+    reproducible : "bitwise", optional
+        C has the bits of `bilinear.matmul` on one process, whatever the ranks. It needs "2d", which does not cut k, and no `Partial`.
     comm : mpi4py communicator, optional
         The ranks; by default all processes.
     timeout : float
@@ -157,7 +161,7 @@ def matmul(
     Raises
     ------
     BilinearError
-        On all ranks alike: E763 and E767 if they differ, E516, E528, E543, E760 to E762, E768, E795 to E798 for wrong arguments, and what
+        On all ranks alike: E763 and E767 if they differ, E516, E528, E543, E760 to E762, E768, E795 to E798, E820, E821 for wrong arguments, and what
         `load` raises. E765 if a rank does not call, E764 if one fails, ends or is not heard of for 20 s: in both cases the communicator
         becomes unusable, and the process ends with exit code 1. E766 if mpi4py is not usable.
     TypeError
@@ -175,7 +179,7 @@ def matmul(
            [12., 12.]])
     """
     dtensors, own = dtensors_of(a, b), cupy_arrays_of(a, b)
-    asked = Request((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels, accuracy)
+    asked = Request((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels, accuracy, reproducible)
     if dtensors is not None:
         if shape is not None or distributions is not None:
             raise TypeError("matmul: DTensors say their shapes and how they lie themselves; placements= says how C is to lie")
@@ -187,5 +191,5 @@ def matmul(
     if shape is None or distributions is None or placements is not None:
         raise TypeError("matmul: shape= and distributions= say how arrays lie; placements= is for DTensors")
     three = (distributions,) * 3 if not isinstance(distributions, Sequence) else tuple(distributions)
-    asked = Request(shape, three, decomposition, levels, memory, algorithm, local_levels, accuracy)  # type: ignore[arg-type]
+    asked = replace(asked, shape=shape, distributions=three)
     return run(connected(comm, timeout), a, b, asked, timeout)

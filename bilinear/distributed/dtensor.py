@@ -298,7 +298,9 @@ def multiply_dtensors(
             local = [_local(x) for x in operands]
             stack.enter_context(surroundings(torch, None, *local))
             a, b = (adopt_tensor(torch, x) for x in local)
-            require_carrier(not isinstance(a, np.ndarray), connection.comm.size)
+            on_gpu = not isinstance(a, np.ndarray)
+            require_carrier(on_gpu, connection.comm.size)
+            asked.require_bits(a.dtype, on_gpu)
             plan, digest = _plan(mesh, extents, placements, asked, str(a.dtype))
             check_pieces((plan.a.whole, plan.b.whole), rank, a, b)
             return _MeshWork(plan, extents, a, b), digest
@@ -329,6 +331,9 @@ def _plan(mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], 
 
     require_extents(extents)
     check_options(asked)
+    if asked.reproducible is not None and any(MeshPlacement.SUMMANDS in one for one in placements):
+        hint = "redistribute A and B to Shard or Replicate, and name such placements= of C"
+        raise fail("E796", "reproducible= promises nothing of Partial, whose sums over ranks are rounded", hint)
     plan = plan_over(mesh, extents, placements, planned, stay=asked.decomposition == CLASSICAL)
     return plan, digests[0]
 

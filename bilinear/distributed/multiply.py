@@ -17,13 +17,14 @@ from bilinear.distributed.rank import Multiply, steps_of
 from bilinear.distributed.rank_plan import Extents, RankPlan, decompose, rank_workspace
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.matrix import Array
+from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import natural_inputs, ready
-from bilinear.planner.problem import require_accuracy
+from bilinear.planner.problem import require_accuracy, require_reproducible
 from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
-from bilinear.runtime.options import algorithm_as_it_is, named_levels
+from bilinear.runtime.options import ProductOptions, algorithm_as_it_is, named_levels
+from bilinear.runtime.same_bits import require_same_bits
 from bilinear.version import __version__
 
 if TYPE_CHECKING:
@@ -51,6 +52,12 @@ class Request:
     algorithm: str = "auto"
     local_levels: int | Literal["auto"] = "auto"
     accuracy: float | Literal["classical", "twice"] | None = None
+    reproducible: Literal["bitwise"] | None = None
+
+    def require_bits(self, dtype: Dtype, on_gpu: bool) -> None:
+        """Refuse (E821) pieces whose product has not the bits that are asked for."""
+        if self.reproducible is not None:
+            require_same_bits(np.dtype(dtype), on_gpu)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,8 @@ def run(connection: Connection, a: Array, b: Array, asked: Request, timeout: flo
         check_pieces(plan.given, connection.comm.rank, a, b)
         kind, pieces = adopted(a, b)
         require_carrier(kind.on_gpu, connection.comm.size)
+        with current(pieces[0], kind.on_gpu):
+            asked.require_bits(a.dtype, kind.on_gpu)
         return _RankWork(plan, kind, *pieces), digest
 
     facts = said(a, asked, carrier(is_on_gpu(a)))
@@ -83,8 +92,9 @@ def run(connection: Connection, a: Array, b: Array, asked: Request, timeout: flo
 
 def local_multiply(asked: Request, plan: RankPlan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
     """The multiply of what one rank holds: `auto` works in the memory that the plan over the ranks leaves."""
-    inputs: Literal["preserve", "consume"] = "consume" if plan is not None and plan.consumes else "preserve"
-    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, accuracy=asked.accuracy, inputs=inputs)
+    named: ProductOptions = {"algorithm": asked.algorithm, "levels": asked.local_levels}
+    named["inputs"] = "consume" if plan is not None and plan.consumes else "preserve"
+    multiply = partial(multiply_here, **named, accuracy=asked.accuracy, reproducible=asked.reproducible)
     needed = 0 if plan is None else rank_workspace(plan, rank) * itemsize
     left = [] if asked.memory is None else [asked.memory - needed]
     if on_gpu:
@@ -148,7 +158,7 @@ def plan_for(asked: Request, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     scheme = scheme_named(asked.decomposition)
     check_options(asked)
     levels = None if asked.levels == "auto" else asked.levels
-    whole, consumes = asked.accuracy is not None, runs_in_place(asked.algorithm, asked.local_levels, dtype)
+    whole, consumes = not asked.accuracy is asked.reproducible is None, runs_in_place(asked.algorithm, asked.local_levels, dtype)
     return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole, consumes)
 
 
@@ -160,16 +170,19 @@ def runs_in_place(algorithm: str, levels: int | Literal["auto"], dtype: str) -> 
 
 
 def check_options(asked: Request) -> None:
-    """Refuse levels (E760), bytes (E762) and an accuracy (E543) that are none, and an accuracy that cannot be promised (E760)."""
+    """Refuse levels (E760), bytes (E762), an accuracy (E543) and bits (E820) that are none, or that cannot be promised (E760)."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
         raise fail("E760", f"levels={levels!r} is not a positive integer", "give the levels of the scheme, or 'auto'")
     if memory is not None and (not isinstance(memory, int) or memory < 0):
         raise fail("E762", f"memory={memory!r} is not a number of bytes", "give an integer of at least 0, or None")
     require_accuracy(asked.accuracy)
-    if asked.accuracy is not None and (asked.decomposition != CLASSICAL or asked.algorithm != "auto"):
-        what = "accuracy= is promised for products that one rank computes, by an algorithm of its choice"
-        raise fail("E760", what, "leave out decomposition= and algorithm=, or accuracy=")
+    require_reproducible(asked.reproducible)
+    local = asked.algorithm, asked.local_levels if asked.reproducible is not None else "auto"
+    for name in ("accuracy", "reproducible"):
+        if getattr(asked, name) is not None and (asked.decomposition != CLASSICAL or local != ("auto", "auto")):
+            what = f"{name}= is promised for products that one rank computes, by an algorithm of its choice"
+            raise fail("E760", what, f"leave out decomposition=, algorithm= and local_levels=, or {name}=")
 
 
 @lru_cache(maxsize=16)

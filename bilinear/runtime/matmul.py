@@ -197,8 +197,8 @@ def matmul(
         return recorded(a, b, out, asked, stream)
     if algorithm != "auto" or accuracy is not None:
         asked = asked.as_named()
-    if reproducible is not None and not gpus is memory is modulus is None:
-        raise fail("E820", "reproducible= takes no gpus=, memory= and modulus=", "leave them out; products modulo p are exact in any case")
+    if reproducible is not None and modulus is not None:
+        raise fail("E820", "products modulo p are exact in any case, and take no reproducible=", "leave it out")
     if gpus is not None or memory is not None:
         return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)
     if modulus is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from bilinear.analysis.digit_bounds import largest_scaled
 from bilinear.backends.factor import factor
 from bilinear.backends.machine import has_digit_units
-from bilinear.backends.same_bits import same_bits_product
+from bilinear.backends.same_bits import same_bits_product, subnormals_kept
 from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Dtype, layout_of, real_type
 from bilinear.ir.reference import with_factors
@@ -67,8 +67,8 @@ def by_same_bits(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array
                 size = bound.workspace * dtype.itemsize
                 keep_repeat(key, asked, LibraryRepeat(kind.module, decision, Reaches(*layouts), bound, size))
         return out
-    value = _stack(left, right, target.shape, wide, asked.accuracy) if alpha != 0 else np.zeros(target.shape, wide)
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"), subnormals_kept():
+        value = _stack(left, right, target.shape, wide, asked.accuracy) if alpha != 0 else np.zeros(target.shape, wide)
         target[...] = with_factors(value, target.astype(wide) if beta != 0 else value, alpha, beta).astype(target.dtype)
     return out
 
@@ -81,13 +81,29 @@ def look_at_same_bits(kind: Kind, a: Array, b: Array, out: Array) -> tuple[tuple
         return shape, dtype
     if kind.on_gpu and (len(types := {str(x.dtype) for x in layouts.given}) > 1 or dtype.name not in KEPT):
         raise fail("E821", f"no kernels keep these bits for {', '.join(sorted(types))}", "convert all arrays to one type of floats")
-    if kind.on_gpu and (0 in (*shape, layouts.a.shape[-1]) or not has_digit_units()):
-        what = "this GPU has no matrix units for int8" if shape and not has_digit_units() else "there are no numbers to multiply"
-        raise fail("E821", f"no kernels keep these bits: {what}", "multiply in the host's memory")
-    if uses_library() or layouts.own_multiply is not None or dtype.name not in KEPT:
-        own = "BILINEAR_USE_LIBRARY is set, and the library" if uses_library() else f"the multiply of {layouts.own_multiply or dtype}"
-        raise fail("E821", f"{own} promises no bits", f"give plain arrays of {', '.join(KEPT)}, without that variable")
+    if kind.on_gpu and 0 in (*shape, layouts.a.shape[-1]):
+        raise fail("E821", "no kernels keep these bits: there are no numbers to multiply", "multiply in the host's memory")
+    require_same_bits(dtype, kind.on_gpu, layouts.own_multiply)
     return shape, dtype
+
+
+def require_same_bits(dtype: Dtype, on_gpu: bool, own_multiply: str | None = None) -> None:
+    """Refuse (E821) types, environments and GPUs with which no product has the same bits everywhere."""
+    if dtype.kind in "biu":
+        return
+    if uses_library() or own_multiply is not None or dtype.name not in KEPT:
+        own = "BILINEAR_USE_LIBRARY is set, and the library" if uses_library() else f"the multiply of {own_multiply or dtype}"
+        raise fail("E821", f"{own} promises no bits", f"give plain arrays of {', '.join(KEPT)}, without that variable")
+    if on_gpu and not has_digit_units():
+        raise fail("E821", "no kernels keep these bits: this GPU has no matrix units for int8", "multiply in the host's memory")
+
+
+def require_kernels(dtype: Dtype, factors: tuple[Array, Array]) -> None:
+    """Refuse (E821) factors that no kernel multiplies by."""
+    if factors[0] == 0:
+        raise fail("E821", "with alpha = 0 nothing is multiplied, and no kernel rounds beta * out so", "scale out itself")
+    if dtype.kind == "c" and factors != (1, 0):
+        raise fail("E821", "no kernel scales complex numbers so", "leave alpha= and beta= out, and scale the result")
 
 
 def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array, Array]) -> Digits | None:
@@ -96,10 +112,7 @@ def _on_gpu(options: Options, a: Array, b: Array, out: Array, factors: tuple[Arr
     Returns what multiplied the operands themselves, where they lie, for calls that are alike.
     """
     xp, dtype = options.kind.module, out.dtype
-    if factors[0] == 0:
-        raise fail("E821", "with alpha = 0 nothing is multiplied, and no kernel rounds beta * out so", "scale out itself")
-    if dtype.kind == "c" and factors != (1, 0):
-        raise fail("E821", "no kernel scales complex numbers so", "leave alpha= and beta= out, and scale the result")
+    require_kernels(dtype, factors)
     moduli = same_bits_residues(dtype.name, a.shape[-1], options.accuracy).count
     if dtype.kind == "c":
         left, down, part = xp.concatenate([a.real, a.imag], -1), (b.real, b.imag), xp.empty(out.shape, real_type(dtype))

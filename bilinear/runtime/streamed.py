@@ -13,9 +13,10 @@ import numpy as np
 from bilinear.backends.factor import factor
 from bilinear.backends.stream_engine import run_streamed
 from bilinear.errors import fail
+from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Array, Factor
 from bilinear.methods.registry import METHODS
-from bilinear.planner.problem import Problem
+from bilinear.planner.problem import Problem, require_reproducible
 from bilinear.planner.streamed import BUS, StreamPlan, stream_plan
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, shares_memory
@@ -23,11 +24,14 @@ from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.call import matmul_arrays
 from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.same_bits import require_kernels, require_same_bits
 
 log = logging.getLogger("bilinear")
 
 LINK = 150e9
 """Bytes a second from and to matrices on another GPU, each way, over NVLink: an estimate."""
+SAME_BITS, COPIED = 4, 2
+"""Residues take up to so many times the memory of their blocks; complex blocks, whose parts are copied, so many times as much."""
 TYPES = "float32", "float64", "complex64", "complex128"
 
 
@@ -41,6 +45,7 @@ def plan_streamed(
     accuracy: float | str | None = None,
     accumulate: bool = False,
     named: bool = False,
+    reproducible: str | None = None,
     bus: float = BUS,
 ) -> StreamPlan:
     """The blocks in which `matmul(..., gpus=)` multiplies; needs no GPU if `device` names a description.
@@ -61,6 +66,8 @@ def plan_streamed(
         Whether beta is not 0.
     named : bool
         Whether an algorithm will be named, whose workspace is reserved, instead of chosen for the block.
+    reproducible : str, optional
+        As in `matmul`: k is not cut.
     bus : float
         Bytes a second between host and GPU, each way. The default is an estimate.
 
@@ -72,7 +79,7 @@ def plan_streamed(
     Raises
     ------
     BilinearError
-        E543, E554, E774.
+        E543, E554, E774, E820.
 
     Examples
     --------
@@ -81,9 +88,13 @@ def plan_streamed(
     >>> plan.slot_bytes <= plan.memory, plan.total.stored == 65536**2
     (True, True)
     """
+    require_reproducible(reproducible)
     m, k, n = extents
     problem = Problem(m, k, n, dtype, accuracy=accuracy, accumulate=accumulate)
-    return stream_plan(METHODS, problem, min(gpus, m * n), memory, devices_here.device_of(device), named=named, bus=bus)
+    whole = reproducible is not None
+    reserve = SAME_BITS * (COPIED if dtype in COMPLEX else 1) if whole else int(named)
+    known = devices_here.device_of(device)
+    return stream_plan(METHODS, problem, min(gpus, m * n), memory, known, reserve=reserve, whole=whole, bus=bus)
 
 
 def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object) -> Array:
@@ -98,10 +109,16 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object
     with a.device if kind.on_gpu else nullcontext():
         result = module.empty((a.shape[0], b.shape[1]), a.dtype) if out is None else out
     alpha, beta = factor("alpha", asked.alpha, a.dtype), factor("beta", asked.beta, a.dtype)
+    if asked.reproducible is not None:
+        require_same_bits(a.dtype, kind.on_gpu)
     if alpha == 0 or 0 in (*a.shape, b.shape[1]):
         with a.device if kind.on_gpu else nullcontext():
+            if asked.reproducible is not None:  # its rule has signed zeros and NaN, too
+                return matmul_arrays(a, b, result, asked)
             result[...] = 0 if beta == 0 else result * beta
         return result
+    if asked.reproducible is not None:
+        require_kernels(a.dtype, (alpha, beta))
     limit = _limit(memory)
     numbers = _numbers(gpus)[: result.size]
     from bilinear.backends.stream_cupy import CupyDevice, free_memory, reachable
@@ -118,10 +135,12 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object
         accuracy=asked.accuracy,
         accumulate=bool(beta != 0),
         named=asked.algorithm != "auto" or asked.levels != "auto",
+        reproducible=asked.reproducible,
         bus=LINK if kind.on_gpu else BUS,
     )
     log.debug("matmul with gpus=%s: %s", numbers, chosen)
-    multiply = partial(_block, asked._replace(workspace=chosen.workspace))
+    halved = asked.reproducible is not None and a.dtype.kind == "c"
+    multiply = partial(_block, asked._replace(workspace=chosen.workspace // (COPIED if halved else 1)))
     devices = [CupyDevice(number, a.dtype, multiply) for number in numbers]
     run_streamed(chosen, devices, matrices, (alpha, beta))
     if matrices[2] is not result:

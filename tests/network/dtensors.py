@@ -132,6 +132,18 @@ def others(line: Array) -> None:
     assert not found.requires_grad and torch.equal(found.full_tensor(), integers(6, 6) @ integers(6, 6))
     for lying in AS_PYTORCH:
         gradients(line, lying)
+    bits(line)
+
+
+def bits(mesh: Array) -> None:
+    """Wherever k is cut in what ranks hold, C has the bits of one process."""
+    random = np.random.default_rng(8)
+    a, b = (torch.from_numpy(random.standard_normal(x) * 10.0 ** random.uniform(-15, 15, x)).to(DEVICE) for x in ((9, 50), (50, 7)))
+    wanted = bilinear_matmul(a, b, reproducible="bitwise")
+    for at, (left, right) in enumerate(product((ROWS, COLUMNS, COPIES), repeat=2)):
+        to = [(ROWS, COLUMNS, COPIES)[at % 3]]
+        found = matmul(distribute_tensor(a, mesh, [left]), distribute_tensor(b, mesh, [right]), placements=to, reproducible="bitwise")
+        assert list(found.placements) == to and torch.equal(found.full_tensor(), wanted), (left, right)
 
 
 def gradients(mesh: Array, lying: Sequence[Array]) -> None:
@@ -173,6 +185,7 @@ def refused() -> None:
         "types": lambda: matmul(a, b.to(torch.float32), timeout=TIMEOUT),
         "piece": lambda: matmul(uneven, b, timeout=TIMEOUT),
         "gradient": lambda: matmul(a.detach().requires_grad_(), b, timeout=TIMEOUT),
+        "bits": lambda: matmul(a, laid(integers(6, 6), line, [SUMMANDS]), reproducible="bitwise", timeout=TIMEOUT),
         "levels": lambda: matmul(a, laid(integers(6, 6), line, [COPIES]), levels=0, timeout=TIMEOUT),
         "empty": lambda: matmul(a, laid(integers(6, 0), line, [COPIES]), timeout=TIMEOUT),
         "placements": lambda: matmul(a, b, placements=[COLUMNS if is_odd else ROWS], timeout=TIMEOUT),

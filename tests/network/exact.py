@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from functools import reduce
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bilinear import matmul
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, ProcessGrid, Slab
 from bilinear.distributed.chain import AskedChain, Machine, run_chain
 from bilinear.distributed.connection import Connection, connected
@@ -90,6 +91,7 @@ def main() -> None:
         assert np.array_equal(brought(run(connection, left, right, by_plan, TIMEOUT)), piece(a @ a, Slab.X, comm))
         assert all(np.array_equal(brought(x), piece(a, Slab.X, comm)) for x in (left, right))
     with_accuracy(connection)
+    with_bits(connection, known)
     chains(connection, known)
     assert connection.carrier.name == ("NCCL" if 1 < comm.size <= gpus else "MPI")
     print(f"rank {comm.rank}: {calls} products")
@@ -104,6 +106,27 @@ def with_accuracy(connection: Connection) -> None:
         found = brought(run(connection, placed(piece(a, Slab.X, comm)), placed(piece(b, Slab.X, comm)), asked, TIMEOUT))
         assert np.array_equal(found, piece(a.astype("float64") @ b, Slab.X, comm)), accuracy
         assert all(task.inner == ((0, n),) for tasks in plan_for(asked, "float32", comm.size)[0].tasks for task in tasks)
+
+
+def with_bits(connection: Connection, known: list[Distribution]) -> None:
+    """Numbers of 30 decades, wherever k is cut in what ranks hold, also in the least memory: the bits of one process."""
+    comm, extents, random = connection.comm, (23, 150, 19), np.random.default_rng(7)
+    for at, dtype in enumerate(("float64", "float32", "float16", "complex64")):
+        a, b = ((random.standard_normal(x) * 10.0 ** random.uniform(-15, 15, x)).astype(dtype) for x in (extents[:2], extents[1:]))
+        a[3, 7], b[9, 4] = np.inf, -0.0
+        wanted = matmul(a, b, reproducible="bitwise")
+        for left, right, out in [*permutations(known, 3)][at::4]:
+            own = [placed(piece(x, d, comm)) for x, d in ((a, left), (b, right))]
+            asked = Request(extents, (left, right, out), reproducible="bitwise")
+            for one in (asked, replace(asked, memory=tight(asked, dtype, comm.size))):
+                found = brought(run(connection, *own, one, TIMEOUT))
+                assert found.dtype == dtype and found.tobytes() == piece(wanted, out, comm).tobytes(), (dtype, one)
+    try:
+        run(connection, *(placed(np.ones((4, 4), "longdouble")) for _ in "ab"), replace(asked, shape=(4, 4, 4)), TIMEOUT)
+    except BilinearError as error:
+        assert {d.code for d in error.diagnostics} <= {"E763", "E767", "E821"}, error
+    else:
+        raise AssertionError("long doubles have no such bits")
 
 
 def chains(connection: Connection, known: list[Distribution]) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,31 @@ def test_products_are_exact_for_all_chunkings(chunks: object, algorithm: str, le
     found = lazy.compute(scheduler="synchronous")
     assert lazy.shape == found.shape == (37, 29) and lazy.dtype == found.dtype == x.dtype
     assert (found == x @ y).all()
+
+
+@needs_dask
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex64"])
+def test_bits_are_those_of_one_product_for_all_chunkings(chunks: object, dtype: str) -> None:
+    import dask.array
+
+    random = np.random.default_rng(6)
+    x, y = ((random.standard_normal(s) * 10.0 ** random.uniform(-15, 15, s)).astype(dtype) for s in ((37, 53), (53, 29)))
+    lazy = bilinear.dask.matmul(dask.array.from_array(x, chunks), dask.array.from_array(y, (13, 5)), reproducible="bitwise")
+    found = lazy.compute(scheduler="synchronous")
+    assert found.dtype == dtype and found.tobytes() == bilinear.matmul(x, y, reproducible="bitwise").tobytes()
+
+
+@needs_dask
+@pytest.mark.parametrize(
+    ("code", "options"), [("E820", {"algorithm": "winograd"}), ("E820", {"levels": 1}), ("E820", {"local_levels": 0}), ("E821", {})]
+)
+def test_bits_that_nothing_promises_are_refused(code: str, options: Any) -> None:
+    import dask.array
+
+    x = dask.array.ones((6, 6), chunks=2, dtype="longdouble" if code == "E821" else "float64")
+    with pytest.raises(BilinearError, match=code):
+        bilinear.dask.matmul(x, x, reproducible="bitwise", **options)
 
 
 @needs_dask

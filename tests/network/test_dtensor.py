@@ -26,6 +26,7 @@ REFUSED = {
     "types": "error[E767]: a piece of B of float32, and one of A of float64",
     "piece": "error[E767]: rank 1 cannot take part: its piece of A has the shape (1, 6), by the distribution it is 2 x 6 (E767)",
     "gradient": "error[E516]: a DTensor requires gradients, and this product records none",
+    "bits": "error[E796]: reproducible= promises nothing of Partial, whose sums over ranks are rounded",
     "levels": "error[E760]: levels=0 is not a positive integer",
     "empty": "error[E760]: the shape (6, 6, 0) is not three positive integers",
     "placements": "error[E763]: the ranks differ in placements",

@@ -15,8 +15,8 @@ from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS
 class LateDevice:
     """Nothing runs before `finish`. Then the first stream of `order` that can go on does, or without an order one that is drawn."""
 
-    def __init__(self, order: Sequence[str] | None, seed: int = 0, dtype: Any = np.float64) -> None:
-        self.order, self.random, self.dtype = order, Random(seed), dtype
+    def __init__(self, order: Sequence[str] | None, seed: int = 0, dtype: Any = np.float64, times: Callable[[Any, Any], Any] = np.matmul) -> None:
+        self.order, self.random, self.dtype, self.times = order, Random(seed), dtype, times
         self.queues: dict[str, deque[tuple[Callable[[], bool], Callable[[], None]]]] = {stream: deque() for stream in STREAMS}
         self.loaded = self.stored = self.allocated = 0
 
@@ -43,7 +43,7 @@ class LateDevice:
 
         def product() -> None:
             left, right, target = a[: m * k].reshape(m, k), b[: k * n].reshape(k, n), c[: m * n].reshape(m, n)
-            target[...] = alpha * (left @ right) + (beta * target if beta != 0 else 0)
+            target[...] = alpha * self.times(left, right) + (beta * target if beta != 0 else 0)
             if inputs == "consume":
                 a[:], b[:] = np.nan, np.nan
 

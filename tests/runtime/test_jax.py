@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from backends.test_same_bits import numbers
 from described import check_examples
 
 import bilinear.jax
@@ -49,6 +50,22 @@ def test_the_product_is_jaxs_compiled_or_not(jax: Any, shapes: Any, dtype: str) 
     for found in (bilinear.jax.matmul(a, b), jax.jit(bilinear.jax.matmul)(a, b)):
         assert isinstance(found, jax.Array) and found.shape == expected.shape and found.dtype == expected.dtype
         assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", ["decades", "subnormal", "special"])
+def test_bits_are_the_hosts_though_jax_flushes_subnormal_numbers(jax: Any, dtype: str, kind: str) -> None:
+    random, product = np.random.default_rng(2), multiply(reproducible="bitwise")
+    a, b = (numbers(random, kind, shape, dtype).astype(dtype) for shape in ((6, 40), (40, 5)))
+    wanted = host.matmul(a, b, reproducible="bitwise")
+    mapped = jax.jit(jax.vmap(product, in_axes=(0, None)))
+    for found in (product(a, b), jax.jit(product)(a, b), mapped(a[:, None], b)[:, 0]):
+        assert found.dtype == dtype and np.asarray(found).tobytes() == wanted.tobytes()
+    if kind == "decades":
+        change = jax.jit(jax.grad(lambda x: product(x, b).sum()))(a)
+        assert np.asarray(change).tobytes() == host.matmul(np.ones((6, 5), dtype), b.T, reproducible="bitwise").tobytes()
+    with pytest.raises(BilinearError, match="E820"):
+        multiply(algorithm="winograd", reproducible="bitwise")(a, b)
 
 
 @pytest.fixture

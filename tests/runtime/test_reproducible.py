@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import platform
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -110,7 +113,6 @@ def test_integers_are_exact_without_it() -> None:
         ("E820", lambda a, b: bitwise(a, b, levels=0)),
         ("E820", lambda a, b: bitwise(a, b, inputs="restore")),
         ("E820", lambda a, b: bitwise(a, b, plan=bilinear.plan(8, 8, 8, device="h200"))),
-        ("E820", lambda a, b: bitwise(a, b, gpus=1)),
         ("E820", lambda a, b: bitwise(a.astype(int), b.astype(int), modulus=7)),
         ("E820", lambda a, b: bilinear.matmul(a, b, reproducible="run")),  # type: ignore[call-overload]
         ("E821", lambda a, b: bitwise(a.astype(np.longdouble), b)),
@@ -140,6 +142,26 @@ def test_the_environment_that_asks_for_the_library_is_refused(monkeypatch: pytes
     monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
     with pytest.raises(BilinearError, match="promises no bits"):
         bitwise(*operands("float64"))
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="the flags of this test are those of glibc on x86-64")
+def test_threads_that_flush_subnormal_numbers_have_the_same_bits() -> None:
+    """As JAX's callbacks do; the thread is left as it was."""
+    given = [operands(dtype, "subnormal") for dtype in TYPES]
+    wanted = [bitwise(a, b) for a, b in given]
+    library, before, flushing = ctypes.CDLL(None), ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+    library.fegetenv(before)
+    library.fegetenv(flushing)
+    flags = int.from_bytes(flushing[28:32], "little") | 1 << 15 | 1 << 6
+    flushing[28:32] = flags.to_bytes(4, "little")
+    try:
+        library.fesetenv(flushing)
+        found = [bitwise(a, b) for a, b in given]
+        half = np.multiply(np.full(1, 1e-310), 0.5)[0]
+    finally:
+        library.fesetenv(before)
+    assert half.tobytes() == bytes(8)
+    assert [same(x, y) for x, y in zip(found, wanted, strict=True)] == [True] * len(TYPES)
 
 
 def test_einsum_and_tensordot_keep_the_bits_of_the_product() -> None:

@@ -54,6 +54,16 @@ def test_matrices_in_any_order_with_a_named_algorithm_and_with_digits(place: Any
     assert np.array_equal(host(turned), wanted)
 
 
+@pytest.mark.parametrize("place", [np.asarray, on_first_gpu], ids=["host", "gpu"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+def test_blocks_have_the_bits_of_the_host(place: Any, dtype: str) -> None:
+    random = np.random.default_rng(3)
+    a, b = ((random.standard_normal(x) * 10.0 ** random.uniform(-15, 15, x)).astype(dtype) for x in ((700, 500), (500, 600)))
+    wanted = bilinear.matmul(a, b, reproducible="bitwise")
+    for gpus, memory in ((1, None), ("all", "24MiB")):
+        assert host(bilinear.matmul(place(a), place(b), gpus=gpus, memory=memory, reproducible="bitwise")).tobytes() == wanted.tobytes()
+
+
 def test_pinned_matrices() -> None:
     import cupy
 

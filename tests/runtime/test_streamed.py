@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise, permutations
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -147,6 +148,18 @@ def test_an_accuracy_is_that_of_one_product_of_all_k() -> None:
     assert plan_streamed((256, 65536, 256), memory=2**19, device="h200").counts[1] > 1
 
 
+def test_blocks_have_the_bits_of_one_product() -> None:
+    extents, random = (61, 400, 73), np.random.default_rng(4)
+    a, b = (random.standard_normal(x) * 10.0 ** random.uniform(-15, 15, x) for x in (extents[:2], extents[1:]))
+    cut = plan_streamed(extents, "float64", gpus=2, memory=100_000)
+    plan = plan_streamed(extents, "float64", gpus=2, memory=600_000, reproducible="bitwise")
+    assert cut.counts[1] > 1 == plan.counts[1] and plan.counts[0] * plan.counts[2] > 4
+    bitwise = partial(bilinear.matmul, reproducible="bitwise")
+    given = a, b, np.full((61, 73), np.nan)
+    run_streamed(plan, [LateDevice(None, seed, times=bitwise) for seed in range(2)], given, (1, 0))
+    assert given[2].tobytes() == bitwise(a, b).tobytes()
+
+
 def test_extents_of_blocks() -> None:
     assert [even_blocks(1000, 2), even_blocks(1000, 3), even_blocks(7, 2), even_blocks(100, 1)] == [512, 384, 4, 100]
 
@@ -237,6 +250,8 @@ def test_gpus_that_are_asked_for() -> None:
         ({"modulus": 7}, "E773.*combined with stream= or modulus="),
         ({"gpus": None, "memory": 100}, "E773.*no gpus= are named"),
         ({"memory": 1.5}, "E773.*is not a size"),
+        ({"reproducible": "bitwise", "algorithm": "winograd"}, "E820"),
+        ({"reproducible": "bitwise", "a": np.ones((2, 3), "c16"), "b": np.ones((3, 4), "c16"), "alpha": 2}, "E821.*scales complex"),
     ],
 )
 def test_what_is_refused(change: Any, reason: str) -> None:
@@ -256,6 +271,9 @@ def test_nothing_to_multiply_needs_no_gpu() -> None:
     assert bilinear.matmul(np.ones((2, 0)), np.ones((0, 4)), out, beta=2, gpus=1) is out
     assert (out == 6).all()
     assert (bilinear.matmul(np.ones((2, 0)), np.ones((0, 4)), gpus="all") == 0).all()
+    a, out = np.ones((2, 3)), np.array([[-0.0, np.nan]] * 2)
+    bilinear.matmul(a, a.T, out, alpha=0, beta=2, gpus=1, reproducible="bitwise")
+    assert out.tobytes() == np.array([[0.0, np.nan]] * 2).tobytes()
 
 
 class Context:
