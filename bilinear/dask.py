@@ -66,7 +66,7 @@ def matmul(
     local_levels : int or "auto"
         The levels of that.
     reproducible : "bitwise", optional
-        The bits of `bilinear.matmul` with this option, whatever the chunks. A task multiplies whole rows by whole columns, without a scheme.
+        The bits of `bilinear.matmul` with it, whatever the chunks: a task multiplies whole rows by whole columns, without a scheme.
 
     Returns
     -------

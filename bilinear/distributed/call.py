@@ -161,9 +161,9 @@ def matmul(
     Raises
     ------
     BilinearError
-        On all ranks alike: E763 and E767 if they differ, E516, E528, E543, E760 to E762, E768, E795 to E798, E820, E821 for wrong arguments, and what
-        `load` raises. E765 if a rank does not call, E764 if one fails, ends or is not heard of for 20 s: in both cases the communicator
-        becomes unusable, and the process ends with exit code 1. E766 if mpi4py is not usable.
+        On all ranks alike: E763 and E767 if they differ, E516, E528, E543, E760 to E762, E768, E795 to E798, E820, E821 for wrong
+        arguments, and what `load` raises. E765 if a rank does not call, E764 if one fails, ends or is not heard of for 20 s: in both cases
+        the communicator becomes unusable, and the process ends with exit code 1. E766 if mpi4py is not usable.
     TypeError
         If arrays come without `shape` and `distributions` or with `placements`, or DTensors with `shape` or `distributions`.
 
@@ -191,5 +191,5 @@ def matmul(
     if shape is None or distributions is None or placements is not None:
         raise TypeError("matmul: shape= and distributions= say how arrays lie; placements= is for DTensors")
     three = (distributions,) * 3 if not isinstance(distributions, Sequence) else tuple(distributions)
-    asked = replace(asked, shape=shape, distributions=three)
+    asked = replace(asked, shape=shape, distributions=three)  # type: ignore[arg-type]
     return run(connected(comm, timeout), a, b, asked, timeout)

@@ -311,9 +311,7 @@ def stream_plan(
     return min(refined, key=_by_time)
 
 
-def _candidates(
-    extents: Extents, problem: Problem, gpus: int, memory: int, reserve: int, whole: bool, bus: float
-) -> Iterator[StreamPlan]:
+def _candidates(extents: Extents, problem: Problem, gpus: int, memory: int, reserve: int, whole: bool, bus: float) -> Iterator[StreamPlan]:
     """For every number of blocks along m and k, the fewest along n that fit, and the next three: more blocks hide more of a copy."""
     m, k, n = extents
     seen: set[Extents] = set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -144,6 +145,12 @@ def test_an_accuracy_is_refused_where_it_cannot_be_promised() -> None:
             plan_for(Request((8, 8, 8), (Slab.X,) * 3, accuracy="twice", **options), "float64", 2)  # type: ignore[arg-type]
     with pytest.raises(BilinearError, match="E543"):
         plan_for(Request((8, 8, 8), (Slab.X,) * 3, accuracy=-1.0), "float64", 2)
+    same = Request((8, 8, 8), (Slab.X,) * 3, reproducible="bitwise")
+    for asked in (replace(same, decomposition="winograd"), replace(same, algorithm="winograd"), replace(same, local_levels=0)):
+        with pytest.raises(BilinearError, match=r"E760.*reproducible="):
+            plan_for(asked, "float64", 2)
+    with pytest.raises(BilinearError, match="E821"):
+        same.require_bits(np.dtype("longdouble"), on_gpu=False)
 
 
 def test_too_little_memory_is_refused_with_what_is_needed() -> None:

@@ -15,7 +15,9 @@ from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS
 class LateDevice:
     """Nothing runs before `finish`. Then the first stream of `order` that can go on does, or without an order one that is drawn."""
 
-    def __init__(self, order: Sequence[str] | None, seed: int = 0, dtype: Any = np.float64, times: Callable[[Any, Any], Any] = np.matmul) -> None:
+    def __init__(
+        self, order: Sequence[str] | None, seed: int = 0, dtype: Any = np.float64, times: Callable[[Any, Any], Any] = np.matmul
+    ) -> None:
         self.order, self.random, self.dtype, self.times = order, Random(seed), dtype, times
         self.queues: dict[str, deque[tuple[Callable[[], bool], Callable[[], None]]]] = {stream: deque() for stream in STREAMS}
         self.loaded = self.stored = self.allocated = 0

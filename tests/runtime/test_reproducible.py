@@ -152,8 +152,7 @@ def test_threads_that_flush_subnormal_numbers_have_the_same_bits() -> None:
     library, before, flushing = ctypes.CDLL(None), ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
     library.fegetenv(before)
     library.fegetenv(flushing)
-    flags = int.from_bytes(flushing[28:32], "little") | 1 << 15 | 1 << 6
-    flushing[28:32] = flags.to_bytes(4, "little")
+    ctypes.c_uint32.from_buffer(flushing, 28).value |= 1 << 15 | 1 << 6
     try:
         library.fesetenv(flushing)
         found = [bitwise(a, b) for a, b in given]
