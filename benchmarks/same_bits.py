@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -258,13 +258,16 @@ def some(seed: int, first: int, host: bool, until: float) -> Found:
 def tested(asked: Any) -> Found:
     """So many problems, or as many as there is time for."""
     found, until, firsts = Found(), time.time() + asked.seconds, count(0, CASES)
+    jobs: set[Future[Found]] = set()
     with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
-        jobs = [pool.submit(some, asked.seed, next(firsts), asked.host, until) for _ in range(2 * asked.processes)]
-        while jobs:
-            found.add(jobs.pop(0).result())
-            if found.problems + len(jobs) * CASES * PROBLEMS < asked.count and time.time() < until:
-                jobs.append(pool.submit(some, asked.seed, next(firsts), asked.host, until))
-    return found
+        while True:
+            while len(jobs) < 2 * asked.processes and found.problems + len(jobs) * CASES * PROBLEMS < asked.count and time.time() < until:
+                jobs.add(pool.submit(some, asked.seed, next(firsts), asked.host, until))
+            if not jobs:
+                return found
+            done, jobs = wait(jobs, return_when=FIRST_COMPLETED)
+            for job in done:
+                found.add(job.result())
 
 
 def timed(dtype: str, shape: tuple[int, int, int]) -> dict[str, Any]:

@@ -158,7 +158,8 @@ def plan_for(asked: Request, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     scheme = scheme_named(asked.decomposition)
     check_options(asked)
     levels = None if asked.levels == "auto" else asked.levels
-    whole, consumes = not asked.accuracy is asked.reproducible is None, runs_in_place(asked.algorithm, asked.local_levels, dtype)
+    whole = asked.accuracy is not None or asked.reproducible is not None
+    consumes = runs_in_place(asked.algorithm, asked.local_levels, dtype)
     return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole, consumes)
 
 
