@@ -14,7 +14,7 @@ from bilinear.codegen.build import Progress, dtypes_of, no_progress
 from bilinear.codegen.cuda.target import targets_of
 from bilinear.frontend import Loaded
 from bilinear.ir.element import COMPLEX
-from bilinear.ir.placement import STAGE
+from bilinear.ir.placement import COLOURS, STAGE
 from bilinear.lowering.prepare import natural_inputs, require_levels
 from bilinear.places import require_folder
 from bilinear.planner.problem import require_inputs
@@ -48,6 +48,7 @@ class CompileOptions(TypedDict, total=False):
     progress: Progress
     floats: str
     mode: str
+    contention: str
     emit: str
 
 
@@ -62,6 +63,7 @@ def compile(
     progress: Progress = no_progress,
     floats: str = "own",
     mode: str = STAGE,
+    contention: str = COLOURS,
     emit: str = "",
 ) -> Compiled:
     """Compile an algorithm to CUDA kernels; no GPU is needed.
@@ -87,6 +89,8 @@ def compile(
         such as an H200.
     mode : str
         How stages are launched (docs/modes.md).
+    contention : {"colours", "atomics"}
+        How products that add to one block of C run, as in `matmul`.
     emit : {"", "c"}
         "c": the folder also holds a C library (docs/how-to/c-library.md).
 
@@ -109,7 +113,7 @@ def compile(
     loaded = algorithm if isinstance(algorithm, Loaded) else frontend.load_for_arrays(algorithm)  # parse, resolve
     dtypes, targets = dtypes_of(dtypes), targets_of(architectures)
     inputs = inputs or ("preserve" if dtypes[0] in COMPLEX else natural_inputs(loaded.schedule))
-    options = FolderOptions(levels, inputs, floats, mode)
+    options = FolderOptions(levels, inputs, floats, mode, contention)
     require_options(loaded, options, dtypes)
     require_emitted(emit, dtypes)
     if output is not None:

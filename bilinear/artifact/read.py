@@ -21,7 +21,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPILED, COMPLEX
 from bilinear.ir.kernel import Argument, Cover, Grid
 from bilinear.ir.matrix import Array, Factor
-from bilinear.ir.placement import INPUTS, MODES, MOST_LEVELS, MOST_PRODUCTS
+from bilinear.ir.placement import CONTENTION, INPUTS, MODES, MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.schedule import IMAGINARY, Space
 from bilinear.ir.scheme import block_name
 from bilinear.places import FORMAT, MANIFEST, MOST_BYTES
@@ -226,7 +226,7 @@ def _options(root: Node) -> FolderOptions:
     root["files"][ALGORITHM].text()
     node = root["options"]
     names = node["inputs"].choice(INPUTS), node["floats"].choice(tuple(FLOATS)), node["mode"].choice(MODES)
-    return FolderOptions(node["levels"].whole(1, MOST_LEVELS), *names)
+    return FolderOptions(node["levels"].whole(1, MOST_LEVELS), *names, node["contention"].choice(CONTENTION))
 
 
 def _manifest(folder: Path) -> Node:

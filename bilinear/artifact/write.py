@@ -19,9 +19,9 @@ from bilinear.codegen.names import REMAINDER
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.frontend.printer import loaded_text
-from bilinear.ir.element import COMPILED, COMPLEX
+from bilinear.ir.element import COMPILED, COMPLEX, IN_ARRAYS
 from bilinear.ir.kernel import Grid
-from bilinear.ir.placement import STAGE
+from bilinear.ir.placement import COLOURS, STAGE
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import (
@@ -35,7 +35,7 @@ from bilinear.lowering.prepare import (
     require_levels,
 )
 from bilinear.places import FORMAT, MANIFEST, require_folder, sealed
-from bilinear.planner.problem import require_inputs
+from bilinear.planner.problem import require_contention, require_inputs
 from bilinear.reporting.examine import certificate_for
 from bilinear.reporting.map_report import ComplexReport
 from bilinear.reporting.report import Report
@@ -55,6 +55,7 @@ class FolderOptions:
     inputs: str
     floats: str = "own"
     mode: str = STAGE
+    contention: str = COLOURS
 
 
 def output_files(
@@ -175,6 +176,10 @@ def require_options(loaded: Loaded, options: FolderOptions, dtypes: Sequence[str
     require_floats(options.floats)
     require_mode(options.mode, options.floats)
     require_kind(loaded, dtypes[0], options.inputs, options.mode)
+    require_contention(options.contention)
+    other = next((dtype for dtype in dtypes if dtype not in IN_ARRAYS), "")
+    if other and options.contention != COLOURS:
+        raise fail("E557", f"contention={options.contention!r} has no meaning for {other}", f"compile {' or '.join(IN_ARRAYS)}")
 
 
 def programs_of(
@@ -197,7 +202,7 @@ def _prepared(loaded: Loaded, options: FolderOptions, is_complex: bool) -> tuple
     """The proved schedule that is compiled, and for real matrices its proofs."""
     if is_complex:
         return None, prepare_complex((Level(loaded.scheme, loaded.schedule),) * options.levels, core=loaded.complex_core)
-    prepared = prepare(loaded.scheme, loaded.schedule, options.levels, options.inputs, options.mode)
+    prepared = prepare(loaded.scheme, loaded.schedule, options.levels, options.inputs, options.mode, contention=options.contention)
     return prepared, prepared.schedule
 
 

@@ -78,6 +78,12 @@ def compile(
         str,
         typer.Option(help="How stages are launched: stage, S-M-T, S-T-M, S-M-M or M-M-M (docs/modes.md).", autocompletion=completing.modes),
     ] = "stage",
+    contention: Annotated[
+        str,
+        typer.Option(
+            help="How products that add to one block run: colours (in order), or atomics (at once).", autocompletion=completing.contention
+        ),
+    ] = "colours",
     emit: Annotated[
         str,
         typer.Option(help="Also write a library in this language: c (docs/how-to/c-library.md).", autocompletion=completing.emitted),
@@ -120,6 +126,7 @@ def compile(
             progress=progress,
             floats=floats,
             mode=mode,
+            contention=contention,
             emit=emit,
         )
         in_arrays = [one for one in dtypes if one in MULTIPLIED]

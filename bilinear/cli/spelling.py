@@ -10,7 +10,7 @@ from bilinear.errors import Diagnostic
 
 OTHER_NAMES = {"architectures": "arch", "dtypes": "dtype", "ring": "over", "format": "from"}
 ARGUMENTS = (
-    "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|modulus|dtype|dtypes|architectures|products|output|algorithm|"
+    "device|inputs|workspace|levels|tolerance|accuracy|shape|floats|mode|contention|modulus|dtype|dtypes|architectures|products|output|algorithm|"
     "ring|entry|format|before|beta|confidence|vectors|seed"
 )
 _ARGUMENT = re.compile(rf"(?<![\w'\"/.-])({ARGUMENTS})=(?:'([^']*)'|(-?[\w.]+)|(?=[\s,.;:)]|\Z))")

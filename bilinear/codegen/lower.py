@@ -1,13 +1,13 @@
 """Schedule to launches: one launch a stage, or as many as its mode needs. Stages share kernels where they can.
 
-Before: a schedule of contention-free stages with marked first writes. After: launches in order, which compute what the schedule means
-on row- or column-major, strided, odd-sized blocks.
+Before: a schedule with marked first writes. After: launches in order, which compute what the schedule means on row- or column-major,
+strided, odd-sized blocks; by atomic additions where several products of a stage are added to one block.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from bilinear.analysis.evaluation_order import evaluate, own_inputs, read_ahead
@@ -23,8 +23,18 @@ from bilinear.ir.tile import CUDA_THREAD, TILES, USUAL, WARP_TILES, ProductTile
 EXTENTS = {"A": ("bm", "bk"), "B": ("bk", "bn"), "C": ("bm", "bn")}
 LINEAR_THREADS = (32, 8)
 Place = tuple[int, ...]
-Row = Place | Product | None
-"""A row of a kernel's table: a place of a part, or a product; None pads the rows of a place."""
+
+
+@dataclass(frozen=True)
+class ProductRow:
+    """A product, None to pad the rows of a place; and the blocks to which others of its stage are added, too."""
+
+    product: Product | None
+    contended: tuple[Block, ...]
+
+
+Row = Place | ProductRow
+"""A row of a kernel's table: a place of a part, or a product."""
 
 
 def schedule_to_launches(schedule: Schedule, element: Element, tile: str = USUAL, named: str = "", mode: str = STAGE) -> tuple[Launch, ...]:
@@ -77,7 +87,7 @@ def _rows(schedule: Schedule, number: int, stage: Stage, mode: str) -> Iterator[
     if isinstance(stage, ProductStage):
         following = schedule.stages[number + 1] if number + 1 < len(schedule.stages) else None
         for products in product_groups(stage, following, mode):
-            yield Key((), products.turns, products.beside), products.rows
+            yield Key((), products.turns, products.beside), [ProductRow(product, stage.contended) for product in products.rows]
         return
     shape_of = {space.name: space.shape for space in schedule.spaces}
     for pieces in linear_groups(stage, mode, lambda piece: _part(piece, _stands(piece), shape_of[piece.targets[0].space])):
@@ -175,16 +185,15 @@ def _arguments(spaces: list[str], extents: list[str], scalars: list[str]) -> tup
     return (*arguments, *(Argument("scalar", scalar) for scalar in scalars))
 
 
-def _product_kernel(
-    schedule: Schedule, key: Key, rows: list[Product | None], name: str, element: Element, tile: ProductTile
-) -> ProductKernel:
-    stage = [product for product in rows if product is not None]
+def _product_kernel(schedule: Schedule, key: Key, rows: list[ProductRow], name: str, element: Element, tile: ProductTile) -> ProductKernel:
+    stage = [row.product for row in rows if row.product is not None]
     lefts = tuple(dict.fromkeys(p.left.space for p in stage))
     rights = tuple(dict.fromkeys(p.right.space for p in stage))
     results = tuple(dict.fromkeys(t.block.space for p in stage for t in p.targets))
     products: list[Multiplication] = []
     destinations: list[Destination] = []
-    for product in rows:
+    for row in rows:
+        product = row.product
         if product is None:  # the threads multiply the first blocks, and write nothing
             products.append(Multiplication((0, 0, 0), (0, 0, 0), 0, 0))
             continue
@@ -192,7 +201,8 @@ def _product_kernel(
         right = (rights.index(product.right.space), product.right.row, product.right.column)
         products.append(Multiplication(left, right, len(destinations), len(product.targets)))
         for t in product.targets:
-            destinations.append(Destination(results.index(t.block.space), t.block.row, t.block.column, t.coefficient, str(t.kept)))
+            place, is_contended = (results.index(t.block.space), t.block.row, t.block.column), t.block in row.contended
+            destinations.append(Destination(*place, t.coefficient, str(t.kept), is_contended))
     spaces = list(dict.fromkeys((*lefts, *rights, *results)))
     return ProductKernel(
         name,

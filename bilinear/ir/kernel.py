@@ -135,13 +135,17 @@ class LinearKernel(WithoutShared):
 
 @dataclass(frozen=True)
 class Destination:
-    """A block that a product is added to: its coefficient, and the factor of the block's old value (0, 1 or beta)."""
+    """A block that a product is added to: its coefficient, and the factor of the block's old value (0, 1 or beta).
+
+    If it `is_contended`, other products of the launch are added to it at the same time, all by atomic additions.
+    """
 
     space: int
     row: int
     column: int
     coefficient: Coefficient
     kept: str
+    is_contended: bool = False
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ class Multiplication:
 
 @dataclass(frozen=True)
 class ProductKernel:
-    """Multiplies blocks. Each row of its table is one product with its destinations; products of one launch share no destination.
+    """Multiplies blocks. Each row of its table is one product with its destinations; products of one launch share only contended ones.
 
     `lefts`, `rights` and `results` list the spaces to which the indices in operands and destinations refer. A block of threads runs `turns`
     rows of the table one after the other, or `beside` rows at once, a warp each.
@@ -202,6 +206,11 @@ class ProductKernel:
         """For each result space: True if some block in it keeps beta times its old value (then no block of that space is overwritten)."""
         with_beta = {d.space for d in self.destinations if d.kept == "beta"}
         return tuple(space in with_beta for space in range(len(self.results)))
+
+    @property
+    def is_contended(self) -> bool:
+        """Whether some products add to one block at the same time; then no block of their launch is overwritten."""
+        return any(d.is_contended for d in self.destinations)
 
     @property
     def bounds(self) -> str:

@@ -23,6 +23,10 @@ STAGE, ITEMS, GROUPS, ALIKE, KERNELS = "stage", "S-M-T", "S-T-M", "S-M-M", "M-M-
 MODES = (STAGE, ITEMS, GROUPS, ALIKE, KERNELS)
 """How the stages of a schedule are launched (docs/modes.md): each as a whole, which is the default, or cut into tasks that the warps of a
 block, the blocks of a kernel, the turns of a thread, or several kernels share."""
+COLOURS, ATOMICS = "colours", "atomics"
+CONTENTION = (COLOURS, ATOMICS)
+"""How products of a stage that add to one block of C run: in groups without such pairs, one after the other, so that every sum has one
+order; or all at once, by atomic additions, so that sums of rounded numbers differ from call to call."""
 AGAIN = (ITEMS, GROUPS, KERNELS)
 """The modes in which every task reads its blocks again."""
 

@@ -115,7 +115,7 @@ def evaluate(
             write(act.output, held[act.value])
         else:
             terms = [held[i] * (int(rational(c)) if element is None else constant(c, element)) for i, c in act.terms]
-            form = sum(terms[1:], terms[0]) if terms else 0 * next(iter(held.values()))
+            form = sum(terms[1:], terms[0]) if terms else 0 * next(iter(held.values()), np.int8(0))
             held[act.value] = form if act.begins else held[act.value] + form
 
 

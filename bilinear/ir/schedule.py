@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -188,6 +189,11 @@ class ProductStage:
     def writes(self) -> Iterator[tuple[Block, Coefficient]]:
         """Every block that a step writes, with the factor of its old value there."""
         return ((target.block, target.kept) for product in self.products for target in product.targets)
+
+    @property
+    def contended(self) -> tuple[Block, ...]:
+        """The blocks to which several of the products are added, sorted."""
+        return tuple(sorted(block for block, count in Counter(block for block, _ in self.writes).items() if count > 1))
 
 
 Stage = LinearStage | ProductStage

@@ -19,7 +19,7 @@ from bilinear.ir.bilinear_map import WHOLE, BilinearAlgorithm, Grid
 from bilinear.ir.element import ELEMENTS, FLOAT64, Element
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_normal, residue, square
-from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS, STAGE
+from bilinear.ir.placement import ATOMICS, COLOURS, LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS, STAGE
 from bilinear.ir.schedule import AnySchedule, Block, Product, ProductStage, Schedule, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.ir.tile import CUDA_THREAD, NO_ROOM, Thread
@@ -27,7 +27,7 @@ from bilinear.passes.drop_restoration import drop_restoration
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.imply_scaling import imply_scaling, why_not_implied
 from bilinear.passes.nest_levels import nest_levels, why_not_nested
-from bilinear.passes.order_products import colour_products, mark_first_writes, one_product_a_stage
+from bilinear.passes.order_products import colour_products, mark_first_writes, one_product_a_stage, scale_contended
 from bilinear.passes.scheme_to_schedule import complex_to_products, complex_to_schedule, scheme_to_schedule
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.composed import is_large, prove_by_terms, prove_composed, prove_large
@@ -193,9 +193,16 @@ class Level:
     schedule: AnySchedule | None = None
 
 
-def runnable(schedule: Schedule) -> Schedule:
-    """The schedule as the proof executes it: contention split into stages, first writes marked."""
-    return mark_first_writes(colour_products(schedule))
+def runnable(schedule: Schedule, contention: str = COLOURS) -> Schedule:
+    """The schedule as the proof executes it: contention split into stages, or kept for atomic additions; first writes marked."""
+    return mark_first_writes((colour_products if contention == COLOURS else scale_contended)(schedule))
+
+
+def _require_contended(schedule: Schedule, contention: str) -> None:
+    """Refuse (E557) atomic additions for a schedule that has nothing to add so."""
+    if contention == ATOMICS and not any(s.contended for s in schedule.stages if isinstance(s, ProductStage)):
+        message = f"contention={ATOMICS!r} has no meaning for {schedule.name}: no two products of a stage add to one block of C"
+        raise fail("E557", message, "leave it out, or take an in-place schedule such as msmes with inputs='restore'")
 
 
 def is_runnable(scheme: Scheme, schedule: AnySchedule | None, inputs: str) -> bool:
@@ -245,28 +252,37 @@ def _with_a_schedule(scheme: Scheme) -> str:
 
 
 def prepare(
-    scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, mode: str = STAGE, modulus: int = 0
+    scheme: Scheme,
+    schedule: AnySchedule | None,
+    levels: int,
+    inputs: str,
+    mode: str = STAGE,
+    modulus: int = 0,
+    contention: str = COLOURS,
 ) -> PreparedAlgorithm:
     """Lower a scheme, or its schedule, to `levels` levels and prove every step.
 
     `inputs` is `preserve`, `restore` or `consume`; under `preserve` the plain schedule replaces one that writes A or B. Linear stages of
     several levels are fused into one pass only in the default mode of execution. With a `modulus` the schedule runs on integers modulo p,
-    and the scheme may be over Z/p. Raises `BilinearError` if a proof fails.
+    and the scheme may be over Z/p. `contention` is one of `CONTENTION`. Raises `BilinearError` if a proof fails.
     """
-    return _prepared(scheme, schedule, levels, inputs, CUDA_THREAD if mode == STAGE else NO_ROOM, modulus)
+    return _prepared(scheme, schedule, levels, inputs, CUDA_THREAD if mode == STAGE else NO_ROOM, modulus, contention)
 
 
 @lru_cache(maxsize=64)
-def _prepared(scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, thread: Thread, modulus: int) -> PreparedAlgorithm:
+def _prepared(
+    scheme: Scheme, schedule: AnySchedule | None, levels: int, inputs: str, thread: Thread, modulus: int, contention: str
+) -> PreparedAlgorithm:
     require_levels(levels)
     check_promise(scheme, schedule, inputs)
     one = _prove_level(Level(scheme, schedule), inputs, modulus)
     require_products(f"{levels} levels of {scheme.name if schedule is None else schedule.name}", products_of([one] * levels))
-    return PreparedAlgorithm(scheme, schedule, one.authored, _lower_and_prove([one] * levels, inputs, thread), one.scheme_proof)
+    lowered = _lower_and_prove([one] * levels, inputs, thread, contention)
+    return PreparedAlgorithm(scheme, schedule, one.authored, lowered, one.scheme_proof)
 
 
 @lru_cache(maxsize=64)
-def prepare_levels(levels: tuple[Level, ...], inputs: str, modulus: int = 0) -> Schedule:
+def prepare_levels(levels: tuple[Level, ...], inputs: str, modulus: int = 0, contention: str = COLOURS) -> Schedule:
     """Lower levels, which may differ and are listed outermost first, to one flat schedule; every level and the result are proved.
 
     Raises `BilinearError` if a proof fails or a level cannot stand below another (E408).
@@ -277,7 +293,7 @@ def prepare_levels(levels: tuple[Level, ...], inputs: str, modulus: int = 0) -> 
     for level, one in zip(levels, ones, strict=True):
         if one.authored.writes_operands:
             check_promise(level.scheme, level.schedule, inputs)
-    return _lower_and_prove(ones, inputs)
+    return _lower_and_prove(ones, inputs, contention=contention)
 
 
 @lru_cache(maxsize=64)
@@ -381,7 +397,7 @@ def _prove_level(level: Level, inputs: str, modulus: int = 0) -> _ProvedScheme:
     return _ProvedScheme(scheme, authored, right_schedule(mark_first_writes(authored), scheme), scheme_proof)
 
 
-def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD) -> Schedule:
+def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CUDA_THREAD, contention: str = COLOURS) -> Schedule:
     for outer, inner in combinations(levels, 2):
         if "" != outer.authored.ring.generator != inner.authored.ring.generator != "":
             rings = f"{outer.scheme.name} is over {outer.scheme.ring}, and {inner.scheme.name} over {inner.scheme.ring}"
@@ -394,7 +410,8 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
             name, hint = outer.authored.name, "use levels=1" if outer is inner else "choose another level"
             what = f"{name} cannot recurse" if outer is inner else f"{inner.authored.name} cannot run the products of {name}"
             raise fail("E408", f"{what}: {refused}", hint, span=outer.authored.span)
-    lowered = lower_levels([level.authored for level in levels], inputs, thread)
+    lowered = lower_levels([level.authored for level in levels], inputs, thread, contention)
+    _require_contended(lowered, contention)
     authored = [mark_first_writes(level.authored) for level in levels]
     if [lowered] == authored:
         return lowered
@@ -405,7 +422,7 @@ def _lower_and_prove(levels: Sequence[_Proved], inputs: str, thread: Thread = CU
     return lowered
 
 
-def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUDA_THREAD) -> Schedule:
+def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUDA_THREAD, contention: str = COLOURS) -> Schedule:
     """Combine schedules of one level, listed outermost first, into the one that will run; a pass holds as much as a `thread` can.
 
     The result is not proved yet. If a level that allocates nothing is above one that allocates, its products run one at a time to save
@@ -416,7 +433,7 @@ def lower_levels(authored: Sequence[Schedule], inputs: str, thread: Thread = CUD
         for i, outer in enumerate(authored)
     ]
     lowered = fuse_linear_stages(nest_levels(kept), thread)
-    return runnable(drop_restoration(lowered) if inputs == "consume" else lowered)
+    return runnable(drop_restoration(lowered) if inputs == "consume" else lowered, contention)
 
 
 @lru_cache(maxsize=1)

@@ -1,15 +1,13 @@
-"""Order products: which of a schedule's products run at once, and which of their writes is the first of a block of C.
-
-Each function takes a schedule and returns it with the same products in a fixed order.
-"""
+"""Order products: which of a schedule's products run at once, and which of their writes is the first of a block of C."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TypeVar
 
+from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient
-from bilinear.ir.schedule import BETA, AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage
+from bilinear.ir.schedule import BETA, AnySchedule, Block, BlockMap, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage
 
 S = TypeVar("S", bound=AnySchedule)
 
@@ -48,11 +46,32 @@ def _colours(stage: ProductStage) -> tuple[tuple[Product, ...], ...]:
     return tuple(tuple(members) for members, _ in groups)
 
 
+def scale_contended(schedule: Schedule) -> Schedule:
+    """The schedule with maps in front that only keep every block of C whose first write would be one of several at once.
+
+    `mark_first_writes` puts beta into them. All products only add then, and may run in any order.
+    """
+    if schedule.overwrites:
+        return schedule
+    seen: set[Block] = set()
+    kept: set[Block] = set()
+    for stage in schedule.stages:
+        kept.update(block for block in (stage.contended if isinstance(stage, ProductStage) else ()) if block not in seen)
+        seen.update(block for block, _ in stage.writes)
+    maps = tuple(BlockMap((), (block,), LinearMap(0, ((),)), (1,)) for block in sorted(kept) if block.space in schedule.results)
+    if not maps:
+        return schedule
+    first, *others = schedule.stages
+    if isinstance(first, LinearStage):
+        return replace(schedule, stages=(replace(first, maps=(*first.maps, *maps)), *others))
+    return replace(schedule, stages=(LinearStage(maps), *schedule.stages))
+
+
 def mark_first_writes(schedule: S) -> S:
     """The schedule with beta in the first ordered write of every block of C; later writes keep its old value unscaled.
 
-    Before: a schedule without contention inside a stage, whose writes of C keep the old value. Writes of workspaces, and schedules that
-    overwrite C or scale explicitly, stay unchanged: their makers mark the overwriting writes.
+    Before: a schedule whose writes of C keep the old value, and in which no two steps of a stage are the first to write one block.
+    Writes of workspaces, and schedules that overwrite C or scale explicitly, stay unchanged: their makers mark the overwriting writes.
     """
     if isinstance(schedule, ScaledSchedule) or schedule.overwrites:
         return schedule

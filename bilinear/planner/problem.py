@@ -7,7 +7,7 @@ from sys import float_info
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS
-from bilinear.ir.placement import INPUTS, MOST_EXTENT
+from bilinear.ir.placement import CONTENTION, INPUTS, MOST_EXTENT
 
 CLASSES = {"classical": 1.0, "twice": 2.0}
 """The classes of accuracy: the most that a probable error by norm may be, in units of the classical multiply's."""
@@ -102,3 +102,9 @@ def require_inputs(inputs: str) -> None:
     """Refuse (E513) an unknown promise."""
     if inputs not in INPUTS:
         raise fail("E513", f"inputs={inputs!r} is unknown", f"choose one of {', '.join(INPUTS)}")
+
+
+def require_contention(contention: str) -> None:
+    """Refuse (E513) an unknown way to run products that add to one block."""
+    if contention not in CONTENTION:
+        raise fail("E513", f"contention={contention!r} is unknown", f"choose one of {', '.join(CONTENTION)}")

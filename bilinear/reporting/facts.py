@@ -433,8 +433,8 @@ class LoweredFacts:
 
     `sums_traffic` counts the blocks that the linear stages read and write, in units of N*N elements of a square problem; `workspace` is the
     memory beyond A, B and C in the same unit. `widths` are the products of each of the `colours` launches that multiply: products of a
-    stage that add to the same block of C have different colours, and are launched one after the other. `inputs` is `preserve`, `restore`
-    or `consume`.
+    stage that add to the same block of C have different colours, and are launched one after the other; or they are `contended`, and add
+    to it atomically. `inputs` is `preserve`, `restore` or `consume`.
     """
 
     inputs: str
@@ -445,6 +445,7 @@ class LoweredFacts:
     widths: tuple[int, ...]
     sums_traffic: float
     workspace: float
+    contended: bool
     sha256: str
 
 
@@ -498,6 +499,7 @@ def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts
         widths=tuple(len(stage.products) for stage in products),
         sums_traffic=_sums_traffic(lowered),
         workspace=_workspace(lowered),
+        contended=any(stage.contended for stage in products),
         sha256=schedule_hash(lowered),
     )
 

@@ -360,10 +360,15 @@ def lowered_rows(low: LoweredFacts) -> Rows:
     each = ", ".join(map(str, low.widths))
     if low.colours > MOST_WIDTHS:
         each = f"{min(low.widths)} to {max(low.widths)} of {low.products}"
+    why = (
+        "they add to C atomically, so that rounding differs from call to call"
+        if low.contended
+        else "no two of a launch add to one block of C"
+    )
     return (
         ("inputs", PROMISES[low.inputs]),
         ("as it runs", f"{numbered(low.levels, 'level')} in {launches}"),
-        ("launched at once", f"{each} products: no two of a launch add to one block of C"),
+        ("launched at once", f"{each} products: {why}"),
         ("sums move", f"{low.sums_traffic:g} N^2 elements"),
         ("workspace", f"{low.workspace:g} N^2 elements" if low.workspace else "nothing beyond A, B, C"),
         ("schedule hash", low.sha256),
@@ -495,6 +500,8 @@ def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
         yield "live blocks", f"{costs.live_blocks} at most"
         yield "longest chain", numbered(costs.chain, "step")
         yield "products a stage", f"{', '.join(map(str, costs.widths))} as written"
+        if max(costs.groups, default=1) > 1:
+            yield "groups", f"{', '.join(map(str, costs.groups))} at least: so many of them add to one block of C"
         yield "memory passes", str(costs.passes)
 
 

@@ -151,7 +151,14 @@ def _named(options: Options) -> Recipe | None:
     if not isinstance(options.algorithm, Loaded):
         return None
     device = None if options.device is None else Same(options.device)
-    return Recipe(options.algorithm.by_level, options.levels, options.inputs, device=device, conjugated=options.conjugated)
+    return Recipe(
+        options.algorithm.by_level,
+        options.levels,
+        options.inputs,
+        device=device,
+        conjugated=options.conjugated,
+        contention=options.contention,
+    )
 
 
 def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:

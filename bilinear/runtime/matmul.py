@@ -69,6 +69,7 @@ def matmul(
     gpus: int | Sequence[int] | Literal["all"] | None = None,
     memory: int | str | None = None,
     reproducible: Literal["bitwise"] | None = None,
+    contention: Literal["colours", "atomics"] = "colours",
 ) -> Array:
     """alpha * a @ b + beta * out, with the shapes, dtypes and batches of `numpy.matmul`.
 
@@ -153,6 +154,9 @@ def matmul(
     reproducible : "bitwise", optional
         Each element of the result is a function of its row of `a`, its column of `b`, the type and the accuracy, and of nothing else: not
         of other rows, layouts, workspace, or what multiplies (docs/how-to/reproducible.md).
+    contention : {"colours", "atomics"}
+        How a named in-place schedule adds several products of a stage to one block of C: one after the other, or at once by atomic
+        additions on a GPU, where sums of rounded numbers differ from call to call.
 
     Returns
     -------
@@ -185,11 +189,13 @@ def matmul(
         options: dict[str, Array] = {
             "alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": workspace,
             "tolerance": tolerance, "plan": plan, "accuracy": accuracy, "stream": stream, "gpus": gpus, "memory": memory,
-            "reproducible": reproducible,
+            "reproducible": reproducible, "contention": contention,
         }  # fmt: skip
         return _in_types(a, b, out, dtype, casting, modulus, options)
     torch = torch_of(a, b, out) if "torch" in sys.modules else None
-    asked = Options(alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible)
+    asked = Options(
+        alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible, contention=contention
+    )
     is_seen = torch is not None and (records_gradients(torch, a, b, out) or not is_plain(torch, a, b, out))
     if is_seen and gpus is memory is modulus is None and not (isinstance(a, Kept) or isinstance(b, Kept)):
         from bilinear.runtime.torch_operators import recorded
@@ -199,6 +205,8 @@ def matmul(
         asked = asked.as_named()
     if reproducible is not None and modulus is not None:
         raise fail("E820", "products modulo p are exact in any case, and take no reproducible=", "leave it out")
+    if contention != "colours" and not gpus is memory is modulus is None:
+        raise fail("E557", "contention= has no meaning with gpus=, memory= and modulus=", "leave it out")
     if gpus is not None or memory is not None:
         return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)
     if modulus is not None:

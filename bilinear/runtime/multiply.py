@@ -9,9 +9,10 @@ from typing import Unpack
 import numpy as np
 
 from bilinear.backends.capture import LARGE
-from bilinear.errors import BilinearError
-from bilinear.ir.element import HALVES
+from bilinear.errors import BilinearError, fail
+from bilinear.ir.element import HALVES, IN_ARRAYS
 from bilinear.ir.matrix import Array, layout_of
+from bilinear.ir.placement import COLOURS
 from bilinear.methods.method import Bindable
 from bilinear.methods.registry import bind
 from bilinear.planner.library import Library
@@ -29,6 +30,9 @@ log = logging.getLogger("bilinear")
 def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, out: Array) -> Array:
     """alpha * a @ b + beta * out on arrays of one kind, with the options asked for. What ran is kept under `key`, to be repeated."""
     require_complex(asked.algorithm, a, b, out)
+    if asked.contention != COLOURS and not (kind.on_gpu and all(str(x.dtype) in IN_ARRAYS for x in (a, b))):
+        what = f"contention={asked.contention!r} has no meaning here: only a GPU's float32 and float64 are added atomically"
+        raise fail("E557", what, "leave it out, or multiply such arrays")
     if asked.reproducible is not None:
         from bilinear.runtime.same_bits import by_same_bits  # most calls need none of it
 

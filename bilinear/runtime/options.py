@@ -17,11 +17,11 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded, load, load_for_arrays, names_of_levels
 from bilinear.frontend.files import Looks
 from bilinear.ir.matrix import Array, Dtype, Factor
-from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS
+from bilinear.ir.placement import COLOURS, LEVELS_ALLOWED, MOST_LEVELS
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import BITWISE, require_accuracy, require_inputs, require_reproducible
+from bilinear.planner.problem import BITWISE, require_accuracy, require_contention, require_inputs, require_reproducible
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import Casting
 from bilinear.runtime.arrays import NUMPY, Kind
@@ -132,6 +132,7 @@ class MatmulOptions(TypedDict, total=False):
     tolerance: float | None
     modulus: int | None
     stream: AbstractContextManager[object] | None
+    contention: Literal["colours", "atomics"]
 
 
 class CallOptions(MatmulOptions, total=False):
@@ -179,6 +180,7 @@ class Options(NamedTuple):
     cpu: Cpu | None = None
     conjugated: str = ""
     reproducible: str | None = None
+    contention: str = COLOURS
 
     def as_named(self) -> Options:
         """These options with the algorithm that its name means now, unless the library multiplies, and the accuracy as Python's number."""
@@ -259,6 +261,7 @@ class Options(NamedTuple):
             self.accuracy,
             self.conjugated,
             self.reproducible,
+            self.contention,
             self.most_bytes,
             bool(self.alpha != 0),
             bool(self.beta != 0),
@@ -287,8 +290,12 @@ def check_options(options: Options, out: Array) -> None:
     if options.reproducible is not None:
         require_reproducible(options.reproducible)
         if options._replace(alpha=1, beta=0, workspace=None, accuracy=None, kind=NUMPY, conjugated="") != Options(reproducible=BITWISE):
-            what = "reproducible= chooses what multiplies, and takes no algorithm, levels, plan, tolerance, or promise of the inputs"
+            what = "reproducible= chooses what multiplies: no algorithm, levels, plan, tolerance, contention, or promise of the inputs"
             raise fail("E820", what, "leave them out; accuracy= may choose the number of moduli")
+    require_contention(options.contention)
+    if options.contention != COLOURS and (plan is not None or options.algorithm == "auto" or options.levels == 0):
+        what = f"contention={options.contention!r} is a way to run an in-place schedule, and none is named"
+        raise fail("E557", what, "name one and its promise, such as algorithm='msmes', inputs='restore'; or leave it out")
     if plan is not None:
         _check_plan_options(plan, options.algorithm, options.levels, options.inputs)
 

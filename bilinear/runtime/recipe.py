@@ -10,7 +10,7 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Dtype, Layout, real_type
 from bilinear.ir.number import to_float
-from bilinear.ir.placement import Placement
+from bilinear.ir.placement import COLOURS, Placement
 from bilinear.ir.schedule import ProductStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.lowering.place import borrowing, choose_levels, place_schedule
@@ -34,7 +34,7 @@ class Recipe:
     computed before. With a `rest`, this recipe computes all but the last `left` rows of C (columns, if C lies `by_columns`), and the rest
     computes those afterwards. With a `modulus`, numbers are integers modulo it. Complex matrices are multiplied by products of real
     ones, three unless the algorithm has a `complex_core`, each of which runs by these levels; operands in `conjugated` ("", "A", "B", "AB")
-    are conjugated.
+    are conjugated. `contention` is one of `CONTENTION`.
     """
 
     algorithms: tuple[Loaded, ...]
@@ -48,6 +48,7 @@ class Recipe:
     kept: str = ""
     modulus: int = 0
     conjugated: str = ""
+    contention: str = COLOURS
 
     def suits(self, out: Layout | None) -> bool:
         """Whether the result may be computed in `out` (None: a new array). Parts keep temporaries in C, so C needs the planned layout."""
@@ -121,6 +122,7 @@ def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Dtype
         recipe.kept,
         recipe.modulus,
         recipe.conjugated,
+        recipe.contention,
     )
     return first if recipe.rest is None else _joined(Same(first), Same(fitted_placement(recipe.rest, later, dtype, by_column)))
 
@@ -164,6 +166,7 @@ def _fitted(
     kept: str,
     modulus: int,
     conjugated: str,
+    contention: str,
 ) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
     scheme, own = each[0].scheme, each[0].schedule
@@ -172,9 +175,9 @@ def _fitted(
     if is_complex:
         schedule = prepare_complex(each * depth if len(each) == 1 else each, conjugated, algorithms[0].what.complex_core)
     elif len(each) == 1:
-        schedule = prepare(scheme, own, depth, inputs, modulus=modulus).schedule
+        schedule = prepare(scheme, own, depth, inputs, modulus=modulus, contention=contention).schedule
     else:
-        schedule = prepare_levels(each, inputs, modulus)
+        schedule = prepare_levels(each, inputs, modulus, contention)
     if modulus:
         require_residues(scheme, schedule.coefficients, modulus)
     else:

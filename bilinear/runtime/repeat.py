@@ -246,10 +246,23 @@ def asked_key(asked: Options) -> Key | None:
         or (value_of(USE_LIBRARY) is not None and uses_library())
         or type(inputs) is not str
         or type(accuracy) not in _ACCURACIES
+        or type(asked.contention) is not str
     ):
         return None
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
-    return named, levels, inputs, workspace, settled, accuracy, asked.reproducible, alpha != 0, beta != 0, value_of(DEVICE)
+    return (
+        named,
+        levels,
+        inputs,
+        workspace,
+        settled,
+        accuracy,
+        asked.reproducible,
+        asked.contention,
+        alpha != 0,
+        beta != 0,
+        value_of(DEVICE),
+    )
 
 
 def keep_repeat(key: Key, asked: Options, repeat: Repeat) -> None:

@@ -35,7 +35,7 @@ from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.facts import RESTORED, OperandFate, StageFact
-from bilinear.verify.hazards import contended, why_not_recursive
+from bilinear.verify.hazards import why_not_recursive
 from bilinear.verify.schedule import ScheduleProof, is_sound, prove_schedule
 
 MOST_WORK = 300_000
@@ -352,7 +352,7 @@ def _is_integral(schedule: Schedule) -> bool:
 
 def _stage_fact(number: int, stage: Stage) -> StageFact:
     if isinstance(stage, ProductStage):
-        return StageFact(number, "product", (), tuple(map(str, contended(stage))), len(stage.products))
+        return StageFact(number, "product", (), tuple(map(str, stage.contended)), len(stage.products))
     return StageFact(number, "restore" if stage.restores else "linear", (), (), sum(len(m.targets) for m in stage.maps))
 
 

@@ -85,12 +85,14 @@ class ScheduleCosts:
 
     `live_blocks`: the most blocks, between two stages, with a value that is still needed (read later, or a final block of C) and is not the
     block's original. `chain`: the longest chain of steps, each reading what the one before wrote. `widths`: the number of simultaneous
-    products of each product stage. `passes`: sweeps over the blocks; neighbouring linear stages count as one, a product stage as one.
+    products of each product stage, and `groups` a lower bound of the groups that add to different blocks into which they can be divided:
+    the most that add to one block. `passes`: sweeps over the blocks; neighbouring linear stages count as one, a product stage as one.
     """
 
     live_blocks: int
     chain: int
     widths: tuple[int, ...]
+    groups: tuple[int, ...]
     passes: int
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -168,11 +167,6 @@ def written_operands(schedule: AnySchedule) -> frozenset[str]:
     return schedule.written & {"A", "B"}
 
 
-def contended(stage: ProductStage) -> tuple[Block, ...]:
-    """The blocks that several products of a stage write."""
-    return tuple(block for block, count in sorted(Counter(block for block, _ in stage.writes).items()) if count > 1)
-
-
 def name_of(product: Product) -> str:
     """The name of a product: its operands."""
     return f"{product.left}*{product.right}"
@@ -213,8 +207,8 @@ def _obstacles(
             yield from _unfit(number, product, schedule.result)
         elif schedule.overwrites:
             yield from _not_overwriting(number, product)
-    if isinstance(schedule, ScaledSchedule) and contended(stage):
-        yield f"two products of stage {number} write {contended(stage)[0]}, which every inner level uses as its own C"
+    if isinstance(schedule, ScaledSchedule) and stage.contended:
+        yield f"two products of stage {number} write {stage.contended[0]}, which every inner level uses as its own C"
 
 
 def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:

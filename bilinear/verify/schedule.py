@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -175,12 +176,14 @@ def _way_back(fate: OperandFate, schedule: AnySchedule) -> tuple[Lines, Lines]:
 
 def schedule_costs(schedule: AnySchedule, history: Sequence[Mapping[Block, Value]], original: Mapping[Block, Value]) -> ScheduleCosts:
     """The costs of a schedule from the states after each stage."""
-    widths = tuple(len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage))
+    stages = [stage for stage in schedule.stages if isinstance(stage, ProductStage)]
+    widths = tuple(len(stage.products) for stage in stages)
+    groups = tuple(max(Counter(block for block, _ in stage.writes).values()) for stage in stages)
     moments = zip(needed_after(schedule), history, strict=True)
     live = max((sum(1 for b in blocks if b in state and state[b] != original.get(b)) for blocks, state in moments), default=0)
     kinds = [isinstance(stage, LinearStage) for stage in schedule.stages]
     passes = sum(1 for i, linear in enumerate(kinds) if not linear or i == 0 or not kinds[i - 1])
-    return ScheduleCosts(live, _chain(schedule), widths, passes)
+    return ScheduleCosts(live, _chain(schedule), widths, groups, passes)
 
 
 def _chain(schedule: AnySchedule) -> int:

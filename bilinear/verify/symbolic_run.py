@@ -26,7 +26,7 @@ from bilinear.ir.schedule import AnySchedule, Block, LinearStage, Product, Produ
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.facts import BlockState, StageFact, shortened
-from bilinear.verify.hazards import contended, find_hazards, name_of, steps_of
+from bilinear.verify.hazards import find_hazards, name_of, steps_of
 from bilinear.verify.rings import Number
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ class SymbolicRun(ScheduleRun[Value]):
             else:
                 self.steps, self.names = [], []
                 self.run_products(stage.products)
-                self._add_fact(number, "product", tuple(self.steps), stage, contended(stage), tuple(self.names))
+                self._add_fact(number, "product", tuple(self.steps), stage, stage.contended, tuple(self.names))
             self._note_writes(number, stage)
             if schedule.levels == 1:
                 self.history.append(dict(self.state))

@@ -17,7 +17,7 @@ from bilinear.frontend import load
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.ir.kernel import MirrorKernel, ProductKernel, ScanKernel
 from bilinear.ir.matrix import Call, call_of, matrix_of
-from bilinear.ir.placement import Placement
+from bilinear.ir.placement import ATOMICS, COLOURS, Placement
 from bilinear.ir.tile import SMALL, TILES, USUAL, MmaTile, ProductTile, SimtTile, beside
 from bilinear.lowering.place import place_schedule
 from bilinear.lowering.prepare import Level, plain, prepare, prepare_complex
@@ -66,7 +66,7 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
     if beta == 0:
         c[...] = np.nan
     loaded = load(name)
-    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
+    schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs, contention=how.get("contention", COLOURS)).schedule
     columns = frozenset(s for s, order in zip("ABC", orders, strict=True) if order == "F")
     plan = place_schedule(schedule, m, k, n, a.itemsize, columns, tile=how.get("tile", USUAL))
     execute(EmulatedExecutor(how.get("order", "ascending"), seed=m), plan, call_of(a, b, c, 2, beta))
@@ -104,6 +104,17 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
     """Several tiles of each kind, aligned and not, with strips in the small tile."""
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
+
+
+@pytest.mark.sample(4)
+@pytest.mark.parametrize("beta", [0, -1])
+@pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
+@pytest.mark.parametrize(
+    ("name", "inputs", "levels"), [("msmes", "restore", 1), ("msmes", "consume", 2), ("winograd_in_place", "restore", 2)]
+)
+def test_products_of_a_stage_at_once(name: str, inputs: str, levels: int, dtype: str, tile: str, beta: int) -> None:
+    for shape, orders in ((276, 90, 268), "CCC"), ((61, 19, 23), "CFS"):
+        multiply(name, inputs, levels, shape, dtype, tile=tile, beta=beta, contention=ATOMICS, orders=orders)
 
 
 class Recording(EmulatedExecutor):

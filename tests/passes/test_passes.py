@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -10,8 +11,12 @@ from oracle import computes
 
 from bilinear.algebra.maps import fold_bases
 from bilinear.analysis.block_maps import components
+from bilinear.codegen.lower import schedule_to_launches
 from bilinear.frontend import load, parse_source
+from bilinear.ir.element import FLOAT64
+from bilinear.ir.kernel import ProductKernel
 from bilinear.ir.linear import LinearMap
+from bilinear.ir.placement import ATOMICS
 from bilinear.ir.schedule import ALPHA, BETA, Block, BlockMap, LinearStage, Product, ProductStage, Result, Schedule, Space, Stage, Target
 from bilinear.lowering.prepare import prepare
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
@@ -78,6 +83,29 @@ def test_a_colour_adds_to_no_block_twice_and_every_block_has_one_first_write(lev
             assert len(targets) == len(set(targets))
             firsts += [t.block for p in stage.products for t in p.targets if t.kept == BETA]
     assert sorted(firsts) == sorted(schedule.space("C").blocks)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "groups"), [("msmes", 4), ("winograd_in_place", 4), ("hopcroft_kerr_in_place", 7), ("laderman_in_place", 9)]
+)
+def test_at_once_products_only_add_and_colours_are_the_fewest_groups(name: str, groups: int, levels: int) -> None:
+    loaded = load(name)
+    prepared = prepare(loaded.scheme, loaded.schedule, levels, "restore", contention=ATOMICS)
+    schedule, costs = prepared.schedule, prepared.authored_proof.costs
+    assert computes(schedule, trials=1)
+    assert sorted(block for stage in schedule.stages for block, kept in stage.writes if kept == BETA) == sorted(schedule.space("C").blocks)
+    products = [(x.kernel, x.first, x.grid.y) for x in schedule_to_launches(schedule, FLOAT64) if isinstance(x.kernel, ProductKernel)]
+    assert len(products) == sum(isinstance(stage, ProductStage) for stage in schedule.stages)
+    for kernel, begin, count in products:
+        own = kernel.products[begin : begin + count]
+        written = [d for p in own for d in kernel.destinations[p.first_destination : p.first_destination + p.destinations]]
+        places = Counter((d.space, d.row, d.column) for d in written)
+        assert all(d.is_contended == (places[d.space, d.row, d.column] > 1) for d in written)
+        assert all(d.kept == "1" for d in written if d.is_contended)
+    coloured = colour_products(prepared.authored)
+    assert costs is not None
+    assert sum(costs.groups) == groups == sum(isinstance(stage, ProductStage) for stage in coloured.stages)
 
 
 def test_parts_of_a_map_share_no_written_block() -> None:

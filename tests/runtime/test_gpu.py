@@ -45,6 +45,7 @@ CASES = [
     ("winograd_depth_first", "preserve", 2),
     ("winograd_in_place", "restore", 2),
 ]
+AT_ONCE = [("msmes", "restore", 2), ("winograd_in_place", "restore", 1), ("laderman_in_place", "consume", 1)]
 MIXED = [
     (("winograd_depth_first", "winograd"), "preserve"),
     (("winograd_in_place", "winograd"), "restore"),
@@ -73,13 +74,15 @@ def on_gpu(x: Any, dtype: str, order: str) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("name", "inputs", "levels"), CASES)
-def test_integers_come_out_bit_for_bit(name: str, inputs: Any, levels: int, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "inputs", "levels", "contention"), [*((*case, "colours") for case in CASES), *((*case, "atomics") for case in AT_ONCE)]
+)
+def test_integers_come_out_bit_for_bit(name: str, inputs: Any, levels: int, contention: Any, dtype: str) -> None:
     for number, (m, k, n) in enumerate(SHAPES):
         whole = [integers(shape, number) for shape in ((m, k), (k, n), (m, n))]
         for orders in ("CCC", "FCF", "CFC", "SSS"):
             a, b, c = (on_gpu(x, dtype, order) for x, order in zip(whole, orders, strict=True))
-            bilinear.matmul(a, b, c, alpha=2, beta=-1, algorithm=name, levels=levels, inputs=inputs)
+            bilinear.matmul(a, b, c, alpha=2, beta=-1, algorithm=name, levels=levels, inputs=inputs, contention=contention)
             np.testing.assert_array_equal(c.get(), 2 * (whole[0] @ whole[1]) - whole[2])
             if inputs != "consume":
                 np.testing.assert_array_equal(a.get(), whole[0])

@@ -66,6 +66,34 @@ def test_a_plan_runs_in_its_tile_and_strips_in_theirs(dtype: str, tile: str, gpu
         assert gpu.tiles == wanted, "the rest of the sum, a row, the core"
 
 
+def test_products_that_add_to_one_block_at_once(gpu: Gpu) -> None:
+    options: dict[str, Any] = {**IN_PLACE, "inputs": "restore"}
+    (x, y, z), (a, b, c) = operands(7)
+    launches = []
+    for contention in ("colours", "atomics", "atomics"):  # the third call is a repeat
+        gpu.launches.clear()
+        c.host[...] = z
+        bilinear.matmul(a, b, c, alpha=2, beta=-1, contention=contention, **options)
+        np.testing.assert_array_equal(c.host, 2 * (x @ y) - z)
+        launches.append(len(gpu.launches))
+    assert launches == [7, 5, 5]
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("E513", options | {"contention": "tickets"}),
+        ("E557", {"contention": "atomics"}),
+        ("E557", WINOGRAD | {"contention": "atomics"}),
+        ("E557", options | {"contention": "atomics", "levels": 0}),
+        ("E557", options | {"contention": "atomics", "modulus": 7}),
+        ("E820", options | {"contention": "atomics", "reproducible": "bitwise"}),
+    ]
+    for code, given in refused:
+        with pytest.raises(BilinearError, match=code):
+            bilinear.matmul(a, b, c, **given)
+    for u, v in ((x, y), (Array(x.astype(np.float16)), Array(y.astype(np.float16)))):
+        with pytest.raises(BilinearError, match=r"E557.*only a GPU's"):
+            bilinear.matmul(u, v, contention="atomics", **options)
+    np.testing.assert_array_equal(c.host, 2 * (x @ y) - z)
+
+
 def own_calls(call: Callable[[], object]) -> int:
     """How many functions of the package a call enters, without the emulator's."""
     entered: list[str] = []

@@ -113,6 +113,7 @@ def test_integers_are_exact_without_it() -> None:
         ("E820", lambda a, b: bitwise(a, b, levels=0)),
         ("E820", lambda a, b: bitwise(a, b, inputs="restore")),
         ("E820", lambda a, b: bitwise(a, b, plan=bilinear.plan(8, 8, 8, device="h200"))),
+        ("E820", lambda a, b: bitwise(a, b, contention="atomics")),
         ("E820", lambda a, b: bitwise(a.astype(int), b.astype(int), modulus=7)),
         ("E820", lambda a, b: bilinear.matmul(a, b, reproducible="run")),  # type: ignore[call-overload]
         ("E821", lambda a, b: bitwise(a.astype(np.longdouble), b)),

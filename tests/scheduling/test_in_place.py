@@ -25,7 +25,6 @@ from bilinear.scheduling.in_place.partitions import Independence, StageProgress,
 from bilinear.scheduling.in_place.walks import PRIME, OperandSide, SumSearch
 from bilinear.scheduling.scaling import explicit_in_place
 from bilinear.source import Source
-from bilinear.verify.hazards import contended
 from bilinear.verify.schedule import prove_schedule
 
 SHIPPED = {"strassen": 2, "winograd": 2, "naive2x2": 2, "hopcroft_kerr": 3, "laderman": 3}
@@ -108,7 +107,7 @@ def test_the_maps_between_nested_levels_move_no_more_than_those_of_the_thesis(na
 
 def test_the_plain_scheme_moves_nothing_and_its_stages_have_no_contention() -> None:
     schedule = found("naive2x2")
-    assert all(isinstance(stage, ProductStage) and not contended(stage) for stage in schedule.stages)
+    assert all(isinstance(stage, ProductStage) and not stage.contended for stage in schedule.stages)
     assert widths(schedule) == [4, 4]
 
 
