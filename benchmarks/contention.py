@@ -1,7 +1,7 @@
 """Products of a stage that add to one block of C: in groups one after the other (colours), or all at once by atomic additions.
 
-MSMES and Winograd's scheme in place, with A and B restored, beside CuPy's multiply, in shuffled rounds. Each call is exact on integers. On normal
-data three calls tell whether the bits of C are the same each time.
+MSMES and Winograd's scheme in place, with A and B restored, beside CuPy's multiply, in shuffled rounds. Each call is exact on integers. On
+normal data three calls tell whether the bits of C are the same each time.
 """
 
 from __future__ import annotations

@@ -200,10 +200,10 @@ def _ratios(rows: Sequence[Measurement], x: Scale, y: Scale) -> Iterable[ChartSe
         own = sorted((row for row in rows if asked_name(row) == name), key=_size)
         points = tuple(ChartPoint(x(math.log2(_size(row))), y(row.ratio), _title(row)) for row in own)
         squares = [point for point, row in zip(points, own, strict=True) if is_square(row)]
-        yield _series(name, number, points, path_through(squares))
+        yield bench_series(name, number, points, path_through(squares))
 
 
-def _series(name: str, number: int, points: tuple[ChartPoint, ...], path: str, is_bound: bool = False) -> ChartSeries:
+def bench_series(name: str, number: int, points: tuple[ChartPoint, ...], path: str, is_bound: bool = False) -> ChartSeries:
     """A line in a colour, and with a mark, that tell it apart from the others."""
     return ChartSeries(name, f"s{number % COLOURS}", points, path, (number + number // COLOURS) % MARKS, is_bound)
 
@@ -234,7 +234,7 @@ def _errors(points: Sequence[ErrorPoint], name: str, number: int, x: Scale, y: S
     for is_bound in (False, True):
         values = [(point.levels, point.bound if is_bound else point.error) for point in own]
         marks = tuple(ChartPoint(x(level), y(math.log10(v)), f"{v:.2e}") for level, v in values if 0 < v < math.inf)
-        yield _series(f"{name}, {'bound' if is_bound else 'measured'}", number, marks, path_through(marks), is_bound)
+        yield bench_series(f"{name}, {'bound' if is_bound else 'measured'}", number, marks, path_through(marks), is_bound)
 
 
 def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:
