@@ -1,8 +1,8 @@
-"""The figures of two papers on this GPU, on one page: python benchmarks/papers_on_gpu.py --json FILE measures, --html PAGE draws what FILE holds.
+"""The figures of two papers on this GPU, on one page: `--json FILE` measures, and with `--html PAGE` draws what FILE holds.
 
 Figures 1 to 5 of Khan, Al-Mouhamed, Fatayer: S-MM, R-S-MM, W-MM, and Winograd's scheme in the memory of R-S-MM, beside cuBLAS, and beside a
-multiply that keeps one tile of 32 x 32 of each operand in shared memory, as the SDK's example does. Figures 4, 5 and 12 of Rivera et al., TSM2X,
-with the paper's parameters for a V100. Everything is checked on integers in the same run, and timed on normal data.
+multiply that keeps a tile of 32 x 32 of each operand in shared memory, as the SDK's example does. Figures 4, 5 and 12 of Rivera et al.,
+TSM2X, with the paper's parameters for a V100. Everything is checked on integers in the same run, and timed on normal data.
 """
 
 from __future__ import annotations
