@@ -52,7 +52,7 @@ PLAIN = r"""extern "C" __global__ void plain(const REAL* a, const REAL* b, REAL*
 TALL, COLUMNS = 15360, 16
 SHORT, LONG, TCFS = (2, 4, 8, 16, 32, 64, 128, 256, 512), (3840, 5120, 7680, 15360), (1, 2, 4, 8, 16, 32, 64, 128)
 Row = dict[str, Any]
-Lines = Mapping[str, Mapping[float, float]]
+Lines = Mapping[str, Mapping[int, float]]
 
 
 def squares(n: int, dtype: str) -> Row:
