@@ -172,7 +172,7 @@ def bytes_of(x: Any) -> bytes:
     if hasattr(x, "untyped_storage"):
         import torch
 
-        x = x.contiguous().view(torch.uint8).cpu().numpy()
+        x = (x.view(torch.int16) if x.dtype == torch.bfloat16 else x).cpu().numpy()
     return np.ascontiguousarray(x.get() if hasattr(x, "get") else x).tobytes()
 
 
