@@ -2,6 +2,7 @@
 # that needs another environment names its folder in $bilinear_venv, and what to install with pip there in $bilinear_wants.
 # shellcheck shell=sh
 
+unset PYTHONDONTWRITEBYTECODE # what is installed is compiled when it is first imported, and kept: most of it never is
 cd "$root"
 bilinear_venv=${bilinear_venv:-.venv}
 bilinear_wants=${bilinear_wants:-".[nvrtc] --group dev"}
@@ -29,11 +30,11 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$venv/bin/python" -c '' 
     *" from $venv/"*) ;; # one that was moved here would run the programs of its old place
     *) "$python" -m venv --clear "$venv" ;;
     esac
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1' # older ones know no --group
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile --upgrade 'pip>=25.1' # older ones know no --group
     # shellcheck disable=SC2086 # several words
     rm -f "$stamp"
     {
-        "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --editable $bilinear_wants &&
+        "$venv/bin/python" -m pip install --disable-pip-version-check --progress-bar off --no-compile --editable $bilinear_wants &&
             echo "$wanted" >"$stamp"
     } | sed -un 's/^Collecting \([^][ <>=!~;]*\).*/  fetching \1/p; s/^Installing collected .*/  installing all of it/p' >&2
     if [ ! -f "$stamp" ]; then exit 1; fi # pip has said why

@@ -157,6 +157,7 @@ def test_a_link_to_a_folder_stays_a_link(shell: Shell, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link"]
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_nothing_is_written_where_the_check_fails(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from bilinear.measure import check_multiply as check
@@ -197,6 +198,7 @@ def test_options_that_mean_nothing_are_refused_from_python_too(options: dict[str
     assert caught.value.diagnostics[0].code == code
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_what_is_named_twice_is_built_once(shell: Shell, tmp_path: Path) -> None:
     named = ("--dtype", "float32,float32", "--arch", "compute_90,compute_90")
@@ -208,6 +210,7 @@ def test_what_is_named_twice_is_built_once(shell: Shell, tmp_path: Path) -> None
     assert [program.dtype for program in compiled.programs] == ["float32"]
 
 
+@pytest.mark.sample(1)
 @needs_nvrtc
 @pytest.mark.parametrize("floats", ["own", "doubles"])
 def test_products_of_floats_run_on_the_units_that_are_asked_for(floats: str, shell: Shell, tmp_path: Path) -> None:
@@ -248,6 +251,7 @@ def test_a_command_line_that_is_not_understood_leaves_with_1(shell: Shell) -> No
         assert "Usage" in err
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_compile_prints_what_the_page_shows_and_the_rest_with_verbose(
     shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

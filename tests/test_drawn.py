@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = "tables.py", "picture.py", "thesis.py", "tsm2_tables.py", "modes.py", "ranks.py", "house.py", "error_speed.py", "recording.py"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_figures_are_those_of_the_results(script: str) -> None:
     done = subprocess.run([sys.executable, ROOT / "benchmarks" / script, "--check"], capture_output=True, text=True, check=False)

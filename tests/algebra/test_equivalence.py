@@ -99,6 +99,7 @@ def points(*matrices: list[int]) -> Scheme:
     return Scheme("points", 2, 2, 2, LinearMap(4, rows), LinearMap(4, (one,) * len(rows)), LinearMap(len(rows), w), names)
 
 
+@pytest.mark.slow
 def test_where_invariants_do_not_tell_relations_decide_and_the_limit_is_told() -> None:
     """Six points of projective 3-space: five can be moved to any other five, and the sixth decides."""
     basis = [[1, 0, 0, 1], [0, 1, 1, 0], [1, 1, -1, 1], [1, 2, 3, -1]]

@@ -275,6 +275,7 @@ def test_the_time_limit_cuts_and_says_so() -> None:
     assert not share_sums(scheme, seconds=600.0).was_cut
 
 
+@pytest.mark.slow
 def test_tries_keep_the_best_program_of_each_map() -> None:
     scheme = without_programs(load("dps_444").scheme)
     alone = [share_sums(scheme, seed=seed, work=30_000) for seed in (3, 4, 5)]

@@ -122,7 +122,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(150)
+@pytest.mark.sample(48)
 @pytest.mark.parametrize(("name", "unit", "kind", "inner"), CASES)
 def test_no_element_is_further_off_than_the_bound(name: str, unit: str, kind: str, inner: int) -> None:
     scheme = SCHEMES[name]
@@ -199,6 +199,7 @@ def test_the_bound_is_exceeded_without_the_products_that_it_counts() -> None:
     assert (error > allowed(SCHEMES["pairs"], how, a, b, size)).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_sums_that_are_never_promoted_exceed_the_bound_of_chunks() -> None:
     """65536 equal products one by one in the unit: what is cut off adds up, and the bound of short chunks is too small for it."""
     a, b = np.full((1, 2**16), 1 + 2.0**-10), np.ones((2**16, 1))
@@ -273,6 +274,7 @@ def test_probable_errors_below_a_block_level_and_of_the_library_are_near_measure
     assert probable_classical(16384, 2.0**-53) == pytest.approx(4.2e-15, rel=0.1)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("chunk", [64, 256, 2048])
 @pytest.mark.parametrize("name", ["pairs", "shifted", "triples", "one"])
 def test_probable_errors_are_near_those_of_the_emulated_unit(name: str, chunk: int) -> None:

@@ -73,6 +73,7 @@ def test_a_row_at_the_limit_is_still_below_half_of_the_range() -> None:
     assert by_residues(representation, [2 * limit], [limit]) != 2 * limit**2
 
 
+@pytest.mark.slow
 def test_the_longest_sums_of_the_largest_residues_are_exact() -> None:
     """Modulo 256 the sum of 131072 products of -128 is 2^31, which int32 does not hold; it wraps around, and is still right."""
     representation = digits("residues13").representation
@@ -90,6 +91,7 @@ def test_norms_in_floating_point_are_rounded_upward() -> None:
         assert Fraction(norm_upward(squares, inner)) ** 2 <= exact * (1 + Fraction(inner + 8, 2**51))
 
 
+@pytest.mark.slow
 def test_probable_errors_are_near_those_of_exact_arithmetic() -> None:
     for name, inner in (("residues13", 256), ("residues14", 1024)):
         scheme = digits(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from bilinear import frontend
 from bilinear.artifact.check_folder import verify_built
 from bilinear.artifact.write import FolderOptions, output_files, programs_of, remainders_of
+from bilinear.codegen.build import LaunchProgram
 from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.element import IN_ARRAYS
@@ -37,11 +39,23 @@ def written(
     views: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Path:
     """An output folder without images, which needs no CUDA compiler."""
+    loaded, options, programs, remainders = made(algorithm, inputs, dtypes, levels, floats, mode)
+    write_folder(folder, output_files(loaded, options, programs, remainders, VERSIONS, views))
+    return folder
+
+
+Made = tuple[frontend.Loaded, FolderOptions, tuple[LaunchProgram, ...], tuple[LaunchProgram, ...]]
+
+
+@cache
+def made(
+    algorithm: str | Path, inputs: str, dtypes: tuple[str, ...] = tuple(IN_ARRAYS), levels: int = 1, floats: str = "own", mode: str = STAGE
+) -> Made:
+    """An algorithm, and its programs without images."""
     loaded = frontend.load(algorithm)
     options = FolderOptions(levels, inputs or natural_inputs(loaded.schedule), floats, mode)
     _, programs = programs_of(loaded, options, dtypes, ())
-    write_folder(folder, output_files(loaded, options, programs, remainders_of(programs, (), floats), VERSIONS, views))
-    return folder
+    return loaded, options, programs, remainders_of(programs, (), floats)
 
 
 def refusal(folder: Path, *, trust: bool = True) -> Diagnostic:

@@ -84,10 +84,10 @@ def test_the_kernels_of_every_shipped_algorithm_are_identities(name: str, tmp_pa
     assert check.passed
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
-@pytest.mark.parametrize(("inputs", "levels"), [("consume", 1), ("preserve", 1), ("restore", 2)])
+@pytest.mark.parametrize(("inputs", "levels"), [("preserve", 1), ("consume", 1), ("restore", 2)])
 def test_every_promise_and_two_levels(inputs: str, levels: int, tmp_path: Path) -> None:
     check = verify_built(written(tmp_path / "built", "msmes", inputs, ("float64",), levels), seed=2)
     check.require()
@@ -107,6 +107,7 @@ def test_fractions_are_numbers_of_the_field_and_not_exact_on_a_gpu(tmp_path: Pat
 
 
 @needs_emulator
+@pytest.mark.usefixtures("tiny")
 def test_the_result_as_text_and_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built_images, "why_no_device", lambda: "there is none")
     seen: list[tuple[str, int, int]] = []
@@ -115,7 +116,7 @@ def test_the_result_as_text_and_as_json(tmp_path: Path, monkeypatch: pytest.Monk
     check.require()
     told = json.loads(check.json())
     assert told["format"] == "bilinear-built/1" and told["passed"] and told["failures"] == []
-    assert [row["verdict"] for row in told["rows"]] == ["passed"] * 8 + ["skipped"]
+    assert [row["verdict"] for row in told["rows"]] == ["passed"] * 2 + ["skipped"]
     assert [row["shape"] for row in told["rows"]] == [
         *("x".join(map(str, case.shape)) for case in built_identity.cases(read_folder(folder))),
         "-",
@@ -125,7 +126,7 @@ def test_the_result_as_text_and_as_json(tmp_path: Path, monkeypatch: pytest.Monk
     assert lines[1].split() == ["type", "where", "shape", "what", "trials", "a", "wrong", "one", "passes", "verdict"]
     assert lines[3].split()[0] == "float64" and "2^-178" in lines[3]
     assert lines[-1].endswith("skipped: there is none")
-    assert seen[0] == ("float64 sources", 0, 8) and seen[-1] == ("float64 sources", 8, 8)
+    assert seen[0] == ("float64 sources", 0, 2) and seen[-1] == ("float64 sources", 2, 2)
     monkeypatch.setattr(built_identity, "cases", lambda folder: ())
     assert verify_built(folder).seed != check.seed
 

@@ -261,7 +261,7 @@ WRONG_MANIFESTS: list[tuple[Edit, str, str]] = [
 ]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @needs_emulator
 @pytest.mark.parametrize(("edit", "code", "what"), WRONG_MANIFESTS)
 def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path) -> None:
@@ -274,6 +274,7 @@ def test_a_wrong_manifest(edit: Edit, code: str, what: str, tmp_path: Path) -> N
     assert found.message.startswith(what)
 
 
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 def test_a_wrong_program_leaves_the_other_one_right(tmp_path: Path) -> None:

@@ -12,22 +12,19 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from artifact.built_folders import VERSIONS, needs_emulator, refusal
+from artifact.built_folders import VERSIONS, made, needs_emulator, refusal
 from shell import Shell
 
-from bilinear import frontend
 from bilinear.artifact.c_library import Images, c_library, file_names
 from bilinear.artifact.check_folder import require_generated
 from bilinear.artifact.read import read_folder
-from bilinear.artifact.write import FolderOptions, output_files, programs_of, remainders_of
+from bilinear.artifact.write import output_files
 from bilinear.codegen.build import LaunchProgram
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import compile_on_cpu
 from bilinear.emulator.compiler import HEADER
-from bilinear.frontend import Loaded
 from bilinear.lowering.place import place_schedule
-from bilinear.lowering.prepare import natural_inputs
 from bilinear.writing import write_folder
 
 FAKE = Path(__file__).with_name("fake_cuda.cpp")
@@ -60,20 +57,9 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
-Compiled = tuple[Loaded, FolderOptions, tuple[LaunchProgram, ...], tuple[LaunchProgram, ...]]
-
-
-def compiled(algorithm: str, levels: int = 1, inputs: str = "") -> Compiled:
-    """An algorithm, and its programs without images."""
-    loaded = frontend.load(algorithm)
-    options = FolderOptions(levels, inputs or natural_inputs(loaded.schedule))
-    _, programs = programs_of(loaded, options, tuple(C_TYPES), ())
-    return loaded, options, programs, remainders_of(programs, (), options.floats)
-
-
 def emitted(folder: Path, algorithm: str, levels: int = 1, inputs: str = "") -> str:
     """Write a C library, with marked bytes in place of images, and a table of what they stand for. Returns its name."""
-    loaded, options, programs, remainders = compiled(algorithm, levels, inputs)
+    loaded, options, programs, remainders = made(algorithm, inputs, tuple(C_TYPES), levels)
     kernels = [own.kernel.name for program in (*programs, *remainders) for own in program.kernels]
     images = {name: [(target, f"{name} for {target}\n".encode() * 5) for target in TARGETS] for name in kernels}
     for path, content in c_library(loaded, options.inputs, programs, remainders, images).items():
@@ -109,7 +95,7 @@ def checked(folder: Path, *words: str, refuses: str = "", kernels: str = "kernel
 
 @needs_emulator
 @needs_compilers
-@pytest.mark.sample(3)
+@pytest.mark.sample(1, slow=9)
 @pytest.mark.parametrize(("algorithm", "levels", "inputs"), SHIPPED)
 def test_a_library_multiplies_every_shape_as_the_classical_product(
     algorithm: str, levels: int, inputs: str, tmp_path: Path, driver: Path
@@ -133,6 +119,7 @@ def test_errors_of_the_driver_reach_the_caller_with_a_text(tmp_path: Path, drive
     assert checked(tmp_path)[1].startswith("s_mm_open fails: no image of the kernels runs on this device")
 
 
+@pytest.mark.slow
 @needs_emulator
 @needs_compilers
 def test_the_check_of_a_library_finds_what_is_wrong_in_it(tmp_path: Path, driver: Path) -> None:
@@ -158,7 +145,7 @@ def test_the_check_of_a_library_finds_what_is_wrong_in_it(tmp_path: Path, driver
 @pytest.mark.parametrize(("algorithm", "levels"), [("msmes", 1), ("s_mm", 1), ("s_mm", 2), ("winograd", 3), ("winograd_depth_first", 3)])
 def test_workspaces_are_those_of_placements(algorithm: str, levels: int, tmp_path: Path, driver: Path) -> None:
     """Also where large extents are cut to whole sectors; where lines are no multiples of 16 bytes, either memory order fits."""
-    loaded, options, programs, remainders = compiled(algorithm, levels)
+    loaded, options, programs, remainders = made(algorithm, "", tuple(C_TYPES), levels)
     images = {own.kernel.name: [(TARGETS[0], b"image")] for program in (*programs, *remainders) for own in program.kernels}
     for path, content in c_library(loaded, options.inputs, programs, remainders, images).items():
         (tmp_path / path).write_bytes(content)
@@ -177,6 +164,7 @@ def test_workspaces_are_those_of_placements(algorithm: str, levels: int, tmp_pat
                 assert wanted == [found, found]
 
 
+@pytest.mark.slow
 @needs_nvrtc
 @needs_emulator
 @needs_compilers
@@ -184,18 +172,18 @@ def test_compile_writes_a_library_that_holds_the_images_of_the_folder(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, driver: Path
 ) -> None:
     folder = tmp_path / "out"
-    words = ("compile", "msmes", "--emit", "c", "--arch", "sm_90,compute_90", "--shape", "9", "-o", folder)
+    words = ("compile", "split_k", "--emit", "c", "--arch", "sm_90,compute_90", "--shape", "9", "-o", folder)
     status, said, error = Shell(monkeypatch, capsys)(*words)
     assert (status, "certificate, C library;" in said) == (0, True), error
-    _, _, programs, remainders = compiled("msmes")
+    _, _, programs, remainders = made("split_k", "", tuple(C_TYPES))
     stand_in(folder, (*programs, *remainders), lambda name: folder / "cubin" / "sm_90" / f"{name}.cubin")
-    linked(folder, driver, "msmes.c", "msmes_check.c", "-o", "check")
-    assert checked(folder, "11", "8", "13") == (0, "msmes is right")
+    linked(folder, driver, "split_k.c", "split_k_check.c", "-o", "check")
+    assert checked(folder, "11", "8", "13") == (0, "split_k is right")
     assert [row.verdict for row in require_generated(read_folder(folder))] == ["equal"]
 
 
 def test_a_changed_library_is_refused(tmp_path: Path) -> None:
-    loaded, options, programs, remainders = compiled("msmes")
+    loaded, options, programs, remainders = made("msmes", "", tuple(C_TYPES))
     images: Images = {own.kernel.name: [] for program in (*programs, *remainders) for own in program.kernels}
     library = c_library(loaded, options.inputs, programs, remainders, images)
     for path in ("", *library):

@@ -44,6 +44,7 @@ def test_a_run_that_would_write_complex_operands_is_refused(shell: Shell) -> Non
     assert status == 1 and "E785" in err and "--inputs preserve" in err
 
 
+@pytest.mark.slow
 def test_plans_of_complex_matrices_are_told(shell: Shell) -> None:
     status, out, _ = shell("plan", "--shape", "4096", "--dtype", "complex64", "--device", "h200", "--explain")
     assert status == 0 and "error bound" in out and "probable" in out and "as fast as the library, by the model" in out

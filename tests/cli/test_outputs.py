@@ -105,6 +105,7 @@ def test_a_file_that_nobody_named_is_not_replaced(shell: Shell) -> None:
     assert Path(name).read_text() == "edited" and shell("export", "s.bl", "--to", "json", "-o", name)[0] == 0
 
 
+@pytest.mark.slow
 def test_what_is_found_goes_beside_a_file_of_the_same_name(shell: Shell) -> None:
     pytest.importorskip("numba")
     words = ("discover", "2,2,2", "--rank", "7")

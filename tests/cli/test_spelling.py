@@ -94,7 +94,7 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_json_goes_to_a_file_beside_the_text_or_in_its_place(words: tuple[str, ...], shell: Shell) -> None:
     status, text, err = shell(*words)

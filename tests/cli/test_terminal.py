@@ -184,7 +184,7 @@ def on_a_terminal(*words: str, columns: int = 60, **environment: str) -> str:
     return shown.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "words", [("list",), ("explain", "E660"), ("doctor",), ("plan", "--levels", "2", "--shape", "1000"), ("verify", "nothing")]
 )

@@ -125,6 +125,7 @@ def test_a_wrong_text_is_found(gpu: Launches, monkeypatch: pytest.MonkeyPatch) -
         assert failed, cut
 
 
+@pytest.mark.sample(2)
 @pytest.mark.skipif(nvrtc.available() is not None, reason=str(nvrtc.available()))
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 @pytest.mark.parametrize("is_aligned", [True, False])

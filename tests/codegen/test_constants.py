@@ -320,6 +320,7 @@ def test_a_folder_of_an_added_type_is_proved(algorithm: str, known: str, tmp_pat
     assert (images.verdict, images.reason) == ("skipped", f"CuPy has no arrays of {known}")
 
 
+@pytest.mark.slow
 def test_an_added_type_is_planned_where_its_rates_are_described(known: str) -> None:
     device = load_device("h200")
     with pytest.raises(BilinearError, match=rf"error\[E543\]: the description of NVIDIA H200 has no rates of {known}"):

@@ -76,7 +76,7 @@ def multiply(name: str, inputs: str, levels: int, shape: tuple[int, int, int], d
         np.testing.assert_array_equal(b, whole[1])
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "inputs", "levels", "dtype"), CASES)
 def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None:
     multiply(name, inputs, levels, (29, 19, 23), dtype)
@@ -98,7 +98,7 @@ def test_several_tiles_in_every_order_of_threads(name: str, inputs: str, dtype: 
     multiply(name, inputs, 1, (271, 45, 263), dtype, order=order)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("shape", [(276, 90, 528), (271, 45, 263)])
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:

@@ -63,6 +63,7 @@ def multiply(name: str, levels: int, mode: str, shape: tuple[int, int, int], dty
     np.testing.assert_array_equal(b, whole[1])
 
 
+@pytest.mark.sample(3)
 @needs_emulator
 @pytest.mark.parametrize("mode", CUT)
 @pytest.mark.parametrize(("name", "levels"), FIRST_IS_QUICK)

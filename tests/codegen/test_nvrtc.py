@@ -164,6 +164,7 @@ def test_an_unknown_architecture_lists_the_known_ones(architecture: str, cache: 
     assert "sm_90" in found.hints[0]
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_every_architecture_that_is_listed_is_built(cache: Cache) -> None:
     for number in (number for number in nvrtc.architectures() if number >= OLDEST):

@@ -87,7 +87,7 @@ def test_every_kernel_is_built_for_every_architecture(name: str, inputs: str, le
                     assert used.spill_stores + used.spill_loads <= 512, f"{used.name} spills"  # a destination's addresses, after the loop
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @needs_nvrtc
 @pytest.mark.parametrize(("dtype", "tile"), [(dtype, tile) for dtype in TILES for tile in TILES[dtype]])
 def test_every_tile_stays_in_registers(dtype: str, tile: str) -> None:
@@ -97,6 +97,7 @@ def test_every_tile_stays_in_registers(dtype: str, tile: str) -> None:
         assert all(own.spill_stores + own.spill_loads <= 512 for built in kernel.images for own in built.resources)
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
     launches = schedule_to_launches(prepare(load("winograd").scheme, None, 3, "preserve").schedule, FLOAT64)

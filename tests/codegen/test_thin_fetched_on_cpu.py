@@ -149,7 +149,7 @@ def between(x: Any, by_rows: bool, gap: int) -> Any:
     return np.lib.stride_tricks.as_strided(lines, (count, length + gap), lines.strides)[:, length:]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tile", SHAPES, ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", ORDERS)
 def test_products_are_exact_in_every_order_of_copies_and_threads(tile: Fetched, orders: str) -> None:
@@ -158,7 +158,7 @@ def test_products_are_exact_in_every_order_of_copies_and_threads(tile: Fetched, 
             assert is_exact(tile, orders, shape, order), (shape, order)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tile", [tile for tile in SHAPES if isinstance(tile, ThinBulkMmaTile)], ids=lambda tile: tile.name)
 @pytest.mark.parametrize("orders", range(8))
 def test_every_layout_is_exact(tile: ThinBulkMmaTile, orders: int) -> None:
@@ -175,7 +175,7 @@ def test_every_shipped_tile_is_exact(name: str, orders: str) -> None:
         assert is_exact(tile, orders, shape, "random"), shape
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("what", MUTANTS)
 def test_a_text_without_one_of_its_parts_is_found_out(what: str) -> None:
     """It has a wrong result, or fails, in some order."""
@@ -285,7 +285,7 @@ SPILLS = {ThinTriplesTile: 400, ThinBulkMmaTile: 104}
 SHIPPED = [tile for tiles in THIN_TILES.values() for tile in tiles.values() if isinstance(tile, Fetched)]
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("is_even", [True, False])
 @pytest.mark.parametrize("orders", ["CCC", "FFF"])
 @pytest.mark.parametrize("tile", SHIPPED, ids=lambda tile: tile.name)

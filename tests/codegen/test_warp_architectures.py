@@ -88,6 +88,7 @@ def test_products_by_warps_are_built(architecture: str, name: str) -> None:
     check(kernel, architecture)
 
 
+@pytest.mark.slow
 def test_a_chip_with_warpgroups_can_run_the_products_by_warps() -> None:
     """As the assembly of an older architecture, which `BILINEAR_ARCHITECTURE` names."""
     target = CudaTarget("compute_80")
@@ -124,6 +125,7 @@ def test_rounding_is_built_everywhere(architecture: str, width: int) -> None:
     assert found.spill_stores == found.spill_loads == 0 and found.registers <= 64
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("levels", portfolio().pairs, ids=str)
 @pytest.mark.parametrize("along", [False, True])
 def test_sums_above_pairs_stay_in_registers(levels: tuple[str, ...], along: bool) -> None:

@@ -104,6 +104,7 @@ def reached(move: Any, link: Any, begin: BinaryWalker, tries: int) -> set[Produc
     return found
 
 
+@pytest.mark.slow
 def test_the_flips_are_all_flips_and_keep_the_tensor(kernels: Any) -> None:
     begin = binary_walker(classical_masks(2, 2, 2), 5, 0)
     kernels.link_all(begin)
@@ -260,6 +261,7 @@ def test_a_start_that_does_not_multiply_is_refused() -> None:
         discover(SearchTask((2, 2, 2), 6, ring="Z/2", start=wrong))
 
 
+@pytest.mark.slow
 def test_a_walk_that_goes_on_is_the_walk_that_was_not_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Ended after every round, and begun again from the file, until it finds what the walk finds that is never ended."""
     monkeypatch.setattr(flip_search, "ROUND", 2**12)

@@ -437,6 +437,7 @@ def test_plan_files_hold_it_and_no_other() -> None:
             plan_from_json(json.dumps(forged), "plan")
 
 
+@pytest.mark.slow
 def test_it_is_weighed_where_rates_are_known_and_an_accuracy_is_asked_for() -> None:
     for device, accuracy, there in ((without_rates(H200), "classical", False), (H200, None, False), (H200, "classical", True)):
         plan = bilinear.plan(4096, 4096, 4096, "float32", device=device, accuracy=accuracy, workspace=0, explain=True)
@@ -489,7 +490,7 @@ def before_nan(values: Any) -> Array:
     return Array(memory[:rows])
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_every_mutant_fails(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     gpu.runs = "text"

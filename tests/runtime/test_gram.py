@@ -230,6 +230,7 @@ def described() -> Iterator[None]:
     gram_plans._on_cpu.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("described")
 def test_matmul_finds_it_on_described_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BILINEAR_USE_LIBRARY", raising=False)

@@ -133,6 +133,7 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gram_blocks, "ROWS", 7)
 
 
+@pytest.mark.sample(24)
 @pytest.mark.parametrize("triangle", TRIANGLES)
 @pytest.mark.parametrize("levels", [0, 1, 2, "auto"])
 @pytest.mark.parametrize("name", ["rxtx", LOWER, TABLE], ids=["rxtx", "lower", "table"])

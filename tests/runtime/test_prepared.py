@@ -37,6 +37,7 @@ def code(call: Any, *arguments: Any, **options: Any) -> str:
     return caught.value.diagnostics[0].code
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize(("name", "levels"), [("strassen", 1), ("winograd", 2), ("msmes", 1), ("laderman", 1), ("winograd", "auto")])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "object"])

@@ -104,7 +104,7 @@ SHAPES = ((1, 1, 1), (17, 33, 5), (70, 100, 40), (5, 300, 3), (131, 7, 70))
 TYPES = (("float64",) * 3, ("float32",) * 3, ("float32", "float64", "float32"))
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtypes", TYPES, ids="-".join)
 @pytest.mark.parametrize("spread", [0, 40])
 def test_the_roundings_are_within_their_bound(gpu: Gpu, dtypes: tuple[str, ...], spread: int) -> None:

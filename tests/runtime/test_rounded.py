@@ -78,6 +78,7 @@ def test_bounds_hold_and_errors_are_as_probable(gpu: Gpu, name: str, inner: int)
     assert 0.5 * probable < error < 1.5 * probable
 
 
+@pytest.mark.slow
 def test_it_is_offered_to_those_who_ask_for_less() -> None:
     def plan(accuracy: float | str | None, dtype: str = "float32") -> Plan:
         return bilinear.plan(16384, 16384, 16384, dtype, device=H200, accuracy=accuracy, explain=True)

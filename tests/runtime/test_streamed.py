@@ -54,6 +54,7 @@ def snake_is_shared(plan: StreamPlan, gpu: int) -> bool:
     return all(any(x.block(o) == y.block(o) for o in "ABC") for x, y in pairwise(plan.tasks(gpu)))
 
 
+@pytest.mark.sample(60)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("gpus", [1, 3])
 @pytest.mark.parametrize("inputs", ["preserve", "consume"])

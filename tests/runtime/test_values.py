@@ -46,6 +46,7 @@ def test_every_shape_layout_scheme_and_factor_is_exact(data: st.DataObject) -> N
         np.testing.assert_array_equal(b, whole[1])
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("layouts", [("C", "F", "C"), ("strided", "reversed", "strided"), ("F", "F", "F"), ("unaligned",) * 3])
 @pytest.mark.parametrize(("name", "inputs"), RUNS)
 def test_several_tiles_of_every_buffer(name: str, inputs: Any, layouts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,6 +145,7 @@ def test_choosing_levels_runs_at_least_one() -> None:
     np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="strassen", levels="auto"), a @ b)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["strassen", "msmes"])
 def test_two_runs_give_the_same_bits_with_any_number_of_threads(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(9)

@@ -97,6 +97,7 @@ def test_products_of_pairs_are_exact_in_every_order(left: bool, right: bool) -> 
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.slow
 def test_chunks_are_added_up_in_registers() -> None:
     """The unit drops what is below 24 bits, so sums of few chunks of positive products are nearer."""
     generator = np.random.default_rng(4)
@@ -149,7 +150,7 @@ MUTANTS = {  # of pairs: what stands in the text, and what instead
 }  # fmt: skip
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_of_products_of_pairs_fail(name: str) -> None:
     kernel = pairs_kernel(True, True)
@@ -172,7 +173,7 @@ RESIDUE_MUTANTS = {  # of residues
 }
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", RESIDUE_MUTANTS)
 def test_mutants_of_products_of_residues_fail(name: str) -> None:
     kernel = residue_kernel(chunk=128)

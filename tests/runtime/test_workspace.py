@@ -243,6 +243,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in kilobytes on Linux")
 def test_strides_that_blas_cannot_read_are_not_copied_behind_our_back() -> None:
     """NumPy multiplies such operands through copies that tracemalloc does not see: blocks of 18 MB."""
@@ -374,6 +375,7 @@ def lending(shape: tuple[int, int, int], orders: str) -> tuple[Any, Any, Any]:
     return a, b, c
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", CHAINS)
 def test_every_chain_is_exact_and_allocates_nothing(name: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,7 +82,7 @@ def in_shared_memory(schedule: Schedule) -> Schedule:
     return replace(schedule, stages=tuple(map(moved, schedule.stages)), workspaces=spaces)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "accumulate", "directly"), BARS)
 def test_found_schedules_are_right_and_as_small_as_they_say(name: str, accumulate: bool, directly: bool) -> None:
     one = found(name, accumulate, directly)
@@ -277,6 +277,7 @@ def test_factors_are_made_from_what_is_held() -> None:
     assert factors.best(2, [1])[0] == -1 and factors.best(2, [0, 1])[0] == 0
 
 
+@pytest.mark.slow
 def test_more_temporaries_save_additions() -> None:
     few, many = found("hopcroft_kerr"), find_depth_first(load("hopcroft_kerr").scheme, temporaries=5)
     assert many.temporaries <= 5 and many.additions < few.additions and computes(in_shared_memory(many.schedule))

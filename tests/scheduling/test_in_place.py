@@ -69,6 +69,7 @@ def sheared(scheme: Scheme, q: Fraction) -> Scheme:
     return replace(scheme, u=u_map, v=v_map, w=w_map, ring=RATIONALS)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", SHIPPED)
 @pytest.mark.parametrize("levels", [1, 2])
 def test_every_shipped_scheme_is_run_in_place_and_proved(name: str, levels: int) -> None:
@@ -112,8 +113,8 @@ def test_the_plain_scheme_moves_nothing_and_its_stages_have_no_contention() -> N
 
 
 def test_the_search_depends_on_its_seed_alone() -> None:
-    scheme = load("winograd").scheme
-    assert find_in_place(scheme) == find_in_place(replace(scheme))
+    scheme = load("strassen").scheme
+    assert found("strassen") == find_in_place(replace(scheme))
 
 
 def test_progress_tells_the_best_so_far() -> None:
@@ -170,7 +171,7 @@ def test_products_that_are_zero_are_left_out() -> None:
     assert computes(prepare(padded, schedule, 1, "restore").schedule)
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["strassen", "winograd", "hopcroft_kerr"])
 @pytest.mark.parametrize("temporaries", [1, 2])
 def test_temporaries_take_sums_out_of_a_and_b(name: str, temporaries: int) -> None:
@@ -182,7 +183,7 @@ def test_temporaries_take_sums_out_of_a_and_b(name: str, temporaries: int) -> No
         assert schedule.workspaces and additions(schedule) < additions(found(name))
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("keep", [("A",), ("B",), ("A", "B")])
 @pytest.mark.parametrize("temporaries", [1, 2])
 def test_a_kept_operand_is_never_written(keep: tuple[str, ...], temporaries: int) -> None:

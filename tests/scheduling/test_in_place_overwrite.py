@@ -54,6 +54,7 @@ def written(schedule: Schedule) -> set[str]:
     return {t.space for s in schedule.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets}
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(("name", "options"), CASES, ids=str)
 def test_what_is_found_computes_the_product_and_is_proved(name: str, options: dict[str, object]) -> None:
     schedule, _ = found(name, **options)
@@ -77,12 +78,14 @@ def test_scratch_saves_additions_and_traffic() -> None:
     assert (overwrites.stages, overwrites.additions, overwrites.traffic) == (2, 14, 33), "where it adds to C: 2, 15, 36"
 
 
+@pytest.mark.slow
 def test_with_scratch_winograd_runs_with_a_never_written_and_nothing_allocated() -> None:
     schedule, told = found("winograd", math.inf, keep=("A",))
     assert not schedule.workspaces and written(schedule) == {"B", "C"}
     assert (told.stages, told.additions) == (4, 13)
 
 
+@pytest.mark.slow
 def test_kept_operands_take_fewer_stages_with_scratch() -> None:
     schedule, told = found("winograd", math.inf, keep=("A", "B"), temporaries=1)
     assert written(schedule) == {"S", "T", "C"}
