@@ -106,6 +106,10 @@ class CupyDevice(StreamThreads):
         with cupy.cuda.Device(self.number):
             self._streams[stream].wait_event(mark)
 
+    def settle(self, mark: Array) -> None:
+        """See `StreamThreads`."""
+        mark.synchronize()
+
     def drain(self) -> None:
         """See `StreamThreads`."""
         self._copiers.shutdown(wait=True)

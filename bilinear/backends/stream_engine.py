@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import groupby
 from threading import Event as Flag
+from threading import Lock
 from typing import Protocol
 
 from bilinear.backends.workers import HeldSignals
 from bilinear.ir.matrix import Array, Factor
-from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS, StreamPlan, StreamStep
+from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS, StreamPlan, StreamStep, StreamTask
 
 Event = object
 """What a device gives for the moment when all work that a stream has so far is done."""
@@ -37,6 +40,9 @@ class StreamDevice(Protocol):
     def wait(self, stream: str, event: Event) -> None:
         """Further work of a stream begins after the event."""
 
+    def reach(self, event: Event) -> None:
+        """Wait for an event; raise what failed on a stream."""
+
     def finish(self) -> None:
         """Wait for all streams; raise what failed on one."""
 
@@ -45,15 +51,22 @@ class StreamDevice(Protocol):
 
 
 def run_streamed(
-    plan: StreamPlan, devices: Sequence[StreamDevice], matrices: tuple[Array, Array, Array], factors: tuple[Factor, Factor]
+    plan: StreamPlan,
+    devices: Sequence[StreamDevice],
+    matrices: tuple[Array, Array, Array],
+    factors: tuple[Factor, Factor],
+    *,
+    by_queue: bool = False,
 ) -> None:
-    """C = alpha * A * B + beta * C with host matrices A, B and C.
+    """C = alpha * A * B + beta * C with host matrices A, B and C. Each device computes its part of C or, `by_queue`, what it comes to.
 
     If a device fails or a signal's handler raises, the exception leaves when nothing writes C any more. Each element of C is then what
     it was, or its result, and the exception has a note that says so.
     """
     try:
-        for gpu, device in enumerate(devices):
+        if by_queue:
+            _share_blocks(plan, devices, matrices, factors)
+        for gpu, device in enumerate(() if by_queue else devices):
             issue(plan, plan.steps(gpu), device, matrices, factors)
         for device in devices:
             device.finish()
@@ -68,19 +81,57 @@ def run_streamed(
         raise
 
 
+def _share_blocks(
+    plan: StreamPlan, devices: Sequence[StreamDevice], matrices: tuple[Array, Array, Array], factors: tuple[Factor, Factor]
+) -> None:
+    """Each device, on a thread, takes one block of C after another of its part, and then the last one of whoever has most left."""
+    parts = [deque(tuple(block) for _, block in groupby(plan.tasks(gpu), lambda task: task.block("C"))) for gpu in range(plan.gpus)]
+    lock = Lock()
+
+    def taken(own: deque[tuple[StreamTask, ...]]) -> Iterator[StreamTask]:
+        while True:
+            with lock:
+                most = max(parts, key=len)
+                if not most:
+                    return
+                block = own.popleft() if own else most.pop()
+            yield from block
+
+    def drive(gpu: int) -> None:
+        try:
+            issue(plan, plan.steps_of(taken(parts[gpu])), devices[gpu], matrices, factors, is_paced=True)
+        except BaseException:
+            end()
+            raise
+
+    def end() -> None:
+        with lock:
+            for part in parts:
+                part.clear()
+
+    with ThreadPoolExecutor(len(devices), "bilinear-queue") as threads:
+        try:
+            for job in [threads.submit(drive, gpu) for gpu in range(len(devices))]:
+                job.result()
+        except BaseException:
+            end()
+            raise
+
+
 def issue(
     plan: StreamPlan,
-    steps: Sequence[StreamStep],
+    steps: Iterable[StreamStep],
     device: StreamDevice,
     matrices: tuple[Array, Array, Array],
     factors: tuple[Factor, Factor],
+    *,
+    is_paced: bool = False,
 ) -> None:
-    """Put the steps of one GPU on its streams."""
+    """Put the steps of one GPU on its streams; if `is_paced`, those of a block of C only when the block before the last is multiplied."""
     host = dict(zip("ABC", matrices, strict=True))
     slots = {x: [device.allocate(plan.most_elements(x)) for _ in range(plan.slots(x))] for x in "ABC"}
-    awaited = {number for step in steps for number in step.waits}
-    events: dict[int, Event] = {}
-    for number, step in enumerate(steps):
+    events, multiplied = list[Event](), list[Event]()
+    for step in steps:
         for before in step.waits:
             device.wait(step.stream, events[before])
         if step.stream in (IN, OUT):
@@ -92,8 +143,11 @@ def issue(
                 device.copy_out(slot, piece)
         else:
             _multiply(plan, step, device, slots, factors)
-        if number in awaited:
-            events[number] = device.record(step.stream)
+        events.append(device.record(step.stream))
+        if is_paced and step.stream == COMPUTE and step.task.last:
+            multiplied.append(events[-1])
+            if len(multiplied) > 1:
+                device.reach(multiplied.pop(0))
 
 
 def _multiply(
@@ -141,6 +195,14 @@ class StreamThreads(ABC):
         """See `StreamDevice`."""
         assert isinstance(event, Future)
         self._put(stream, lambda: self.hold(stream, event.result()))
+
+    def reach(self, event: object) -> None:
+        """See `StreamDevice`."""
+        assert isinstance(event, Future)
+        failed = event.exception()
+        if failed is not None:
+            raise (self._errors or [failed])[0]
+        self.settle(event.result())
 
     def finish(self) -> None:
         """See `StreamDevice`."""
@@ -196,6 +258,10 @@ class StreamThreads(ABC):
     @abstractmethod
     def hold(self, stream: str, mark: Array) -> None:
         """Let the stream wait for an event of the GPU."""
+
+    @abstractmethod
+    def settle(self, mark: Array) -> None:
+        """Wait for an event of the GPU."""
 
     @abstractmethod
     def drain(self) -> None:

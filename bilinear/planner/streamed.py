@@ -6,7 +6,7 @@ All is frozen and exact, and knows no arrays.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -131,7 +131,8 @@ class StreamPlan:
     def tasks(self, gpu: int) -> Iterator[StreamTask]:
         """The tasks of a GPU, in a snake through i, j and p, so that neighbours share blocks.
 
-        Blocks of C are divided where their areas, in this order, pass equal parts of the whole.
+        Blocks of C are divided where their areas, in this order, pass equal parts of the whole. The order of p is the block's own,
+        whatever GPU computes it.
         """
         rows, inner, columns = self.counts
         whole, before, forward = self.extents[0] * self.extents[2], 0, True
@@ -142,12 +143,16 @@ class StreamPlan:
                     order = range(inner) if forward else range(inner - 1, -1, -1)
                     for number, p in enumerate(order):
                         yield StreamTask(i, j, p, number == 0, number == inner - 1)
-                    forward = not forward
+                forward = not forward
                 before += area
 
     def steps(self, gpu: int) -> tuple[StreamStep, ...]:
         """What a GPU does, in an order in which every step stands after those that it waits for."""
-        return _Sequence(self).of(gpu)
+        return tuple(self.steps_of(self.tasks(gpu)))
+
+    def steps_of(self, tasks: Iterable[StreamTask]) -> Iterator[StreamStep]:
+        """The steps of tasks on one GPU; a task is only asked for when the steps before it have been taken."""
+        return _Sequence(self).of(tasks)
 
     def traffic(self, gpu: int) -> CopyTraffic:
         """The elements that the steps of a GPU copy, counted from its tasks alone."""
@@ -193,16 +198,17 @@ class _Sequence:
 
     plan: StreamPlan
 
-    def of(self, gpu: int) -> tuple[StreamStep, ...]:
+    def of(self, tasks: Iterable[StreamTask]) -> Iterator[StreamStep]:
         self.steps: list[StreamStep] = []
         self.known: list[dict[str, int]] = []  # of each step: the last step of each stream that has ended when it ends
         self.latest: dict[str, dict[str, int]] = {stream: {} for stream in STREAMS}
         self.held: dict[str, list[Block | None]] = {x: [None] * self.plan.slots(x) for x in "ABC"}
         self.users: dict[tuple[str, int], int] = {}  # the last step that needs what a slot holds
         self.turn = dict.fromkeys("ABC", 0)
-        for task in self.plan.tasks(gpu):
+        for task in tasks:
+            begun = len(self.steps)
             self._task(task)
-        return tuple(self.steps)
+            yield from self.steps[begun:]
 
     def _task(self, task: StreamTask) -> None:
         loaded, slots = [], {}
@@ -269,6 +275,10 @@ BUS = 25e9
 """Bytes a second from and to the host, each way: an estimate, for descriptions of devices have no rate of their bus."""
 MOST_COUNT = 128
 """The most blocks along a side that are weighed."""
+BALANCES = STATIC, QUEUE = "static", "queue"
+"""Each GPU or rank computes its part of C, or who is done takes over blocks of the others."""
+LEAST_BLOCKS = 4
+"""Blocks of C for each of several GPUs, where they are possible: with one each, none can be taken over."""
 REFINED = 6
 """How many of the best by the library's rate are predicted by the planner itself, which takes longer."""
 
@@ -297,6 +307,7 @@ def stream_plan(
         hint = "give more memory=, or run on a GPU with more of it free"
         hint += "; without accuracy= and reproducible= k may be cut" if whole else ""
         raise fail("E774", f"no blocks of {' x '.join(map(str, extents))} fit {memory} bytes of a GPU", hint)
+    fitting = [plan for plan in fitting if gpus == 1 or plan.counts[0] * plan.counts[2] >= LEAST_BLOCKS * gpus] or fitting
     if device is None:
         return replace(min(fitting, key=lambda plan: _seconds(plan, 0.0)), compute=None, seconds=None)
     by_library = sorted((_timed(plan, _library(plan, problem, device)) for plan in fitting), key=_by_time)

@@ -68,6 +68,7 @@ def matmul(
     modulus: int | None = None,
     gpus: int | Sequence[int] | Literal["all"] | None = None,
     memory: int | str | None = None,
+    balance: Literal["static", "queue"] = "static",
     reproducible: Literal["bitwise"] | None = None,
     contention: Literal["colours", "atomics"] = "colours",
 ) -> Array:
@@ -151,6 +152,9 @@ def matmul(
         fails or is interrupted, each element of `out` is its result, or what it was.
     memory : int or str, optional
         With gpus=, the most bytes on each GPU. The default is 90 % of what is free there.
+    balance : {"static", "queue"}
+        With gpus=, whether each computes an equal part of the result, or one that is done takes over blocks of the others. The blocks are
+        the same, and so are the bits on GPUs of one kind.
     reproducible : "bitwise", optional
         Each element of the result is a function of its row of `a`, its column of `b`, the type and the accuracy, and of nothing else: not
         of other rows, layouts, workspace, or what multiplies (docs/how-to/reproducible.md).
@@ -189,7 +193,7 @@ def matmul(
         options: dict[str, Array] = {
             "alpha": alpha, "beta": beta, "algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": workspace,
             "tolerance": tolerance, "plan": plan, "accuracy": accuracy, "stream": stream, "gpus": gpus, "memory": memory,
-            "reproducible": reproducible, "contention": contention,
+            "balance": balance, "reproducible": reproducible, "contention": contention,
         }  # fmt: skip
         return _in_types(a, b, out, dtype, casting, modulus, options)
     torch = torch_of(a, b, out) if "torch" in sys.modules else None
@@ -207,8 +211,8 @@ def matmul(
         raise fail("E820", "products modulo p are exact in any case, and take no reproducible=", "leave it out")
     if contention != "colours" and not gpus is memory is modulus is None:
         raise fail("E557", "contention= has no meaning with gpus=, memory= and modulus=", "leave it out")
-    if gpus is not None or memory is not None:
-        return _streamed(a, b, out, asked, gpus, memory, stream is not None or modulus is not None)
+    if gpus is not None or memory is not None or balance != "static":
+        return _streamed(a, b, out, asked, gpus, memory, balance, stream is not None or modulus is not None)
     if modulus is not None:
         return _modulo(a, b, out, modulus, asked, stream)
     key = None
@@ -243,14 +247,14 @@ def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Options, stream
     return matmul_modulo(a, b, out, modulus, asked, stream)
 
 
-def _streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object, beside: bool) -> Array:
+def _streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object, balance: str, beside: bool) -> Array:
     if gpus is None:
-        raise fail("E773", "memory= limits the product on several GPUs, and no gpus= are named", "give gpus=, or use workspace=")
+        raise fail("E773", "memory= and balance= are for products on GPUs, and no gpus= are named", "give gpus=, or use workspace=")
     if beside:
         raise fail("E773", "gpus= cannot be combined with stream= or modulus=", "leave them out")
     from bilinear.runtime.streamed import matmul_streamed  # most calls need none of it
 
-    return matmul_streamed(a, b, out, asked, gpus, memory)
+    return matmul_streamed(a, b, out, asked, gpus, memory, balance)
 
 
 def _by_kept(a: Array, b: Array, out: Array, asked: Options, stream: AbstractContextManager[object] | None) -> Array:

@@ -143,6 +143,7 @@ class CallOptions(MatmulOptions, total=False):
     accuracy: Accuracy
     gpus: int | Sequence[int] | Literal["all"] | None
     memory: int | str | None
+    balance: Literal["static", "queue"]
     reproducible: Literal["bitwise"] | None
 
 

@@ -17,7 +17,7 @@ from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Array, Factor
 from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem, require_reproducible
-from bilinear.planner.streamed import BUS, StreamPlan, stream_plan
+from bilinear.planner.streamed import BALANCES, BUS, QUEUE, StreamPlan, stream_plan
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, shares_memory
 from bilinear.runtime.arrays import Kind
@@ -97,11 +97,13 @@ def plan_streamed(
     return stream_plan(METHODS, problem, min(gpus, m * n), memory, known, reserve=reserve, whole=whole, bus=bus)
 
 
-def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object) -> Array:
+def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object, balance: str) -> Array:
     """alpha * a @ b + beta * out in host memory, on the GPUs that are asked for."""
     if asked.plan is not None or asked.tolerance is not None or asked.inputs != "preserve" or asked.workspace is not None:
         what = "gpus= plans each block by itself, and reads a and b alone"
         raise fail("E773", what, "leave out plan=, tolerance=, inputs= and workspace=; memory= limits what each GPU holds")
+    if balance not in BALANCES:
+        raise fail("E773", f"balance={balance!r} is no way to share blocks", f"choose one of {', '.join(BALANCES)}")
     kind = _kind(a, b, out)
     _check(a, b, out)
     check_options(asked, out)
@@ -142,7 +144,7 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object
     halved = asked.reproducible is not None and a.dtype.kind == "c"
     multiply = partial(_block, asked._replace(workspace=chosen.workspace // (COPIED if halved else 1)))
     devices = [CupyDevice(number, a.dtype, multiply) for number in numbers]
-    run_streamed(chosen, devices, matrices, (alpha, beta))
+    run_streamed(chosen, devices, matrices, (alpha, beta), by_queue=balance == QUEUE)
     if matrices[2] is not result:
         with a.device:
             result[...] = matrices[2]

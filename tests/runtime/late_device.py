@@ -59,8 +59,14 @@ class LateDevice:
     def wait(self, stream: str, event: Any) -> None:
         self.queues[stream].append((lambda: bool(event), lambda: None))
 
+    def reach(self, event: Any) -> None:
+        self._work(lambda: bool(event))
+
     def finish(self) -> None:
-        while any(self.queues.values()):
+        self._work(lambda: not any(self.queues.values()))
+
+    def _work(self, is_done: Callable[[], bool]) -> None:
+        while not is_done():
             ready = [stream for stream in self.order or STREAMS if self.queues[stream] and self.queues[stream][0][0]()]
             assert ready, "streams wait for each other"
             stream = ready[0] if self.order else self.random.choice(ready)

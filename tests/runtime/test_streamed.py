@@ -7,10 +7,10 @@ import importlib
 import json
 import signal
 import sys
-import threading
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, permutations
+from time import sleep
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,7 @@ from bilinear.backends.stream_engine import StreamThreads, issue, run_streamed
 from bilinear.errors import BilinearError
 from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem
-from bilinear.planner.streamed import STREAMS, StreamPlan, even_blocks, stream_plan
+from bilinear.planner.streamed import COMPUTE, STREAMS, StreamPlan, even_blocks, stream_plan
 from bilinear.runtime.streamed import numbers_of, plan_streamed
 
 ORDERS: list[Any] = [*permutations(STREAMS), None]
@@ -117,7 +117,7 @@ def test_gpus_share_blocks_of_c_evenly() -> None:
 def test_chosen_blocks_fit_the_budget_and_multiply(memory: int) -> None:
     extents = 201, 97, 153
     plan = stream_plan(METHODS, Problem(*extents), 2, memory)
-    assert plan.slot_bytes <= memory and plan.counts[0] * plan.counts[2] >= 2
+    assert plan.slot_bytes <= memory and plan.counts[0] * plan.counts[2] >= 2 * 4
     given = matrices(extents)
     expected = right(given, (1, 0))
     run_streamed(plan, [LateDevice(None, seed) for seed in range(2)], given, (1, 0))
@@ -168,9 +168,9 @@ def test_extents_of_blocks() -> None:
 class HostThreads(StreamThreads):
     """The streams of threads, whose work is done at once on the host."""
 
-    def __init__(self, fails_at: int = -1) -> None:
+    def __init__(self, fails_at: int = -1, seconds: float = 0.0) -> None:
         super().__init__()
-        self.products, self.fails_at, self.begun, self.drained = 0, fails_at, threading.Event(), False
+        self.products, self.fails_at, self.seconds, self.drained = 0, fails_at, seconds, False
 
     def allocate(self, elements: int) -> Any:
         return np.full(elements, np.nan)
@@ -184,6 +184,7 @@ class HostThreads(StreamThreads):
     def product(self, a: Any, b: Any, c: Any, shape: Any, factors: Any, inputs: str) -> None:
         (m, k, n), (alpha, beta) = shape, factors
         self.products += 1
+        sleep(self.seconds)
         if self.products == self.fails_at:
             raise MemoryError("no workspace")
         target = c[: m * n].reshape(m, n)
@@ -194,6 +195,9 @@ class HostThreads(StreamThreads):
 
     def hold(self, stream: str, mark: Any) -> None:
         assert stream != mark
+
+    def settle(self, mark: Any) -> None:
+        assert mark == COMPUTE
 
     def drain(self) -> None:
         self.drained = True
@@ -206,11 +210,37 @@ def test_threads_multiply() -> None:
     assert np.array_equal(given[2], expected) and all(device.drained for device in devices)
 
 
-def test_a_failure_ends_all_and_leaves_whole_results() -> None:
+@pytest.mark.parametrize("slowed", [0, 1, 2])
+def test_blocks_move_from_a_slow_gpu_and_bits_do_not(slowed: int) -> None:
+    """Blocks of C of several products, whose order counts for floating-point numbers."""
+    a, b = (np.random.default_rng(seed).standard_normal((96, 96)) for seed in (1, 2))
+    plan, found, computed = StreamPlan((96, 96, 96), (16, 32, 16), 8, 3, 10**6), [], []
+    for by_queue in (False, True):
+        devices = [HostThreads(seconds=0.03 if gpu == slowed else 0.001) for gpu in range(3)]
+        found.append(np.full((96, 96), np.nan))
+        run_streamed(plan, devices, (a, b, found[-1]), (1, 0), by_queue=by_queue)
+        computed.append([device.products for device in devices])
+    assert computed[0] == [36, 36, 36]
+    assert sum(computed[1]) == 108 and computed[1][slowed] < 18
+    assert found[0].tobytes() == found[1].tobytes() and np.allclose(found[0], a @ b)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("inputs", ["preserve", "consume"])
+def test_products_by_a_queue_are_exact(inputs: str, order: Any) -> None:
+    for block in BLOCKS:
+        plan, given = plan_of(block, 3, inputs=inputs, reads=True), matrices()
+        expected, devices = right(given, (2, -3)), [LateDevice(order, seed) for seed in range(3)]
+        run_streamed(plan, devices, given, (2, -3), by_queue=True)
+        assert np.array_equal(given[2], expected) and sum(device.stored for device in devices) == given[2].size
+
+
+@pytest.mark.parametrize("by_queue", [False, True])
+def test_a_failure_ends_all_and_leaves_whole_results(by_queue: bool) -> None:
     plan, given = plan_of((2, 5, 4), 2), matrices()
     before, expected, devices = given[2].copy(), right(given, (1, 0)), [HostThreads(), HostThreads(fails_at=3)]
     with pytest.raises(MemoryError, match="no workspace") as caught:
-        run_streamed(plan, devices, given, (1, 0))
+        run_streamed(plan, devices, given, (1, 0), by_queue=by_queue)
     assert "each element of out holds its result" in caught.value.__notes__[0]
     assert all(device.drained for device in devices)
     assert ((given[2] == expected) | (given[2] == before)).all() and not np.array_equal(given[2], expected)
@@ -253,6 +283,8 @@ def test_gpus_that_are_asked_for() -> None:
         ({"memory": 1.5}, "E773.*is not a size"),
         ({"reproducible": "bitwise", "algorithm": "winograd"}, "E820"),
         ({"reproducible": "bitwise", "a": np.ones((2, 3), "c16"), "b": np.ones((3, 4), "c16"), "alpha": 2}, "E821.*scales complex"),
+        ({"gpus": None, "balance": "queue"}, "E773.*no gpus= are named"),
+        ({"balance": "fair"}, "E773.*is no way to share blocks"),
     ],
 )
 def test_what_is_refused(change: Any, reason: str) -> None:
