@@ -15,6 +15,7 @@ __all__ = [
     "check",
     "compile",
     "einsum",
+    "free",
     "from_arrays",
     "gram",
     "import_table",
@@ -34,6 +35,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from bilinear.algorithm import Algorithm, from_arrays, import_table, load
+    from bilinear.backends.capture import free
     from bilinear.driver import compile
     from bilinear.errors import BilinearError, StageError
     from bilinear.methods.planning import load_plan
@@ -56,6 +58,7 @@ _HOMES = {
     "compile": "bilinear.driver",
     "einsum": "bilinear.runtime.einsum",
     "Algorithm": "bilinear.algorithm",
+    "free": "bilinear.backends.capture",
     "from_arrays": "bilinear.algorithm",
     "gram": "bilinear.runtime.gram",
     "import_table": "bilinear.algorithm",

@@ -13,8 +13,7 @@ HEADING = re.compile(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-+$|\Z)", re.MULTILIN
 def check_parameters(function: Callable[..., object]) -> None:
     """Every parameter is described, in order. Those described together have a type and one default: the site shows the first one's."""
     section = HEADING.search(inspect.getdoc(function) or "")
-    assert section is not None
-    lines = [line for line in section[1].splitlines() if re.match(r"\w", line)]
+    lines = [line for line in (section[1] if section else "").splitlines() if re.match(r"\w", line)]
     described = [name for line in lines for name in line.split(" : ")[0].split(", ")]
     assert described == [name for name in inspect.signature(function).parameters if name != "self"]
     assert not [line for line in lines if "," in line and " : " not in line]

@@ -107,3 +107,53 @@ def fitting(workspace: int, result: int, of_torch: bool | None = None) -> int | 
     room = max(0, int(free_bytes(is_torchs() if of_torch is None else of_torch) * SHARE) - result)
     step = 1 << max(0, room.bit_length() - 4)
     return None if workspace <= room else room // step * step
+
+
+def free() -> int:
+    """Give back the GPU memory that calls keep for the next ones, on all GPUs that this process uses.
+
+    That is what nobody uses of the pools from which workspace and results come: CuPy's, of GPUs and of pinned memory, PyTorch's if it is in
+    use, and the driver's of CUDA graphs. Arrays and graphs keep theirs. It waits for the GPUs. On processors nothing is kept.
+
+    Returns
+    -------
+    int
+        The bytes that CuPy's and PyTorch's pools of GPU memory gave back.
+
+    Raises
+    ------
+    BilinearError
+        E536, if the current stream is captured.
+
+    Examples
+    --------
+    >>> import bilinear
+    >>> bilinear.free()  # no GPU was used
+    0
+    """
+    cupy, torch = sys.modules.get("cupy"), sys.modules.get("torch")
+    cupy = cupy if cupy is not None and cupy.cuda.is_available() else None
+    torch = torch if torch is not None and torch.cuda.is_initialized() else None
+    if (cupy and is_captured()) or (torch and torch.cuda.is_current_stream_capturing()):
+        raise not_captured("memory cannot be given back meanwhile", "call it before or afterwards")
+    found = 0
+    if torch:
+        devices = range(torch.cuda.device_count())
+        found += sum(map(torch.cuda.memory_reserved, devices))
+        torch.cuda.empty_cache()
+        found -= sum(map(torch.cuda.memory_reserved, devices))
+    driver = _driver()
+    if not cupy or driver is None:
+        return found
+    pool = cupy.get_default_memory_pool()
+    for device in range(cupy.cuda.runtime.getDeviceCount()):
+        flags, is_used = ctypes.c_uint(), ctypes.c_int()
+        driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(is_used))
+        if is_used:  # on another GPU, CuPy would take memory to ask
+            with cupy.cuda.Device(device):
+                found += pool.total_bytes()
+                pool.free_all_blocks()
+                found -= pool.total_bytes()
+            driver.cuDeviceGraphMemTrim(device)
+    cupy.get_default_pinned_memory_pool().free_all_blocks()
+    return int(found)

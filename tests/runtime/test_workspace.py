@@ -15,6 +15,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from runtime.operands import integers, laid_out
 from runtime.pretended_gpu import Array, undescribed
 
 import bilinear
-from bilinear.backends import numpy_executor, workers
+from bilinear.backends import capture, numpy_executor, workers
 from bilinear.backends.numpy_executor import MOST_HELD, NumpyExecutor
 from bilinear.errors import BilinearError, StageError
 from bilinear.frontend import load
@@ -555,3 +556,56 @@ def test_only_the_last_part_of_a_file_writes_the_inputs(tmp_path: Path) -> None:
     save_plan(replace(plan, candidates=(running(plan.chosen, inputs="restore"),)), tmp_path / "plan.json")
     with pytest.raises(BilinearError, match="a part that is not the last one writes the inputs"):
         load_plan(tmp_path / "plan.json")
+
+
+class Pool:
+    """A pool of two GPUs."""
+
+    def __init__(self) -> None:
+        self.device, self.held, self.is_pinned_held = 0, [300, 50], True
+
+    def within(self, device: int) -> Any:
+        self.device = device
+        return nullcontext()
+
+    def total_bytes(self) -> int:
+        return self.held[self.device]
+
+    def free_all_blocks(self) -> None:
+        self.held[self.device] = 20  # which an array has
+
+    def free_pinned(self) -> None:
+        self.is_pinned_held = False
+
+
+def test_what_calls_keep_is_given_back_on_each_gpu_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bilinear.free() == 0, "processors keep nothing"
+    pool, trimmed, captured = Pool(), list[int](), [False]
+    pinned, runtime = SimpleNamespace(free_all_blocks=pool.free_pinned), SimpleNamespace(getDeviceCount=lambda: 3)
+    cupy = SimpleNamespace(
+        cuda=SimpleNamespace(Device=pool.within, runtime=runtime, is_available=lambda: True),
+        get_default_memory_pool=lambda: pool,
+        get_default_pinned_memory_pool=lambda: pinned,
+    )
+
+    def is_used(device: int, flags: Any, used: Any) -> None:
+        used._obj.value = device < 2
+
+    reserved = [1000, 500, 0]
+    cuda = SimpleNamespace(
+        is_initialized=lambda: True,
+        is_current_stream_capturing=lambda: False,
+        device_count=lambda: 3,
+        memory_reserved=lambda device: reserved[device],
+        empty_cache=lambda: reserved.__setitem__(0, 100),
+    )
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
+    monkeypatch.setattr(capture, "is_captured", lambda: captured[0])
+    driver = SimpleNamespace(cuDevicePrimaryCtxGetState=is_used, cuDeviceGraphMemTrim=trimmed.append)
+    monkeypatch.setattr(capture, "_driver", lambda: driver)
+    assert bilinear.free() == 280 + 30 + 900
+    assert (pool.held, pool.is_pinned_held, trimmed) == ([20, 20], False, [0, 1])
+    captured[0] = True
+    with pytest.raises(BilinearError, match="E536"):
+        bilinear.free()
