@@ -12,7 +12,7 @@ import numpy as np
 
 from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, Values
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
-from bilinear.backends.loaded_kernels import built_function
+from bilinear.backends.loaded_kernels import built_functions
 from bilinear.ir.element import ELEMENTS, FLOAT64
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import PlainLaunch
@@ -189,9 +189,11 @@ def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, de
         own: Values = {f"{'ABCD'[x]}_{what}": v for x in given for what, v in (("parts", _at(parts[x])), ("splits", splits[x]))}
         yield last, blocks_of_last, 1, own | {"rows": m, "found": _at(found), "alpha": "alpha", "beta": "beta"}
 
+    planned = list(launches())
+    functions = built_functions([kernel for kernel, *_ in planned], device)
     bound = [
-        (PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), y)), built_function(kernel, device), values | {"blocks": blocks})
-        for kernel, blocks, y, values in launches()
+        (PlainLaunch(kernel, Grid(((Cover("blocks", 1),),), y)), function, values | {"blocks": blocks})
+        for (kernel, blocks, y, values), function in zip(planned, functions, strict=True)
     ]
     return _ProjectionPlan(BoundLaunches(FLOAT64, bound, launch_kernel()), end, of_vectors, found, last.record, splits)
 
