@@ -111,7 +111,7 @@ HOLD_MS = 0.25
 MOST_BRIEF = 0.15
 """The part of the drawn shapes that may have less than `BRIEF` elements and `BRIEF_WORK` multiply-adds, which take about 10 us."""
 BRIEF, BRIEF_WORK = 6_000_000, 100_000_000
-TIMED_TILES, TIMED_SHAPES, TIMED_BRIEF = 3, 48, 0.3
+TIMED_TILES, TIMED_SHAPES, TIMED_BRIEF = 3, 44, 0.3
 """On each of so many drawn shapes, of which this part may be brief, so many of our own tiles are timed: those predicted to be fastest."""
 TIMED_PARTS, MOST_SLOWER = (2, 4, 8), 4.0
 """Each tile is also timed with its sums in so many parts, unless that is predicted to take so many times as long as the fastest: times of
