@@ -158,7 +158,7 @@ def measured(case: Case, devices: list[str]) -> Row:
         theirs = partial(torch.mm, left, right, out=out)
         replays |= {library: by_torch(theirs, library, calls) for library in ("cublas", "cublaslt")}
         alone = {name: 1e3 * median(values) / calls for name, values in queued(replays, ROUNDS, 1).items()}
-        torch.backends.cuda.preferred_blas_library("default")
+        torch.backends.cuda.preferred_blas_library("cublas")  # which PyTorch takes by itself
         named: dict[str, tuple[str, Call]] = {device: (device, ours) for device in devices}
         named |= {"cupy": ("", partial(cupy.matmul, a, b, out=c)), "torch": ("", theirs)}
         clock = by_clock(named, min(alone.values()))
