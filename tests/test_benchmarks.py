@@ -64,6 +64,14 @@ def test_without_a_gpu_the_cause_is_shown(without_gpu: dict[str, tuple[object, s
     assert str(end).startswith("error[E680]: no GPU can be timed here: CuPy is not installed")
 
 
+@pytest.mark.slow
+def test_random_problems_have_the_same_bits_in_any_layout_of_the_host(tmp_path: Path) -> None:
+    words = ["same_bits.py", "--host", "--count", "150", "--processes", "2", "--json", str(tmp_path / "found.json")]
+    subprocess.run([sys.executable, *words], cwd=FOLDER, capture_output=True, check=True)
+    (row,) = json.loads((tmp_path / "found.json").read_text())["rows"]
+    assert row["problems"] >= 150 and row["differences"] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "cause"),
     [

@@ -66,7 +66,9 @@ def bench(
     grid: Annotated[bool, problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
         str | None,
-        typer.Option(help="What to run: plan (the planner's choice under three limits), auto, NAME:LEVELS, OUTER+INNER, NAME+PRODUCTS."),
+        typer.Option(
+            help="What to run: plan (the planner's choice, three limits), auto, bitwise, NAME:LEVELS, OUTER+INNER, NAME+PRODUCTS."
+        ),
     ] = None,
     keep: Annotated[
         str | None, typer.Option(help="Also time plans with a prepared operand (bilinear.prepare): left, right, or both, comma-separated.")

@@ -23,7 +23,7 @@ from bilinear.methods.registry import METHODS
 from bilinear.planner.device import Device
 from bilinear.planner.library import LIBRARY_ITSELF
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import require_accuracy
+from bilinear.planner.problem import BITWISE, require_accuracy
 from bilinear.planner.ways import algorithm_named
 from bilinear.reading import read_input
 from bilinear.runtime import auto
@@ -158,9 +158,9 @@ PRODUCTS = tuple(name for method in METHODS for name in method.products)
 class BenchCase:
     """What to measure on a problem: the planner's choice within limits, pinned levels, or a plain `matmul` call.
 
-    `asked` names it: `plan`, `auto`, or the levels, with the `products` below them, if these are digits or rounded numbers. `budget` limits
-    the workspace in units of C's size (None: the device's memory), and `accuracy` the error, as in `matmul`. `kept` is the operand that is
-    prepared, `left` or `right`.
+    `asked` names it: `plan`, `auto`, `bitwise`, or the levels, with the `products` below them, if these are digits or rounded numbers.
+    `budget` limits the workspace in units of C's size (None: the device's memory), and `accuracy` the error, as in `matmul`. `kept` is the
+    operand that is prepared, `left` or `right`.
     """
 
     inputs: str = "preserve"
@@ -223,8 +223,8 @@ def _suited(cases: Sequence[BenchCase], dtype: str) -> Iterator[BenchCase]:
 
 
 def asked_cases(word: str) -> tuple[BenchCase, ...]:
-    """`plan` is the planner's choice under three limits, `auto` a plain call, anything else pinned levels."""
-    return PLANNED if word == "plan" else (AUTO,) if word == "auto" else (pinned(word),)
+    """`plan` is the planner's choice under three limits, `auto` a plain call, `bitwise` the same bits, anything else pinned levels."""
+    return {"plan": PLANNED, "auto": (AUTO,), BITWISE: (BenchCase(asked=BITWISE),)}.get(word) or (pinned(word),)
 
 
 def pinned(word: str) -> BenchCase:
@@ -256,6 +256,7 @@ def choose(task: BenchTask, case: BenchCase, device: Device) -> Plan:
         "accuracy": case.accuracy,
         "levels": case.levels or None,
         "products": case.products or None,
+        "reproducible": BITWISE if case.asked == BITWISE else None,
     }
     return auto.plan(m, k, n, task.dtype, device=known, **options)  # type: ignore[arg-type]  # each of its own type
 

@@ -458,6 +458,10 @@ def test_an_accuracy_is_kept_by_what_is_chosen() -> None:
     device, task = load_device("h200"), BenchTask((8192,) * 3, "float32")
     usual, classical = (choose(task, BenchCase(accuracy=accuracy), device).chosen for accuracy in (None, "classical"))
     assert (usual.tile, classical.tile) == ("residues7", "pairs")
+    for accuracy, tile in ((None, "residues14"), ("classical", "residues15")):
+        (bits,) = tasks_for("8192", None, False, ("float64",), ("bitwise",), accuracy)
+        same: Any = choose(bits, bits.cases[0], device).chosen.choice
+        assert same.same_bits and same.tile == tile
     with pytest.raises(BilinearError, match="E5"):
         choose(task, BenchCase(accuracy=1e-30), device)
 
