@@ -553,6 +553,7 @@ def test_what_cannot_be_written_is_said(shell: Shell, tmp_path: Path) -> None:
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.slow
 def test_a_found_schedule_is_written_and_proved(shell: Shell) -> None:
     status, out, _ = shell("schedule", "strassen", "--in-place", "-o", "found.bl")
     assert status == 0 and "found.bl" in out

@@ -57,6 +57,7 @@ def test_quickstart_gpu(tmp_path: Path) -> None:
     assert "pip install" in printed or "differs from cupy.matmul" in printed
 
 
+@pytest.mark.slow
 def test_own_scheme(tmp_path: Path) -> None:
     printed = _run(_example("own_scheme.py"), tmp_path)
     assert "mine: proved" in printed
@@ -92,6 +93,7 @@ def test_work_of_every_day_agrees_with_a_classical_result(name: str, extents: tu
     assert told in _run(_example(f"{name}.py"), tmp_path, *extents)
 
 
+@pytest.mark.slow
 def test_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One checksum for twelve ways of each type; and one row of logits in every batch, where PyTorch is."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

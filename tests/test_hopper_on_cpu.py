@@ -227,6 +227,7 @@ def test_every_mutant_fails(name: str) -> None:
         assert re.search(failure, outcome(mutant, order)), outcome(mutant, order)
 
 
+@pytest.mark.slow
 def test_the_portable_context_switch_runs_clusters() -> None:
     constants = "constexpr int BLOCKS = 2, ALONG_A = 1, ALONG_B = 1;\n"
     assert multiply(compile_on_cpu(constants + RING, TYPES, flags=["-DCUDA_ON_CPU_UCONTEXT"]), order="random")

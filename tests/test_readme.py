@@ -41,6 +41,7 @@ def test_the_readme_has_three_doors() -> None:
     assert len(DOORS) == 3
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("arguments", "shown"), DOORS, ids=[arguments.split()[0] for arguments, _ in DOORS])
 def test_a_command_prints_what_the_readme_shows(arguments: str, shown: str, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")

@@ -58,6 +58,7 @@ def turned(scheme: Scheme, seed: int) -> Scheme:
     return made
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("name", ["strassen", "laderman", "winograd_223", "hopcroft_kerr", "smirnov_334", "dps_444"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_scheme_turned_at_random_is_the_same(name: str, seed: int) -> None:

@@ -87,6 +87,7 @@ def test_the_oracle_refuses_what_is_wrong() -> None:
     assert brent_holds(WINOGRAD) and brent_holds(HALVES) and brent_holds(MODULO) and not brent_holds(wrong)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("outer", [WINOGRAD, RECTANGULAR, HALVES], ids=lambda s: s.name)
 @pytest.mark.parametrize("inner", [STRASSEN, RECTANGULAR, HALVES, MODULO], ids=lambda s: s.name)
 def test_tensor_products(outer: Scheme, inner: Scheme) -> None:

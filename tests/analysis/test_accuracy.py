@@ -286,7 +286,7 @@ RESCALED = [
 ]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("levels", [1, 2, 3])
 @pytest.mark.parametrize("scheme", [*RESCALED, *(load(name).scheme for name in SCHEMES)], ids=lambda scheme: f"{scheme.name}-{scheme.ring}")
 def test_one_level_recurrences_bound_every_lowered_schedule(scheme: Scheme, levels: int) -> None:

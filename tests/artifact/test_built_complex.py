@@ -127,6 +127,7 @@ def test_what_no_folder_holds_is_refused_and_nothing_is_written(algorithm: str, 
     assert not (tmp_path / "built").exists()
 
 
+@pytest.mark.slow
 def test_the_command_compiles_checks_and_reports(tmp_path: Path, shell: Shell) -> None:
     folder = tmp_path / "built"
     options = ("--dtype", "complex64", "--arch", "compute_90", "--shape", "33,29,31", "-o", str(folder))

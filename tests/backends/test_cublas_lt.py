@@ -373,6 +373,7 @@ def test_matrices_at_odd_addresses_go_to_cublas(gpu: Gpu) -> None:
     assert len(gpu.by_cublas) == 3 and not gpu.lt.asked
 
 
+@pytest.mark.sample(2)
 @needs_emulator
 @pytest.mark.parametrize("refusing", ["MatmulDesc", "MatrixLayout", "MatmulPreference", "nothing is found", "state", "Matmul"])
 def test_what_it_refuses_goes_to_cublas(refusing: str, gpu: Gpu) -> None:

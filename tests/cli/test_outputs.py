@@ -127,7 +127,7 @@ NO_FILES = (
 )
 
 
-@pytest.mark.sample(10)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("words", NO_FILES)
 @pytest.mark.parametrize("name", ["pipe", "endless", "huge", "pipe.npz", "endless.json"])
 def test_an_input_that_never_ends_is_refused_at_once(shell: Shell, words: tuple[str, ...], name: str) -> None:

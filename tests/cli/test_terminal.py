@@ -289,7 +289,7 @@ def ran(folder: Path, words: str, after: str = "", **changes: str) -> subprocess
     return subprocess.run(["bash", "-c", line], cwd=folder, env={**os.environ, **own, **changes}, capture_output=True, check=False)
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("words", ALL)
 def test_what_the_encoding_lacks_is_escaped(folder: Path, words: str) -> None:
     encoding = "ascii" if words == "list" else "latin-1"
@@ -326,6 +326,7 @@ def test_an_output_that_cannot_be_written(folder: Path, after: str, status: int,
     assert [said in line for line in lines] == ([True] if said else [])
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_nobody_reads_on(folder: Path, unbuffered: str) -> None:
     done = ran(folder, "list", '| true; exit "${PIPESTATUS[0]}"', PYTHONUNBUFFERED=unbuffered)
@@ -333,6 +334,7 @@ def test_nobody_reads_on(folder: Path, unbuffered: str) -> None:
     assert done.returncode == 141
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("after", ["2>&-", "2>/dev/full", ">&- 2>&-"])
 def test_an_error_that_cannot_be_told_is_a_status(folder: Path, after: str) -> None:
     assert ran(folder, "verify none", after).returncode == 1

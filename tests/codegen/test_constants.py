@@ -210,7 +210,7 @@ def test_integers_are_exact(name: str, inputs: str, tile: str, shape: tuple[int,
         np.testing.assert_array_equal(a, whole[0])
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
 @pytest.mark.parametrize(("shape", "orders"), [((29, 19, 23), "CCC"), ((24, 48, 72), "CFC")])

@@ -90,7 +90,7 @@ def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
     multiply(name, inputs, levels, (24, 48, 72), dtype, beta=0)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("winograd", "preserve")])
@@ -129,7 +129,7 @@ class Recording(EmulatedExecutor):
         return super().steps(plan, *rest)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 def test_strips_run_on_the_unit_of_their_core(dtype: str, tile: str) -> None:
     executor, (a, b, c) = Recording(), (np.ones((3, 3), dtype) for _ in "ABC")

@@ -208,6 +208,7 @@ def test_an_interrupt_at_any_moment_reaches_the_one_who_compiles() -> None:
     assert "interrupted\n" in said and set(said) <= {"interrupted\n", "built\n"}
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_many_are_built_at_once_in_their_order(tmp_path: Path) -> None:
     targets = [CudaTarget(name) for name in ("sm_80", "sm_90", "compute_90")]

@@ -108,6 +108,7 @@ def test_three_levels_in_one_pass_stay_in_registers(tmp_path: Path) -> None:
         assert own.spill_stores <= 64  # it writes two thousand bytes
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_resources_are_reported_for_cubins(tmp_path: Path) -> None:
     (kernel,) = distinct_kernels(schedule_to_launches(plain().schedule, FLOAT32))

@@ -167,6 +167,7 @@ def test_a_flip_tells_whether_there_is_a_reduction(kernels: Any) -> None:
             told[opened] += 1
 
 
+@pytest.mark.slow
 def test_reductions_are_found_exactly_where_there_are_any(kernels: Any) -> None:
     random, told = np.random.default_rng(3), [0, 0]
     while min(told) < 60:

@@ -217,6 +217,7 @@ def test_the_ranks_that_can_be_looked_for_are_told(task: SearchTask, hint: str) 
     assert refused.value.diagnostics[0].hints == (hint,)
 
 
+@pytest.mark.slow
 def test_no_shipped_scheme_is_below_a_bound() -> None:
     """The schemes that hold over Z/2 and the bounds contradict each other nowhere, and they meet at three formats."""
     met = set()

@@ -185,7 +185,7 @@ def misprinted(text: str, generator: random.Random) -> Iterator[tuple[str, int]]
         yield "\n".join([*lines[:at], f"{left} = {new}", *lines[at + 1 :]]) + "\n", at + 1
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_misprints_in_equations_are_told_at_their_line_and_mended(name: str) -> None:
     text = print_scheme(load(name).scheme)
@@ -222,7 +222,7 @@ def changed(correct: Scheme, table: str, row: int, generator: random.Random) -> 
     return replace(correct, u=maps["u"], v=maps["v"], w=maps["w"], places=None), index
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["winograd", "laderman", "dps_444", "perminov_434"])
 def test_the_place_of_a_misprint_is_always_in_doubt_and_few_others_are(name: str) -> None:
     generator, correct = random.Random(1), load(name).scheme
@@ -247,6 +247,7 @@ def test_two_misprints_in_different_rows_leave_no_place_for_one() -> None:
     assert "no single edit repairs it" in explain_scheme(wrong, prove_scheme(wrong)).facts
 
 
+@pytest.mark.slow
 def test_a_wrong_number_is_replaced_by_another_of_the_scheme() -> None:
     text = print_scheme(load("dps_444").scheme)
     for old, new in (("S47 = 2 S21", "S47 = 3 S21"), ("2 S22", "1/2 S22")):
@@ -257,7 +258,7 @@ def test_a_wrong_number_is_replaced_by_another_of_the_scheme() -> None:
         assert patched(wrong, repair.patches) == text
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("ring", ["Z/2", "Z/3", "Z/10007"])
 def test_misprints_over_residues(ring: str) -> None:
     first, rest = print_scheme(load("moosbauer_poole_555").scheme).split("\n", 1)
@@ -278,7 +279,7 @@ def test_what_is_too_large_is_not_examined(monkeypatch: pytest.MonkeyPatch) -> N
     assert find_focus(load("accurate_sqrt3").scheme) is None
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
 def test_a_term_that_is_missing_is_told_where_one_term_is_left(name: str) -> None:
     lines, generator = print_scheme(load(name).scheme).splitlines(), random.Random(name)

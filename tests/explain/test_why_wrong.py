@@ -87,7 +87,7 @@ def wrong_schemes(texts: Iterator[str]) -> Iterator[tuple[str, Scheme]]:
             yield text, scheme
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("strassen", 50), ("winograd", 100)])
 def test_every_single_misprint_has_a_repair_of_one_edit_that_computes_the_product(name: str, least: int) -> None:
     misprints = misprinted_tables(text_of(name)) if name == "strassen" else misprinted_equations(text_of(name))
@@ -348,6 +348,7 @@ def misprinted_schedules(text: str) -> Iterator[str]:
         yield text[: body + step.start()] + text[body + step.end() :]
 
 
+@pytest.mark.slow
 def test_misprints_of_a_schedule_have_repairs_that_compute_the_product() -> None:
     scheme, sample = load("msmes").scheme, random.Random(2)
     texts = list(misprinted_schedules(text_of("msmes")))
@@ -380,6 +381,7 @@ CROWDED = """schedule x of naive2x2: in-place
 """Right numbers, and an order that no few edits make safe: half a million combinations give the right numbers again."""
 
 
+@pytest.mark.slow
 def test_a_search_that_is_ended_says_how_far_it_came() -> None:
     scheme, schedule = load("naive2x2").scheme, mark_first_writes(parse_source(Source("x.bl", CROWDED)).schedules[0])
     begun = process_time()

@@ -186,6 +186,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_compositions_get_an_answer_soon(text: str) -> None:
     begin = time.process_time()

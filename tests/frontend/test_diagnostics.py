@@ -127,6 +127,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_texts_get_diagnostics_soon(text: str) -> None:
     begin = time.process_time()

@@ -84,6 +84,7 @@ def test_any_bytes_get_an_answer_soon_in_little_memory(name: str, said: dict[str
     assert told["seconds"] < MOST_SECONDS
 
 
+@pytest.mark.slow
 @linux
 def test_a_refusal_prints_json_and_nothing_else(tmp_path: Path) -> None:
     wrong = {
@@ -122,7 +123,7 @@ def mutated(text: str, draw: random.Random) -> str:
     return text
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_mutated_files_are_examined_without_a_traceback(seed: int, tmp_path: Path) -> None:
     draw, known = random.Random(seed), texts()

@@ -107,6 +107,7 @@ COMPLEX_BLOCKS = ["alphaevolve_444", "complex4 (x) alphaevolve_444", "turned.bl"
 """Schemes whose own coefficients are complex."""
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("text", COMPLEX_BLOCKS)
 def test_schemes_with_complex_coefficients_multiply_complex_matrices(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "turned.bl").write_text(TURNED, encoding="utf-8")

@@ -101,12 +101,14 @@ def changed_index(path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> tup
     return library_rows()
 
 
+@pytest.mark.slow
 def test_an_index_of_other_algorithms_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = json.loads(index_text([replace(ROWS["strassen"], rank=99)]))
     assert [row.rank for row in changed_index(tmp_path / "index.json", monkeypatch, json.dumps(own))] == [99]
     assert changed_index(tmp_path / "index.json", monkeypatch, json.dumps(own | {"algorithms_sha256": "0" * 64})) == tuple(ROWS.values())
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"algorithms_sha256": 1, "schemes": []}'])
 def test_a_damaged_index_is_no_index(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert changed_index(tmp_path / "index.json", monkeypatch, text) == tuple(ROWS.values())

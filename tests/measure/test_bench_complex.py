@@ -37,7 +37,7 @@ def rows_of(*tasks: BenchTask) -> list[Measurement]:
     return [one for one in found if isinstance(one, Measurement)]
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_plans_auto_and_named_algorithms_are_checked_and_timed(gpu: Gpu, dtype: str) -> None:
     planned, auto, two = rows_of(BenchTask(SHAPE, dtype, (BenchCase(), AUTO, pinned("strassen:2"))))

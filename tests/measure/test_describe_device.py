@@ -212,6 +212,7 @@ def test_tuning_measures_digits_and_rounded_products(tuned: tuple[Device, list[s
             assert make_plan(problem, found).chosen.name == make_plan(problem, bench.device).chosen.name
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("short", ["rtx4090", "a100"])
 def test_a_foreign_gpu_that_does_as_its_data_sheet_lets_expect_is_described_so(short: str) -> None:
     """Tuned end to end: the description that is written plans as the estimate does, and belongs to no other GPU."""
@@ -252,6 +253,7 @@ def test_the_command_writes_and_keeps_a_description(monkeypatch: pytest.MonkeyPa
     assert written == kept_description("Pretended", 13000)
 
 
+@pytest.mark.slow
 def test_an_interrupted_tune_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tuned: tuple[Device, list[str]]) -> None:
     timed = list[object]()
 
@@ -276,6 +278,7 @@ def test_an_interrupted_tune_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatc
     assert tune_here() == tuned[0], "without a place for the times it is described all the same"
 
 
+@pytest.mark.slow
 def test_a_device_with_less_shared_memory_is_described_without_the_tiles_that_do_not_fit() -> None:
     class Small(Pretended):
         def facts(self) -> Facts:

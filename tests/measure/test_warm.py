@@ -24,6 +24,7 @@ def _launched() -> set[object]:
     return singles | {launch.kernel for _, launches in loaded_kernels._functions.values() for launch, _ in launches}
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("shape", "dtype", "how"),
     [

@@ -38,6 +38,7 @@ def check(plan: RankChainPlan) -> None:
         assert own.shape == wanted.shape and (own == wanted).all()
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("extents", [(5, 6, 7), (40, 3, 50, 2, 60), (9,) * 8, (1, 30, 1, 30, 1, 30, 2), (300, 20) * 4])
 def test_chains_are_exact_in_all_distributions(extents: tuple[int, ...], ranks: int) -> None:
@@ -147,6 +148,7 @@ def test_the_simulation_agrees(ranks: int, levels: int, n: int) -> None:
     assert found == pytest.approx(estimate(H200, (n, n, n), ranks, WINOGRAD, levels).seconds, rel=0.06)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("grid", "within"), [((1, 1), 0.001), ((1, 2), 0.002), ((2, 2), 0.005), ((2, 4), 0.005), ((4, 4), 0.05), ((7, 7), 0.2), ((8, 8), 0.25)]
 )

@@ -90,6 +90,7 @@ def test_ranks_hold_what_dtensors_hold(mesh: Mesh) -> None:
             assert np.array_equal(matrix[np.ix_(indices(part.rows), indices(part.columns))], piece)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("scheme", [None, SCHEME], ids=["2d", "strassen"])
 @pytest.mark.parametrize("ranks", ONE)
 def test_every_pair_of_placements_is_exact_in_every_placement(ranks: int, scheme: Scheme | None) -> None:
@@ -100,6 +101,7 @@ def test_every_pair_of_placements_is_exact_in_every_placement(ranks: int, scheme
             multiply(ONE[ranks], (7, 5, 6), ((a,), (b,), (c,)), scheme)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("mesh", TWO, ids=str)
 def test_meshes_of_more_dimensions_are_exact(mesh: Mesh) -> None:
     pairs = list(product(product(MeshPlacement, repeat=len(mesh.shape)), repeat=2))

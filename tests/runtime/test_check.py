@@ -66,6 +66,7 @@ def product(generator: np.random.Generator, dtype: str, kind: int) -> tuple[Arra
     return a, b, c
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_bounds_hold_in_a_thousand_cases(dtype: str) -> None:
     generator = np.random.default_rng(5)
@@ -89,6 +90,7 @@ def test_a_low_confidence_fails_no_more_often_than_it_says() -> None:
     assert 75 < failed < 750  # half of the risk is the norm's
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("scales", [0, 6, 40])
 def test_the_roundings_of_the_check_are_within_their_bound(dtype: str, scales: int) -> None:

@@ -87,6 +87,7 @@ PLACES = [
 ]
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(("levels", "inputs", "at"), PLACES)
 def test_an_error_in_any_stage(levels: int, inputs: Any, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = stages_of("msmes", levels, inputs)
@@ -175,6 +176,7 @@ def test_an_error_while_operands_are_brought_back_says_so(monkeypatch: pytest.Mo
     assert {name[0] for name in caught.value.changed} >= {"A", "B"}
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize(("levels", "inputs", "at"), PLACES)
 def test_an_interrupt_waits_for_the_end_of_its_stage(levels: int, inputs: Any, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = stages_of("msmes", levels, inputs)

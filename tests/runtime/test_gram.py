@@ -109,6 +109,7 @@ def test_batches_and_empty_extents(shape: tuple[int, ...], algorithm: str, trian
     assert (out == exact(a) + 5).all()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("algorithm", ["auto", "winograd", "strassen"])
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -187,6 +187,7 @@ def test_only_one_triangle_of_out_is_read() -> None:
     assert (bilinear.gram(a, fresh, algorithm="rxtx") == exact(a)).all(), "with beta = 0 it is not read at all"
 
 
+@pytest.mark.slow
 def test_the_workspace_is_what_is_counted_and_limits_are_kept() -> None:
     a, out = np.ones((512, 512), np.float32), np.empty((512, 512), np.float32)
     found = load_any("rxtx")

@@ -149,7 +149,7 @@ def layouts(p: Problem) -> list[Layout]:
     return [Layout(x, (size, x[0] * size) if name in p.column_major else (x[1] * size, size), dtype) for name, x in sides.items()]
 
 
-@pytest.mark.sample(30)
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("column_major", [(), ("C",), ("A", "C")])
 @pytest.mark.parametrize(
     "shape", [(16384, 16384, 16384), (9001, 7003, 8009), (20000, 300, 5000), (700, 9000, 12345), (129, 5000, 5000)], ids=str

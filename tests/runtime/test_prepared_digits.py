@@ -291,6 +291,7 @@ def test_while_a_stream_is_captured(gpu: Gpu) -> None:
             np.testing.assert_array_equal(out, a @ b)
 
 
+@pytest.mark.slow
 def test_auto_keeps_no_digits_before_a_gpu_has_run_them(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     eager = slow_units(H200)
     monkeypatch.setattr(devices_here, "_described", lambda named, index: eager)

@@ -279,6 +279,7 @@ def test_memory_that_is_short_is_told(gpu: Gpu, monkeypatch: pytest.MonkeyPatch)
     assert (out.array.host == 7).all()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("refuses", [False, True])
 @pytest.mark.parametrize("shape", [(20, 12), (3, 20, 12), (16, 5)])

@@ -127,6 +127,7 @@ def are_residues(kernel: WarpResidueProductKernel, found: Any, sums: Any) -> boo
     return bool((((found - sums) % moduli) == 0).all() and (abs(found) <= moduli // 2).all())
 
 
+@pytest.mark.slow
 def test_products_of_residues_are_exact_and_reduced() -> None:
     for blocks, order, chunk in zip((1, 3, 24), ORDERS, (LONGEST_SUM, 128, 64), strict=True):
         kernel = residue_kernel(chunk=chunk)

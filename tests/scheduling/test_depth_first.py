@@ -283,6 +283,7 @@ def test_more_temporaries_save_additions() -> None:
     assert many.temporaries <= 5 and many.additions < few.additions and computes(in_shared_memory(many.schedule))
 
 
+@pytest.mark.slow
 def test_the_result_depends_on_the_seed_alone_and_time_ends_the_search() -> None:
     scheme = load("hopcroft_kerr").scheme
     told: list[OrderProgress] = []

@@ -73,6 +73,7 @@ def test_what_is_found_is_written_and_read_again(options: dict[str, object]) -> 
     assert proof.restored == schedule.restores
 
 
+@pytest.mark.slow
 def test_scratch_saves_additions_and_traffic() -> None:
     _, overwrites = found("winograd", math.inf)
     assert (overwrites.stages, overwrites.additions, overwrites.traffic) == (2, 14, 33), "where it adds to C: 2, 15, 36"

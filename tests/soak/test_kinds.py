@@ -461,6 +461,7 @@ def test_what_means_nothing_is_refused(words: list[str], soak: Soak) -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_prints_the_table_of_what_was_done(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent}", MARK: tmp_path.name, "TMPDIR": str(tmp_path)}
     words = [sys.executable, "-m", "soak.runner", "100", "--kinds", "calls"]

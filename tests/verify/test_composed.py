@@ -166,6 +166,7 @@ def test_other_levels_than_its_own_prove_nothing_and_algebra_decides() -> None:
     assert prove_composed(flat, levels[::-1]).holds
 
 
+@pytest.mark.slow
 def test_one_level_of_a_large_scheme_is_proved_by_its_terms() -> None:
     scheme = load("dps_444 (x) laderman").scheme
     schedule = mark_first_writes(authored_schedule(scheme, None, "preserve"))

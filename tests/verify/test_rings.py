@@ -229,6 +229,7 @@ def test_the_equations_are_decided_modulo_the_power(power: int) -> None:
     assert not prove_scheme(replace(shifted(scheme, 2**power), ring=Ring(f"Z/{2 ** (power + 1)}"))).holds
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_told_and_nothing_is_searched(shell: Shell, tmp_path: Path) -> None:
     chosen = random.Random(4).sample(list(mutations(over("Z/4", "winograd"))), 40)
     for number, mutation in enumerate(chosen):
@@ -277,6 +278,7 @@ def test_a_schedule_is_proved_and_what_it_leaves_is_not_decided(shell: Shell, tm
     assert status == 1 and "Traceback" not in err and "error[E4" in err
 
 
+@pytest.mark.slow
 def test_it_is_not_shared_from_other_bases_and_not_scheduled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -177,6 +177,7 @@ def test_the_schedules_themselves(name: str) -> None:
         assert prove_schedule(mark_first_writes(nest_levels([schedule] * 2))).holds
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_verdict_on_a_mutant_agrees_with_exact_execution(name: str, mutation: str) -> None:

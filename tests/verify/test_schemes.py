@@ -217,7 +217,15 @@ def whole_gate_agrees(scheme: Scheme, chosen: Iterable[Mutation]) -> int:
     return count
 
 
-LONG = "walk_444_mod2", "dps_444", "smirnov_336", "moosbauer_poole_555", "perminov_435"  # a second or more each
+LONG = (
+    "walk_444_mod2",
+    "dps_444",
+    "smirnov_336",
+    "moosbauer_poole_555",
+    "perminov_435",
+    "alphaevolve_444",
+    "perminov_5_5_12",
+)  # seconds each
 NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in sorted(set(shipped()) - {"classical"})]
 
 
