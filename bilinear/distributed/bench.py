@@ -21,6 +21,7 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array
 from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import CLASSES
+from bilinear.planner.streamed import BALANCES
 from bilinear.reporting.table import aligned
 from bilinear.runtime.arrays import cupy_module
 
@@ -69,6 +70,7 @@ def _parsed(arguments: Sequence[str] | None) -> Namespace:
     parser.add_argument("--accuracy", help="classical, twice, or a bound, for the products of 2d with local auto on a rank")
     parser.add_argument("--home", action="store_true", help="matrices lie where schemes sum them, not in slabs of rows")
     parser.add_argument("--memory", type=int, help="the most bytes that a rank may take beside its pieces")
+    parser.add_argument("--balance", choices=BALANCES, help="share blocks of 2d: equally, or by how fast ranks are")
     parser.add_argument("--repeat", type=int, default=3, help="runs of each configuration, of which the median is shown")
     found = parser.parse_args(arguments)
     parts = found.shape.split("x")
@@ -103,6 +105,8 @@ def measure(connection: Connection, asked: Namespace) -> tuple[list[RankRow], fl
             given = (Slab.X, Slab.X, Slab.X)
             promised = asked.accuracy if (decomposition, local) == (CLASSICAL, "auto") else None
             one = Request(asked.extents, given, decomposition, asked.levels or "auto", asked.memory, local, accuracy=promised)
+            if decomposition == CLASSICAL:
+                one = replace(one, balance=asked.balance)
             if local == LIBRARY:
                 one = replace(one, algorithm="auto", local_levels=0)
             if asked.home and decomposition != CLASSICAL:
@@ -125,9 +129,10 @@ def _measured(connection: Connection, place: RankPlace, a: Matrix, b: Matrix, as
         moved = max(connection.sent - before[0], connection.received - before[1])
         exact = exact and bool(np.array_equal(place.get(found), a[_indices(wanted.rows)] @ b[:, _indices(wanted.columns)]))
     exact = connection.largest(float(not exact)) == 0.0
-    planned = busiest(traffic(plan), comm.size) * a.dtype.itemsize
+    planned = moved if plan.by_queue else busiest(traffic(plan), comm.size) * a.dtype.itemsize
+    moved = int(connection.largest(float(moved)))
     local = LIBRARY if asked.local_levels == 0 else asked.algorithm
-    return RankRow(plan, local, median(times[1:]), int(connection.largest(float(moved))), planned, exact)
+    return RankRow(plan, local, median(times[1:]), moved, planned, exact)
 
 
 def _table(rows: list[RankRow], alone: float, asked: Namespace, ranks: int, carrier: str) -> list[str]:

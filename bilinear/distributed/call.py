@@ -106,6 +106,7 @@ def matmul(
     local_levels: int | Literal["auto"] = "auto",
     accuracy: float | Literal["classical", "twice"] | None = None,
     reproducible: Literal["bitwise"] | None = None,
+    balance: Literal["static", "queue"] | None = None,
     comm: MPI.Intracomm | None = None,
     timeout: float = TIMEOUT,
 ) -> Array:
@@ -149,6 +150,9 @@ def matmul(
         As in `bilinear.matmul`. It needs "2d", which does not cut k, so that the promise holds for C.
     reproducible : "bitwise", optional
         C has the bits of `bilinear.matmul` on one process, whatever the ranks. It needs "2d", which does not cut k, and no `Partial`.
+    balance : {"static", "queue"}, optional
+        With "2d", C is cut in blocks of all k, equally many a rank. By a queue, a rank that was faster is dealt more of those left; the
+        blocks are the same, and so are the bits on ranks of one kind. By default C is cut in a tile a rank.
     comm : mpi4py communicator, optional
         The ranks; by default all processes.
     timeout : float
@@ -179,7 +183,8 @@ def matmul(
            [12., 12.]])
     """
     dtensors, own = dtensors_of(a, b), cupy_arrays_of(a, b)
-    asked = Request((0, 0, 0), (Slab.X,) * 3, decomposition, levels, memory, algorithm, local_levels, accuracy, reproducible)
+    options = decomposition, levels, memory, algorithm, local_levels, accuracy, reproducible, balance
+    asked = Request((0, 0, 0), (Slab.X,) * 3, *options)
     if dtensors is not None:
         if shape is not None or distributions is not None:
             raise TypeError("matmul: DTensors say their shapes and how they lie themselves; placements= says how C is to lie")

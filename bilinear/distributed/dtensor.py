@@ -334,7 +334,7 @@ def _plan(mesh: Mesh, extents: Extents, placements: tuple[MeshPlacements, ...], 
     if asked.reproducible is not None and any(MeshPlacement.SUMMANDS in one for one in placements):
         hint = "redistribute A and B to Shard or Replicate, and name such placements= of C"
         raise fail("E796", "reproducible= promises nothing of Partial, whose sums over ranks are rounded", hint)
-    plan = plan_over(mesh, extents, placements, planned, stay=asked.decomposition == CLASSICAL)
+    plan = plan_over(mesh, extents, placements, planned, stay=asked.decomposition == CLASSICAL and asked.balance is None)
     return plan, digests[0]
 
 

@@ -21,6 +21,7 @@ from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import natural_inputs, ready
 from bilinear.planner.problem import require_accuracy, require_reproducible
+from bilinear.planner.streamed import BALANCES
 from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
 from bilinear.runtime.options import ProductOptions, algorithm_as_it_is, named_levels
@@ -53,6 +54,7 @@ class Request:
     local_levels: int | Literal["auto"] = "auto"
     accuracy: float | Literal["classical", "twice"] | None = None
     reproducible: Literal["bitwise"] | None = None
+    balance: Literal["static", "queue"] | None = None
 
     def require_bits(self, dtype: Dtype, on_gpu: bool) -> None:
         """Refuse (E821) pieces whose product has not the bits that are asked for."""
@@ -160,7 +162,9 @@ def plan_for(asked: Request, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     levels = None if asked.levels == "auto" else asked.levels
     whole = asked.accuracy is not None or asked.reproducible is not None
     consumes = runs_in_place(asked.algorithm, asked.local_levels, dtype)
-    return _planned(tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole, consumes)
+    return _planned(
+        tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole, consumes, asked.balance
+    )
 
 
 def runs_in_place(algorithm: str, levels: int | Literal["auto"], dtype: str) -> bool:
@@ -171,12 +175,16 @@ def runs_in_place(algorithm: str, levels: int | Literal["auto"], dtype: str) -> 
 
 
 def check_options(asked: Request) -> None:
-    """Refuse levels (E760), bytes (E762), an accuracy (E543) and bits (E820) that are none, or that cannot be promised (E760)."""
+    """Refuse levels, a balance (E760), bytes (E762), an accuracy (E543) and bits (E820) that are none, or do not go together (E760)."""
     levels, memory = asked.levels, asked.memory
     if levels != "auto" and (not isinstance(levels, int) or isinstance(levels, bool) or levels < 1):
         raise fail("E760", f"levels={levels!r} is not a positive integer", "give the levels of the scheme, or 'auto'")
     if memory is not None and (not isinstance(memory, int) or memory < 0):
         raise fail("E762", f"memory={memory!r} is not a number of bytes", "give an integer of at least 0, or None")
+    if asked.balance not in (None, *BALANCES):
+        raise fail("E760", f"balance={asked.balance!r} is no way to share blocks", f"choose one of {', '.join(BALANCES)}, or None")
+    if asked.balance is not None and (asked.decomposition != CLASSICAL or memory is not None):
+        raise fail("E760", "balance= shares blocks of 2d, with memory as it comes", "leave out decomposition= and memory=")
     require_accuracy(asked.accuracy)
     require_reproducible(asked.reproducible)
     local = asked.algorithm, asked.local_levels if asked.reproducible is not None else "auto"
@@ -197,12 +205,13 @@ def _planned(
     dtype: str,
     whole: bool,
     consumes: bool,
+    balance: str | None,
 ) -> tuple[RankPlan, str]:
     if scheme is not None:
         scheme = ready(scheme, np.dtype(dtype))
-    plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize, whole, consumes)
+    plan = decompose(shape, ranks, distributions, scheme, levels, memory, np.dtype(dtype).itemsize, whole, consumes, balance)
     tables = [level.tables for level in plan.levels]
-    return plan, sha256(repr((tables, plan.home, plan.form, plan.tasks, consumes)).encode()).hexdigest()[:16]
+    return plan, sha256(repr((tables, plan.home, plan.form, plan.tasks, consumes, plan.by_queue)).encode()).hexdigest()[:16]
 
 
 def home(

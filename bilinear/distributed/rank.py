@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from time import perf_counter
 from typing import NewType, Protocol
 
 import numpy as np
 
 from bilinear.backends.array_sums import add, added_up, blocks_of, coefficient, evaluate
 from bilinear.distributed.distributions import Rect, Run, Runs, Spread
-from bilinear.distributed.rank_plan import RankPlan, RankTask, begins_result, ends_result
+from bilinear.distributed.rank_plan import RankPlan, RankTask, begins_result, dealt_out, ends_result
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 
@@ -80,7 +82,7 @@ def _indices(local: Rect) -> Index:
     return np.ix_(rows, columns)
 
 
-HOME_A, HOME_B, LEFT, RIGHT, PRODUCT, RESULT = range(6)
+HOME_A, HOME_B, LEFT, RIGHT, PRODUCT, RESULT, PACE = range(7)
 """Tags: messages of one tag between two ranks arrive in the order in which they are sent."""
 
 Ticket = NewType("Ticket", int)
@@ -166,7 +168,7 @@ class _Rank:
         given, home = self.plan.given, self.plan.home
         a = yield from moved(a, given[0], home[0], self.rank, HOME_A)
         b = yield from moved(b, given[1], home[1], self.rank, HOME_B)
-        c = yield from self._depth(a, b, self.plan.depth)
+        c = yield from (self._rounds(a, b) if self.plan.by_queue else self._depth(a, b, self.plan.depth))
         del a, b
         return (yield from moved(c, home[2], given[2], self.rank, RESULT))
 
@@ -188,14 +190,38 @@ class _Rank:
                         begun.add(block)
         return out
 
-    def _breadth(self, a: Array, b: Array) -> Steps:
+    def _rounds(self, a: Array, b: Array) -> Steps:
+        """The blocks of C in rounds: one a rank, then half of those left. After each, all say how long theirs took an element."""
+        plan, spent = self.plan, [0.0]
+        left, paces = [deque(tasks) for tasks in plan.tasks], [1.0] * plan.ranks
+        strips = _ProductStrips(plan.form[2][self.rank], a, 1)
+
+        def timed(a: Array, b: Array, out: Array = None, *, beta: int = 0) -> Array:
+            begun = _seconds(a, b)
+            found = self.multiply(a, b, out, beta=beta)
+            spent[0] += _seconds(found) - begun
+            return found
+
+        most = plan.ranks
+        while any(left):
+            dealt, spent[0] = dealt_out(left, paces, most), 0.0
+            yield from _Rank(replace(plan, tasks=dealt, by_queue=False), self.rank, timed, self.dtype)._breadth(a, b, strips)
+            size = sum(task.result.size for task in dealt[self.rank])
+            told = [np.full_like(a, spent[0] / size if size else paces[self.rank], np.float64, shape=(1,)) for _ in paces]
+            others = [rank for rank in range(plan.ranks) if rank != self.rank]
+            post = Post([(rank, PACE, told[self.rank]) for rank in others], [(rank, PACE, told[rank]) for rank in others])
+            yield Wait((yield post))
+            paces, most = [float(pace[0]) for pace in told], max(plan.ranks, sum(map(len, left)) // 2)
+        return strips.strip(0)
+
+    def _breadth(self, a: Array, b: Array, products: _ProductStrips | None = None) -> Steps:
         """All products at once: every factor's strips go to the rank that multiplies it, the strips of its product come back.
 
         The operands of a task travel while the one before it is multiplied, its result while the next one is.
         """
         breadth, tasks = self.plan.breadth, self.plan.tasks[self.rank]
         factors = _expanded(a, breadth, 0), _expanded(b, breadth, 1)
-        products = _ProductStrips(self.plan.form[2][self.rank], a, self.plan.products)
+        products = products or _ProductStrips(self.plan.form[2][self.rank], a, self.plan.products)
         following, returning = (yield from self._fetch(0, factors)), list[_MessageRound]()
         for at in range(max(map(len, self.plan.tasks))):
             fetched, following = following, (yield from self._fetch(at + 1, factors))
@@ -271,6 +297,14 @@ class _Rank:
                 put(products.strip(task.product), wanted, part, take(products.total, task.result, part))
             elif part.size:
                 post.sends.append((target, PRODUCT, dense(take(products.total, task.result, part))))
+
+
+def _seconds(*arrays: Array) -> float:
+    """The time at which arrays are there; a GPU is waited for."""
+    for array in arrays:
+        if not isinstance(array, np.ndarray):
+            array[:1, :1].get()
+    return perf_counter()
 
 
 class _ProductStrips:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -14,6 +14,7 @@ from bilinear.distributed.distributions import Distribution, Rect, Run, Runs, Sp
 from bilinear.errors import fail
 from bilinear.ir.placement import LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS
 from bilinear.ir.scheme import Scheme, exponent_of
+from bilinear.planner.streamed import QUEUE
 
 
 def workspace(plan: RankPlan) -> int:
@@ -22,7 +23,13 @@ def workspace(plan: RankPlan) -> int:
 
 
 def rank_workspace(plan: RankPlan, rank: int) -> int:
-    """Elements of one rank: the most that are held while A or B comes home, while C is computed, or while it leaves."""
+    """Elements of one rank: the most that are held while A or B comes home, while C is computed, or while it leaves.
+
+    By a queue, the most if the rank multiplies what the plan gives to any one.
+    """
+    if plan.by_queue:
+        turned = (replace(plan, by_queue=False, tasks=plan.tasks[at:] + plan.tasks[:at]) for at in range(plan.ranks))
+        return max(rank_workspace(each, rank) for each in turned)
     a, b, c = (0 if plan.home[i] == plan.given[i] else plan.home[i][rank].size for i in range(3))
     computing = a + b + c + _depth(plan, rank) + _breadth(plan, rank) + _held_tasks(plan, rank)
     return max(3 * a, a + 3 * b, computing, 3 * c)  # what travels is packed here and arrives there, beside its place
@@ -252,6 +259,8 @@ def _side(shares: Sequence[TileOfC]) -> int:
     return min(rows, columns)
 
 
+BLOCKS = 8
+"""Blocks of C of each rank that are shared by a balance."""
 PANELS = 4
 """Panels of the classical multiply if memory is short; each further attempt splits every panel into four."""
 MOST_UNEVEN = 1.1
@@ -268,6 +277,7 @@ def decompose(
     itemsize: int = 1,
     whole: bool = False,
     consumes: bool = False,
+    balance: str | None = None,
 ) -> RankPlan:
     """The plan of C = A B over `ranks`; A, B and C are distributed as `given`.
 
@@ -275,7 +285,8 @@ def decompose(
     rank, the classical way, in panels of k, or of columns if k is to be `whole`. `memory` is the most that a rank may hold beside its
     pieces, in bytes if an element has `itemsize`: as few depth-first levels as keep it stand above the breadth-first ones, as in CAPS (G.
     Ballard, J. Demmel, O. Holtz, B. Lipshitz, O. Schwartz, *Communication-optimal parallel algorithm for Strassen's matrix
-    multiplication*, SPAA 2012). Raises `BilinearError` (E760 to E762).
+    multiplication*, SPAA 2012). A `balance` shares each tile's
+    `BLOCKS`. Raises `BilinearError` (E760 to E762).
     """
     require_extents(extents)
     m, k, n = extents
@@ -292,7 +303,9 @@ def decompose(
     least = None
     for effort in range(MOST_LEVELS + 1):
         panels = min(PANELS * 4 ** (effort - 1), max(extents)) if effort else None
-        if scheme is None:
+        if balance is not None:
+            plan = replace(_panels(extents, ranks, spreads, BLOCKS, True), by_queue=balance == QUEUE)
+        elif scheme is None:
             plan = _panels(extents, ranks, spreads, panels, whole)
         else:
             plan = _by_scheme(extents, ranks, spreads, (scheme,) * effort, breadth)
@@ -414,7 +427,8 @@ class RankPlan:
     levels, the tasks are parts of A B itself. `given` says how A and B come and how C is to leave, `home` how they lie while sums are
     computed (of matrices padded with zeros to whole blocks), `form` how a factor or a product of the breadth-first levels lies: each for A,
     B and C. `tasks` are those of each rank, in their order; consecutive ones of one result are added up. If a task `consumes` its operands,
-    they are arrays that nothing else reads: what has arrived, or a copy of what the rank holds.
+    they are arrays that nothing else reads: what has arrived, or a copy of what the rank holds. `by_queue` a task is
+    only where its rank would begin, and `dealt_out` says who multiplies it.
     """
 
     extents: Extents
@@ -425,6 +439,7 @@ class RankPlan:
     form: tuple[Spread, Spread, Spread]
     tasks: tuple[tuple[RankTask, ...], ...]
     consumes: bool = False
+    by_queue: bool = False
 
     @property
     def ranks(self) -> int:
@@ -453,6 +468,21 @@ class RankPlan:
             return "2d"
         depth = f"{self.depth[0].name}^{len(self.depth)} depth first, " if self.depth else ""
         return f"{depth}{self.breadth[0].name}^{len(self.breadth)}"
+
+
+def dealt_out(left: Sequence[deque[RankTask]], paces: Sequence[float], most: int) -> tuple[tuple[RankTask, ...], ...]:
+    """The next tasks of each rank, `most` together, taken out of those that are `left`. A pace is seconds an element of C.
+
+    One by one goes to the rank that would have it done first: the first that is left of its own, or else the last of whoever has most left.
+    """
+    found, ends = [list[RankTask]() for _ in left], [0.0] * len(left)
+    for _ in range(min(most, sum(map(len, left)))):
+        size = max(each[0].result.size for each in left if each)
+        rank = min(range(len(left)), key=lambda at: ends[at] + paces[at] * size)
+        task = left[rank].popleft() if left[rank] else max(left, key=len).pop()
+        ends[rank] += paces[rank] * task.result.size
+        found[rank].append(task)
+    return tuple(map(tuple, found))
 
 
 def begins_result(tasks: tuple[RankTask, ...], at: int) -> bool:

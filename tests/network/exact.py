@@ -9,6 +9,7 @@ import sys
 from dataclasses import replace
 from functools import reduce
 from itertools import pairwise, permutations
+from typing import Literal
 
 import numpy as np
 from mpi4py import MPI
@@ -85,8 +86,10 @@ def main() -> None:
                 check_traffic(asked, dtype, before, (connection.sent, connection.received), comm)
                 calls += 1
     a = np.random.default_rng(3).integers(-9, 10, (64, 64)).astype("float64")
-    for decomposition, local in (("winograd", "strassen"), ("2d", "msmes"), ("winograd", "msmes")):
-        by_plan = Request((64, 64, 64), (Slab.X,) * 3, decomposition, algorithm=local, local_levels=1)
+    balances: tuple[Literal["static", "queue"] | None, ...] = (None, None, None, "static", "queue")
+    ways = ("winograd", "strassen"), ("2d", "msmes"), ("winograd", "msmes"), ("2d", "strassen"), ("2d", "msmes")
+    for (decomposition, local), balance in zip(ways, balances, strict=True):
+        by_plan = Request((64, 64, 64), (Slab.X,) * 3, decomposition, algorithm=local, local_levels=1, balance=balance)
         left, right = (placed(piece(a, Slab.X, comm)) for _ in range(2))
         assert np.array_equal(brought(run(connection, left, right, by_plan, TIMEOUT)), piece(a @ a, Slab.X, comm))
         assert all(np.array_equal(brought(x), piece(a, Slab.X, comm)) for x in (left, right))

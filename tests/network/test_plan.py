@@ -6,13 +6,14 @@ import tracemalloc
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise, product
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from network.lockstep import Network, Rank, indices, pieces, run, times
+from network.lockstep import Network, Rank, indices, pieces, run, run_all, times
 
 from bilinear.distributed import BlockCyclic, BlockNonCyclic, Pieces, ProcessGrid, Slab, from_descriptor, home, shape
 from bilinear.distributed.distributions import LAYOUTS, Distribution, Rect, inside, joined, meet, near_even
@@ -207,6 +208,41 @@ def test_in_place_a_rank_needs_no_workspace_and_writes_no_piece(decomposition: s
     assert max(grown["msmes"], grown["winograd_in_place"]) < 8 * 256**2 / 10 < 8 * 256**2 < grown["strassen"]
 
 
+@pytest.mark.parametrize("ranks", RANKS)
+def test_blocks_by_a_queue_are_exact_in_all_distributions(ranks: int) -> None:
+    known = distributions(ranks)
+    for at, extents in enumerate(EXTENTS):
+        given = [known[(at + step) % len(known)] for step in (0, 3, 5)]
+        a, b = integers(extents)
+        for consumes in (False, True):
+            plan = decompose(extents, ranks, given, consumes=consumes, balance="queue")
+            found, _ = run(plan, a, b)
+            assert all(np.array_equal(own, wanted) for own, wanted in zip(found, pieces(a @ b, plan.given[2]), strict=True))
+
+
+@pytest.mark.parametrize("slowed", [0, 2])
+def test_blocks_move_from_a_slow_rank_and_bits_do_not(slowed: int) -> None:
+    a, b = (np.random.default_rng(seed).standard_normal((96, 96)) for seed in (1, 2))
+    bits, computed = [], []
+    for balance in ("static", "queue"):
+        plan, count = decompose((96, 96, 96), 3, [Slab.X] * 3, balance=balance), [0, 0, 0]
+
+        def product(rank: int, count: list[int] = count) -> Any:
+            def multiply(*given: Any, **options: Any) -> Any:
+                count[rank] += 1
+                sleep(0.05 if rank == slowed else 0.005)
+                return times(*given, **options)
+
+            return multiply
+
+        own = zip(pieces(a, plan.given[0]), pieces(b, plan.given[1]), strict=True)
+        found, _ = run_all([steps_of(plan, rank, *each, product(rank)) for rank, each in enumerate(own)])
+        bits.append(b"".join(x.tobytes() for x in found))
+        computed.append(count)
+    assert computed[0] == [8, 8, 8] and sum(computed[1]) == 24 and computed[1][slowed] <= 3
+    assert bits[0] == bits[1] and np.allclose(np.frombuffer(bits[0]).reshape(96, 96), a @ b)
+
+
 def test_only_what_can_be_written_is_consumed() -> None:
     def consumes(algorithm: str, dtype: str = "float64", levels: Any = "auto") -> bool:
         return plan_for(Request((8, 8, 8), (Slab.X,) * 3, algorithm=algorithm, local_levels=levels), dtype, 2)[0].consumes
@@ -329,6 +365,9 @@ def test_a_plan_of_a_scheme_is_proved_first(tmp_path_factory: pytest.TempPathFac
         (Request((8, 8, 8), (BlockNonCyclic(ProcessGrid((2, 2))),) * 3), "E761"),
         (Request((8, 8, 8), (Slab.X,) * 3, memory=8), "E762"),
         (Request((8, 8, 8), (Slab.X,) * 3, "strasen"), "E121"),
+        (Request((8, 8, 8), (Slab.X,) * 3, balance="fair"), "E760"),  # type: ignore[arg-type]
+        (Request((8, 8, 8), (Slab.X,) * 3, "winograd", balance="queue"), "E760"),
+        (Request((8, 8, 8), (Slab.X,) * 3, memory=10**6, balance="static"), "E760"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(asked: Request, code: str) -> None:
