@@ -195,6 +195,7 @@ def cases() -> Iterator[Case]:
         yield Case(f"check {dtype}", partial(checked, dtype))
     yield Case("float32 on the unit for float64", partial(planned, SHAPE, "float32", levels=("classical",), tile="doubles-usual"))
     yield Case("msmes, restored", restored)
+    yield Case("msmes, atomic", partial(multiplied, UNEVEN, "float64", "restore", algorithm="msmes", levels=1, contention="atomics"))
     yield Case("thin", partial(thin, False))
     yield Case("thin, split sums", partial(thin, True))
     yield Case("thin on pipes", partial(thin_in, (300, 130, 8), "128x8x64-32x1x8"))

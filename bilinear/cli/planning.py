@@ -170,6 +170,10 @@ def plan(
     products: Annotated[
         str | None, typer.Option(help="Pin what multiplies below the levels: pairs, pairs_on_load, residues, tf32, bfloat16.")
     ] = None,
+    contention: Annotated[
+        str,
+        typer.Option(help="With --levels: colours (in order), or atomics (at once), as in compile.", autocompletion=completing.contention),
+    ] = "colours",
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     model: Annotated[
         Literal["thesis"] | None, typer.Option(help="Bound the times of MSMES, or of --levels, by the data sheet of --device.")
@@ -190,6 +194,7 @@ def plan(
     if chain:
         others: dict[str, object] = {"shape": shape, "accuracy": accuracy, "levels": levels, "products": products}
         others |= {"gram": gram, "accumulate": accumulate, "reproducible": reproducible, "explain": explain, "html": html, "svg": svg}
+        others |= {"contention": contention != "colours"}
         _plan_chain(chain, dtype, device, inputs, workspace, json_file, [f"--{name}" for name, value in others.items() if value])
         return
     if gram:
@@ -198,6 +203,7 @@ def plan(
             "products": products,
             "accumulate": accumulate,
             "reproducible": reproducible,
+            "contention": contention != "colours",
             "explain": explain,
             "html": html,
             "svg": svg,
@@ -215,6 +221,7 @@ def plan(
             "accuracy": accuracy,
             "products": products,
             "accumulate": accumulate,
+            "contention": contention != "colours",
             "explain": explain,
         }
         others |= {"html": html, "svg": svg, "inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
@@ -240,6 +247,7 @@ def plan(
             levels=pinned,
             products=products,
             reproducible=reproducible,  # type: ignore[arg-type]  # checked there
+            contention=contention,  # type: ignore[arg-type]  # likewise
         )
     write_pages(lambda date: plan_html(plan, date), html, svg)
     _answer_plan(plan, device, explain, json_file)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
-from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.placement import COLOURS, MOST_LEVELS
 from bilinear.lowering.place import place_schedule
 from bilinear.planner.choose import Weighing, hashes_of, known_bound, make_plan, too_inaccurate, why_inaccurate, with_errors
 from bilinear.planner.device import Device
@@ -176,7 +176,9 @@ def _why_lost(candidate: Candidate, chosen: Candidate) -> str:
     return f"{abs(off):.1%} {'slower' if off >= 0 else 'faster, which is within the error of the model'}"
 
 
-def pinned_plan(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None) -> Plan:
+def pinned_plan(
+    methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str | None = None, contention: str = COLOURS
+) -> Plan:
     """The plan that runs these algorithms, the outermost level first, whatever time the model predicts.
 
     A level is a shipped algorithm, one of the user's own, or a file `FILE.bl`. With `products`, a name of one of the `methods`, there may
@@ -208,10 +210,11 @@ def pinned_plan(methods: Methods, problem: Problem, device: Device, levels: tupl
     if problem.dtype in COMPLEX:
         require_sound(levels, problem.dtype)
         return pinned_complex_plan(methods, problem, device, levels)
-    prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs)
+    prepare_levels(tuple(Level(x.scheme, x.schedule) for x in map(algorithm_named, levels)), problem.inputs, contention=contention)
     require_sound(levels, problem.dtype)
     writes = any(authored(name, problem.inputs).writes_operands for name in levels)
-    way, weighed = Way(levels, problem.inputs if writes else "preserve"), Weighing(problem, device, explain=True, named=True)
+    way = Way(levels, problem.inputs if writes else "preserve", contention)
+    weighed = Weighing(problem, device, explain=True, named=True)
     found = weighed.figures(way)
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")

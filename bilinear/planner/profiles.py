@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
+from bilinear.ir.placement import COLOURS
 from bilinear.ir.schedule import Schedule, Space
 from bilinear.places import unsealed
 from bilinear.planner.model import LinearWork, ProductWork, Profile, StageMaps, Work
@@ -205,8 +206,8 @@ def _outlines() -> dict[str, OutlineEntry]:
 
 
 def way_key(way: Way) -> str:
-    """The name of a way in a table of outlines."""
-    return " ".join((*way.levels, way.inputs))
+    """The name of a way in a table of outlines, which hold colours only."""
+    return " ".join((*way.levels, way.inputs, *([way.contention] if way.contention != COLOURS else [])))
 
 
 def entry_of(x: Outline) -> OutlineEntry:

@@ -7,12 +7,12 @@ from functools import lru_cache
 from typing import ClassVar
 
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED, Element
-from bilinear.ir.placement import MOST_LEVELS
+from bilinear.ir.placement import ATOMICS, COLOURS, MOST_LEVELS
 from bilinear.ir.tile import TILES, USUAL
 from bilinear.planner.device import Device, Policy
 from bilinear.planner.library_points import CUBLAS
 from bilinear.planner.plan import Choice, Panel, name_of
-from bilinear.planner.problem import Problem
+from bilinear.planner.problem import Problem, require_contention
 from bilinear.planner.profiles import Growth, outline, portfolio
 from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, follows_from_names, lowered, strategies
 
@@ -30,8 +30,14 @@ class Scheduled(Choice):
     strategy: str = "expand"
     tile: str = USUAL
     rest: tuple[Panel, ...] = ()
+    contention: str = COLOURS
     method: ClassVar[str] = "schedule"
     may_be_far: ClassVar[bool] = True
+
+    @property
+    def way(self) -> Way:
+        """The levels with what else decides the schedule."""
+        return Way(self.levels, self.inputs, self.contention)
 
     @property
     def name(self) -> str:
@@ -40,15 +46,12 @@ class Scheduled(Choice):
 
     def bound(self, inner: int, dtype: str) -> float:
         """The bound that always holds: the largest of the parts."""
-        if dtype in COMPLEX:
-            own = complex_error(self.levels, inner, COMPLEX[dtype])
-        else:
-            own = way_error(Way(self.levels, self.inputs), inner, ELEMENTS[dtype])
+        own = complex_error(self.levels, inner, COMPLEX[dtype]) if dtype in COMPLEX else way_error(self.way, inner, ELEMENTS[dtype])
         return max(own, *(part.choice.bound(inner, dtype) for part in self.rest)) if self.rest else own
 
     def probable(self, inner: int, dtype: str) -> float:
         """The probable error by norm in units of the classical multiply's: the largest of the parts."""
-        own = outline(Way(self.levels, self.inputs))
+        own = outline(self.way)
         return max((relative_above(own.growth, own.profile.k, inner), *(part.choice.probable(inner, dtype) for part in self.rest)))
 
     def least_gain(self, policy: Policy) -> float:
@@ -64,6 +67,7 @@ class Scheduled(Choice):
         tiles = (CUBLAS, USUAL) if problem.dtype in HALVES else TILES[MULTIPLIED[problem.dtype].name]
         if self.tile not in tiles:
             raise ValueError(f"there is no tile {self.tile!r}")
+        require_contention(self.contention)
         if not isinstance(self.strategy, str) or not 0 < len(self.levels) <= MOST_LEVELS:
             raise ValueError("its levels make no sense")
         if self.rest and (problem.dtype in COMPLEX or problem.dtype in HALVES):
@@ -76,7 +80,9 @@ class Scheduled(Choice):
 
 def scheduled(way: Way) -> Scheduled:
     """What runs a way, in the usual tile."""
-    return Scheduled(way.levels, way.inputs, " + ".join(dict.fromkeys(outline(way).strategies)))
+    strategy = " + ".join(dict.fromkeys(outline(way).strategies))
+    atomic = ", atomic" if way.contention == ATOMICS else ""
+    return Scheduled(way.levels, way.inputs, f"{strategy}{atomic}", contention=way.contention)
 
 
 @lru_cache(maxsize=256)

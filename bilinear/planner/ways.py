@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bilinear.errors import fail
+from bilinear.ir.placement import COLOURS
 from bilinear.ir.schedule import Schedule
 from bilinear.planner.model import Profile, profile_of
 
@@ -21,10 +22,11 @@ OF_PARTS = "parts"
 
 
 class Way(NamedTuple):
-    """The algorithm of each level, the outermost first, and the promise of the inputs, or `OF_PARTS`."""
+    """The algorithm of each level, the outermost first, the promise of the inputs, or `OF_PARTS`, and one of `CONTENTION`."""
 
     levels: tuple[str, ...]
     inputs: str = "preserve"
+    contention: str = COLOURS
 
 
 _files: dict[str, tuple[Looks, Loaded]] = {}
@@ -125,7 +127,7 @@ def lowered(way: Way) -> tuple[Schedule, Profile]:
     from bilinear.lowering.prepare import lower_levels, lowered_complex
 
     levels = tuple(authored(name, way.inputs) for name in way.levels)
-    schedule = lowered_complex(levels) if way.inputs == OF_PARTS else lower_levels(levels, way.inputs)
+    schedule = lowered_complex(levels) if way.inputs == OF_PARTS else lower_levels(levels, way.inputs, contention=way.contention)
     return schedule, profile_of(schedule)
 
 

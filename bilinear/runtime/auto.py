@@ -12,7 +12,7 @@ import numpy as np
 from bilinear.backends.caches import keep
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, IN_ARRAYS, MULTIPLIED
-from bilinear.ir.placement import MOST_EXTENT
+from bilinear.ir.placement import COLOURS, MOST_EXTENT
 from bilinear.methods.planning import complex_plan, make_plan, pinned_plan, same_bits_plan
 from bilinear.methods.registry import METHODS
 from bilinear.planner.cpu import Cpu, cpu_plan
@@ -20,7 +20,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.library import is_thin
 from bilinear.planner.model import is_aligned
 from bilinear.planner.plan import Plan
-from bilinear.planner.problem import Problem, require_reproducible
+from bilinear.planner.problem import Problem, require_contention, require_reproducible
 from bilinear.planner.ways import follows_from_names
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import budget_and_buffer
@@ -49,6 +49,7 @@ def plan(
     products: str | None = None,
     accumulate: bool = False,
     reproducible: Literal["bitwise"] | None = None,
+    contention: Literal["colours", "atomics"] = "colours",
 ) -> Plan:
     """The plan for C (m x n) = A (m x k) * B (k x n): what `matmul(..., plan=...)` runs, and why each alternative lost.
 
@@ -82,6 +83,8 @@ def plan(
         Plan for a beta other than 0.
     reproducible : "bitwise", optional
         As in `matmul`: every plan has the same bits, and the accuracy alone chooses the moduli (docs/how-to/reproducible.md).
+    contention : {"colours", "atomics"}
+        As in `matmul`, for levels that are named. Nothing that is chosen adds atomically.
 
     Returns
     -------
@@ -108,6 +111,10 @@ def plan(
     m, k, n = (int(e) if isinstance(e, np.integer) else e for e in (m, k, n))
     name, known = dtype_name(dtype), None if device == devices_here.CPU else devices_here.description_of(device)
     require_reproducible(reproducible)
+    require_contention(contention)
+    if contention != COLOURS and (levels is None or products is not None or name not in IN_ARRAYS):
+        what = f"contention={contention!r} is a way to run named levels of {' or '.join(IN_ARRAYS)}"
+        raise fail("E557", what, 'name some that run in place, such as msmes, with inputs="restore"; or leave it out')
     if reproducible is not None and not (levels is products is None):
         raise fail("E820", "reproducible= chooses what multiplies, and takes no levels and products", "leave them out")
     asked = partial(Problem, m, k, n, name, inputs, budget, accuracy, accumulate=accumulate)
@@ -134,7 +141,7 @@ def plan(
 
         return half_plan(problem, known.title, None if levels is None else tuple(levels))
     if levels is not None or products is not None:
-        return pinned_plan(problem, known, tuple(levels or ()), products)
+        return pinned_plan(problem, known, tuple(levels or ()), products, contention)
     return _chosen(problem, known, explain, devices_here.gpu_here() if device is None else None)
 
 

@@ -77,12 +77,13 @@ def chosen_recipe(plan: Plan) -> Recipe | None:
     if plan.is_library:
         return None
     check_same(plan, "this plan")
-    if not isinstance(plan.chosen.choice, Scheduled):
+    choice = plan.chosen.choice
+    if not isinstance(choice, Scheduled):
         return None
     recipe, left, by_columns = None, 0, plan.problem.by_columns
     for part in reversed(plan.chosen.rest):
         recipe, left = _recipe(part.choice, recipe, left, by_columns), left + part.extent
-    return _recipe(plan.chosen.choice, recipe, left, by_columns)
+    return replace(_recipe(choice, recipe, left, by_columns), contention=choice.contention)
 
 
 def _recipe(part: Choice, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:

@@ -10,10 +10,12 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import bilinear
 from bilinear.errors import BilinearError
+from bilinear.ir.schedule import ProductStage
 from bilinear.ir.tile import MMA_FLOAT64, PANEL, RESIDUE_TILES, TILES
 from bilinear.lowering.place import place_schedule
 from bilinear.methods.digits.geometry import _fewest, block_of, require_residues, scheme_of
@@ -26,12 +28,13 @@ from bilinear.planner.choose import Borrowing, Weighing, timed_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.library import Library
 from bilinear.planner.model import each_tile
-from bilinear.planner.plan import Candidate, pareto_front
+from bilinear.planner.plan import Candidate, Plan, pareto_front
 from bilinear.planner.plan_files import plan_json
 from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
 from bilinear.planner.profiles import portfolio, ways
 from bilinear.planner.ways import Way, lowered
 from bilinear.reporting.plans import pareto_table, plan_table
+from bilinear.runtime.recipe import chosen_recipe, fitted_placement
 
 DESCRIBED = load_device("h200")
 H200 = replace(DESCRIBED, digits=())
@@ -523,6 +526,31 @@ def test_pinned_levels_promise_what_they_do_and_come_back_from_files(tmp_path: P
         assert (choice.chosen.levels, choice.chosen.promise) == (levels, promised)
         bilinear.save_plan(choice, tmp_path / "plan.json")
         assert bilinear.load_plan(tmp_path / "plan.json") == choice
+
+
+def test_named_levels_may_add_atomically(tmp_path: Path) -> None:
+    def planned(contention: Any, *levels: str, **options: Any) -> Plan:
+        return bilinear.plan(512, 512, 512, device="h200", inputs="restore", contention=contention, levels=levels or None, **options)
+
+    coloured, atomic = planned("colours", "msmes", "msmes"), planned("atomics", "msmes", "msmes")
+    assert (coloured.chosen.ms or 0) > (atomic.chosen.ms or 0), "fewer launches, which small blocks do not fill"
+    bilinear.save_plan(atomic, tmp_path / "plan.json")
+    assert bilinear.load_plan(tmp_path / "plan.json") == atomic
+    recipe = chosen_recipe(atomic)
+    assert recipe is not None
+    stages = fitted_placement(recipe, (512, 512, 512), np.dtype("float64")).schedule.stages
+    assert [len(stage.products) for stage in stages if isinstance(stage, ProductStage)] == [16, 12, 12, 9]
+    refused: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("E513", ("tickets", "msmes"), {}),
+        ("E557", ("atomics",), {}),
+        ("E557", ("atomics", "winograd"), {}),
+        ("E557", ("atomics", "msmes"), {"dtype": "complex64"}),
+        ("E557", ("atomics", "msmes"), {"products": "pairs", "dtype": "float32"}),
+        ("E557", ("atomics",), {"reproducible": "bitwise"}),
+    ]
+    for code, named, options in refused:
+        with pytest.raises(BilinearError, match=code):
+            planned(*named, **options)
 
 
 @pytest.mark.parametrize("levels", [3, "winograd", (), ("",), (1,), ("nothing",), ("classical",) * 21])
