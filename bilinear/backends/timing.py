@@ -88,10 +88,7 @@ def settled(call: Call) -> float:
     the same; shorter ones, which a run of any length keeps below that limit, are queued while the device is held.
     """
     call()
-    return _settled(call, milliseconds(call))
-
-
-def _settled(call: Call, about: float) -> float:
+    about = milliseconds(call)
     if about < BRIEF_MS:
         return median(queued({0: call}, SETTLED_ROUNDS, IN_A_ROW)[0])
     ahead, rounds = _count(SETTLE_MS, about, MOST_SETTLING), _rounds(about)

@@ -127,11 +127,6 @@ def require_floats(floats: str) -> None:
         raise fail("E503", f"no kernels for floats={floats!r}", f"choose one of {', '.join(FLOATS)}")
 
 
-def build_kernel(kernel: AnyKernel, target: CudaTarget) -> Built:
-    """The image of one kernel."""
-    return build_kernels((kernel,), target)[0]
-
-
 def build_kernels(kernels: Sequence[AnyKernel], target: CudaTarget, progress: Progress = no_progress) -> tuple[Built, ...]:
     """The images of kernels that have no table in common, built side by side. Raises `BilinearError` (E601 to E603)."""
     requests = [(render(kernel), kernel.name, own_target(kernel, target)) for kernel in kernels]

@@ -11,7 +11,7 @@ import pytest
 from codegen.emulated import c_types
 
 import bilinear
-from bilinear.codegen.build import build_kernel
+from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.codegen.render import render
@@ -130,5 +130,5 @@ def test_a_wrong_text_is_found(gpu: Launches, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 @pytest.mark.parametrize("is_aligned", [True, False])
 def test_it_is_built_everywhere_without_spills(architecture: str, is_aligned: bool) -> None:
-    (found,) = build_kernel(BitProductKernel(is_aligned), CudaTarget(architecture)).resources
+    (found,) = build_kernels((BitProductKernel(is_aligned),), CudaTarget(architecture))[0].resources
     assert found.spill_stores == found.spill_loads == 0 and found.registers <= 128 and found.shared_bytes == 4096

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from codegen.test_thin_on_cpu import assert_exact, element_of, emulated, laid, strides
 
-from bilinear.codegen.build import build_kernel
+from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.emulator import LaunchError, Order, skip_reason
 from bilinear.ir.element import ELEMENTS
@@ -291,7 +291,7 @@ SHIPPED = [tile for tiles in THIN_TILES.values() for tile in tiles.values() if i
 @pytest.mark.parametrize("tile", SHIPPED, ids=lambda tile: tile.name)
 def test_few_words_of_registers_are_spilled(tile: Fetched, orders: str, is_even: bool) -> None:
     kernel = kernel_of(tile, orders, is_even, is_even)
-    built = build_kernel(kernel, CudaTarget("sm_90"))
+    built = build_kernels((kernel,), CudaTarget("sm_90"))[0]
     assert built.image != b"" and kernel.resident_in(MOST_SHARED_BYTES) == tile.blocks
     (used,) = built.resources
     assert max(used.spill_stores, used.spill_loads) <= SPILLS[type(tile)]

@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from bilinear.codegen.build import build_kernel
+from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda import nvrtc
 from bilinear.codegen.cuda.target import CudaTarget
 from bilinear.ir.digit_kernel import WarpDigitProductKernel
@@ -72,7 +72,7 @@ def products(by_warps: bool) -> dict[str, CutMultiply]:
 def check(kernel: Kernel | CutKernel, architecture: str) -> None:
     """It is built, spills nothing to speak of, and a block of it fits on a multiprocessor."""
     target = CudaTarget(architecture.rstrip("a"))
-    built = build_kernel(kernel, target)
+    built = build_kernels((kernel,), target)[0]
     assert built.image.startswith(b"\x7fELF")
     for own in built.resources:
         assert own.spill_stores + own.spill_loads <= 512, f"{own.name} spills"
@@ -98,7 +98,7 @@ def test_a_chip_with_warpgroups_can_run_the_products_by_warps() -> None:
         ("residues7", b"mma.sync.aligned.m16n8k32.row"),
     ):
         (kernel,) = (x for x in kernels_of(products(True)[name]) if isinstance(x, WarpDigitProductKernel | WarpResidueProductKernel))
-        built = build_kernel(kernel, target)
+        built = build_kernels((kernel,), target)[0]
         assert built.target == target and instruction in built.image and b"wgmma" not in built.image
 
 
@@ -121,7 +121,7 @@ def test_all_kernels_are_built_for_every_architecture(architecture: str) -> None
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
 @pytest.mark.parametrize("width", [1, 4])
 def test_rounding_is_built_everywhere(architecture: str, width: int) -> None:
-    (found,) = build_kernel(RoundKernel(width), CudaTarget(architecture)).resources
+    (found,) = build_kernels((RoundKernel(width),), CudaTarget(architecture))[0].resources
     assert found.spill_stores == found.spill_loads == 0 and found.registers <= 64
 
 
@@ -133,7 +133,7 @@ def test_sums_above_pairs_stay_in_registers(levels: tuple[str, ...], along: bool
     own = lower_digits(scheme_of(levels), stem_of(levels), DIGIT_TILES["pairs"], order, order, True)
     assert own.recompose is not None
     for kernel in (*own.expand, own.recompose):
-        (found,) = build_kernel(kernel, CudaTarget("sm_90")).resources
+        (found,) = build_kernels((kernel,), CudaTarget("sm_90"))[0].resources
         assert found.spill_stores == found.spill_loads == 0, kernel.name
 
 
@@ -145,7 +145,7 @@ ORDERS = [OperandOrder(along, whole) for along, whole in product((False, True), 
 @pytest.mark.parametrize(("left", "right"), list(product(ORDERS, repeat=2)), ids=str)
 def test_it_is_built_and_spills_at_most_what_writes_c(tile: str, left: OperandOrder, right: OperandOrder) -> None:
     kernel = lower_loading(LOADING_TILES[tile], left, right).product
-    built = build_kernel(kernel, CudaTarget("sm_90"))
+    built = build_kernels((kernel,), CudaTarget("sm_90"))[0]
     (found,) = built.resources
     assert built.target.name == "sm_90a" and kernel.features == "a"
     assert found.spill_stores <= 4 and found.registers * kernel.tile.threads <= 65536  # one register, which is read where C is written
