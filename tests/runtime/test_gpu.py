@@ -435,3 +435,13 @@ def test_the_librarys_multiply_runs_on_the_current_stream_of_each_thread() -> No
     assert multiply(0)
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(multiply, range(8)))
+
+
+def test_what_calls_keep_is_given_back_and_results_stay() -> None:
+    xp = cupy()
+    bilinear.free()
+    pool, x = xp.get_default_memory_pool(), xp.ones((1024, 1024), "float32")
+    c = bilinear.matmul(x, x, algorithm="winograd", levels=2)
+    held = pool.total_bytes()
+    assert bilinear.free() == held - pool.total_bytes() > 0
+    assert pool.total_bytes() >= x.nbytes + c.nbytes and bool((c == 1024).all())
