@@ -50,6 +50,8 @@ OURS: dict[str, Configuration] = {
     "2d x auto": {},
     "2d x auto, B by columns": {"by_columns": True},
     "2d x winograd": {"algorithm": "winograd"},
+    "2d x msmes, B by columns": {"algorithm": "msmes", "local_levels": 2, "by_columns": True},
+    "winograd x msmes, home": {"decomposition": "winograd", "algorithm": "msmes", "local_levels": 2, "home": True},
     "strassen x library, home": {"decomposition": "strassen", "local_levels": 0, "home": True},
     "strassen x own, home": {"decomposition": "strassen", "own": True, "home": True},
     "winograd x library, home": {"decomposition": "winograd", "local_levels": 0, "home": True},

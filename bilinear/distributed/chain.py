@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
 from hashlib import sha256
 from importlib.resources import files
@@ -28,6 +28,7 @@ from bilinear.distributed.multiply import (
     check_piece,
     current,
     require_carrier,
+    runs_in_place,
     said,
     scheme_named,
 )
@@ -431,35 +432,37 @@ def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, ti
 
     first = pieces[0] if pieces else None
     plan, kind, own = agreed(connection, said(first, asked, carrier(is_on_gpu(first))), planned, timeout)
-    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels)
+    consumes = runs_in_place(asked.algorithm, asked.local_levels, str(own[0].dtype))
+    inputs: Literal["preserve", "consume"] = "consume" if consumes else "preserve"
+    multiply = partial(multiply_here, algorithm=asked.algorithm, levels=asked.local_levels, inputs=inputs)
     with current(own[0], kind.on_gpu):
-        return kind.give_back(connection.run(chain_steps(plan, connection.comm.rank, own, multiply), kind.on_gpu))
+        return kind.give_back(connection.run(chain_steps(plan, connection.comm.rank, own, multiply, consumes), kind.on_gpu))
 
 
-def chain_steps(plan: RankChainPlan, rank: int, pieces: list[Array], multiply: Multiply) -> Steps:
+def chain_steps(plan: RankChainPlan, rank: int, pieces: list[Array], multiply: Multiply, consumes: bool = False) -> Steps:
     """A rank's piece of the product of a chain. First every matrix goes to the group that reads it."""
     held: dict[int, Array] = {}
     for part in sorted((part for part in plan.root.parts if not part.operands), key=lambda part: part.span):
         at, _ = part.span
         held[at] = yield from moved(pieces[at], plan.given[at], part.spread, rank, HOME_A)
-    return (yield from _product(plan.root, rank, held, multiply))
+    return (yield from _product(plan.root, rank, held, multiply, consumes))
 
 
-def _product(part: ChainPart, rank: int, held: dict[int, Array], multiply: Multiply) -> Steps:
+def _product(part: ChainPart, rank: int, held: dict[int, Array], multiply: Multiply, consumes: bool) -> Steps:
     """A rank's piece of a part of the chain; the rank is in the part's group."""
     if part.plan is None:
         return held.pop(part.span[0])
     operands: list[Array] = []
     for operand in part.operands:
         if rank in range(*operand.group):
-            operands.append((yield from _product(operand, rank, held, multiply)))
+            operands.append((yield from _product(operand, rank, held, multiply, consumes)))
         else:
             operands.append(None)
     any_of_them = next(x for x in operands if x is not None)
     a, b = (np.empty_like(any_of_them, shape=(0, 0)) if x is None else x for x in operands)
     del operands, any_of_them
     first, _ = part.group
-    return (yield from numbered_from(first, steps_of(part.plan, rank - first, a, b, multiply)))
+    return (yield from numbered_from(first, steps_of(replace(part.plan, consumes=consumes), rank - first, a, b, multiply)))
 
 
 def _check_pieces(plan: RankChainPlan, rank: int, pieces: list[Array]) -> None:

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 import pytest
-from network.lockstep import pieces, run_all, times
+from network.lockstep import pieces, run_all, spoiling, times
 from network.test_plan import distributions
 from ranks import best_levels, holds
 from simulated_ranks import simulate
@@ -29,13 +29,17 @@ SLOW_STARTS = Machine("messages that start late", 8, 8, 1e9, 1e18, 1e9, 1e18, 1e
 
 
 def check(plan: RankChainPlan) -> None:
-    """Run a plan; the product must be exact."""
+    """Run a plan; the product must be exact, also by products that write their operands, and no piece is written."""
     generator = np.random.default_rng(len(plan.extents))
     matrices = [generator.integers(-4, 5, shape) for shape in pairwise(plan.extents)]
     held = [pieces(matrix, spread) for matrix, spread in zip(matrices, plan.given, strict=True)]
-    found, _ = run_all([chain_steps(plan, rank, [each[rank] for each in held], times) for rank in range(plan.ranks)])
-    for own, wanted in zip(found, pieces(reduce(np.matmul, matrices), plan.wanted), strict=True):
-        assert own.shape == wanted.shape and (own == wanted).all()
+    for multiply in (times, spoiling):
+        consumes = multiply is spoiling
+        found, _ = run_all([chain_steps(plan, rank, [x[rank] for x in held], multiply, consumes) for rank in range(plan.ranks)])
+        for own, wanted in zip(found, pieces(reduce(np.matmul, matrices), plan.wanted), strict=True):
+            assert own.shape == wanted.shape and (own == wanted).all()
+    for matrix, spread, had in zip(matrices, plan.given, held, strict=True):
+        assert all(np.array_equal(x, y) for x, y in zip(had, pieces(matrix, spread), strict=True))
 
 
 @pytest.mark.sample(10)
