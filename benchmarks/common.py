@@ -18,7 +18,7 @@ from typing import Any
 from bilinear.backends.machine import ARCHITECTURE
 from bilinear.backends.timing import Call, interleaved, orders, queued
 from bilinear.errors import BilinearError
-from bilinear.ir.measurement import LeftOut, Measurement, Shape
+from bilinear.ir.measurement import LeftOut, Measurement
 from bilinear.measure.bench import require_gpu
 from bilinear.measure.bench_library import library_calls, machine
 from bilinear.planner.plan import Candidate
@@ -97,23 +97,6 @@ def classical(a: Any, b: Any, c: Any) -> dict[str, Call]:
         else:
             found[name] = call
     return found
-
-
-def beside_libraries(
-    shape: Shape, dtype: str, calls_of: Callable[[Any, Any, Any], Mapping[str, Call]], rounds: int, in_a_row: int
-) -> dict[str, Any]:
-    """Microseconds on the device alone of the libraries and of calls that compute C of A and B, and whether all are exact.
-
-    They must be on integers, into NaN; the times are those of normal data. Calls are queued, so that no time of the host counts.
-    """
-    m, k, n = shape
-    generator = cupy.random.default_rng(1)
-    a, b = generator.integers(-2, 3, (m, k)).astype(dtype), generator.integers(-2, 3, (k, n)).astype(dtype)
-    c = cupy.empty((m, n), dtype)
-    calls = {**classical(a, b, c), **calls_of(a, b, c)}
-    exact = all(exact_calls(calls, a, b, c).values())
-    times = {name: round(1e3 * median(values), 2) for name, values in queued(calls, rounds, in_a_row).items()}
-    return {"shape": shape, "dtype": dtype, "us": times, "exact": exact}
 
 
 def exact_calls(calls: Mapping[str, Call], a: Any, b: Any, c: Any) -> dict[str, bool]:

@@ -56,6 +56,7 @@ def check(plan: RankPlan) -> Counter[tuple[int, int]]:
     return network.sent
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("consumes", [False, True])
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("name", [None, *SCHEMES])
@@ -303,6 +304,7 @@ def test_traffic_of_tiles_is_the_formula(grid: tuple[int, int]) -> None:
     assert busiest(traffic(plan), ranks) >= classical_bound(extents, ranks) - 1e-9
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("ranks", [2, 3, 4, 7, 8, 64])
 @pytest.mark.parametrize("extents", [(64, 64, 64), (512, 16, 16), (16, 512, 512)])
 def test_no_plan_is_below_the_bound(extents: Extents, ranks: int) -> None:

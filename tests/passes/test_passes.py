@@ -197,6 +197,7 @@ def schedules() -> dict[str, Schedule]:
     return {"msmes": msmes, "one": one_at_a_time(), **{name: scheme_to_schedule(load(name).scheme) for name in names}}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "names",
     [

@@ -122,6 +122,7 @@ def test_whatever_is_chosen_gains_more_than_the_margin(problem: Problem) -> None
     assert choice.is_library or choice.chosen.ms == fastest
 
 
+@pytest.mark.slow
 def test_without_an_accuracy_errors_are_at_most_eight_times_the_classical_multiplys() -> None:
     """Four levels of Winograd's scheme, 12 times, need a word: an accuracy that allows them, or their name."""
     for dtype in ("float32", "float64"):
@@ -144,6 +145,7 @@ def test_the_margin_keeps_the_library() -> None:
     assert choice.candidates[1].why.startswith("gains ")
 
 
+@pytest.mark.slow
 def test_the_kernel_alone_must_gain_more() -> None:
     """On operands that are not aligned it does; where it gains less it loses, and what gains less still may run."""
     found = dict.fromkeys(("alone", "beside"), 0)
@@ -290,6 +292,7 @@ def test_pairs_are_weighed_only_if_an_accuracy_is_asked_for() -> None:
     assert make_plan(replace(problem, accuracy="classical"), H200).chosen.strategy != "digits"
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_residues_are_the_fewest_that_keep_the_accuracy(dtype: str) -> None:
     assert {_fewest(dtype, k, "classical") for e in range(2, 29) for k in (2**e, 3 * 2**e // 2)} == {USUAL_RESIDUES[dtype]}
@@ -331,6 +334,7 @@ def test_malformed_problems_are_refused(facts: dict[str, Any], code: str) -> Non
         Problem(**{"m": 8, "k": 8, "n": 8, **facts})
 
 
+@pytest.mark.slow
 def test_the_same_is_chosen_every_time() -> None:
     first = make_plan(replace(LARGE, inputs="consume"), H200, explain=True)
     choose.make_plan.cache_clear()
@@ -353,7 +357,7 @@ def test_a_candidate_runs_in_the_tile_that_is_predicted_to_be_fastest() -> None:
     )
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "dtype"), [(5136, "float32"), (6145, "float64"), (8200, "float64")])
 def test_products_alone_never_take_longer_than_the_plan(n: int, dtype: str) -> None:
     """Also where blocks are cut to whole sectors, and to fewer tiles: what is chosen at a glance is what is chosen with all figures."""

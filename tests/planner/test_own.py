@@ -96,6 +96,7 @@ def test_what_is_no_level_is_refused_in_a_plan(level: str, tmp_path: Path) -> No
         load_plan(tmp_path / "plan.json")
 
 
+@pytest.mark.slow
 def test_an_added_scheme_competes(tmp_path: Path) -> None:
     before = set(ways(PROBLEM))
     assert add(str(copied("smirnov_334", tmp_path, "mine"))) == ("mine", own_folder() / "mine.bl")  # type: ignore[operator]
@@ -195,6 +196,7 @@ DAMAGED: dict[str, Callable[[dict[str, Any]], bytes]] = {
 }
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=list(DAMAGED))
 def test_a_record_that_is_damaged_is_told_and_not_planned_with(
     damage: Callable[[dict[str, Any]], bytes], shell: Shell, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -276,6 +278,7 @@ def test_what_float32_cannot_hold_is_not_added(ring: str, row: str, message: str
     assert code_of(caught) == "E528" and own_records() == {}
 
 
+@pytest.mark.slow
 def test_a_wrong_algorithm_of_ones_own_is_told_and_not_combined(shell: Shell, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What was kept is changed later: one sum fewer, which the least additions would take.
 

@@ -48,6 +48,7 @@ def with_table(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
     profiles.outline.cache_clear()
 
 
+@pytest.mark.slow
 def test_the_table_is_what_the_schedules_are(update_golden: bool) -> None:
     """Of everything that is weighed; `--update-golden` writes it anew after a change of the algorithms, the passes or the counts."""
     text = profiles.table_text(ALL, table_entry())

@@ -33,12 +33,6 @@ class Laid:
         """Whether no byte of the buffer differs."""
         return _same(self.base, self.before)
 
-    def is_untouched_beside(self) -> bool:
-        """Whether no byte beside the elements differs."""
-        now = self.base.copy()
-        placed(now, self.view.dtype, self.view.shape, self.offset, self.view.strides)[...] = self.values
-        return _same(now, self.before)
-
     def again(self) -> Array:
         """The same array in a copy of the buffer, as it was."""
         copy = placed(self.before.copy(), self.view.dtype, self.view.shape, self.offset, self.view.strides)

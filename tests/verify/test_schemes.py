@@ -54,6 +54,7 @@ def corrupted(scheme: Scheme, count: int, seed: int) -> list[Scheme]:
     return [mutant(plain, mutation) for mutation in chosen]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("ring", ["Z", "Q", "Z/2", "Z/7"])
 def test_the_gate_and_sympy_agree_on_every_format_up_to_5x5x5(ring: str) -> None:
     refused = 0
