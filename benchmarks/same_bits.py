@@ -29,8 +29,8 @@ from common import classical, cupy, interleaved, need_gpu, parser_of, save
 import bilinear
 from bilinear.errors import BilinearError
 
-PROBLEMS, CASES = 8, 6
-"""Problems of a case, and cases that a process takes at once."""
+PROBLEMS, CASES, SHOWN = 8, 6, 40
+"""Problems of a case, cases that a process takes at once, and differences that are told."""
 TYPES = "float64", "float64", "float32", "float32", "float16", "bfloat16", "complex64", "complex128"
 PLACES = "array", "array", "array", "torch", "graph", "graph", "graph of torch", "gpus"
 LAYOUTS = "rows", "columns", "padded", "apart", "backwards"
@@ -300,8 +300,14 @@ def main() -> None:
     start = time.perf_counter()
     found = tested(asked)
     row = {"problems": found.problems, "products": found.products, "differences": len(found.differences), "digest": f"{found.digest:016x}"}
-    row |= {"seconds": round(time.perf_counter() - start, 1), "seed": asked.seed, "processes": asked.processes, "host": asked.host}
-    print(*found.differences[:40], sep="\n")
+    row |= {
+        "found": found.differences[:SHOWN],
+        "seconds": round(time.perf_counter() - start, 1),
+        "seed": asked.seed,
+        "processes": asked.processes,
+        "host": asked.host,
+    }
+    print(*found.differences[:SHOWN], sep="\n")
     print(f"{row}, {found.seconds / max(1, found.problems) * 1e3:.1f} ms of a process each; {dict(found.tallies)}")
     save("same-bits", [row | {"tallies": dict(found.tallies)}], asked.json)
     sys.exit(bool(found.differences))
