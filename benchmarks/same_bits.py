@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from importlib.util import find_spec
-from itertools import count
+from itertools import islice
+from math import ceil
 from multiprocessing import get_context
 from statistics import median
 from typing import Any
@@ -29,8 +30,8 @@ from common import classical, cupy, interleaved, need_gpu, parser_of, save
 import bilinear
 from bilinear.errors import BilinearError
 
-PROBLEMS, CASES, SHOWN = 8, 6, 40
-"""Problems of a case, cases that a process takes at once, and differences that are told."""
+PROBLEMS, CASES, SHOWN, MORE = 8, 6, 40, 1.06
+"""Problems of a case, cases that a process takes at once, differences that are told, and how many times as many problems are drawn."""
 TYPES = "float64", "float64", "float32", "float32", "float16", "bfloat16", "complex64", "complex128"
 PLACES = "array", "array", "array", "torch", "graph", "graph", "graph of torch", "gpus"
 LAYOUTS = "rows", "columns", "padded", "apart", "backwards"
@@ -256,13 +257,13 @@ def some(seed: int, first: int, host: bool, until: float) -> Found:
 
 
 def tested(asked: Any) -> Found:
-    """So many problems, or as many as there is time for."""
-    found, until, firsts = Found(), time.time() + asked.seconds, count(0, CASES)
-    jobs: set[Future[Found]] = set()
+    """Cases of so many problems and a few more, for some are refused; or as many as there is time for, and then the digest is its own."""
+    found, until, jobs = Found(), time.time() + asked.seconds, set[Future[Found]]()
+    firsts = iter(range(0, ceil(asked.count * MORE / PROBLEMS), CASES))
     with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool:
         while True:
-            while len(jobs) < 2 * asked.processes and found.problems + len(jobs) * CASES * PROBLEMS < asked.count and time.time() < until:
-                jobs.add(pool.submit(some, asked.seed, next(firsts), asked.host, until))
+            for first in islice(firsts, 2 * asked.processes - len(jobs)):
+                jobs.add(pool.submit(some, asked.seed, first, asked.host, until))
             if not jobs:
                 return found
             done, jobs = wait(jobs, return_when=FIRST_COMPLETED)
@@ -285,7 +286,7 @@ def timed(dtype: str, shape: tuple[int, int, int]) -> dict[str, Any]:
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--count", type=int, default=100_000, help="how many problems")
+    parser.add_argument("--count", type=int, default=100_000, help="how many problems; the seed and this number decide the cases")
     parser.add_argument("--seconds", type=float, default=150, help="start no case after this time")
     parser.add_argument("--processes", type=int, default=15)
     parser.add_argument("--seed", type=int, default=1)
