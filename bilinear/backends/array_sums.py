@@ -166,13 +166,8 @@ def added_up(form: Form, values: list[Array]) -> Array:
     if len(form) == 1 and form[0][1] == 1:
         return values[form[0][0]]
     out = np.empty_like(values[0], order="C")
-    combine(form, values, out, scratch_for(form, out))
+    combine(form, values, out, np.empty_like(out) if any(c not in (1, -1) for _, c in form[1:]) else out)
     return out
-
-
-def scratch_for(form: Form, out: Array) -> Array:
-    """An array for what is multiplied by a coefficient, if the form needs one."""
-    return np.empty_like(out) if any(c not in (1, -1) for _, c in form[1:]) else out
 
 
 def evaluate(linear: LinearMap, values: Sequence[Array], add_up: Sum = added_up) -> list[Array]:

@@ -34,11 +34,8 @@ class SideStreams:
         self._ends = [cupy.cuda.Event(disable_timing=True) for _ in range(count)]
         self._begin = cupy.cuda.Event(disable_timing=True)
 
-    def step(self, launches: Sequence[Callable[[int], None]], stream: int) -> Callable[[], None]:
-        """A call that runs these launches, each given the handle of its stream, after what `stream` holds and before what follows there."""
-        return partial(self._run, launches, stream)
-
-    def _run(self, launches: Sequence[Callable[[int], None]], stream: int) -> None:
+    def run(self, launches: Sequence[Callable[[int], None]], stream: int) -> None:
+        """Run launches, each given the handle of its stream, after what `stream` holds and before what follows there."""
         from cupy.cuda import runtime
 
         used = list(zip(self._streams, self._ends, strict=True))[: len(launches)]
@@ -95,13 +92,17 @@ class MatrixPlace:
 
 
 def launch_values(
-    placement: Placement, spaces: Mapping[str, Array], alpha: Factor | str, beta: Factor | str, address: Callable[[Array], object]
+    placement: Placement,
+    spaces: Mapping[str, Array],
+    alpha: Factor | str,
+    beta: Factor | str,
+    address: Callable[[Array], object] | None = None,
 ) -> Values:
-    """The arguments of every kernel of a placement, by name; `address` gives the address of a space's first element."""
+    """The arguments of every kernel of a placement, by name; the spaces are places, or `address` gives that of their first element."""
     bm, bk, bn = placement.block
     values: Values = {"bm": bm, "bk": bk, "bn": bn, "alpha": alpha, "beta": beta}
     for name, space in spaces.items():
-        values[name] = address(space)
+        values[name] = space if address is None else address(space)
         values[f"{name}_rs"], values[f"{name}_cs"] = (stride // space.itemsize for stride in space.strides)
     return values
 
@@ -164,7 +165,8 @@ class BoundLaunches:
             self._stages.append(BoundStage(launch.stage, begin, len(self._calls) + 1, launch.at_once))
             kinds = (argument.kind for argument in launch.kernel.arguments)
             arguments = list(zip(kinds, launch_arguments(launch, values), strict=True))
-            self._calls.append((partial(launch_kernel, function.ptr, *_shape(launch, values)), arguments, function))
+            shape = *grid_blocks(launch.grid, values), 1, *launch.kernel.threads, 1, launch.kernel.shared_bytes
+            self._calls.append((partial(launch_kernel, function.ptr, *shape), arguments, function))
         distinct = dict.fromkeys(argument for _, arguments, _ in self._calls for argument in arguments)
         places = [argument for argument in distinct if isinstance(argument[1], MatrixPlace)]
         constants = [argument for argument in distinct if not isinstance(argument[1], MatrixPlace | str)]
@@ -194,6 +196,11 @@ class BoundLaunches:
         else:
             self._changing.pack_into(arguments.memory, 0, *pointers, alpha, beta)
         return arguments
+
+
+def run_alone(step: Step, _: BoundLaunches) -> None:
+    """Run a step of launches that are bound for it alone: without them, the memory that it reads its arguments from would be freed."""
+    step()
 
 
 def run_launches(steps: Sequence[Step], what: str, writing: int) -> None:
@@ -238,9 +245,9 @@ class _Arguments:
         if stage.at_once and len(own) > 1:
             if self._beside is None:
                 self._beside = SideStreams(MOST_STREAMS)
-            return self._beside.step([partial(_launch_on, *pair) for pair in own], stream)
+            return partial(self._beside.run, [partial(_launch_on, *pair) for pair in own], stream)
         steps = [partial(launch, stream, parameters, 0) for launch, parameters in own]
-        return steps[0] if len(steps) == 1 else partial(_one_by_one, steps)
+        return steps[0] if len(steps) == 1 else partial(one_by_one, steps)
 
     def __enter__(self) -> Sequence[Step]:
         return self._steps
@@ -249,15 +256,11 @@ class _Arguments:
         self._idle.append(self)
 
 
-def _one_by_one(steps: Sequence[Step]) -> None:
+def one_by_one(steps: Sequence[Step]) -> None:
+    """Run steps, one after the other."""
     for step in steps:
         step()
 
 
 def _launch_on(launch: Callable[..., None], parameters: int, stream: int) -> None:
     launch(stream, parameters, 0)
-
-
-def _shape(launch: Launch | PlainLaunch, values: Values) -> tuple[int, ...]:
-    """Blocks, threads and shared bytes as the driver takes them."""
-    return (*grid_blocks(launch.grid, values), 1, *launch.kernel.threads, 1, launch.kernel.shared_bytes)

@@ -204,11 +204,8 @@ _handles = _Handles()
 
 def handle_on(device: int) -> int:
     """The handle of this thread on the current device, `device`."""
-    return _handles.of.get(device) or _new_handle(device)
+    if device not in _handles.of:
+        import cupy
 
-
-def _new_handle(device: int) -> int:
-    import cupy
-
-    handle = _handles.of[device] = int(cupy.cuda.Device(device).cublas_handle)
-    return handle
+        _handles.of[device] = int(cupy.cuda.Device(device).cublas_handle)
+    return _handles.of[device]

@@ -12,7 +12,7 @@ from threading import local
 
 import numpy as np
 
-from bilinear.backends.bound_launches import CELL, BoundLaunches, Function, MatrixPlace, Values, launch_values
+from bilinear.backends.bound_launches import CELL, BoundLaunches, Function, MatrixPlace, Values, launch_values, run_alone
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import is_captured
 from bilinear.backends.executor import ends_with_strip, place_strip
@@ -60,7 +60,15 @@ class CudaExecutor:
 
         The bases are A, B, C, the workspace, what is given, and the imaginary parts of A, B and C.
         """
-        return _bound(placement, tuple(x.strides for x in operands), operands[0].dtype)
+        import cupy
+
+        strides, dtype = tuple(x.strides for x in operands), operands[0].dtype
+        key = (id(placement), strides, dtype, cupy.cuda.runtime.getDevice())
+        found = _bounds.get(key)
+        if found is None:
+            found = placement, BoundLaunches(ELEMENTS[dtype.name], _all_launches(placement, strides, dtype), launch_kernel())
+            keep(_bounds, key, found, MOST_BOUND)
+        return found[1]
 
     def stream(self) -> int:
         """The handle of the current stream. The thread gets a context first, because the driver's launches need one."""
@@ -84,11 +92,11 @@ class CudaExecutor:
         element = ELEMENTS[next(iter(spaces.values())).layout.dtype.name]
         bound = BoundLaunches(
             element,
-            _launches(replace(placement, schedule=schedule), element, launch_values(placement, places, "alpha", "beta", _itself)),
+            _launches(replace(placement, schedule=schedule), element, launch_values(placement, places, "alpha", "beta")),
             launch_kernel(),
         )
         with bound.ready([x.address for x in spaces.values()], alpha, beta, self.stream()) as steps:
-            return [partial(_run, step, bound) for step in steps]
+            return [partial(run_alone, step, bound) for step in steps]
 
     def wait(self) -> None:
         """Wait for the current stream."""
@@ -198,21 +206,6 @@ def launch_kernel() -> Callable[..., None]:
 _bounds: dict[tuple[object, ...], tuple[Placement, BoundLaunches]] = {}
 
 
-def _bound(placement: Placement, strides: tuple[Strides, ...], dtype: Dtype) -> BoundLaunches:
-    """The launches of a placement for operands of these strides on the current device.
-
-    The key holds the placement's identity: hashing it would cost more than the launches. The entry keeps the placement alive.
-    """
-    import cupy
-
-    key = (id(placement), strides, dtype, cupy.cuda.runtime.getDevice())
-    found = _bounds.get(key)
-    if found is None:
-        found = placement, BoundLaunches(ELEMENTS[dtype.name], _all_launches(placement, strides, dtype), launch_kernel())
-        keep(_bounds, key, found, MOST_BOUND)
-    return found[1]
-
-
 def _all_launches(placement: Placement, strides: tuple[Strides, ...], dtype: Dtype) -> Iterator[Loaded]:
     """The launches of the strips and of the core, in the order of `parts_of`. The bases are those of `CudaExecutor.bind`."""
     element = ELEMENTS[dtype.name]
@@ -223,7 +216,7 @@ def _all_launches(placement: Placement, strides: tuple[Strides, ...], dtype: Dty
         starts = {"A": (strip.rows[0], strip.inner[0]), "B": (strip.inner[0], strip.columns[0]), "C": (strip.rows[0], strip.columns[0])}
         places = {name: _moved(place, *starts[name[0]]) for name, place in operands.items()}
         thin = place_strip(strip, dtype, placement)
-        yield from _launches(thin, element, launch_values(thin, places, "alpha", beta, _itself))
+        yield from _launches(thin, element, launch_values(thin, places, "alpha", beta))
 
     late = ends_with_strip(placement)
     for strip in placement.strips[late:]:
@@ -231,7 +224,7 @@ def _all_launches(placement: Placement, strides: tuple[Strides, ...], dtype: Dty
     if placement.core[0]:
         places = operands | _workspaces(placement, dtype.itemsize)
         beta = 1 if placement.core_is_begun and not late else "beta"
-        yield from _launches(placement, element, launch_values(placement, places, "alpha", beta, _itself))
+        yield from _launches(placement, element, launch_values(placement, places, "alpha", beta))
     for strip in placement.strips[:late]:
         yield from thin_launches(strip, 1)
 
@@ -239,11 +232,6 @@ def _all_launches(placement: Placement, strides: tuple[Strides, ...], dtype: Dty
 def _launches(placement: Placement, element: Element, values: Values) -> Iterator[Loaded]:
     for launch, function in loaded_launches(placement.schedule, element, placement.tile, placement.mode):
         yield launch, function, values
-
-
-def _run(step: Step, _: BoundLaunches) -> None:
-    """Run a step of launches that are bound for it alone: without them, the memory that it reads its arguments from would be freed."""
-    step()
 
 
 def _moved(place: MatrixPlace, row: int, column: int) -> MatrixPlace:
@@ -259,10 +247,6 @@ def _workspaces(placement: Placement, itemsize: int) -> dict[str, MatrixPlace]:
         by_column = placement.schedule.space(slot.space).shape in placement.column_major
         places[slot.space] = MatrixPlace(base, slot.offset * itemsize, (along[1], along[0]) if by_column else along, itemsize)
     return places
-
-
-def _itself(place: MatrixPlace) -> MatrixPlace:
-    return place
 
 
 @lru_cache(maxsize=MOST_BOUND)

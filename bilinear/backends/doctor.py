@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -17,6 +18,7 @@ from bilinear.emulator import compiler_name, skip_reason
 from bilinear.errors import fail, install
 from bilinear.planner.kept_plans import kept_cpu
 
+NO_FOLDER = "set BILINEAR_CACHE_DIR to a folder that can be written"
 TUNE, TUNE_CPU = "bilinear tune --keep", "bilinear tune --cpu --keep"
 
 
@@ -66,16 +68,23 @@ def native_architecture() -> str:
 
 def examine() -> list[Ability]:
     """Everything that `bilinear doctor` reports, in the order in which a user needs it."""
+    cache = default_cache()
+    unkept, compiler = "in memory only" if cache.folder is None else None, "install g++ 10 or newer, or `pip install ziglang`"
     return [
         Ability("run on the CPU", True, f"NumPy {np.__version__}, {os.cpu_count()} core(s), Python {platform.python_version()}"),
-        _build(),
-        _gpu(),
+        _unless(nvrtc.available(), "build kernels", nvrtc.compiler_version, install("nvrtc")),
+        _unless(why_no_gpu(), "run on a GPU", _gpu, f"{install('cuda13,nvrtc')}, on a machine with an NVIDIA GPU and driver"),
         *_description(),
         _cpu_description(),
-        _emulator(),
-        _cache(),
+        _unless(skip_reason(), "execute CUDA C on the CPU (tests)", compiler_name, compiler),
+        _unless(unkept, "keep built kernels", lambda: f"{cache.folder}, {cache.size() / 2**20:.1f} MiB", NO_FOLDER),
         _package("look for schemes", "numba", "discover"),
     ]
+
+
+def _unless(reason: str | None, what: str, found: Callable[[], str], remedy: str) -> Ability:
+    """An ability with what was found; or, for a reason, its lack with a remedy."""
+    return Ability(what, True, found()) if reason is None else Ability(what, False, reason, remedy)
 
 
 def _package(what: str, name: str, extra: str) -> Ability:
@@ -86,22 +95,12 @@ def _package(what: str, name: str, extra: str) -> Ability:
         return Ability(what, False, f"{name} is not installed", install(extra))
 
 
-def _build() -> Ability:
-    reason = nvrtc.available()
-    if reason is None:
-        return Ability("build kernels", True, nvrtc.compiler_version())
-    return Ability("build kernels", False, reason, install("nvrtc"))
-
-
-def _gpu() -> Ability:
-    reason = why_no_gpu()
-    if reason is not None:
-        return Ability("run on a GPU", False, reason, f"{install('cuda13,nvrtc')}, on a machine with an NVIDIA GPU and driver")
+def _gpu() -> str:
     import cupy
 
     properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
     name, memory = properties["name"].decode(), properties["totalGlobalMem"] / 2**30
-    return Ability("run on a GPU", True, f"{name}, {memory:.0f} GiB, sm_{cupy.cuda.Device().compute_capability}, CuPy {cupy.__version__}")
+    return f"{name}, {memory:.0f} GiB, sm_{cupy.cuda.Device().compute_capability}, CuPy {cupy.__version__}"
 
 
 def _description() -> list[Ability]:
@@ -121,18 +120,3 @@ def _cpu_description() -> Ability:
     if kept_cpu(cpu_name(), library_name()) is None:
         return Ability(what, False, "no description: `auto` is NumPy's multiply", TUNE_CPU)
     return Ability(what, True, f"a measured description of {cpu_name()}, {library_name()}")
-
-
-def _emulator() -> Ability:
-    what, reason = "execute CUDA C on the CPU (tests)", skip_reason()
-    if reason is not None:
-        return Ability(what, False, reason, "install g++ 10 or newer, or `pip install ziglang`")
-    return Ability(what, True, compiler_name())
-
-
-def _cache() -> Ability:
-    cache = default_cache()
-    where = cache.folder
-    if where is None:
-        return Ability("keep built kernels", False, "in memory only", "set BILINEAR_CACHE_DIR to a folder that can be written")
-    return Ability("keep built kernels", True, f"{where}, {cache.size() / 2**20:.1f} MiB")

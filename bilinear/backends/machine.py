@@ -37,12 +37,9 @@ def driver_version() -> int:
 
 def description(name: str, driver: int) -> Device | None:
     """The description of the current GPU: a kept one, a shipped one, or an estimate; None before sm_80 where nobody has made one."""
-    return kept_description(name, driver) or device_named(name) or _estimated()
-
-
-def _estimated() -> Device | None:
-    sheet = reported_sheet()
-    return None if sheet is None else estimated(sheet)
+    known = kept_description(name, driver) or device_named(name)
+    sheet = reported_sheet() if known is None else None
+    return known if sheet is None else estimated(sheet)
 
 
 def reported_sheet() -> DataSheet | None:

@@ -164,11 +164,22 @@ class _TileProducts:
                     np.matmul(a[:, terms], b[terms], out=part)
                     np.copyto(whole, part, casting="unsafe")
                     np.add(total, whole, out=total)
-        return self._together(sums)
+        p, scratch = self._way.modulus, np.empty_like(sums[0])  # their sum, each times its power of 2^width
+        for total in sums:
+            np.remainder(total, p, out=total)
+        powers = [self._power(sums, terms) for terms in self._way.powers()]
+        result = powers.pop()
+        while powers:
+            scale(result, (1 << self._way.width) % p, p)
+            np.add(result, powers.pop(), out=result)
+            subtract_once(result, p, scratch)
+        return result
 
     def _cut(self, block: Array, size: int) -> list[Array]:
         """What each product multiplies, of a block of an operand."""
-        x, p, way = self._whole(block), self._way.modulus, self._way
+        if block.dtype.kind == "u" and block.dtype.itemsize == 8:  # of numbers that int64 does not hold
+            block = np.remainder(block, np.uint64(self._way.modulus))
+        x, p, way = block.astype(np.int64), self._way.modulus, self._way
         low, high = int(x.min()), int(x.max())
         if -low > p // 2 or high >= p:
             np.remainder(x, p, out=x)
@@ -187,25 +198,6 @@ class _TileProducts:
         pieces.append(x)
         whole = (pieces[i] if i == j else pieces[i] + pieces[j] for i, j in way.pairs)
         return [each.astype(way.element.name) for each in whole]
-
-    def _whole(self, block: Array) -> Array:
-        """A copy in int64; numbers that it does not hold are reduced first."""
-        if block.dtype.kind == "u" and block.dtype.itemsize == 8:
-            block = np.remainder(block, np.uint64(self._way.modulus))
-        return block.astype(np.int64)
-
-    def _together(self, sums: list[Array]) -> Array:
-        """The sum of the products times their powers of 2^width, modulo p."""
-        p, scratch = self._way.modulus, np.empty_like(sums[0])
-        for total in sums:
-            np.remainder(total, p, out=total)
-        powers = [self._power(sums, terms) for terms in self._way.powers()]
-        result = powers.pop()
-        while powers:
-            scale(result, (1 << self._way.width) % p, p)
-            np.add(result, powers.pop(), out=result)
-            subtract_once(result, p, scratch)
-        return result
 
     def _power(self, sums: list[Array], terms: tuple[tuple[int, int], ...]) -> Array:
         """What is multiplied by a power of 2^width: some products less others, modulo p."""

@@ -82,7 +82,14 @@ class NcclRounds:
         self.stream.wait_event(_event(cupy.cuda.get_current_stream()))
         if sends or receives:
             with _as_diagnostics():
-                self._group(sends, receives)
+                nccl.groupStart()
+                try:
+                    for source, _, array in receives:
+                        self._comm.recv(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, source, self.stream.ptr)
+                    for target, _, array in sends:
+                        self._comm.send(array.data.ptr, array.nbytes, nccl.NCCL_UINT8, target, self.stream.ptr)
+                finally:
+                    nccl.groupEnd()
         self._last = _event(self.stream)
         return _NcclRequests(self._last, [x for _, _, x in (*sends, *receives)])
 
@@ -110,16 +117,6 @@ class NcclRounds:
         closing = Thread(target=self._comm.destroy, daemon=True)
         closing.start()
         closing.join(FAREWELL)
-
-    def _group(self, sends: Sequence[Message], receives: Sequence[Message]) -> None:
-        nccl.groupStart()
-        try:
-            for source, _, x in receives:
-                self._comm.recv(x.data.ptr, x.nbytes, nccl.NCCL_UINT8, source, self.stream.ptr)
-            for target, _, x in sends:
-                self._comm.send(x.data.ptr, x.nbytes, nccl.NCCL_UINT8, target, self.stream.ptr)
-        finally:
-            nccl.groupEnd()
 
     def _made(self, make: Callable[[], Array]) -> Array:
         """Make the communicator in a thread: NCCL waits for the other ranks, and this one looks meanwhile whether they are alive."""

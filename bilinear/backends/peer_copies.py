@@ -88,19 +88,16 @@ class PeerCopies:
             places[other].append(place)
         for other, _, array in list(sender.sends):
             if other == target:
-                done = self._copy(source, array, target, places[source].popleft(), (sender.ready, receiver.ready))
+                place, stream = places[source].popleft(), self._into[target]
+                with cupy.cuda.Device(self.gpus[target]):
+                    stream.wait_event(sender.ready)
+                    stream.wait_event(receiver.ready)
+                    runtime.memcpyPeerAsync(place.data.ptr, self.gpus[target], array.data.ptr, self.gpus[source], array.nbytes, stream.ptr)
+                    done = stream.record()
                 sender.done.append(done)
                 receiver.done.append(done)
         sender.sends = deque(each for each in sender.sends if each[0] != target)
         receiver.receives = deque(each for each in receiver.receives if each[0] != source)
-
-    def _copy(self, source: int, array: Array, target: int, place: Array, ready: tuple[Array, ...]) -> Array:
-        stream = self._into[target]
-        with cupy.cuda.Device(self.gpus[target]):
-            for event in ready:
-                stream.wait_event(event)
-            runtime.memcpyPeerAsync(place.data.ptr, self.gpus[target], array.data.ptr, self.gpus[source], array.nbytes, stream.ptr)
-            return stream.record()
 
     def _on_gpu(self, number: int, work: Callable[[int, PeerCarrier], Array]) -> Array:
         try:

@@ -103,11 +103,7 @@ def projected(a: Array, b: Array, c: Array, before: Array, x: Array, alpha: floa
     with plan.bound.ready((*pointers, x.data.ptr, scratch.data.ptr), alpha, beta, CudaExecutor().stream()) as steps:
         for step in steps:
             step()
-    return _read(plan, scratch[plan.vectors :].get(), before is not None)
-
-
-def _read(plan: _ProjectionPlan, host: Floats, has_before: bool) -> Projected:
-    """What the last launches wrote."""
+    host = scratch[plan.vectors :].get()
     at = plan.found - plan.vectors
     size, tail, y, rest = host[:at].reshape(VECTORS_RECORD, -1).sum(1).tolist()
     records = host[at:].reshape(plan.width, -1)
@@ -116,7 +112,7 @@ def _read(plan: _ProjectionPlan, host: Floats, has_before: bool) -> Projected:
     squares = list(map(Squares, totals, most))
     sizes = {x: Sizes(squares[1 + 2 * i], squares[2 + 2 * i], plan.splits[x]) for i, x in enumerate((C, A, D)) if x in plan.splits}
     worst = int(records[-1, int(records[values].argmax())])  # a NaN counts as the largest
-    return Projected(squares[0], worst, sizes[A], (size, tail, plan.splits[B]), sizes[C], sizes.get(D) if has_before else None, y, rest)
+    return Projected(squares[0], worst, sizes[A], (size, tail, plan.splits[B]), sizes[C], sizes.get(D), y, rest)
 
 
 @lru_cache(16)
@@ -165,25 +161,14 @@ def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, de
         )
         rs, cs = (stride // layout.itemsize for stride in layout.strides)
         rows, columns = layout.shape
-        values: Values = {
-            "X": MatrixPlace(x, 0, tuple(layout.strides), layout.itemsize),
-            "X_rs": rs,
-            "X_cs": cs,
-            "rows": rows,
-            "columns": columns,
-        }
+        place = MatrixPlace(x, 0, tuple(layout.strides), layout.itemsize)
+        values: Values = {"X": place, "X_rs": rs, "X_cs": cs, "rows": rows, "columns": columns}
         values |= {"Z": _at(table) if from_y else MatrixPlace(X, 0, (0, 0), CELL), "parts": _at(parts[x])}
         return kernel, ceil(rows / (ROWS_OF_A_BLOCK)), splits[x], values | {"each": ceil(ceil(columns / CHUNK) / splits[x])}
 
     def launches() -> Iterator[tuple[CheckKernel, int, int, Values]]:
         yield project(B)
-        between: Values = {
-            "parts": _at(parts[B]),
-            "splits": splits[B],
-            "rows": k,
-            "Z": _at(table),
-            "found": _at(of_vectors),
-        }
+        between: Values = {"parts": _at(parts[B]), "splits": splits[B], "rows": k, "Z": _at(table), "found": _at(of_vectors)}
         yield vectors, chunks, 1, between
         yield from (project(x) for x in given if x != B)
         own: Values = {f"{'ABCD'[x]}_{what}": v for x in given for what, v in (("parts", _at(parts[x])), ("splits", splits[x]))}

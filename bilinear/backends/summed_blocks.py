@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
-from bilinear.backends.bound_launches import BoundLaunches, MatrixPlace, launch_values
+from bilinear.backends.bound_launches import BoundLaunches, MatrixPlace, launch_values, one_by_one, run_alone
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, Step, launch_kernel
 from bilinear.backends.executor import ready_on_views
@@ -16,7 +16,7 @@ from bilinear.backends.loaded_kernels import loaded_launches
 from bilinear.ir.element import Element
 from bilinear.ir.matrix import Call, Factor, Matrix
 from bilinear.ir.placement import Placement
-from bilinear.ir.schedule import Block, LinearStage, Product, Schedule, Stage
+from bilinear.ir.schedule import Block, LinearStage, Product, ProductStage, Schedule, Stage
 
 
 @dataclass
@@ -47,8 +47,8 @@ class SummingExecutor(CudaExecutor):
         sums = [self._sums(placement, spaces, beta, *kind) for kind in self.kinds()]
         products = partial(self.product, schedule, spaces, alpha, beta)
         return [
-            _all([own[number] for own in sums if number in own] if isinstance(stage, LinearStage) else map(products, stage.products))
-            for number, stage in enumerate(stages)
+            partial(one_by_one, [*map(products, stage.products)] if isinstance(stage, ProductStage) else [x[at] for x in sums if at in x])
+            for at, stage in enumerate(stages)
         ]
 
     def _sums(
@@ -59,11 +59,11 @@ class SummingExecutor(CudaExecutor):
         if not own.stages:
             return {}
         places = {name: MatrixPlace(number, 0, x.layout.strides, x.layout.itemsize) for number, (name, x) in enumerate(spaces.items())}
-        values = launch_values(placement, places, 1, "beta", lambda place: place)
+        values = launch_values(placement, places, 1, "beta")
         launches = loaded_launches(own, element, placement.tile, placement.mode)
         bound = BoundLaunches(element, ((launch, function, values) for launch, function in launches), launch_kernel())
         with bound.ready([x.address for x in spaces.values()], 1, beta, self.stream()) as steps:
-            return {number: partial(_run, step, bound) for number, step in zip(numbers, steps, strict=True)}
+            return {number: partial(run_alone, step, bound) for number, step in zip(numbers, steps, strict=True)}
 
 
 def block_of(schedule: Schedule, spaces: dict[str, Matrix], block: Block) -> Matrix:
@@ -85,18 +85,3 @@ def _only_sums(schedule: Same[Schedule], of_result: bool | None) -> tuple[Schedu
             maps = tuple(m for m in stage.maps if of_result is None or (whole.space(m.targets[0].space).shape == "C") == of_result)
             found |= {number: replace(stage, maps=maps)} if maps else {}
     return replace(whole, stages=tuple(found.values())), tuple(found)
-
-
-def _all(steps: Iterable[Step]) -> Step:
-    steps = tuple(steps)
-
-    def run() -> None:
-        for step in steps:
-            step()
-
-    return run
-
-
-def _run(step: Step, _: BoundLaunches) -> None:
-    """Run a step of launches that are bound for it alone, which keeps the memory of their arguments."""
-    step()

@@ -150,7 +150,9 @@ class _Crew(Generic[Item]):
             except BaseException as error:
                 self.error = self.error or error
             finally:
-                self._end()
+                with self._changed:
+                    self._working -= 1
+                    self._changed.notify_all()
 
     def join(self, between: Deliver) -> None:
         """Return when no thread works and no share can be taken any more. The first exception is kept."""
@@ -171,11 +173,6 @@ class _Crew(Generic[Item]):
             self._next += 1
             self._working += 1
             return self._next - 1
-
-    def _end(self) -> None:
-        with self._changed:
-            self._working -= 1
-            self._changed.notify_all()
 
 
 @cache

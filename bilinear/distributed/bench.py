@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.distributed.connection import Connection, connected
-from bilinear.distributed.distributions import Rect, Runs, Slab
+from bilinear.distributed.distributions import Runs, Slab
 from bilinear.distributed.multiply import CLASSICAL, Request, home, plan_for, run
 from bilinear.distributed.rank_plan import RankPlan, busiest, classical_bound, recursive_order, traffic
 from bilinear.errors import BilinearError, fail
@@ -119,8 +119,9 @@ def measure(connection: Connection, asked: Namespace) -> tuple[list[RankRow], fl
 def _measured(connection: Connection, place: RankPlace, a: Matrix, b: Matrix, asked: Request, repeat: int) -> RankRow:
     comm = connection.comm
     plan, _ = plan_for(asked, str(a.dtype), comm.size)
-    left, right = (place.put(_piece(x, spread[comm.rank])) for x, spread in zip((a, b), plan.given, strict=False))
-    wanted = plan.given[2][comm.rank]
+    *given, wanted = (spread[comm.rank] for spread in plan.given)
+    pieces = (x[np.ix_(_indices(part.rows), _indices(part.columns))] for x, part in zip((a, b), given, strict=True))
+    left, right = map(place.put, pieces)
     times, exact = [], True
     for _ in range(repeat + 1):
         before = connection.sent, connection.received
@@ -187,10 +188,6 @@ class RankPlace:
     def _settle(self) -> None:
         if self.cupy is not None:
             self.cupy.cuda.Device().synchronize()
-
-
-def _piece(matrix: Matrix, part: Rect) -> Matrix:
-    return matrix[np.ix_(_indices(part.rows), _indices(part.columns))]
 
 
 def _indices(runs: Runs) -> list[int]:

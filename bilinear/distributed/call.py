@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from bilinear.distributed.connection import connected, run_steps
 from bilinear.distributed.distributions import Distribution, Slab, Spread
-from bilinear.distributed.dtensor import dtensors_of, multiply_dtensors
-from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, Request, check_piece, local_multiply, plan_for, run
+from bilinear.distributed.dtensor import multiply_dtensors
+from bilinear.distributed.multiply import CLASSICAL, TIMEOUT, Request, check_pieces, local_multiply, plan_for, run
 from bilinear.distributed.rank import steps_of
 from bilinear.distributed.rank_plan import Extents
 from bilinear.errors import fail
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-def cupy_arrays_of(*matrices: Array) -> ModuleType | None:
-    """The module `cupyx.distributed.array` if a matrix is one of its arrays, else None. Nothing is imported."""
-    module = sys.modules.get("cupyx.distributed.array")
-    kind = getattr(module, "DistributedArray", None)
-    return module if kind is not None and any(isinstance(x, kind) for x in matrices) else None
+def module_with(name: str, kind: str, *matrices: Array) -> ModuleType | None:
+    """The module of this name if a matrix is of its class `kind`, else None. Nothing is imported."""
+    module = sys.modules.get(name)
+    known = getattr(module, kind, None)
+    return module if known is not None and any(isinstance(x, known) for x in matrices) else None
 
 
 def multiply_cupy_arrays(module: ModuleType, a: Array, b: Array, asked: Request) -> Array:
@@ -46,8 +46,7 @@ def multiply_cupy_arrays(module: ModuleType, a: Array, b: Array, asked: Request)
     asked.require_bits(a.dtype, True)
     left, right = (_slabs(module, x, spread, gpus) for x, spread in zip((a, b), plan.given[:2], strict=True))
     for number, pieces in enumerate(zip(left, right, strict=True)):
-        for name, piece, spread in zip("AB", pieces, plan.given[:2], strict=True):
-            check_piece(name, piece, spread[number].shape)
+        check_pieces(dict(zip("AB", pieces, strict=True)), plan.given, number)
     from bilinear.backends.peer_copies import PeerCarrier, PeerCopies
 
     def work(number: int, carrier: PeerCarrier) -> Array:
@@ -182,7 +181,8 @@ def matmul(
     array([[ 3.,  3.],
            [12., 12.]])
     """
-    dtensors, own = dtensors_of(a, b), cupy_arrays_of(a, b)
+    dtensors = module_with("torch.distributed.tensor", "DTensor", a, b)
+    own = module_with("cupyx.distributed.array", "DistributedArray", a, b)
     options = decomposition, levels, memory, algorithm, local_levels, accuracy, reproducible, balance
     asked = Request((0, 0, 0), (Slab.X,) * 3, *options)
     if dtensors is not None:

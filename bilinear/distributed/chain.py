@@ -25,7 +25,7 @@ from bilinear.distributed.multiply import (
     adopted,
     agreed,
     carrier,
-    check_piece,
+    check_pieces,
     current,
     require_carrier,
     runs_in_place,
@@ -257,7 +257,9 @@ class RankChainPlan:
         for part in self.products:
             assert part.plan is not None
             m, k, n = part.plan.extents
-            lines.append(f"  {part}: {m} x {k} by {k} x {n}, {part.plan.name} on {_on(part.group)}")
+            first, after = part.group
+            ranks = f"rank {first}" if after - first == 1 else f"ranks {first} to {after - 1}"
+            lines.append(f"  {part}: {m} x {k} by {k} x {n}, {part.plan.name} on {ranks}")
         return "\n".join(lines)
 
 
@@ -360,11 +362,6 @@ class _Tree:
         return (*(NOWHERE,) * group[0], *inside, *(NOWHERE,) * (self.ranks - group[1]))
 
 
-def _on(group: Run) -> str:
-    first, after = group
-    return f"rank {first}" if after - first == 1 else f"ranks {first} to {after - 1}"
-
-
 MACHINE = "h200"
 
 
@@ -425,7 +422,9 @@ def run_chain(connection: Connection, pieces: list[Array], asked: AskedChain, ti
 
     def planned() -> tuple[tuple[RankChainPlan, Kind, list[Array]], str]:
         plan, digest = _plan_for(asked, str(pieces[0].dtype) if pieces else "float64", connection.comm.size)
-        _check_pieces(plan, connection.comm.rank, pieces)
+        if len(pieces) != len(plan.given):
+            raise fail("E767", f"{len(pieces)} pieces for a chain of {len(plan.given)} matrices", "give the rank's piece of each matrix")
+        check_pieces({f"A{at}": piece for at, piece in enumerate(pieces, 1)}, plan.given, connection.comm.rank)
         kind, own = adopted(*pieces)
         require_carrier(kind.on_gpu, connection.comm.size)
         return (plan, kind, own), digest
@@ -463,16 +462,6 @@ def _product(part: ChainPart, rank: int, held: dict[int, Array], multiply: Multi
     del operands, any_of_them
     first, _ = part.group
     return (yield from numbered_from(first, steps_of(replace(part.plan, consumes=consumes), rank - first, a, b, multiply)))
-
-
-def _check_pieces(plan: RankChainPlan, rank: int, pieces: list[Array]) -> None:
-    """Refuse (E767) pieces that are not what the distributions say."""
-    if len(pieces) != len(plan.given):
-        raise fail("E767", f"{len(pieces)} pieces for a chain of {len(plan.given)} matrices", "give the rank's piece of each matrix")
-    for at, (piece, spread) in enumerate(zip(pieces, plan.given, strict=True), 1):
-        if piece.dtype != pieces[0].dtype:
-            raise fail("E767", f"a piece of A{at} of {piece.dtype}, and one of A1 of {pieces[0].dtype}", "the matrices are of one type")
-        check_piece(f"A{at}", piece, spread[rank].shape)
 
 
 def _plan_for(asked: AskedChain, dtype: str, ranks: int) -> tuple[RankChainPlan, str]:

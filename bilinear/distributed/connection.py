@@ -283,7 +283,9 @@ class RankWatch(Thread):
                 told = monotonic()
                 self._send((self.comm.rank + 1) % self.comm.size, LIFE, b"")
             while self._notices:
-                self._tell_all(self._notices.pop())
+                notice = pickle.dumps(self._notices.pop())
+                for rank in range(self.comm.size):
+                    self._send(rank, FAILURE, notice)  # not to itself
             self._give_up()
             sleep(POLL)
 
@@ -338,11 +340,6 @@ class RankWatch(Thread):
     @property
     def _before(self) -> int:
         return int((self.comm.rank - 1) % self.comm.size)
-
-    def _tell_all(self, failure: Diagnostic) -> None:
-        for rank in range(self.comm.size):
-            if rank != self.comm.rank:
-                self._send(rank, FAILURE, pickle.dumps(failure))
 
     def _send(self, rank: int, tag: int, data: bytes) -> None:
         if rank == self.comm.rank:

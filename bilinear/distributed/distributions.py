@@ -12,8 +12,6 @@ from typing import ClassVar, Protocol
 from bilinear.errors import fail
 
 LAYOUTS = "row-major", "column-major"
-DENSE = 1
-"""The descriptor type of a dense block-cyclic matrix."""
 
 
 class Distribution(Protocol):
@@ -86,8 +84,10 @@ class BlockCyclic:
 
     def spread(self, rows: int, columns: int, ranks: int) -> Spread:
         """The blocks of each rank."""
-        _require_ranks(self.process_grid, ranks)
         (p, q), (first, second) = self.process_grid.shape, self.first_process
+        if p * q != ranks:
+            what = f"a grid of {p} x {q} processes, and there are {ranks}"
+            raise fail("E761", what, "give a grid with as many processes as the communicator")
         dealt = [_dealt(rows, self.block_sizes[0], p, i - first) for i in range(p)]
         across = [_dealt(columns, self.block_sizes[1], q, j - second) for j in range(q)]
         places = (self.process_grid.place(rank) for rank in range(ranks))
@@ -135,7 +135,7 @@ def from_descriptor(descriptor: Sequence[int], process_grid: ProcessGrid) -> tup
     not matter, for pieces are arrays. Raises `BilinearError` (E761) for one of another type.
     """
     values = tuple(int(value) for value in descriptor)
-    if len(values) != 9 or values[0] != DENSE:
+    if len(values) != 9 or values[0] != 1:
         raise fail("E761", f"{values} is not a descriptor of a dense block-cyclic matrix", "it has nine integers, the first of them 1")
     _, _, m, n, mb, nb, first, second, _ = values
     return (m, n), BlockCyclic(process_grid, (mb, nb), (first, second))
@@ -145,14 +145,6 @@ def _dealt(extent: int, block: int, parts: int, part: int) -> Runs:
     """The blocks of one of the parts among which an extent is dealt out."""
     starts = range(part % parts * block, extent, block * parts)
     return joined((start, min(start + block, extent)) for start in starts)
-
-
-def _require_ranks(grid: ProcessGrid, ranks: int) -> None:
-    p, q = grid.shape
-    if p * q != ranks:
-        raise fail(
-            "E761", f"a grid of {p} x {q} processes, and there are {ranks}", "give a grid with as many processes as the communicator"
-        )
 
 
 def _require_first(first: tuple[int, int], grid: ProcessGrid) -> None:

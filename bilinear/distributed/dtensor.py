@@ -61,13 +61,8 @@ class Mesh:
 
     def beside(self, rank: int, dimensions: Collection[int]) -> tuple[int, ...]:
         """The ranks, in ascending order, whose coordinates differ from a rank's in these dimensions at most: the rank is one."""
-        own = self.places[rank]
-        found = (other for other, place in self.places.items() if _agree(own, place, dimensions))
-        return tuple(sorted(found))
-
-
-def _agree(left: tuple[int, ...], right: tuple[int, ...], but: Collection[int]) -> bool:
-    return all(x == y for at, (x, y) in enumerate(zip(left, right, strict=True)) if at not in but)
+        fixed = [at for at in range(len(self.shape)) if at not in dimensions]
+        return tuple(sorted(other for other, place in self.places.items() if all(place[at] == self.places[rank][at] for at in fixed)))
 
 
 def held(mesh: Mesh, placements: MeshPlacements, rows: int, columns: int) -> Spread:
@@ -259,23 +254,6 @@ def _copied(plan: MeshPlan, rank: int, c: Array) -> Steps:
     return out
 
 
-def dtensors_of(*matrices: Array) -> ModuleType | None:
-    """The module `torch.distributed.tensor` if a matrix is a DTensor, else None. Nothing is imported."""
-    module = sys.modules.get("torch.distributed.tensor")
-    kind = getattr(module, "DTensor", None)
-    return module if kind is not None and any(isinstance(x, kind) for x in matrices) else None
-
-
-@dataclass(frozen=True)
-class _MeshWork:
-    """What a rank multiplies: its pieces as arrays, and the plan; and how C lies."""
-
-    plan: MeshPlan
-    extents: Extents
-    a: Array
-    b: Array
-
-
 def multiply_dtensors(
     connection: Connection,
     module: ModuleType,
@@ -291,32 +269,28 @@ def multiply_dtensors(
     torch, rank = sys.modules["torch"], connection.comm.rank
     with ExitStack() as stack:
 
-        def planned() -> tuple[_MeshWork, str]:
+        def planned() -> tuple[tuple[MeshPlan, Extents, Array, Array], str]:
             mesh, extents = _mesh_of(module, operands, connection), _extents(operands)
             placements = _all_placements(module, operands, wanted)
-            _require_no_gradient(torch, operands)
-            local = [_local(x) for x in operands]
+            if records_gradients(torch, *operands):
+                raise fail("E516", "a DTensor requires gradients, and this product records none", "use torch.no_grad(), or tensor.detach()")
+            local = [x.to_local() for x in operands]
+            local = [x.wait() if hasattr(x, "wait") else x for x in local]  # one that is still on its way from other ranks is awaited
             stack.enter_context(surroundings(torch, None, *local))
             a, b = (adopt_tensor(torch, x) for x in local)
             on_gpu = not isinstance(a, np.ndarray)
             require_carrier(on_gpu, connection.comm.size)
             asked.require_bits(a.dtype, on_gpu)
             plan, digest = _plan(mesh, extents, placements, asked, str(a.dtype))
-            check_pieces((plan.a.whole, plan.b.whole), rank, a, b)
-            return _MeshWork(plan, extents, a, b), digest
+            check_pieces({"A": a, "B": b}, (plan.a.whole, plan.b.whole), rank)
+            return (plan, extents, a, b), digest
 
-        taken = agreed(connection, _facts(operands, wanted, asked), planned, timeout)
-        on_gpu = not isinstance(taken.a, np.ndarray)
-        multiply = local_multiply(asked, taken.plan.plan, rank, on_gpu, taken.a.dtype.itemsize)
-        piece = give_tensor(torch, connection.run(mesh_steps(taken.plan, rank, taken.a, taken.b, multiply), on_gpu))
-    m, _, n = taken.extents
-    made = {
-        MeshPlacement.ROWS: module.Shard(0),
-        MeshPlacement.COLUMNS: module.Shard(1),
-        MeshPlacement.COPIES: module.Replicate(),
-        MeshPlacement.SUMMANDS: module.Partial(),
-    }
-    placements = [made[placement] for placement in taken.plan.c.placements]
+        plan, (m, _, n), a, b = agreed(connection, _facts(operands, wanted, asked), planned, timeout)
+        on_gpu = not isinstance(a, np.ndarray)
+        multiply = local_multiply(asked, plan.plan, rank, on_gpu, a.dtype.itemsize)
+        piece = give_tensor(torch, connection.run(mesh_steps(plan, rank, a, b, multiply), on_gpu))
+    made = dict(zip(MeshPlacement, (module.Shard(0), module.Shard(1), module.Replicate(), module.Partial()), strict=True))
+    placements = [made[placement] for placement in plan.c.placements]
     return module.DTensor.from_local(piece, operands[0].device_mesh, placements, run_check=False, shape=torch.Size((m, n)), stride=(n, 1))
 
 
@@ -401,14 +375,3 @@ def _read(module: ModuleType, placement: Array) -> MeshPlacement:
         return (MeshPlacement.ROWS, MeshPlacement.COLUMNS)[placement.dim]
     hint = "redistribute the matrix to Shard(0), Shard(1), Replicate() or Partial() first"
     raise fail("E796", f"the placement {placement!r} is not one that is multiplied", hint)
-
-
-def _require_no_gradient(torch: ModuleType, operands: tuple[Array, Array]) -> None:
-    if records_gradients(torch, *operands):
-        raise fail("E516", "a DTensor requires gradients, and this product records none", "use torch.no_grad(), or tensor.detach()")
-
-
-def _local(x: Array) -> Array:
-    """A rank's piece; one that is still on its way from other ranks is awaited."""
-    piece = x.to_local()
-    return piece.wait() if hasattr(piece, "wait") else piece

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
 from functools import lru_cache, partial
@@ -62,34 +62,24 @@ class Request:
             require_same_bits(np.dtype(dtype), on_gpu)
 
 
-@dataclass(frozen=True)
-class _RankWork:
-    """What a rank multiplies: its pieces as arrays of a kind, and the plan."""
-
-    plan: RankPlan
-    kind: Kind
-    a: Array
-    b: Array
-
-
 def run(connection: Connection, a: Array, b: Array, asked: Request, timeout: float) -> Array:
     """This rank's piece of the product, on a connection."""
 
-    def planned() -> tuple[_RankWork, str]:
+    rank = connection.comm.rank
+
+    def planned() -> tuple[tuple[RankPlan, Kind, list[Array]], str]:
         plan, digest = plan_for(asked, str(a.dtype), connection.comm.size)
-        check_pieces(plan.given, connection.comm.rank, a, b)
+        check_pieces({"A": a, "B": b}, plan.given, rank)
         kind, pieces = adopted(a, b)
         require_carrier(kind.on_gpu, connection.comm.size)
         with current(pieces[0], kind.on_gpu):
             asked.require_bits(a.dtype, kind.on_gpu)
-        return _RankWork(plan, kind, *pieces), digest
+        return (plan, kind, pieces), digest
 
-    facts = said(a, asked, carrier(is_on_gpu(a)))
-    taken = agreed(connection, facts, planned, timeout)
-    with current(taken.a, taken.kind.on_gpu):
-        multiply = local_multiply(asked, taken.plan, connection.comm.rank, taken.kind.on_gpu, taken.a.dtype.itemsize)
-        steps = steps_of(taken.plan, connection.comm.rank, taken.a, taken.b, multiply)
-        return taken.kind.give_back(connection.run(steps, taken.kind.on_gpu))
+    plan, kind, (left, right) = agreed(connection, said(a, asked, carrier(is_on_gpu(a))), planned, timeout)
+    with current(left, kind.on_gpu):
+        multiply = local_multiply(asked, plan, rank, kind.on_gpu, left.dtype.itemsize)
+        return kind.give_back(connection.run(steps_of(plan, rank, left, right, multiply), kind.on_gpu))
 
 
 def local_multiply(asked: Request, plan: RankPlan | None, rank: int, on_gpu: bool, itemsize: int) -> Multiply:
@@ -132,18 +122,14 @@ def agreed(connection: Connection, facts: dict[str, str], planned: Callable[[], 
 def said(a: Array, asked: DataclassInstance, carrier: str, but: Collection[str] = ()) -> dict[str, str]:
     """What must be the same on all ranks, as text: the version, the element type, what carries the pieces, and what the call asks for."""
     values = {one.name: getattr(asked, one.name) for one in fields(asked) if one.name not in but}
-    values["decomposition"] = name_of(values["decomposition"])
+    if isinstance(values["decomposition"], Loaded):
+        values["decomposition"] = values["decomposition"].scheme.name
     own = {
         "the version of bilinear": __version__,
         "the element type": getattr(a, "dtype", type(a).__name__),
         "what carries the pieces": carrier,
     }
     return {name: str(value) for name, value in (own | values).items()}
-
-
-def name_of(decomposition: str | Loaded) -> str:
-    """A decomposition in words."""
-    return decomposition if isinstance(decomposition, str) else decomposition.scheme.name
 
 
 def scheme_named(decomposition: str | Loaded) -> Scheme | None:
@@ -255,26 +241,21 @@ def home(
     return Pieces(plan.home[0]), Pieces(plan.home[1]), Pieces(plan.home[2])
 
 
-def check_pieces(given: Sequence[Spread], rank: int, a: Array, b: Array) -> None:
-    """Refuse (E767) pieces that are not what the distributions say."""
-    for name, piece, spread in (("A", a, given[0]), ("B", b, given[1])):
-        if piece.dtype != a.dtype:
-            raise fail("E767", f"a piece of {name} of {piece.dtype}, and one of A of {a.dtype}", "A and B are of one type")
-        check_piece(name, piece, spread[rank].shape)
-
-
-def check_piece(name: str, piece: Array, shape: tuple[int, int]) -> None:
-    """Refuse (E767) a piece that is not what its distribution says."""
-    if np.dtype(piece.dtype).kind not in KINDS:
-        raise fail("E767", f"a piece of {name} of {piece.dtype}", "give integers or floating-point numbers")
-    if tuple(piece.shape) != shape:
-        expected = " x ".join(map(str, shape))
-        raise fail("E767", f"its piece of {name} has the shape {tuple(piece.shape)}, by the distribution it is {expected}")
+def check_pieces(pieces: Mapping[str, Array], given: Sequence[Spread], rank: int) -> None:
+    """Refuse (E767) pieces, by the names of their matrices, that are not what the distributions say, or of several types."""
+    first, one = next(iter(pieces.items()))
+    for (name, piece), spread in zip(pieces.items(), given, strict=False):
+        if piece.dtype != one.dtype:
+            raise fail("E767", f"a piece of {name} of {piece.dtype}, and one of {first} of {one.dtype}", "the matrices are of one type")
+        if np.dtype(piece.dtype).kind not in KINDS:
+            raise fail("E767", f"a piece of {name} of {piece.dtype}", "give integers or floating-point numbers")
+        if tuple(piece.shape) != spread[rank].shape:
+            expected = " x ".join(map(str, spread[rank].shape))
+            raise fail("E767", f"its piece of {name} has the shape {tuple(piece.shape)}, by the distribution it is {expected}")
 
 
 MARGIN = 0.05
 """The part of a GPU's memory that is left alone: kernels and libraries need some, and pools are in fragments."""
-BY_MPI = "MPI"
 
 
 def adopted(*pieces: Array) -> tuple[Kind, list[Array]]:
@@ -295,7 +276,7 @@ def current(piece: Array, on_gpu: bool) -> AbstractContextManager[object]:
 def carrier(on_gpu: bool) -> str:
     """What carries arrays of GPUs, or of the host, with its version: it must be the same on all ranks."""
     try:
-        return BY_MPI if not on_gpu else f"NCCL {_nccl()}"
+        return "MPI" if not on_gpu else f"NCCL {_nccl()}"
     except BilinearError:
         return "no NCCL"
 

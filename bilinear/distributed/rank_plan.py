@@ -295,11 +295,8 @@ def decompose(
     spreads = lie[0], lie[1], lie[2]
     breadth = () if scheme is None else (scheme,) * (levels or fewest_levels(scheme, ranks))
     if prod(level.rank for level in breadth) > MOST_PRODUCTS:
-        raise fail(
-            "E760",
-            f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products",
-            f"take fewer levels: {LEVELS_ALLOWED}",
-        )
+        what = f"{len(breadth)} levels of {breadth[0].name} are {breadth[0].rank ** len(breadth)} products"
+        raise fail("E760", what, f"take fewer levels: {LEVELS_ALLOWED}")
     least = None
     for effort in range(MOST_LEVELS + 1):
         panels = min(PANELS * 4 ** (effort - 1), max(extents)) if effort else None

@@ -16,7 +16,7 @@ from bilinear.algebra.maps import fold_bases
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend.files import restoring_schedules
 from bilinear.ir.bilinear_map import WHOLE, BilinearAlgorithm, Grid
-from bilinear.ir.element import ELEMENTS, FLOAT64, Element
+from bilinear.ir.element import ELEMENTS, FLOAT64
 from bilinear.ir.linear import LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_normal, residue, square
 from bilinear.ir.placement import ATOMICS, COLOURS, LEVELS_ALLOWED, MOST_LEVELS, MOST_PRODUCTS, STAGE
@@ -91,17 +91,14 @@ def require_elements(scheme: Scheme, coefficients: Iterable[Coefficient], dtype:
             message = f"{name} has the coefficient {value}, which is not a real number: it multiplies complex matrices"
             raise fail("E528", message, "choose a scheme with real coefficients, or take complex64 or complex128")
         if kind == "f" and not is_normal(value, held.name):
-            raise _out_of_range(scheme, str(value), dtype, held)
+            coefficient = str(value)
+            shown = coefficient if len(coefficient) <= MOST_SHOWN else coefficient[: MOST_SHOWN - 3] + "..."
+            hint = "scale its products" if held == FLOAT64 else "scale its products, or take float64"
+            message = f"{scheme.name} has the coefficient {shown}, which is too large or too small for {dtype}"
+            note = f"the least is {held.smallest_normal:.3g}, the largest {held.largest:.3g}"
+            raise fail("E528", message, hint, span=scheme.places.header if scheme.places else None, notes=(note,))
         if kind == "O" and isinstance(value, Symbolic):
             raise fail("E528", f"{name} has the coefficient {value}, which is not a Fraction", "convert to a floating-point type")
-
-
-def _out_of_range(scheme: Scheme, coefficient: str, dtype: str, held: Element) -> BilinearError:
-    shown = coefficient if len(coefficient) <= MOST_SHOWN else coefficient[: MOST_SHOWN - 3] + "..."
-    hint = "scale its products" if held == FLOAT64 else "scale its products, or take float64"
-    message = f"{scheme.name} has the coefficient {shown}, which is too large or too small for {dtype}"
-    note = f"the least is {held.smallest_normal:.3g}, the largest {held.largest:.3g}"
-    return fail("E528", message, hint, span=scheme.places.header if scheme.places else None, notes=(note,))
 
 
 def complex_level(inner: Schedule | None, algorithm: BilinearAlgorithm, conjugated: str, grid: Grid = WHOLE) -> Schedule:

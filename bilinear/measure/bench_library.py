@@ -275,16 +275,13 @@ def _changes(call: Call, in_a_row: int, counter: Callable[[], int]) -> Iterator[
 
 
 def _query(names: tuple[str, ...]) -> list[str]:
-    return ["nvidia-smi", *_which(), f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
-
-
-def _which() -> list[str]:
-    """The current device by its PCI bus address, because the tool numbers devices differently from CUDA."""
+    """The tool's words, which name the current device by its PCI bus address: it numbers devices differently from CUDA."""
+    words = ["nvidia-smi", f"--query-gpu={','.join(names)}", "--format=csv,noheader"]
     with suppress(Exception):
         import cupy
 
-        return [f"--id={cupy.cuda.Device().pci_bus_id}"]
-    return []
+        words.append(f"--id={cupy.cuda.Device().pci_bus_id}")
+    return words
 
 
 def _fields(names: tuple[str, ...], line: str) -> dict[str, str]:

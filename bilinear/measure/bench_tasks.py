@@ -114,14 +114,11 @@ def _new(family: Iterator[Shape], known: set[Shape]) -> Iterator[Shape]:
 def _spread(start: int, *sides: Callable[[float], int]) -> Iterator[Shape]:
     """Shapes whose sides come from points that fill the cube evenly; cubes if there is one kind of side."""
     for i in count(1 + 1000 * start):
-        m, k, n = (side(0.5 + i / ROOT ** (axis + 1) - int(0.5 + i / ROOT ** (axis + 1))) for axis, side in enumerate(_three(sides)))
+        point = (0.5 + i / ROOT ** (axis + 1) for axis in range(3))
+        m, k, n = (side(x - int(x)) for side, x in zip(sides if len(sides) > 1 else sides * 3, point, strict=True))
         shape = (m, k, n) if len(sides) > 1 else (m, m, m)
         if 2.0 * shape[0] * shape[1] * shape[2] <= MOST_FLOPS:
             yield shape
-
-
-def _three(sides: tuple[Callable[[float], int], ...]) -> tuple[Callable[[float], int], ...]:
-    return sides if len(sides) > 1 else sides * 3
 
 
 def _side(u: float) -> int:
@@ -214,12 +211,11 @@ def tasks_for(
     if is_grid:
         return tuple(BenchTask(shape, dtype, cases) for shape, dtype in grid() if dtype in dtypes)
     shapes = read_sizes(sizes) if file is None else read_shapes_file(file)
-    return tuple(BenchTask(shape, dtype, tuple(_suited(cases, dtype))) for dtype in dtypes for shape in shapes)
-
-
-def _suited(cases: Sequence[BenchCase], dtype: str) -> Iterator[BenchCase]:
-    """The cases of a type. Complex operands are only read, and no schedule multiplies them without a workspace."""
-    return (case for case in cases if dtype not in COMPLEX or case not in PLANNED[1:])
+    return tuple(
+        BenchTask(shape, dtype, tuple(case for case in cases if dtype not in COMPLEX or case not in PLANNED[1:]))
+        for dtype in dtypes
+        for shape in shapes
+    )
 
 
 def asked_cases(word: str) -> tuple[BenchCase, ...]:

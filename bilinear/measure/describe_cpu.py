@@ -7,7 +7,6 @@ from dataclasses import replace
 from itertools import accumulate, product
 from statistics import median
 from time import perf_counter
-from typing import Protocol
 
 import numpy as np
 
@@ -33,32 +32,18 @@ LEAST = 1e-9
 """Seconds; no difference of two times is less."""
 
 
-class CpuTimes(Protocol):
-    """A source of times, all in seconds."""
-
-    def facts(self) -> tuple[str, str, int]:
-        """The processors, the library behind NumPy, and the bytes of memory."""
-
-    def library(self, size: int, dtype: str) -> float:
-        """NumPy's multiply of two square matrices."""
-
-    def stages(self, way: Way, size: int, dtype: str) -> list[float]:
-        """Each stage of a way on square matrices, in a workspace that was written before."""
-
-    def beside(self, way: Way, size: int, dtype: str) -> float:
-        """The time of a way in a kept workspace over that of NumPy's multiply, measured alternately."""
-
-    def touch(self, count: int) -> tuple[float, float]:
-        """To allocate and write `count` bytes, and to write them again."""
-
-
-def tune_cpu(progress: Progress = no_progress, bench: CpuTimes | None = None) -> Cpu:
+def tune_cpu(progress: Progress = no_progress, bench: CpuBench | None = None) -> Cpu:
     """The description of the processors here, measured now; nothing else should run on them. `progress` is called with (what, done, of)."""
     bench, of = CpuBench() if bench is None else bench, len(IN_ARRAYS) + 1
     progress("memory", 0, of)
     first, again = bench.touch(TOUCHED)
     touching = TOUCHED * 1e-9 / max(first - again, LEAST)
-    stages = [s for way in STREAMED for w, s in zip(lowered(way)[1].works, bench.stages(way, TINY, "float32"), strict=True) if _is_sum(w)]
+    stages = [
+        s
+        for way in STREAMED
+        for w, s in zip(lowered(way)[1].works, bench.stages(way, TINY, "float32"), strict=True)
+        if isinstance(w, LinearWork)
+    ]
     cpu = Cpu(*bench.facts(), stage=1e6 * median(stages), touching=touching, elements=())
     elements = []
     for number, dtype in enumerate(IN_ARRAYS):
@@ -68,11 +53,7 @@ def tune_cpu(progress: Progress = no_progress, bench: CpuTimes | None = None) ->
     return replace(cpu, elements=tuple(elements))
 
 
-def _is_sum(work: object) -> bool:
-    return isinstance(work, LinearWork)
-
-
-def _rates(bench: CpuTimes, cpu: Cpu, dtype: str) -> CpuRates:
+def _rates(bench: CpuBench, cpu: Cpu, dtype: str) -> CpuRates:
     measured = [2e-9 * n**3 / bench.library(n, dtype) for n in SIZES]
     fastest = accumulate(measured, max)  # a falling rate means that the measurement was disturbed; schedules would seem to gain
     rates = CpuRates(tuple(zip(map(float, SIZES), fastest, strict=True)), _streaming(bench, cpu, dtype), ((1.0, 1.0),))
@@ -80,12 +61,14 @@ def _rates(bench: CpuTimes, cpu: Cpu, dtype: str) -> CpuRates:
     for way, size in product(CHECKED, CHECKED_SIZES):
         block = size // lowered(way)[0].m
         if block >= LEAST_BLOCK:
-            expected = _expected(way, size, dtype, cpu, rates) / library_seconds((size, size, size), rates)
+            own = outline(way)
+            placement = place_schedule(own.frame, size, size, size, ELEMENTS[dtype].bytes, alive=own.lifetimes)
+            expected = way_seconds(own.profile, placement, dtype, cpu, rates, is_warm=True) / library_seconds((size, size, size), rates)
             found.setdefault(float(block), []).append(bench.beside(way, size, dtype) / expected)
     return CpuRates(rates.library, rates.streaming, tuple((block, max(1.0, *found[block])) for block in sorted(found)))
 
 
-def _streaming(bench: CpuTimes, cpu: Cpu, dtype: str) -> Table:
+def _streaming(bench: CpuBench, cpu: Cpu, dtype: str) -> Table:
     """GB/s of linear stages by the number of blocks of a place; the median of those with equally many."""
     found: dict[float, list[float]] = {}
     for way in STREAMED:
@@ -99,30 +82,24 @@ def _streaming(bench: CpuTimes, cpu: Cpu, dtype: str) -> Table:
     return tuple((streams, median(found[streams])) for streams in sorted(found))
 
 
-def _expected(way: Way, size: int, dtype: str, cpu: Cpu, rates: CpuRates) -> float:
-    own = outline(way)
-    placement = place_schedule(own.frame, size, size, size, ELEMENTS[dtype].bytes, alive=own.lifetimes)
-    return way_seconds(own.profile, placement, dtype, cpu, rates, is_warm=True)
-
-
 class CpuBench:
     """Times here, in seconds: the median of a few runs after some that are not counted; for the library the least of them."""
 
     rounds, least, long = 5, 0.02, 0.5
 
     def facts(self) -> tuple[str, str, int]:
-        """By the names for which a description is looked for."""
+        """The processors, the library behind NumPy, by the names for which a description is looked for; and the bytes of memory."""
         from bilinear.backends.machine import cpu_name, library_name, memory_bytes
 
         return cpu_name(), library_name(), memory_bytes()
 
     def library(self, size: int, dtype: str) -> float:
-        """`numpy.matmul`."""
+        """`numpy.matmul` of two square matrices."""
         a, b, c = _operands(size, dtype)
         return self._seconds(lambda: np.matmul(a, b, out=c), min)
 
     def stages(self, way: Way, size: int, dtype: str) -> list[float]:
-        """Each stage, by the engine that runs it in a multiply."""
+        """Each stage of a way on square matrices, by the engine that runs it in a multiply, in a workspace that was written before."""
         from bilinear.backends.executor import allocate_workspace, lay_out
         from bilinear.backends.numpy_executor import NumpyExecutor
         from bilinear.ir.matrix import call_of
@@ -136,7 +113,7 @@ class CpuBench:
         return [self._seconds(step) for step in steps]
 
     def beside(self, way: Way, size: int, dtype: str) -> float:
-        """Whole calls in turn, so that both see the same machine."""
+        """The time of a way in a kept workspace over that of NumPy's multiply: whole calls in turn, so that both see the same machine."""
         from bilinear.runtime.matmul import matmul
 
         a, b, c = _operands(size, dtype)
@@ -149,7 +126,7 @@ class CpuBench:
         return median(ours for ours, _ in times) / median(theirs for _, theirs in times)
 
     def touch(self, count: int) -> tuple[float, float]:
-        """In an array of bytes."""
+        """To allocate and write `count` bytes, and to write them again."""
         start = perf_counter()
         memory = np.empty(count, np.uint8)
         memory.fill(1)

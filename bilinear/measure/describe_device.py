@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import isqrt
@@ -37,7 +37,7 @@ from bilinear.planner.device import Device, ElementRates, Extents, TileRates, at
 from bilinear.planner.estimates import tile_bytes
 from bilinear.planner.kept_plans import folder_of_plans
 from bilinear.planner.library_points import Measured
-from bilinear.planner.model import LinearWork, ProductWork, StageMaps, geometric_mean, linear_seconds, product_seconds
+from bilinear.planner.model import LinearWork, ProductWork, geometric_mean, linear_seconds, product_seconds
 from bilinear.planner.ways import Way, lowered
 from bilinear.reading import read_bounded
 from bilinear.resources import implementation_sha256
@@ -179,20 +179,12 @@ def _steps(schedule: Schedule, a: Array, b: Array, c: Array, tile: str = USUAL) 
     return executor.steps(placement, schedule.stages, lay_out(placement, call_of(a, b, c, workspace=buffer)), 1, 0)
 
 
-def _thin_points(value: Sequence[tuple[str, Mapping[str, bool], int, float]]) -> list[ThinPoint]:
-    return [ThinPoint(tile, View(**view), parts, us) for tile, view, parts, us in value]
-
-
-def _measured(value: Sequence[Measured]) -> list[Measured]:
-    return [Measured((m, n, k), order, (small, large), cublas, lt) for (m, n, k), order, (small, large), cublas, lt in value]
-
-
 KEPT: dict[str, Callable[..., object]] = {
     **dict.fromkeys(("product", "burst", "library", "copy", "call", "rounded"), float),
     "stages": list,
     "digits": lambda value: DigitTimes(*value),
-    "thin_tiles": _thin_points,
-    "thin_library": _measured,
+    "thin_tiles": lambda value: [ThinPoint(tile, View(**view), parts, us) for tile, view, parts, us in value],
+    "thin_library": lambda value: [Measured(tuple(shape), order, tuple(proposed), *us) for shape, order, proposed, *us in value],
 }
 """The times that are kept while a device is described, and how each is read back from JSON."""
 
@@ -402,7 +394,7 @@ def _shares(bench: DeviceTimes, device: Device, dtype: str, way: Way, size: int)
     for work, seconds in zip(profile.works, bench.stages(schedule, size, dtype), strict=True):
         if isinstance(work, LinearWork):
             expected = linear_seconds(work, block, dtype, replace(device, launch=0.0))
-            found.append((float(max(map(_streams, work.parts))), expected / (seconds - device.launch * 1e-6)))
+            found.append((float(max(part.sources + part.targets for part in work.parts)), expected / (seconds - device.launch * 1e-6)))
     return found
 
 
@@ -434,7 +426,3 @@ def _product_rate(device: Device, dtype: str, n: int, seconds: float) -> float:
     """TFLOP/s of a full device for which the model predicts the measured time of a product."""
     unit = product_seconds(PLAIN, (n, n, n), dtype, replace(device, bandwidth=1e12, launch=0.0), n)  # at UNKNOWN TFLOP/s
     return UNKNOWN * unit / (seconds - device.launch * 1e-6)
-
-
-def _streams(part: StageMaps) -> int:
-    return part.sources + part.targets

@@ -49,20 +49,9 @@ class ModeRates:
     again: tuple[tuple[str, float], ...]
     warp_tile: tuple[tuple[str, float], ...]
 
-    @property
-    def without_calculations(self) -> ModeRates:
-        """The rates of blocks and threads that do nothing."""
-        return replace(self, single=0.0)
-
 
 H200 = ModeRates(
-    132,
-    1024,
-    32,
-    0.2425,
-    0.0,
-    0.1523,
-    0.6475,
+    *(132, 1024, 32, 0.2425, 0.0, 0.1523, 0.6475),
     (("S-M-T", 1e09), ("S-T-M", 5510.5), ("M-M-M", 5587.6)),
     (("float64", 17.32), ("float32", 32.17)),
 )
@@ -186,7 +175,7 @@ def _linear(stage: Sequence[Launch], placement: Placement, dtype: str, device: D
     moving = traffic.again / (dict(rates.again)[placement.mode] * 1e9) if traffic.again else 0.0
     for part, moved in traffic.by_part:
         moving += moved / (at(streaming, len(part.sources) + len(part.targets)) * device.bandwidth * 1e9)
-    starting = published(steps_of(stage, placement), rates.without_calculations) * 1e-6
+    starting = published(steps_of(stage, placement), replace(rates, single=0.0)) * 1e-6  # calculations cost nothing there
     return max(starting, moving)
 
 

@@ -11,7 +11,6 @@ from functools import partial
 from math import inf
 from statistics import median
 from time import perf_counter
-from typing import Protocol
 
 from bilinear.backends.cublas import asks_for_tf32
 from bilinear.backends.timing import IN_A_ROW, QUEUED_MS, SHORT_MS, interleaved, milliseconds, queued
@@ -25,7 +24,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.library import LIBRARY_ITSELF, Library
 from bilinear.planner.plan import LIBRARIES, LIBRARY, Candidate, Plan
 from bilinear.planner.problem import Problem
-from bilinear.planner.prune import Multiprocessor, multiprocessor_of, prune
+from bilinear.planner.prune import multiprocessor_of, prune
 from bilinear.runtime.ahead import fill_cache
 from bilinear.runtime.auto import problem_of
 from bilinear.runtime.devices_here import uses_library
@@ -43,25 +42,6 @@ SETTLE_MS = 20.0
 WRONG = "E685"
 """This error ends the search: a plan that multiplies wrongly must be reported."""
 log = logging.getLogger("bilinear")
-
-
-class PlanStand(Protocol):
-    """Where one problem is timed."""
-
-    multiprocessor: Multiprocessor
-    """What blocks of threads share there."""
-
-    def build(self, candidates: Sequence[Candidate]) -> None:
-        """Build the kernels of some candidates."""
-
-    def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
-        """Milliseconds of each candidate, interleaved; infinite if memory runs out or the candidate is refused."""
-
-    def bound(self, candidate: Candidate) -> float:
-        """The error bound of a candidate, after checking that it multiplies correctly here.
-
-        Raises `BilinearError` (E685) if it does not, and `MemoryError` if there is no memory for the check.
-        """
 
 
 def search(
@@ -126,7 +106,7 @@ def require_use(dtypes: Sequence[str]) -> None:
         raise fail("E687", "BILINEAR_DEVICE is set, so the plans that are found would not be used", "unset it")
 
 
-def fastest(problem: Problem, device: Device, stand: PlanStand, ends: float) -> Plan:
+def fastest(problem: Problem, device: Device, stand: GpuStand, ends: float) -> Plan:
     """The fastest way to run a problem among those timed before the deadline; the library's multiply is always timed."""
     found, libraries = contenders(problem, device), [Candidate(Library(name), None, 0) for name in LIBRARIES]
     library, *timed = _timed(libraries, stand.times(libraries, FEW))
@@ -176,11 +156,14 @@ class GpuStand:
         self._is_short = milliseconds(library) < QUEUED_MS and median(queued({"library": library}, FEW, IN_A_ROW)["library"]) < SHORT_MS
 
     def build(self, candidates: Sequence[Candidate]) -> None:
-        """Build several kernels at once."""
+        """Build the kernels of some candidates, several at once."""
         fill_cache(map(self._choice, candidates))
 
     def times(self, candidates: Sequence[Candidate], rounds: int) -> list[float]:
-        """Medians over shuffled rounds; each call runs in a loop after warm-ups, and short calls are timed on the device."""
+        """Milliseconds of each candidate: medians over shuffled rounds; infinite if memory runs out or the candidate is refused.
+
+        Each call runs in a loop after warm-ups, and short calls are timed on the device.
+        """
         able: dict[int, Callable[[], object]] = {}
         for number, candidate in enumerate(candidates):
             call = self._call(self._choice(candidate))
@@ -197,7 +180,10 @@ class GpuStand:
         return [median(found[number]) if number in found else inf for number in range(len(candidates))]
 
     def bound(self, candidate: Candidate) -> float:
-        """Checked on integers and on normal data, each into NaN."""
+        """The error bound of a candidate, after checking on integers and on normal data, each into NaN, that it multiplies correctly here.
+
+        Raises `BilinearError` (E685) if it does not, and `MemoryError` if there is no memory for the check.
+        """
         plan, found = self._choice(candidate), None
         with suppress(MemoryError):
             found = trust_of(self._call(plan), plan, *self._operands)

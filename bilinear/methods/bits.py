@@ -9,6 +9,7 @@ from types import ModuleType
 
 import numpy as np
 
+from bilinear.backends.array_sums import blocks_of
 from bilinear.backends.caches import Same
 from bilinear.backends.loaded_kernels import built_function
 from bilinear.frontend import Loaded
@@ -122,9 +123,9 @@ class BitProducts:
         if levels == 0:
             return self.product(a, b)
         m, k, n = tables.sizes
-        left, right = _blocks(a, m, k), _blocks(b, k, n)
+        left, right = blocks_of(a, m, k), blocks_of(b, k, n)
         result = self.xp.zeros((a.shape[0], b.shape[1]), "uint8")
-        targets = _blocks(result, m, n)
+        targets = blocks_of(result, m, n)
         for p, (u, v) in enumerate(zip(tables.u, tables.v, strict=True)):
             places = [target for row, target in zip(tables.w, targets, strict=True) if p in row]
             if u and v and places:
@@ -140,12 +141,6 @@ class BitProducts:
         padded = self.xp.zeros((rows, width), "uint8")
         padded[: x.shape[0], : x.shape[1]] = x
         return padded
-
-
-def _blocks(x: Array, rows: int, columns: int) -> list[Array]:
-    """The blocks of a matrix, row by row, as views."""
-    height, width = x.shape[0] // rows, x.shape[1] // columns
-    return [x[i * height : (i + 1) * height, j * width : (j + 1) * width] for i in range(rows) for j in range(columns)]
 
 
 def _sum(blocks: list[Array], chosen: tuple[int, ...]) -> Array:

@@ -200,10 +200,12 @@ def half_plan(problem: Problem, device: str, levels: tuple[str, ...] | None = No
     Raises `BilinearError`: E519 if the chosen way is less accurate than is asked for, E528 for coefficients that the type cannot hold, E543
     for levels that do not fit the limits, and what `algorithm_named`, the proofs and the lowering raise.
     """
+    from bilinear.analysis.accuracy import classical_bound
     from bilinear.lowering.prepare import Level, prepare_levels
 
     forget_changed_files()
-    library = _judged(Candidate(Library(), None, 0, _classical(problem.k, problem.dtype), 1.0), problem)
+    u = HALVES[problem.dtype].roundoffs[0]
+    library = _judged(Candidate(Library(), None, 0, u * classical_bound(problem.k, u, SUMMED), 1.0), problem)
     if levels is not None:
         if not levels:
             raise fail("E543", "no level is named", 'give algorithms, such as ("winograd",)')
@@ -249,13 +251,6 @@ def way_error(way: Way, inner: int, dtype: str) -> float:
 
     u = HALVES[dtype].roundoffs[0]
     return u * run_error_bound(lowered(way)[0], inner, u, SUMMED).product
-
-
-def _classical(inner: int, dtype: str) -> float:
-    from bilinear.analysis.accuracy import classical_bound
-
-    u = HALVES[dtype].roundoffs[0]
-    return u * classical_bound(inner, u, SUMMED)
 
 
 @lru_cache(maxsize=256)

@@ -151,7 +151,6 @@ def sheet_named(name: str) -> DataSheet:
     """The shipped data sheet of this short name; raises `BilinearError` (E541) if there is none."""
     sheets = data_sheets()
     if name.lower() not in sheets:
-        raise fail(
-            "E541", f"there is no data sheet of {name or 'a GPU without a name'!r}", f"choose --device from {', '.join(known_devices())}"
-        )
+        what = f"there is no data sheet of {name or 'a GPU without a name'!r}"
+        raise fail("E541", what, f"choose --device from {', '.join(known_devices())}")
     return sheets[name.lower()]

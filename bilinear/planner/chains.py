@@ -21,8 +21,6 @@ Splits = Callable[[int, int], Iterable[int]]
 """From the span of a part to the last matrices that the left operand of its last product may have."""
 SECONDS, MULTIPLICATIONS = "seconds", "multiplications"
 """What an order minimises."""
-SPARSE = "sparse"
-"""The plan of a product with a sparse factor: that of its library."""
 
 
 class ProductWay(NamedTuple):
@@ -202,7 +200,7 @@ class MatrixChain:
         if left is None and right is None:
             return self.ways(m, k, n)
         count = (m * k if left is None else left) * (k * n if right is None else right) // max(k, 1)
-        return iter((ProductWay(count * self.each, plan=SPARSE, multiplications=count),))
+        return iter((ProductWay(count * self.each, plan="sparse", multiplications=count),))
 
     def cheapest(self, splits: Splits = range) -> PartOrder:
         """The cheapest order among the parenthesisations of these splits: costs add up, so each part of it is the cheapest one."""

@@ -158,7 +158,9 @@ def make_plan(methods: Methods, problem: Problem, device: Device, explain: bool 
         raise too_inaccurate(library.why)
     others = [replace(c, why=weighed.why_lost(c, chosen, library)) for c in able if c is not chosen]
     why = _why_chosen(chosen, library, able[0])
-    first = replace(chosen, why=why if weighed.fits else f"{why}; A, B and C need more memory than the device has")
+    first = replace(
+        chosen, why=why if problem.operand_bytes <= device.memory else f"{why}; A, B and C need more memory than the device has"
+    )
     unable = [replace(c, able=False) for c in refused]
     return Plan(problem, device.title, (first, *others, *unable), hashes_of(chosen), implementation_sha256())
 
@@ -327,12 +329,8 @@ class Weighing:
         """Whether a candidate can run, and gains enough; any gain is enough if the library's multiply is not accurate enough."""
         if candidate.why or library.why:
             return not candidate.why
-        return self.gain(candidate, library) > candidate.choice.least_gain(self.policy) and not self.saves_little(candidate, library)
-
-    def saves_little(self, candidate: Candidate, library: Candidate) -> bool:
-        """Whether a candidate is ahead by too few microseconds."""
-        least = candidate.choice.least_saved(self.policy)
-        return 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0)) < least if least else False
+        least, saved = candidate.choice.least_saved(self.policy), 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0))
+        return self.gain(candidate, library) > candidate.choice.least_gain(self.policy) and (not least or saved >= least)
 
     def gain(self, candidate: Candidate, library: Candidate) -> float:
         """The part of the library's time that a candidate saves.
@@ -372,18 +370,7 @@ class Weighing:
     @property
     def budget(self) -> int:
         """Bytes of workspace that are left."""
-        free = max(0, int(self.device.memory * self.policy.memory_share) - self._operands)
-        return free if self.problem.workspace is None else min(self.problem.workspace, free)
-
-    @property
-    def fits(self) -> bool:
-        """Whether the device holds the operands at all."""
-        return self._operands <= self.device.memory
-
-    @property
-    def _operands(self) -> int:
-        p = self.problem
-        return (p.m * p.k + p.k * p.n + p.m * p.n) * ELEMENTS[p.dtype].bytes
+        return self.problem.budget_in(self.device.memory * self.policy.memory_share)
 
 
 def _by_time(candidate: Candidate) -> tuple[float, str]:

@@ -167,8 +167,7 @@ class _CpuWeighing:
 
     def _why_not(self, found: Candidate) -> str:
         p, workspace = self.problem, found.workspace or 0
-        operands = (p.m * p.k + p.k * p.n + p.m * p.n) * ELEMENTS[p.dtype].bytes
-        budget = max(0, int(self.cpu.memory * self.cpu.memory_share) - operands) if p.workspace is None else p.workspace
+        budget = p.budget_in(self.cpu.memory * self.cpu.memory_share) if p.workspace is None else p.workspace
         if workspace > budget:
             what = "left of half the memory" if p.workspace is None else "allowed"
             return f"needs {workspace} bytes of workspace, {budget} are {what}"

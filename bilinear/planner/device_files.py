@@ -184,15 +184,8 @@ def device_json(device: Device) -> str:
     facts = asdict(replace(device, elements=(), thin=(), digits=(), by_warps=(), rounded=()))
     digits, by_warps = ({name: asdict(own) for name, own in family} for family in (device.digits, device.by_warps))
     thin = {name: {**asdict(own), "tiles": _named(own.tiles)} for name, own in device.thin}
-    tables = {
-        "elements": elements,
-        "policy": _policy_json(device.policy),
-        "thin": thin,
-        "digits": digits,
-        "by_warps": by_warps,
-        "rounded": dict(device.rounded),
-    }
-    text = json.dumps({"format": FORMAT, **facts, **tables}, indent=1)
+    facts |= {"elements": elements, "policy": _policy_json(device.policy), "thin": thin, "digits": digits, "by_warps": by_warps}
+    text = json.dumps({"format": FORMAT, **facts, "rounded": dict(device.rounded)}, indent=1)
     return _ROW.sub(lambda row: re.sub(r"\s+", " ", row[0]), text) + "\n"
 
 

@@ -19,6 +19,7 @@ class Library(Choice):
     strategy: str = LIBRARY
     method: ClassVar[str] = "library"
     title: ClassVar[str] = "the library's multiply"
+    has_kernels: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

@@ -104,7 +104,8 @@ class LibraryPoints:
         distances = sum((column - log2(extent)) ** 2 for column, extent in zip(own.extents, shape, strict=True))
         another = ANOTHER_ORDER_IF_BRIEF if prod(shape) < BRIEF else ANOTHER_ORDER
         distances = distances + another * (own.order != ORDERS.index(order))
-        for column, line in zip(own.lines, _lines(shape, order[0] == "T", order[1] == "T"), strict=True):
+        m, n, k = shape
+        for column, line in zip(own.lines, (k if order[0] == "T" else m, n if order[1] == "T" else k, m), strict=True):
             distances = distances + ANOTHER_ALIGNMENT * ((column % lanes == 0) != (line % lanes == 0))
         unknown = self.kernels.index(UNKNOWN) if UNKNOWN in self.kernels else -1
         for column, kernel in zip(own.proposed, kernels or (), strict=False):
@@ -152,9 +153,3 @@ def library_points(measured: Sequence[Measured], least_us: Callable[[Shape], flo
         for times in ([one.cublas for one in measured], [one.cublaslt for one in measured])
     )
     return LibraryPoints(kernels, m, n, k, tuple(ORDERS.index(one.order) for one in measured), small, large, cublas, cublaslt)
-
-
-def _lines(shape: Shape, first: bool, second: bool) -> tuple[int, int, int]:
-    """The lengths of the lines of A, B and C, for operands that are transposed or not."""
-    m, n, k = shape
-    return k if first else m, n if second else k, m

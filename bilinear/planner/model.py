@@ -87,18 +87,12 @@ def fastest_tile(profile: Profile, placement: Placement, dtype: str, device: Dev
 
 def each_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> Iterator[tuple[float, str]]:
     """For each tile, the seconds that a placement takes in it, and the tile's name."""
-    beside = _beside_products(profile, placement, dtype, device)
-    return ((beside + _in_a_tile(profile, replace(placement, tile=tile), dtype, device), tile) for tile in device.tiles(dtype))
-
-
-def _beside_products(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
-    """The seconds of a placement that do not depend on the tile."""
     seconds = device.call * 1e-6
     if placement.core[0] and profile.scans:
-        seconds += device.scan * 1e-6 + (placement.m * placement.k + placement.k * placement.n) * ELEMENTS[dtype].bytes / (
-            device.bandwidth * 1e9
-        )
-    return seconds + _stages(LinearWork, profile, placement, dtype, device)
+        moved = (placement.m * placement.k + placement.k * placement.n) * ELEMENTS[dtype].bytes
+        seconds += device.scan * 1e-6 + moved / (device.bandwidth * 1e9)
+    beside = seconds + _stages(LinearWork, profile, placement, dtype, device)
+    return ((beside + _in_a_tile(profile, replace(placement, tile=tile), dtype, device), tile) for tile in device.tiles(dtype))
 
 
 def _in_a_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import IN_ARRAYS
@@ -14,9 +13,6 @@ from bilinear.planner.profiles import OutlineEntry, OwnRecord, entry_of, outline
 from bilinear.planner.ways import Way, algorithm_named, forget_changed_files, forget_names, full_names, hashes
 from bilinear.resources import implementation_sha256, own_folder
 from bilinear.writing import make_folder, write_files
-
-if TYPE_CHECKING:
-    from bilinear.frontend import Loaded
 
 HOME = "set XDG_DATA_HOME to a folder that can be written"
 MIXED = "winograd"
@@ -35,7 +31,9 @@ def add(file: str) -> tuple[str, Path]:
         raise fail("E576", f"{file!r} is a folder, and one algorithm is added at a time", "name a .bl file in it")
     if not is_file_name(file):
         raise fail("E576", f"{file!r} is not a .bl file", "`bilinear import` writes one from a published table")
-    folder = _folder()
+    folder = own_folder()
+    if folder is None:
+        raise fail("E612", "there is no home folder to keep algorithms in", HOME)
     require_kept(folder, HOME)
     forget_changed_files()
     (path,) = full_names((file,))
@@ -79,36 +77,25 @@ def reserved_names() -> set[str]:
     return {*shipped_of_all_kinds(), *FLOAT_TILES, RESIDUES, *RESIDUE_TILES, *ROUNDINGS, *LIBRARIES, "auto", "rotate", "transpose"}
 
 
-def _folder() -> Path:
-    folder = own_folder()
-    if folder is None:
-        raise fail("E612", "there is no home folder to keep algorithms in", HOME)
-    return folder
-
-
 def _written(file: str) -> tuple[str, str]:
     """The name and the text of the algorithm of a file; the text needs no other file and means the same."""
+    from bilinear.algebra.maps import on_blocks
     from bilinear.analysis.identity import schedule_hash, scheme_hash
     from bilinear.frontend import parse_source
+    from bilinear.frontend.printer import print_schedule, readable_text
     from bilinear.source import Source
 
     loaded = algorithm_named(file)
     name = loaded.scheme.name if loaded.schedule is None else loaded.schedule.name
     if name in reserved_names() or not name.isidentifier():
         raise fail("E576", f"{name!r} cannot be the name of an algorithm of your own", "give it another one in its header")
-    text = _text(loaded)
+    text = readable_text(on_blocks(loaded.scheme))  # the language can write only changes of basis from blocks to as many values
+    if loaded.schedule is not None:
+        text += f"\n{print_schedule(loaded.schedule)}"
     module = parse_source(Source(f"{name}.bl", text))
     again = scheme_hash(module.schemes[0]), schedule_hash(module.schedules[0]) if module.schedules else ""
     assert again == hashes((file,))[0], f"the text of {name} does not mean what {file} does"
     return name, text
-
-
-def _text(loaded: Loaded) -> str:
-    from bilinear.algebra.maps import on_blocks
-    from bilinear.frontend.printer import print_schedule, readable_text
-
-    text = readable_text(on_blocks(loaded.scheme))  # the language can write only changes of basis from blocks to as many values
-    return text if loaded.schedule is None else f"{text}\n{print_schedule(loaded.schedule)}"
 
 
 def _outlines(file: str, name: str) -> dict[str, OutlineEntry]:

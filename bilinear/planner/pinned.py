@@ -64,9 +64,7 @@ class _ComplexWeighing:
             return
         for method in self.methods:
             yield from map(self.judged_whole, method.candidates(self.problem, self.device, self.budget, inf))
-        ways = [
-            c for c in plan.candidates if isinstance(c.choice, Scheduled) and c.ms is not None and not c.rest and c.promise == "preserve"
-        ]
+        ways = [c for c in plan.candidates if len(c.choice.lowered_parts) == 1 and c.ms is not None and c.promise == "preserve"]
         ways = sorted(ways, key=lambda c: c.ms or 0.0)[:MOST_WEIGHED]
         yield self.weighed(next((way for way in ways if way.levels == PLAIN.levels), PLAIN))
         for way in (way for way in ways if way.levels != PLAIN.levels):
@@ -116,10 +114,7 @@ class _ComplexWeighing:
     @property
     def budget(self) -> int:
         """Bytes of workspace that are left."""
-        p, itemsize = self.problem, 2 * self.part.bytes
-        operands = (p.m * p.k + p.k * p.n + p.m * p.n) * itemsize
-        free = max(0, int(self.device.memory * self.device.memory_share) - operands)
-        return free if p.workspace is None else min(p.workspace, free)
+        return self.problem.budget_in(self.device.memory * self.device.memory_share)
 
 
 def library_of_complex(methods: Methods, problem: Problem, device: Device) -> Candidate:
@@ -143,10 +138,7 @@ def pinned_complex_plan(methods: Methods, problem: Problem, device: Device, leve
     real = weighing.real_problem
     way = Weighing(real, device, explain=False, named=True).figures(Way(levels))
     found, library = weighing.weighed(replace(way, why="")), library_of_complex(methods, problem, device)
-    if found.why:
-        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
-    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
-    return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
+    return _asked_for(problem, device, found, library)
 
 
 def complex_plan(methods: Methods, problem: Problem, device: Device, explain: bool = False) -> Plan:
@@ -154,13 +146,8 @@ def complex_plan(methods: Methods, problem: Problem, device: Device, explain: bo
     library, *ways = _ComplexWeighing(methods, problem, device, explain).candidates()
     able = sorted((c for c in ways if not c.why), key=lambda c: c.ms or 0.0)
 
-    def gains(found: Candidate) -> bool:
-        own = device.policy
-        own_gain = found.choice.least_gain(own)
-        least = max(own.least_gain_complex, own.least_gain) if isinstance(found.choice, Scheduled) else own_gain
-        return bool(library.why) or (library.ms or 0.0) > (1 + least) * (found.ms or 0.0)
-
-    chosen = next((c for c in able if gains(c)), library)
+    margins = ((c, 1 + c.choice.least_gain_complex(device.policy)) for c in able)
+    chosen = next((c for c, margin in margins if library.why or (library.ms or 0.0) > margin * (c.ms or 0.0)), library)
     if chosen is library and library.why:
         raise too_inaccurate(library.why)
     gain = (library.ms or 0.0) / (chosen.ms or 1.0)
@@ -216,13 +203,9 @@ def pinned_plan(
     way = Way(levels, problem.inputs if writes else "preserve", contention)
     weighed = Weighing(problem, device, explain=True, named=True)
     found = weighed.figures(way)
-    if found.why:
-        raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
     if problem.accumulate and "recurse" in outline(way).strategies:
-        raise fail("E543", f"{found.name}: it overwrites C, and the product is to be added to it", "choose other levels")
-    library = weighed.library()
-    first = replace(found, why=f"asked for: {(library.ms or 0.0) / (found.ms or 1.0):.2f} times as fast as the library")
-    return Plan(problem, device.title, (first, library), outline(way).sha256, implementation_sha256())
+        found = replace(found, why=found.why or "it overwrites C, and the product is to be added to it")
+    return _asked_for(problem, device, found, weighed.library())
 
 
 def _pinned_products(methods: Methods, problem: Problem, device: Device, levels: tuple[str, ...], products: str) -> Plan:
@@ -237,9 +220,15 @@ def _pinned_products(methods: Methods, problem: Problem, device: Device, levels:
     else:
         weighed = Weighing(problem, device, explain=True, named=True)
         found, library = weighed.judged(_named(methods, problem, device, levels, products, weighed.budget)), weighed.library()
+    return _asked_for(problem, device, found, library)
+
+
+def _asked_for(problem: Problem, device: Device, found: Candidate, library: Candidate) -> Plan:
+    """The plan of what is asked for, beside the library's multiply; refused (E543) if it may not run."""
     if found.why:
         raise fail("E543", f"{found.name}: {found.why}", "allow more, or choose other levels")
-    first = replace(found, why=f"asked for: {_speed(found, library)}")
+    speed = "no time is known" if found.ms is None else f"{(library.ms or 0.0) / found.ms:.2f} times as fast as the library"
+    first = replace(found, why=f"asked for: {speed}")
     return Plan(problem, device.title, (first, library), hashes_of(found), implementation_sha256())
 
 
@@ -254,7 +243,3 @@ def _named(methods: Methods, problem: Problem, device: Device, levels: tuple[str
     if method is None:
         raise fail("E543", f"there are no products {products!r}", f"choose from {', '.join(known)}")
     return method.named(problem, device, levels, products, budget)
-
-
-def _speed(found: Candidate, library: Candidate) -> str:
-    return "no time is known" if found.ms is None else f"{(library.ms or 0.0) / found.ms:.2f} times as fast as the library"

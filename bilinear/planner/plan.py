@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from bilinear.ir.placement import COLOURS
 from bilinear.ir.tile import USUAL
 from bilinear.planner.device import Device, Policy
 from bilinear.planner.library_points import CUBLAS, CUBLASLT
@@ -42,12 +43,16 @@ class Choice(ABC):
     """The name of what multiplies below the levels."""
     rest: tuple[Panel, ...] = ()
     """The parts of C that are computed later."""
+    contention: str = COLOURS
+    """How its products share blocks of C: one of `CONTENTION`."""
     counts_calls: ClassVar[bool] = False
     """Whether its predicted time holds what a call costs."""
     title: ClassVar[str] = "a schedule"
     """What runs, in words."""
     may_be_far: ClassVar[bool] = False
     """Whether its error can be too large for a call that asks for no accuracy."""
+    has_kernels: ClassVar[bool] = True
+    """Whether it launches kernels that are built here: building them takes time, and another version has others."""
 
     @property
     @abstractmethod
@@ -70,6 +75,11 @@ class Choice(ABC):
         """Raise a `ValueError` if its fields, each of which may be anything that JSON writes, make no sense for a problem."""
 
     @property
+    def lowered_parts(self) -> tuple[Choice, ...]:
+        """What runs by a schedule, for its own rows and then for those of the rest; empty if nothing is lowered."""
+        return ()
+
+    @property
     def summed_in(self) -> int:
         """In how many parts sums are computed; their results are written, and read again."""
         return 1
@@ -87,6 +97,10 @@ class Choice(ABC):
     def least_gain(self, policy: Policy) -> float:
         """The part of the library's time that it must save to be chosen."""
         return policy.least_gain_plain
+
+    def least_gain_complex(self, policy: Policy) -> float:
+        """The same for complex matrices."""
+        return self.least_gain(policy)
 
     def least_saved(self, policy: Policy) -> float:
         """The microseconds that it must save."""
@@ -274,17 +288,10 @@ class Method(Protocol):
     def choice(self) -> type[Choice]:
         """The type of what it runs, a dataclass."""
 
-    @property
-    def products(self) -> tuple[str, ...]:
-        """The names by which a caller asks for it below levels."""
-
-    @property
-    def most_weighed(self) -> int | None:
-        """The most candidates that are told."""
-
-    @property
-    def most_timed(self) -> int | None:
-        """The most candidates that are timed."""
+    products: tuple[str, ...]
+    """The names by which a caller asks for it below levels."""
+    most_weighed: int | None
+    most_timed: int | None
 
     def products_of(self, dtype: str) -> tuple[str, ...]:
         """The names of its products of a type."""

@@ -111,7 +111,7 @@ def _plan(value: Object, kinds: Kinds) -> Plan:
     if _field(value, "format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT!r}")
     value.pop("format"), value.pop("roofline", None)  # of `plan --explain --json`: it follows from the rest
-    candidates = tuple(_candidate(_object(x, "a candidate"), kinds) for x in _list(value, "candidates"))
+    candidates = tuple(_record(Candidate, _with_choice(_object(x, "a candidate"), kinds)) for x in _list(value, "candidates"))
     if not candidates:
         raise ValueError("candidates is empty")
     problem = _object(_field(value, "problem"), "problem")
@@ -121,10 +121,6 @@ def _plan(value: Object, kinds: Kinds) -> Plan:
         raise ValueError("sha256 is not a list of pairs")
     value["sha256"] = tuple((str(scheme), str(schedule)) for scheme, schedule in hashes_of)
     return _record(Plan, {**value, "problem": _record(Problem, problem), "candidates": candidates})
-
-
-def _candidate(value: Object, kinds: Kinds) -> Candidate:
-    return _record(Candidate, _with_choice(value, kinds))
 
 
 def _with_choice(value: Object, kinds: Kinds) -> Object:
@@ -175,8 +171,19 @@ def _check(plan: Plan) -> None:
     chosen, p = plan.chosen, plan.problem
     if p.workspace is not None and p.workspace > MOST_WORKSPACE:
         raise ValueError(f"its workspace is above {MOST_WORKSPACE} bytes")
-    for candidate in plan.candidates:
-        _check_candidate(candidate, p)
+    for c in plan.candidates:
+        if not isinstance(c.why, str) or not isinstance(c.able, bool):
+            raise ValueError("a field of a candidate has the wrong type")
+        if not all(isinstance(name, str) and is_level_name(name) for name in c.all_levels):
+            raise ValueError("a field of a candidate has the wrong type")
+        if not all(isinstance(part.inputs, str) for part in c.parts):
+            raise ValueError("a field of a candidate has the wrong type")
+        counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
+        if not all(type(count) is int and 0 <= count < MOST_WORKSPACE for count in counts) or not all(part.extent for part in c.rest):
+            raise ValueError("a count of a candidate is no such number")
+        if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
+            raise ValueError("a time or an error is not such a number")
+        c.choice.check(p)
     if not all(isinstance(text, str) for text in (plan.version, plan.implementation_sha256, plan.device)):
         raise ValueError("a field has the wrong type")
     for part in chosen.parts:
@@ -190,21 +197,6 @@ def _check(plan: Plan) -> None:
         raise ValueError("complex matrices are not multiplied so")
     if chosen.rest and sum(part.extent for part in chosen.rest) >= p.lines[0]:
         raise ValueError("its parts are not those of the result")
-
-
-def _check_candidate(c: Candidate, problem: Problem) -> None:
-    if not isinstance(c.why, str) or not isinstance(c.able, bool):
-        raise ValueError("a field of a candidate has the wrong type")
-    if not all(isinstance(name, str) and is_level_name(name) for name in c.all_levels):
-        raise ValueError("a field of a candidate has the wrong type")
-    if not all(isinstance(part.inputs, str) for part in c.parts):
-        raise ValueError("a field of a candidate has the wrong type")
-    counts = 0 if c.workspace is None else c.workspace, *(part.extent for part in c.rest)
-    if not all(type(count) is int and 0 <= count < MOST_WORKSPACE for count in counts) or not all(part.extent for part in c.rest):
-        raise ValueError("a count of a candidate is no such number")
-    if not all(x is None or (type(x) in (int, float) and isfinite(x) and x >= 0) for x in (c.ms, c.error, c.probable)) or c.ms == 0:
-        raise ValueError("a time or an error is not such a number")
-    c.choice.check(problem)
 
 
 def is_level_name(name: str) -> bool:
@@ -229,5 +221,5 @@ def check_same(plan: Plan, document: str) -> None:
     for name, then, now in zip(plan.chosen.all_levels, plan.sha256, hashes_now, strict=True):
         if now != then:
             raise fail("E546", f"{name} is not what it was when {document} was planned", again)
-    if not plan.is_library and plan.implementation_sha256 != implementation_sha256():
+    if plan.chosen.choice.has_kernels and plan.implementation_sha256 != implementation_sha256():
         raise fail("E546", f"the kernels are not what they were when {document} was planned", again)

@@ -67,12 +67,21 @@ class Problem:
         """Bytes of an element."""
         return 2 * COMPLEX[self.dtype].bytes if self.dtype in COMPLEX else ELEMENTS[self.dtype].bytes
 
+    @property
+    def operand_bytes(self) -> int:
+        """Bytes of A, B and C."""
+        return (self.m * self.k + self.k * self.n + self.m * self.n) * self.itemsize
+
+    def budget_in(self, memory: float) -> int:
+        """Bytes of workspace that are allowed, and left of so many bytes of memory beside A, B and C."""
+        free = max(0, int(memory) - self.operand_bytes)
+        return free if self.workspace is None else min(self.workspace, free)
+
     def __post_init__(self) -> None:
         extents = (self.m, self.k, self.n)
         if not all(isinstance(e, int) and not isinstance(e, bool) and 0 < e <= MOST_EXTENT for e in extents):
-            raise fail(
-                "E543", f"the shape {extents} is not three integers from 1 to {MOST_EXTENT}", "give M, K and N of A (M x K) and B (K x N)"
-            )
+            what = f"the shape {extents} is not three integers from 1 to {MOST_EXTENT}"
+            raise fail("E543", what, "give M, K and N of A (M x K) and B (K x N)")
         known = ELEMENTS | COMPLEX
         if self.dtype not in known:
             raise fail("E543", f"no plans for dtype={self.dtype!r}", f"choose one of {', '.join(known)}")

@@ -173,12 +173,6 @@ def own_records() -> dict[str, OwnRecord]:
 follows_from_names(own_records.cache_clear)
 
 
-def shipped_portfolio(sha256: str) -> PortfolioFacts | None:
-    """The facts of the portfolio file that has this hash, from the table; None if the table is of another file."""
-    held = _table().get("portfolio")
-    return held["facts"] if isinstance(held, dict) and held.get("sha256") == sha256 else None
-
-
 @cache
 def algorithms_sha256() -> str:
     """SHA-256 of the shipped `.bl` files; a table made from other files is not used."""
@@ -280,8 +274,9 @@ class Portfolio:
 @cache
 def portfolio() -> Portfolio:
     """The portfolio of the shipped file, read from the table of profiles if that holds the file's content."""
-    text = FILE.read_bytes()
-    facts = shipped_portfolio(hashlib.sha256(text).hexdigest()) or parsed(text)
+    text, held = FILE.read_bytes(), _table().get("portfolio")
+    is_held = isinstance(held, dict) and held.get("sha256") == hashlib.sha256(text).hexdigest()
+    facts: PortfolioFacts = held["facts"] if is_held else parsed(text)  # type: ignore[index]  # of a dictionary
     borrow = facts["borrow"]
     kinds = facts["expand"], facts["recurse"], facts["in_place"], facts["digits"], facts["pairs"]
     named = *kinds, *(borrow[part] for part in PARTS), facts["cpu"]

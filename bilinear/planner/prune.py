@@ -14,10 +14,8 @@ from math import ceil, prod
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.tile import TILES
 from bilinear.lowering.place import core_of
-from bilinear.planner.device import Extents
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import Problem
-from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import algorithm_named
 
 ARRAY, KERNEL, ACTIVE = LEVELS = "array block", "kernel block", "active block"
@@ -87,11 +85,14 @@ def prune(candidates: Sequence[Candidate], problem: Problem, own: Multiprocessor
     """
     ways: dict[tuple[tuple[str, ...], str], list[Candidate]] = {}
     for candidate in candidates:
-        if isinstance(candidate.choice, Scheduled):
+        if candidate.choice.lowered_parts:
             ways.setdefault((candidate.levels, candidate.promise), []).append(candidate)
     left_out: dict[int, str] = {}
     for (levels, _), same in ways.items():
-        block = _block(levels, problem)
+        schemes = [algorithm_named(name).scheme for name in levels]
+        grid = prod(s.m for s in schemes), prod(s.k for s in schemes), prod(s.n for s in schemes)
+        core = core_of(grid, (problem.m, problem.k, problem.n), ELEMENTS[problem.dtype].bytes)
+        block = tuple(max(1, extent // parts) for extent, parts in zip(core, grid, strict=True))  # the finest
         wasted = [_idle(candidate, block, problem.dtype) for candidate in same]
         for candidate in same:
             level = "" if candidate.rest else _level(candidate, block, problem.dtype, own, min(wasted))
@@ -101,7 +102,7 @@ def prune(candidates: Sequence[Candidate], problem: Problem, own: Multiprocessor
     return kept, {level: sum(found == level for found in left_out.values()) for level in LEVELS}
 
 
-def _level(candidate: Candidate, block: Extents, dtype: str, own: Multiprocessor, least_idle: float) -> str:
+def _level(candidate: Candidate, block: tuple[int, ...], dtype: str, own: Multiprocessor, least_idle: float) -> str:
     tile, element = TILES[dtype][candidate.tile], ELEMENTS[dtype]
     shared = tile.stages * tile.slice_elements(element.arithmetic.lanes) * element.arithmetic.bytes
     registers = own.registers // (tile.threads * tile.blocks) // 8 * 8  # the launch bounds keep the compiler below this
@@ -110,15 +111,6 @@ def _level(candidate: Candidate, block: Extents, dtype: str, own: Multiprocessor
     return level_of(tile.m, tile.n, (block[0], block[2]), active, least_idle + MOST_IDLE, may_exceed=wastes_least)
 
 
-def _idle(candidate: Candidate, block: Extents, dtype: str) -> float:
+def _idle(candidate: Candidate, block: tuple[int, ...], dtype: str) -> float:
     tile = TILES[dtype].get(candidate.tile)
     return 0.0 if tile is None else idle(tile.m, tile.n, (block[0], block[2]))
-
-
-def _block(levels: tuple[str, ...], problem: Problem) -> Extents:
-    """The extents of the finest blocks; at least 1."""
-    schemes = [algorithm_named(name).scheme for name in levels]
-    grid = prod(s.m for s in schemes), prod(s.k for s in schemes), prod(s.n for s in schemes)
-    core = core_of(grid, (problem.m, problem.k, problem.n), ELEMENTS[problem.dtype].bytes)
-    m, k, n = (max(1, extent // parts) for extent, parts in zip(core, grid, strict=True))
-    return m, k, n

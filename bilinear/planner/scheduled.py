@@ -44,6 +44,11 @@ class Scheduled(Choice):
         """The names of the levels."""
         return "; ".join(name_of(levels) for levels in (self.levels, *(part.choice.levels for part in self.rest)))
 
+    @property
+    def lowered_parts(self) -> tuple[Choice, ...]:
+        """All parts."""
+        return self, *(part.choice for part in self.rest)
+
     def bound(self, inner: int, dtype: str) -> float:
         """The bound that always holds: the largest of the parts."""
         own = complex_error(self.levels, inner, COMPLEX[dtype]) if dtype in COMPLEX else way_error(self.way, inner, ELEMENTS[dtype])
@@ -57,6 +62,10 @@ class Scheduled(Choice):
     def least_gain(self, policy: Policy) -> float:
         """The part of the library's time to save: more where the arithmetic is the library's."""
         return policy.least_gain_plain if portfolio().is_plain(self.levels) else policy.least_gain
+
+    def least_gain_complex(self, policy: Policy) -> float:
+        """The same for three real products, whatever their arithmetic."""
+        return max(policy.least_gain_complex, policy.least_gain)
 
     def rate(self, problem: Problem, device: Device) -> float | None:
         """The operations a second of what multiplies on a full device."""
@@ -73,7 +82,7 @@ class Scheduled(Choice):
         if self.rest and (problem.dtype in COMPLEX or problem.dtype in HALVES):
             raise ValueError("these matrices are not multiplied in parts")
         for part in self.rest:
-            if not isinstance(part.choice, Scheduled) or part.choice.rest:
+            if part.choice.lowered_parts != (part.choice,):
                 raise ValueError("its parts make no sense")
             part.choice.check(problem)
 

@@ -353,7 +353,8 @@ def _counts(extent: int) -> Iterator[int]:
 
 
 def _library(plan: StreamPlan, problem: Problem, device: Device) -> float:
-    return library_seconds(plan.block, _real(problem.dtype), device) * (4 if problem.dtype.startswith("complex") else 1)
+    real = {"complex64": "float32", "complex128": "float64"}.get(problem.dtype)
+    return library_seconds(plan.block, real or problem.dtype, device) * (4 if real else 1)
 
 
 def _planned(methods: Methods, plan: StreamPlan, problem: Problem, device: Device) -> float:
@@ -368,10 +369,6 @@ def _planned(methods: Methods, plan: StreamPlan, problem: Problem, device: Devic
             raise
         ms = None
     return _library(plan, problem, device) if ms is None else ms * 1e-3
-
-
-def _real(dtype: str) -> str:
-    return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
 
 
 def _timed(plan: StreamPlan, block_seconds: float) -> StreamPlan:

@@ -18,7 +18,7 @@ import numpy as np
 
 from bilinear.backends.capture import memory_of_graph
 from bilinear.errors import ArrayTypeError, ArrayValueError, BilinearError, fail
-from bilinear.ir.matrix import Array, Dtype, Layout, Matrix, indices, layout_of, matrix_of
+from bilinear.ir.matrix import Array, Dtype, Layout, indices, layout_of, matrix_of
 from bilinear.runtime.arrays import Kind, adopt, adopt_out, as_arrays, give_tensor, kind_of, multiplies_itself, stream_for, torch_of
 from bilinear.runtime.budgets import Workspace, budget_and_buffer
 
@@ -239,16 +239,10 @@ def check_written_inputs(executor: Executor, a: Array, b: Array, out: Array, inp
             message = f"inputs={inputs!r} needs {first} and {second} apart, but they share memory"
             problems.append(fail("E523", message, "pass a copy of one of them or inputs='preserve'"))
     if not problems and inputs == "restore":
-        matrices = {name: _matrices(array) for name, array in (("a", a), ("b", b))}
+        matrices = {name: [matrix_of(x).at(index) for index in indices(x.shape[:-2])] for name, x in (("a", a), ("b", b))}
         if not executor.is_finite(*matrices["a"], *matrices["b"]):  # both at once: a GPU is waited for once
             for name in (name for name, own in matrices.items() if not executor.is_finite(*own)):
                 message = f"{name} has an Inf or a NaN, which an in-place schedule would spread and could not restore"
                 problems.append(fail("E524", message, "use inputs='preserve'"))
     if problems:
         raise BilinearError(d for problem in problems for d in problem.diagnostics)
-
-
-def _matrices(array: Array) -> list[Matrix]:
-    """The matrices of a batch."""
-    whole = matrix_of(array)
-    return [whole.at(index) for index in indices(array.shape[:-2])]

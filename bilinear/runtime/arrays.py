@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bilinear.backends.cuda_executor import CudaExecutor
     from bilinear.backends.executor import Executor
 
-CUDA_DEVICE = 2
-"""`kDLCUDA` of the DLPack specification."""
 INSTEAD = {
     "scipy": "call toarray(), or multiply by @, which stays sparse",
     "cupyx": "call toarray(), or multiply by @, which stays sparse",
@@ -62,7 +60,7 @@ def is_on_gpu(array: Array) -> bool:
     if isinstance(array, np.ndarray | np.generic) or np.isscalar(array):
         return False
     if hasattr(array, "__dlpack_device__"):
-        return bool(array.__dlpack_device__()[0] == CUDA_DEVICE)
+        return bool(array.__dlpack_device__()[0] == 2)  # `kDLCUDA` of the DLPack specification
     return hasattr(array, "__cuda_array_interface__")
 
 
@@ -75,13 +73,18 @@ def kind_of(*arrays: Array) -> Kind:
     if any(type(array).__module__.startswith("cupyx.distributed") for array in given):
         raise fail("E511", "an operand lies on several GPUs", "bilinear.distributed.matmul multiplies distributed arrays")
     for array in given:
-        _check_library(array)
+        for kind in type(array).__mro__:
+            library = kind.__module__.partition(".")[0]
+            hint = INSTEAD.get(library) or INSTEAD.get(f"{library} {kind.__name__}")
+            if hint is not None:
+                raise _no_array(array, hint)
     gpu = {is_on_gpu(array) for array in given}
     if len(gpu) > 1:
         raise fail("E511", "the operands live on different devices", "move them to one device first")
     on_gpu = gpu.pop()
     module = cupy_module() if on_gpu else np
-    foreign = next((array for array in given if _is_foreign(array, module)), None)
+    others = (x for x in given if hasattr(x, "__dlpack__") and not isinstance(x, module.ndarray | np.generic))
+    foreign = next(others, None)  # of a library that speaks DLPack
     return Kind(module, on_gpu, _giver(foreign) if foreign is not None or on_gpu else _wrapper(given))
 
 
@@ -119,15 +122,6 @@ def adopt(array: Array, kind: Kind) -> Array:
     return view
 
 
-def _check_library(array: Array) -> None:
-    """Refuse (E518) what holds no matrix in memory, and what would lose its labels."""
-    for kind in type(array).__mro__:
-        library = kind.__module__.partition(".")[0]
-        hint = INSTEAD.get(library) or INSTEAD.get(f"{library} {kind.__name__}")
-        if hint is not None:
-            raise _no_array(array, hint)
-
-
 def _no_array(array: object, hint: str) -> BilinearError:
     library, _, _ = type(array).__module__.partition(".")
     return fail("E518", f"{type(array).__name__} of {library} is not multiplied", hint, kind=ArrayTypeError)
@@ -162,11 +156,6 @@ def cupy_module() -> ModuleType:
     except ImportError:
         hint = f"{install('cuda13')} (or cuda12, after the driver's version)"
         raise fail("E512", "these arrays live on a GPU, but CuPy is not installed", hint) from None
-
-
-def _is_foreign(array: Array, module: ModuleType) -> bool:
-    """Whether an array belongs to another library that speaks DLPack."""
-    return hasattr(array, "__dlpack__") and not isinstance(array, module.ndarray | np.generic)
 
 
 def _giver(foreign: Array) -> Callable[[Array], Array]:
@@ -309,9 +298,8 @@ def surroundings(torch: ModuleType, stream: object, *arrays: Array) -> Iterator[
     """
     devices = {x.device for x in arrays if isinstance(x, torch.Tensor)}
     if len(devices) > 1:
-        raise fail(
-            "E511", f"the operands live on different devices: {', '.join(sorted(map(str, devices)))}", "move them to one device first"
-        )
+        what = f"the operands live on different devices: {', '.join(sorted(map(str, devices)))}"
+        raise fail("E511", what, "move them to one device first")
     if not any(isinstance(x, torch.Tensor) and x.is_cuda for x in arrays):
         with stream_for(False, stream):
             yield

@@ -31,9 +31,6 @@ def budget_and_buffer(workspace: Workspace) -> tuple[int | None, Array]:
         unit = 1000 if size[3] == "B" else 1024
         return int(float(size[1]) * unit ** ("KMGT".index(size[2]) + 1)), None
     if isinstance(workspace, str | bool | int | float | np.generic):
-        raise fail(
-            "E534",
-            f"workspace={workspace!r} is not a workspace",
-            "give bytes, a size such as '2GiB', 'none', 'unlimited', or an array of one dimension",
-        )
+        what = f"workspace={workspace!r} is not a workspace"
+        raise fail("E534", what, "give bytes, a size such as '2GiB', 'none', 'unlimited', or an array of one dimension")
     return None, workspace

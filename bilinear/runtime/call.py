@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from types import ModuleType
 
@@ -63,7 +62,8 @@ class TensorRepeat:
         self._torch, self._repeat = torch, repeat
         self._shape, self._dtype, self._device = tuple(result.shape), result.dtype, result.device
         self._index, self._here, self._is_captured = result.device.index, runtime.getDevice, runtime.streamIsCapturing
-        self._stream = stream_of(torch)
+        raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)  # the public function makes an object each time
+        self._stream = raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array | None:
         """alpha * a @ b + beta * out. None, with nothing written, if the call must be decided anew.
@@ -163,12 +163,6 @@ def keep_pytorchs(torch: ModuleType, key: Key, a: Array, b: Array, asked: Option
     """
     if asked.algorithm == "auto" and (a.is_cuda or min(a.shape + b.shape, default=0) < LEAST_EXTENT):
         keep(_repeats, key, (TorchRepeat(torch), asked), MOST_REPEATS)
-
-
-def stream_of(torch: ModuleType) -> Callable[[int], int]:
-    """What gives the handle of the current stream of a device. PyTorch's public function makes an object each time."""
-    raw = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-    return raw or (lambda index: torch.cuda.current_stream(index).cuda_stream)
 
 
 def is_product(asked: Options) -> bool:

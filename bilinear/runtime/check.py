@@ -74,9 +74,8 @@ class Checked:
         if self.passed is None:
             raise fail("E703", "a check without a tolerance has no verdict", "give check(..., tolerance=...), relative to |A| |B|")
         if not self.passed:
-            raise fail(
-                "E704", self._verdict(), "look at its row first; docs/checking.md says what the numbers mean", notes=tuple(self._facts())
-            )
+            what = self._verdict()
+            raise fail("E704", what, "look at its row first; docs/checking.md says what the numbers mean", notes=tuple(self._facts()))
         return self
 
     def to_json(self) -> dict[str, object]:
@@ -211,7 +210,14 @@ def check(
             raise fail("E702", f"an array cannot be checked as it lies in memory: {error}", "convert it, for example to float32") from None
         given = given if before is not None else [*given, None]
         dtype = _working_type([x.dtype for x in given if x is not None], given[2].dtype)
-        count = _vectors(vectors, 1 - confidence, exact=dtype.kind in "iu")
+        risk = 1 - confidence
+        exact = dtype.kind in "iu"
+        least = least_exact_vectors(risk) if exact else least_vectors(risk / 2)
+        count = (least if exact else max(VECTORS, least)) if vectors is None else vectors
+        if not isinstance(count, int | np.integer) or not least <= count <= MOST_VECTORS:
+            what = f"vectors={count!r} do not reach this confidence"
+            raise fail("E703", what, f"give from {least} to {MOST_VECTORS}, or another confidence")
+        count = int(count)
         problem = _problem(kind, given, alpha, beta, dtype, count, seed)
         with np.errstate(all="ignore"):
             checked = _exact(problem, given[2]) if dtype.kind in "iu" else _floats(problem, given[2], 1 - confidence)
@@ -282,15 +288,6 @@ def _check_options(tolerance: float | None, confidence: float, seed: int) -> Non
         raise fail("E703", f"tolerance={tolerance!r} is not a number from 0", "give a multiple of |A| |B|, such as 1e-12")
     if not isinstance(seed, int | np.integer) or seed < 0:
         raise fail("E703", f"seed={seed!r} is not a whole number from 0", "give for example seed=1")
-
-
-def _vectors(asked: int | None, risk: float, exact: bool) -> int:
-    """The number of vectors (E703)."""
-    least = least_exact_vectors(risk) if exact else least_vectors(risk / 2)
-    count = (least if exact else max(VECTORS, least)) if asked is None else asked
-    if not isinstance(count, int | np.integer) or not least <= count <= MOST_VECTORS:
-        raise fail("E703", f"vectors={count!r} do not reach this confidence", f"give from {least} to {MOST_VECTORS}, or another confidence")
-    return int(count)
 
 
 def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype: Dtype, count: int, seed: int) -> CheckedProduct:

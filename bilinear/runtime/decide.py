@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from bilinear.backends.caches import Same, keep
-from bilinear.backends.capture import fitting
+from bilinear.backends.capture import fitting, is_captured
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import IN_ARRAYS
@@ -25,7 +25,7 @@ from bilinear.runtime.auto import cpu_plan_for, gpu_of, plan_for
 from bilinear.runtime.operands import Layouts, fit
 from bilinear.runtime.options import Options, check_plan_fits, warn_unused
 from bilinear.runtime.recipe import Recipe, chosen_recipe, placement_for
-from bilinear.runtime.trials import Turn, trial_of, turn_of
+from bilinear.runtime.trials import Turn, trial_of
 
 log = logging.getLogger("bilinear")
 
@@ -89,10 +89,10 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
     trial = trial_of(plan, options.device, gpu_of(layouts))
     if trial is None:
         return _decided(options, layouts, plan, shape, dtype)
-    turn = turn_of(trial)
+    turn = None if is_captured() else Turn(trial, trial.next)  # events would become part of the graph
     tried = plan if turn is None else trial.plans[turn.number]
     found = _decided(options, layouts, tried, shape, dtype)
-    if turn is not None and found.recipe is None and isinstance(found.choice, Library) and not (tried.is_library or found.is_interim):
+    if turn is not None and found.recipe is None and found.choice != tried.chosen.choice and not found.is_interim:
         turn.fails()
     return replace(found, turn=None if found.is_interim else turn, is_interim=True)
 
@@ -107,8 +107,9 @@ def _decided(options: Options, layouts: Layouts, plan: Plan | None, shape: tuple
         recipe = replace(recipe, conjugated=options.conjugated)
     reason, needed = _why_library(options, layouts, recipe, dtype), 0 if plan is None else plan.chosen.workspace or 0
     shapes = layouts.a.shape, layouts.b.shape
-    if reason is None and dtype.kind == "c":
-        _check_complex(options)
+    if reason is None and dtype.kind == "c" and options.inputs != "preserve":
+        what = f"inputs={options.inputs!r} lets a schedule write A and B, and complex operands are only read"
+        raise fail("E785", what, "use inputs='preserve'")
     if recipe is None or reason is not None:
         found = None if plan is None else plan.chosen.choice
         choice = found if isinstance(found, Library | Bindable) else THE_LIBRARY
@@ -127,7 +128,7 @@ def _decided(options: Options, layouts: Layouts, plan: Plan | None, shape: tuple
 
 def _stands_in(plan: Plan, options: Options, inner: int, dtype: Dtype) -> bool:
     """Whether the library multiplies because kernels are built behind the caller. It does not where it is less accurate than asked for."""
-    if plan.is_library or not options.kind.on_gpu or not devices_here.builds_behind():
+    if not plan.chosen.choice.has_kernels or not options.kind.on_gpu or not devices_here.builds_behind():
         return False
     from bilinear.backends.machine import target_here
     from bilinear.runtime.ahead import is_built
@@ -137,13 +138,6 @@ def _stands_in(plan: Plan, options: Options, inner: int, dtype: Dtype) -> bool:
     except BilinearError:
         return False
     return not is_built(plan, target_here())
-
-
-def _check_complex(options: Options) -> None:
-    """Refuse (E785) promises that write A and B: complex operands are read where they lie, and never written."""
-    if options.inputs != "preserve":
-        what = f"inputs={options.inputs!r} lets a schedule write A and B, and complex operands are only read"
-        raise fail("E785", what, "use inputs='preserve'")
 
 
 def _named(options: Options) -> Recipe | None:
@@ -162,23 +156,19 @@ def _named(options: Options) -> Recipe | None:
 
 
 def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:
-    """The caller's plan, or the plan that is found if the choice is automatic."""
+    """The caller's plan, or, if the choice is automatic, one that is found for the described processors or the current GPU."""
     if options.plan is not None:
         check_plan_fits(options.plan, layouts.extents, dtype)
         return options.plan
-    found = _automatic(options, layouts) if options.is_automatic else None
+    found, most, accuracy = None, options.most_bytes, options.accuracy
+    if options.is_automatic and options.cpu is not None:
+        found = cpu_plan_for(layouts, options.cpu, most, options.buffer is not None, accuracy)
+    elif options.is_automatic:
+        found = plan_for(layouts, options.inputs, most, bool(options.beta != 0), accuracy)
     if found is not None:
         return found
     check_library_accuracy(options.accuracy, layouts.extents[1], dtype)
     return None
-
-
-def _automatic(options: Options, layouts: Layouts) -> Plan | None:
-    """The plan for these arrays on the described processors, or on the current GPU; None if there is none."""
-    most, accuracy = options.most_bytes, options.accuracy
-    if options.cpu is not None:
-        return cpu_plan_for(layouts, options.cpu, most, options.buffer is not None, accuracy)
-    return plan_for(layouts, options.inputs, most, bool(options.beta != 0), accuracy)
 
 
 def check_library_accuracy(accuracy: float | str | None, inner: int, dtype: Dtype) -> None:

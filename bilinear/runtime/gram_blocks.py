@@ -17,7 +17,7 @@ from bilinear.backends.cuda_executor import CudaExecutor
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded, LoadedGram, load_any, names_of_levels
-from bilinear.frontend.algorithms import AnyLoaded, of_blocks
+from bilinear.frontend.algorithms import of_blocks
 from bilinear.ir.element import HALVES, Element
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
@@ -106,10 +106,12 @@ def by_scheme(gram: GramScheme, asked: Options, kind: Kind, x: Array, out: Array
     buffer, rest = _workspace(gram, asked._replace(kind=kind), x, levels, result, result.nbytes if aside else 0)
     runner = Runner(gram, GramMultiplies(asked._replace(levels="auto", workspace=rest), kind))
     lower = lower_of(result, triangle)
-    if runner.products.may_be_refused and x.size:
+    asked = runner.products.asked
+    may_be_refused = asked.algorithm != "auto" and (asked.budget is not None or asked.buffer is not None)  # `auto` runs what is allowed
+    if may_be_refused and x.size:
         first = (0,) * (x.ndim - 2)
         for operands in runner.operands(x[first], lower[first], levels, buffer):
-            look(runner.products.asked, kind, *operands)
+            look(asked, kind, *operands)
     for index in indices(x.shape[:-2]):
         runner.run(x[index], lower[index], alpha, x.dtype.type(0) if aside else beta, levels, buffer)
     if aside:
@@ -211,7 +213,7 @@ class Runner(NamedTuple):
     def _own(self, x: Array, out: Array, alpha: Factor, levels: int, buffer: Array, both: bool) -> None:
         """A product of a matrix by its own transpose: its lower triangle, or `both`."""
         if levels == 0:
-            self.products.own(x, out, alpha)
+            self.products.library(x, x.swapaxes(0, 1), out, alpha, 0)
             return
         self.run(x, out, alpha, 0, levels, buffer)
         if both:
@@ -269,11 +271,6 @@ class GramMultiplies(NamedTuple):
     kind: Kind
     element: Element | None = None
 
-    @property
-    def may_be_refused(self) -> bool:
-        """Whether a product of two matrices may find that it needs more memory than is allowed: `auto` runs what is allowed."""
-        return self.asked.algorithm != "auto" and (self.asked.budget is not None or self.asked.buffer is not None)
-
     def general(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> None:
         """alpha * a @ b + beta * out by what the call asks for. A product that ran before on a GPU is found first."""
         asked = self.asked._replace(alpha=alpha, beta=beta)
@@ -304,10 +301,6 @@ class GramMultiplies(NamedTuple):
         if n < x.shape[-2]:
             self.library(x[..., n:, :], x.swapaxes(-1, -2), out[..., n:, :], alpha, beta)
         return True
-
-    def own(self, x: Array, out: Array, alpha: Factor) -> None:
-        """alpha * x @ x^T, both triangles."""
-        self.library(x, x.swapaxes(-1, -2), out, alpha, 0)
 
     def triangle(self, x: Array, lower: Array, alpha: Factor, beta: Factor) -> None:
         """The lower triangle of alpha * x @ x^T + beta * lower by the library; nothing above the diagonal is read or written."""
@@ -445,13 +438,12 @@ def gram_of_array(
     torch = torch_of(a, out)
     element = None if torch is None else half_of(torch, a, a, out)
     check_options(asked, out)
-    found = _found(own)
+    found = algorithm_as_it_is(own, load_any) if isinstance(own, str) and own != "auto" else own
     run: Callable[[Options, Kind, Array, Array, str | None], Array] = partial(gram_arrays, element=element)
     if isinstance(found, LoadedGram):
         if element is not None:
-            raise fail(
-                "E794", f"{found.scheme.name} forms sums of {element}, which nothing rounds once", "name an algorithm for two matrices"
-            )
+            what = f"{found.scheme.name} forms sums of {element}, which nothing rounds once"
+            raise fail("E794", what, "name an algorithm for two matrices")
         run, other = partial(by_scheme, found.scheme), products if products == "auto" else algorithm_as_it_is(products)
     elif products != "auto":
         hint = "give algorithm='rxtx', or leave products= out"
@@ -468,11 +460,6 @@ def gram_of_array(
             return out
         found = kind.give_back(result)
         return found if element is None else found.view(a.dtype)
-
-
-def _found(algorithm: str | Loaded | LoadedGram) -> AnyLoaded | str:
-    """The algorithm, loaded; `auto` itself."""
-    return algorithm_as_it_is(algorithm, load_any) if isinstance(algorithm, str) and algorithm != "auto" else algorithm
 
 
 def _operand(a: Array, transposed: bool) -> Array:

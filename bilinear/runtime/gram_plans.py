@@ -126,9 +126,8 @@ def plan_gram(
     n, k = (int(e) if isinstance(e, np.integer) else e for e in (n, k))
     name = dtype_name(dtype)
     if name not in IN_ARRAYS:
-        raise fail(
-            "E543", f"no plans of A*A^T for dtype={name!r}", f"choose one of {', '.join(IN_ARRAYS)}: gram cuts others by their size alone"
-        )
+        what = f"no plans of A*A^T for dtype={name!r}"
+        raise fail("E543", what, f"choose one of {', '.join(IN_ARRAYS)}: gram cuts others by their size alone")
     Problem(n, k, n, name, "preserve", budget, accuracy)  # refuses what is not a problem
     known = description_of(device)
     if isinstance(known, Cpu):

@@ -11,8 +11,7 @@ from bilinear.backends.factor import check_scaling, factor
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import FLOAT32, HALVES, Element
-from bilinear.ir.matrix import Array, Factor, call_of, layout_of, matrix_of
-from bilinear.ir.placement import Placement
+from bilinear.ir.matrix import Array, call_of, layout_of, matrix_of
 from bilinear.methods.halves import PLACED, WAYS, HalfExecutor, require_single_targets
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.arrays import Kind
@@ -115,7 +114,11 @@ def _run(options: Options, element: Element, recipe: Recipe, arrays: tuple[Array
     extents = left.shape[-2], left.shape[-1], right.shape[-1]
     result_type = FLOAT32 if target.dtype == FLOAT else element
     placement = fitted_placement(recipe, extents, FLOAT if result_type is FLOAT32 else PLACED, by_column)
-    _check(placement, alpha)
+    require_single_targets(placement.schedule)
+    if placement.overwrites:
+        what = f"{placement.schedule.name} keeps sums in C, and they would be rounded to 16 bits once more"
+        raise fail("E777", what, "take a scheme without a schedule, such as winograd")
+    check_scaling(alpha, largest_scaling(placement), FLOAT)
     elements, apart = placement.allocated_elements, target.nbytes if aside else 0
     buffer = workspace_array(options, placement.schedule.name, elements, target, left, right, aside=apart)
     result = target.copy() if aside else target
@@ -123,15 +126,6 @@ def _run(options: Options, element: Element, recipe: Recipe, arrays: tuple[Array
     run_all(HalfExecutor(element, result_type), placement, call)
     if aside:
         target[...] = result
-
-
-def _check(placement: Placement, alpha: Factor) -> None:
-    """Refuse a schedule that the library's products cannot serve (E776, E777), and too large a factor (E528)."""
-    require_single_targets(placement.schedule)
-    if placement.overwrites:
-        what = f"{placement.schedule.name} keeps sums in C, and they would be rounded to 16 bits once more"
-        raise fail("E777", what, "take a scheme without a schedule, such as winograd")
-    check_scaling(alpha, largest_scaling(placement), FLOAT)
 
 
 def _lies_plainly(x: Array) -> bool:

@@ -18,7 +18,7 @@ from bilinear.backends.caches import Same
 from bilinear.backends.capture import is_captured, not_captured
 from bilinear.backends.executor import Executor
 from bilinear.backends.factor import factor
-from bilinear.backends.machine import has_digit_units
+from bilinear.backends.machine import has_digit_units, multiplies_by_warps
 from bilinear.backends.modular_arrays import INT64, ModularArithmetic, canonical, is_aligned, largest_of, multiply_modulo
 from bilinear.backends.numpy_executor import NumpyExecutor
 from bilinear.errors import BilinearError, fail
@@ -38,14 +38,13 @@ from bilinear.methods.digits.integers import (
     largest_magnitudes,
     moduli_for_integers,
     moduli_modulo,
-    multiplies_here,
     obstacles,
 )
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind
 from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.devices_here import policy_here, uses_library
-from bilinear.runtime.operands import Layouts, as_matrices, fit, layouts_of, require_budget, workspace_array
+from bilinear.runtime.operands import Layouts, as_matrices, fit, layouts_of, matrix_at, require_budget, workspace_array
 from bilinear.runtime.options import Options, algorithm_as_it_is, check_options
 from bilinear.runtime.recipe import Recipe, placement_for
 from bilinear.runtime.run import NEW, check_budget, check_in_place, run_all, workspace_of
@@ -117,7 +116,7 @@ def by_counts(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Arr
 
 
 def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
-    """Whether residues are to multiply arrays of these layouts where they lie."""
+    """Whether residues are to multiply arrays of these layouts where they lie: for `auto` by warpgroups alone, which were measured."""
     if asked.plan is not None or asked.levels == 0 or asked.inputs != "preserve" or asked.alpha == 0 or uses_library():
         return False
     dtype = np.result_type(layouts.a.dtype, layouts.b.dtype)
@@ -128,7 +127,11 @@ def _suits(asked: Options, layouts: Layouts, is_auto: bool) -> bool:
         return False
     if layouts.out is not None and layouts.out.dtype != dtype:
         return False
-    return all(stride % x.itemsize == 0 for x in layouts.given for stride in x.strides) and multiplies_here(is_auto)
+    return (
+        all(stride % x.itemsize == 0 for x in layouts.given for stride in x.strides)
+        and has_digit_units()
+        and not (is_auto and multiplies_by_warps())
+    )
 
 
 def _largest(a: Array, b: Array) -> tuple[int, int]:
@@ -207,9 +210,8 @@ def run(
     """The product of every matrix of a batch, in one workspace: the caller's, or memory of the pool."""
     left, right, target = as_matrices(*arrays)
     multiply, workspace = ready(options, scheme, moduli, modulus, (left, right, target))
-    batch = target.shape[:-2]
-    for index in indices(batch):
-        x, y, z = (each[_own(index, each)] if batch else each for each in (left, right, target))
+    for index in indices(target.shape[:-2]):
+        x, y, z = (matrix_at(each, index) for each in (left, right, target))
         multiply(x.data.ptr, y.data.ptr, z.data.ptr, *factors, workspace.data.ptr)
 
 
@@ -223,37 +225,6 @@ def ready(
     what, hint = "a product of residues", "allow that many bytes, or, without a modulus, use algorithm='auto'"
     space = workspace_array(options, what, multiply.workspace, target, left, right, alignment=multiply.alignment, hint=hint)
     return multiply, space
-
-
-def _own(index: tuple[int, ...], array: Array) -> tuple[int, ...]:
-    """The index of an operand's matrix in a batch: extents that are missing or 1 repeat."""
-    shape = array.shape[:-2]
-    return tuple(0 if extent == 1 else i for i, extent in zip(index[len(index) - len(shape) :], shape, strict=True))
-
-
-def require_residue_units() -> None:
-    """Refuse (E598) a GPU without the instructions that multiply residues."""
-    if not has_digit_units():
-        raise fail("E598", "products modulo p run on GPUs from sm_80 on", "give arrays of NumPy")
-
-
-def modulo_on_gpu(
-    options: Options, scheme: Scheme, a: Array, b: Array, out: Array, p: int, factors: tuple[int, int], overlaps: bool
-) -> None:
-    """out = alpha * a @ b + beta * out modulo p, by residues modulo p itself, or modulo as many numbers as p needs.
-
-    Raises `BilinearError`: E567 for more terms than the moduli hold, and those of `by_residues`.
-    """
-    xp = options.kind.module
-    if 0 in out.shape:
-        return
-    left, right, target = as_matrices(a, b, out)
-    if left.shape[-1] == 0:  # sums of one zero
-        left, right = xp.zeros((*left.shape[:-1], 1), left.dtype), xp.zeros((*right.shape[:-2], 1, right.shape[-1]), right.dtype)
-    result = xp.array(target) if overlaps else target
-    run(options, scheme, moduli_modulo(p, left.shape[-1]), p, (left, right, result), factors)
-    if overlaps:
-        target[...] = result
 
 
 Factors = tuple[int, int]
@@ -293,8 +264,13 @@ def read_modulus(modulus: object) -> int:
 
 def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array:
     layouts = layouts_of(a, b, out)
-    _check_types(layouts, p)
-    shape, dtype = fit(layouts, _result_type(a.dtype, b.dtype, p) if out is None else out.dtype)
+    for name, x in zip(("a", "b", "out"), layouts.given, strict=False):
+        if x.dtype.kind not in ("iub" if name != "out" else "iu"):
+            raise fail("E598", f"{name} holds {x.dtype}, and products modulo {p} are of integers", "convert it to int64")
+    if layouts.out is not None and not _holds(layouts.out.dtype, p):
+        raise fail("E598", f"out of {layouts.out.dtype} cannot hold numbers up to {p - 1}", "give an out of int64")
+    common = np.result_type(a.dtype, b.dtype)
+    shape, dtype = fit(layouts, (common if common.kind in "iu" and _holds(common, p) else INT64) if out is None else out.dtype)
     factors = _factor("alpha", options.alpha, p), _factor("beta", options.beta, p)
     if out is None and options.kind.on_gpu and is_captured():
         raise not_captured(*NEW)
@@ -316,17 +292,28 @@ def _multiply(options: Options, a: Array, b: Array, out: Array, p: int) -> Array
 def _by_residues(
     options: Options, recipe: Recipe | None, a: Array, b: Array, result: Array, p: int, factors: Factors, overlaps: bool
 ) -> bool:
-    """Multiply on a GPU by residues of the sums of blocks; False, with nothing written, if a schedule must run."""
+    """Multiply on a GPU by residues of the sums of blocks, modulo p itself or as many numbers as p needs.
+
+    False, with nothing written, if a schedule must run. Raises `BilinearError`: E567 for more terms than the moduli hold, and E598.
+    """
     if any(str(x.dtype) not in INTEGERS or not is_aligned(x) for x in (a, b, result)):
         what = "on a GPU products modulo p are of integers in native byte order, at multiples of their bytes; bool is none"
         raise fail("E598", what, "convert to int64")
-    require_residue_units()
+    if not has_digit_units():
+        raise fail("E598", "products modulo p run on GPUs from sm_80 on", "give arrays of NumPy")
     if recipe is not None and recipe.inputs != "preserve":
         return False
     scheme = plain().scheme if recipe is None else scheme_modulo(options, layouts_of(a, b, result), p)
     if scheme is None:
         return False
-    modulo_on_gpu(options, scheme, a, b, result, p, factors, overlaps)
+    xp, (left, right, target) = options.kind.module, as_matrices(a, b, result)
+    if target.size and left.shape[-1] == 0:  # sums of one zero
+        left, right = xp.zeros((*left.shape[:-1], 1), left.dtype), xp.zeros((*right.shape[:-2], 1, right.shape[-1]), right.dtype)
+    if target.size:
+        found = xp.array(target) if overlaps else target
+        run(options, scheme, moduli_modulo(p, left.shape[-1]), p, (left, right, found), factors)
+        if overlaps:
+            target[...] = found
     return True
 
 
@@ -362,7 +349,11 @@ def _by_schedule(
     p, executor = recipe.modulus, _executor(options, recipe.modulus)
     if recipe.promise != "preserve":
         check_in_place(options, executor, recipe, left, right, target)
-        _check_residues(recipe, left, right)
+        for name, x in (("a", left), ("b", right)):
+            if x.dtype != INT64 or not is_aligned(x) or not largest_of(x, recipe.modulus)[1]:
+                needed = f"{name}, which is not an aligned array of smaller numbers in int64"
+                message = f"inputs={recipe.inputs!r} computes modulo {recipe.modulus} in {needed}"
+                raise fail("E599", message, f"give {name} % {recipe.modulus} in int64, or use inputs='preserve'")
     left, right = canonical(left, p), canonical(right, p)
     aside = overlaps or target.dtype != INT64 or not is_aligned(target)
     alpha, beta = factors
@@ -408,30 +399,6 @@ def _adding() -> Schedule:
     identity = LinearMap(1, (((0, 1),),))
     stage = LinearStage((BlockMap((Block("A", 0, 0),), (Block("C", 0, 0),), identity, (BETA,)),))
     return replace(plain().schedule, name="sum", stages=(stage,))
-
-
-def _check_residues(recipe: Recipe, left: Array, right: Array) -> None:
-    """Refuse (E599) operands that sums modulo p would not give back as they were."""
-    for name, x in (("a", left), ("b", right)):
-        if x.dtype != INT64 or not is_aligned(x) or not largest_of(x, recipe.modulus)[1]:
-            needed = f"{name}, which is not an aligned array of smaller numbers in int64"
-            message = f"inputs={recipe.inputs!r} computes modulo {recipe.modulus} in {needed}"
-            raise fail("E599", message, f"give {name} % {recipe.modulus} in int64, or use inputs='preserve'")
-
-
-def _check_types(layouts: Layouts, p: int) -> None:
-    """Refuse (E598) arrays that hold no integers, and an `out` that cannot hold p - 1."""
-    for name, x in zip(("a", "b", "out"), layouts.given, strict=False):
-        if x.dtype.kind not in ("iub" if name != "out" else "iu"):
-            raise fail("E598", f"{name} holds {x.dtype}, and products modulo {p} are of integers", "convert it to int64")
-    if layouts.out is not None and not _holds(layouts.out.dtype, p):
-        raise fail("E598", f"out of {layouts.out.dtype} cannot hold numbers up to {p - 1}", "give an out of int64")
-
-
-def _result_type(left: Dtype, right: Dtype, p: int) -> Dtype:
-    """The operands' common type if it holds p - 1, else int64."""
-    common = np.result_type(left, right)
-    return common if common.kind in "iu" and _holds(common, p) else INT64
 
 
 def _holds(dtype: Dtype, p: int) -> bool:

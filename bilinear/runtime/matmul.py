@@ -195,7 +195,12 @@ def matmul(
             "tolerance": tolerance, "plan": plan, "accuracy": accuracy, "stream": stream, "gpus": gpus, "memory": memory,
             "balance": balance, "reproducible": reproducible, "contention": contention,
         }  # fmt: skip
-        return _in_types(a, b, out, dtype, casting, modulus, options)
+        if modulus is not None:
+            what = "dtype= and casting= are for products that are rounded or overflow"
+            raise fail("E598", what, "leave them out, and convert the operands")
+        if isinstance(a, Kept) or isinstance(b, Kept):
+            raise fail("E538", "a prepared operand has its type already", "leave dtype= and casting= out")
+        return in_types(lambda given, target: matmul(given[0], given[1], target, **options), (a, b), out, dtype, casting)
     torch = torch_of(a, b, out) if "torch" in sys.modules else None
     asked = Options(
         alpha, beta, algorithm, levels, inputs, workspace, tolerance, plan, accuracy, reproducible=reproducible, contention=contention
@@ -214,7 +219,9 @@ def matmul(
     if gpus is not None or memory is not None or balance != "static":
         return _streamed(a, b, out, asked, gpus, memory, balance, stream is not None or modulus is not None)
     if modulus is not None:
-        return _modulo(a, b, out, modulus, asked, stream)
+        from bilinear.runtime.integers import matmul_modulo  # most calls need none of it
+
+        return matmul_modulo(a, b, out, modulus, asked, stream)
     key = None
     if torch is None:
         key, repeat = repeated(a, b, out, asked)
@@ -230,21 +237,6 @@ def matmul(
 def _on(stream: AbstractContextManager[object], repeat: Repeat, a: Array, b: Array, out: Array, asked: Options) -> Array:
     with stream:
         return repeat.run(a, b, out, asked.alpha, asked.beta)
-
-
-def _in_types(a: Array, b: Array, out: Array, dtype: object, casting: Casting, modulus: object, options: dict[str, Array]) -> Array:
-    """The product in a type that is asked for."""
-    if modulus is not None:
-        raise fail("E598", "dtype= and casting= are for products that are rounded or overflow", "leave them out, and convert the operands")
-    if isinstance(a, Kept) or isinstance(b, Kept):
-        raise fail("E538", "a prepared operand has its type already", "leave dtype= and casting= out")
-    return in_types(lambda given, target: matmul(given[0], given[1], target, **options), (a, b), out, dtype, casting)
-
-
-def _modulo(a: Array, b: Array, out: Array, modulus: int, asked: Options, stream: AbstractContextManager[object] | None) -> Array:
-    from bilinear.runtime.integers import matmul_modulo  # most calls need none of it
-
-    return matmul_modulo(a, b, out, modulus, asked, stream)
 
 
 def _streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object, balance: str, beside: bool) -> Array:

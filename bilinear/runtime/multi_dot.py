@@ -121,12 +121,16 @@ def multi_dot(
         rest = iter(dense)
         matrices = [sparse[at] if at in sparse else next(rest) for at in range(len(given))]
         if sparse and any(("cupy" in type(x).__module__) != kind.on_gpu for x in sparse.values()):
-            raise fail(
-                "E550", "sparse and dense matrices of the chain lie in different memory", "give SciPy's with NumPy's, CuPy's with CuPy's"
-            )
+            what = "sparse and dense matrices of the chain lie in different memory"
+            raise fail("E550", what, "give SciPy's with NumPy's, CuPy's with CuPy's")
         extents, dtype = chain_extents([x.shape for x in matrices]), np.result_type(*(x.dtype for x in matrices))
         inside = tuple(None if matrices[at].ndim == 1 else slice(None) for at in (0, -1))
-        target = None if out is None else _target(view, matrices, dtype)[inside]
+        shape = (*matrices[0].shape[:-1], *matrices[-1].shape[1:])
+        if out is not None and view.shape != shape:
+            raise fail("E550", f"out has shape {view.shape}, the product of the chain {shape}", "give an out of that shape, or none")
+        if out is not None:
+            check_out(layout_of(view), (), shape, dtype)
+        target = None if out is None else view[inside]
         if inputs == "consume":
             check_apart(matrices)
         options: ProductOptions = {"algorithm": algorithm, "levels": levels, "inputs": inputs, "reproducible": reproducible}
@@ -183,15 +187,6 @@ def _budget(workspace: int | str | None) -> int | None:
     if buffer is not None:
         raise fail("E534", "the workspace of a chain is an array", "give bytes, or 'unlimited'")
     return budget
-
-
-def _target(out: Array, matrices: Sequence[Array], dtype: Dtype) -> Array:
-    """`out`, if it has the shape of the result (E550), and if a result of this type can be written there."""
-    shape = (*matrices[0].shape[:-1], *matrices[-1].shape[1:])
-    if out.shape != shape:
-        raise fail("E550", f"out has shape {out.shape}, the product of the chain {shape}", "give an out of that shape, or none")
-    check_out(layout_of(out), (), shape, dtype)
-    return out
 
 
 def plan_chain(

@@ -15,7 +15,6 @@ from bilinear.ir.matrix import Array, layout_of
 from bilinear.ir.placement import COLOURS
 from bilinear.methods.method import Bindable
 from bilinear.methods.registry import bind
-from bilinear.planner.library import Library
 from bilinear.runtime.arrays import Kind, gpu_executor
 from bilinear.runtime.complex_parts import formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
@@ -49,11 +48,16 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
             fit(layouts_of(a, b, out))  # which says it with a code
             raise
     if kind.on_gpu and a.dtype.kind in "biu" and b.dtype.kind in "biu":
-        whole = _by_residues(asked, kind, a, b, out)
+        from bilinear.runtime.integers import by_counts, by_residues  # most calls need none of it
+
+        whole = (by_counts if a.dtype == b.dtype == bool else by_residues)(asked, kind, a, b, out)
         if whole is not None:
             return whole
     if str(a.dtype) in HALVES:
-        half = _by_half(asked, kind, a, b, out)
+        from bilinear.runtime.half import by_half, element_of  # most calls need none of it
+
+        element = element_of(a, b, out)
+        half = None if element is None else by_half(asked, kind, element, a, b, out)
         if half is not None:
             return half
     options = asked.settled(kind, cpu)
@@ -73,7 +77,7 @@ def _run(
         try:
             result = by_library(options, decision, a, b, out, layouts.overlaps, decision.choice)
         except (BilinearError, MemoryError) as error:  # our own kernels raise them before anything is written
-            if not options.is_automatic or isinstance(decision.choice, Library):
+            if not options.is_automatic or not decision.choice.has_kernels:
                 raise
             log.info("matmul %s by %s: %s cannot run (%s)", a.shape, b.shape, decision.choice.title, error)
             less = _less(options, decision, error)
@@ -108,19 +112,6 @@ def _less(options: Options, decision: Decision, error: Exception) -> int | None:
         decision.turn.fails()
     is_large = decision.workspace >= LARGE and options.buffer is None
     return decision.workspace // 2 if isinstance(error, MemoryError) and is_large else None
-
-
-def _by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
-    from bilinear.runtime.integers import by_counts, by_residues  # most calls need none of it
-
-    return (by_counts if a.dtype == b.dtype == bool else by_residues)(asked, kind, a, b, out)
-
-
-def _by_half(asked: Options, kind: Kind, a: Array, b: Array, out: Array) -> Array | None:
-    from bilinear.runtime.half import by_half, element_of  # most calls need none of it
-
-    element = element_of(a, b, out)
-    return None if element is None else by_half(asked, kind, element, a, b, out)
 
 
 def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Array, b: Array, out: Array) -> None:

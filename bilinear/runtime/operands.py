@@ -68,9 +68,8 @@ def fit(layouts: Layouts, dtype: Dtype | None = None) -> tuple[tuple[int, ...], 
     if a.ndim == 0 or b.ndim == 0:
         raise fail("E520", "a scalar operand has no rows and columns", "use * to scale", kind=ArrayValueError)
     if a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
-        raise fail(
-            "E520", f"the inner dimensions of {a.shape} and {b.shape} differ", "give A (..., m, k) and B (..., k, n)", kind=ArrayValueError
-        )
+        what = f"the inner dimensions of {a.shape} and {b.shape} differ"
+        raise fail("E520", what, "give A (..., m, k) and B (..., k, n)", kind=ArrayValueError)
     batch = broadcast(a.shape[:-2], b.shape[:-2])
     core = a.shape[-2:-1] * (a.ndim > 1) + b.shape[-1:] * (b.ndim > 1)
     dtype = np.result_type(a.dtype, b.dtype) if dtype is None else dtype
@@ -87,6 +86,12 @@ def as_matrices(a: Array, b: Array, out: Array) -> tuple[Array, Array, Array]:
     if b.ndim == 1:
         right, target = right[:, None], target[..., None]
     return left, right, target
+
+
+def matrix_at(x: Array, index: tuple[int, ...]) -> Array:
+    """The matrix of a batch that belongs to this place of a broadcast batch: extents that are missing or 1 repeat."""
+    own = index[len(index) - (x.ndim - 2) :]
+    return x[tuple(i if extent > 1 else 0 for i, extent in zip(own, x.shape, strict=False))]
 
 
 def fresh(xp: ModuleType, shape: tuple[int, ...], dtype: Dtype, by_columns: bool) -> Array:

@@ -298,7 +298,11 @@ def check_options(options: Options, out: Array) -> None:
         what = f"contention={options.contention!r} is a way to run an in-place schedule, and none is named"
         raise fail("E557", what, "name one and its promise, such as algorithm='msmes', inputs='restore'; or leave it out")
     if plan is not None:
-        _check_plan_options(plan, options.algorithm, options.levels, options.inputs)
+        if not isinstance(plan, Plan):
+            what = f"plan is of type {type(plan).__name__}, not a plan of bilinear.plan"
+            raise fail("E544", what, "make one with bilinear.plan or load_plan")
+        if options.algorithm != "auto" or options.levels != "auto" or options.inputs not in ("preserve", plan.chosen.promise):
+            raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 
 
 def check_factors(options: Options, out: Array) -> None:
@@ -309,16 +313,6 @@ def check_factors(options: Options, out: Array) -> None:
             raise fail("E528", f"{name} is an array of {np.ndim(value)} dimension(s), not a number", "scale the operands by it")
     if out is None and options.beta != 0:
         raise fail("E515", "beta scales out, and there is no out", "give out=, or leave beta at 0")
-
-
-def _check_plan_options(plan: Plan, algorithm: object, levels: object, inputs: str) -> None:
-    """Refuse (E544) options that the plan already decides."""
-    if not isinstance(plan, Plan):
-        raise fail(
-            "E544", f"plan is of type {type(plan).__name__}, not a plan of bilinear.plan", "make one with bilinear.plan or load_plan"
-        )
-    if algorithm != "auto" or levels != "auto" or inputs not in ("preserve", plan.chosen.promise):
-        raise fail("E544", "a plan has its own algorithm, levels and promise of the inputs", "leave these options out")
 
 
 def check_plan_fits(plan: Plan, extents: tuple[int, int, int], dtype: Dtype) -> None:

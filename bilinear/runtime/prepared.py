@@ -23,7 +23,7 @@ from bilinear.runtime.complex_parts import require_complex
 from bilinear.runtime.decide import Decision, decide, placement_as_they_lie
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.matmul import matmul
-from bilinear.runtime.operands import Layouts, accumulate, fit, layouts_of
+from bilinear.runtime.operands import Layouts, accumulate, fit, layouts_of, matrix_at
 from bilinear.runtime.options import Accuracy, Named, Options, check_factors, check_options, named_levels
 from bilinear.runtime.recipe import Recipe, parted, placement_for
 from bilinear.runtime.run import NEW, by_schedule, run_direct_plan, workspace_address
@@ -67,7 +67,7 @@ class KeptDigits:
         beta = 0 if aside else options.beta
         one = options._replace(beta=beta)
         for index in indices(shape[:-2]) if result.size else ():
-            self._run(one, _at(a, index), _at(b, index), _at(result, index), result.size if aside else 0)
+            self._run(one, matrix_at(a, index), matrix_at(b, index), result[index], result.size if aside else 0)
         if aside:
             accumulate(out, result, factor("beta", options.beta, out.dtype))
         return out if aside else result
@@ -84,17 +84,10 @@ class KeptDigits:
             what = f"the {Digits.title} whose digits are kept {Digits.needs}, which lies by rows"
             raise fail("E538", what, "give such arrays, or multiply without preparation")
         if own.form != self.form:
-            raise fail(
-                "E538", "its levels name other algorithms, or it was cut for another chip, since it was prepared", "prepare it again"
-            )
+            what = "its levels name other algorithms, or it was cut for another chip, since it was prepared"
+            raise fail("E538", what, "prepare it again")
         workspace = workspace_address(options, self.digits, own, a, b, c, aside)
         own(a.data.ptr, b.data.ptr, c.data.ptr, *factors, workspace, self.buffer.data.ptr)
-
-
-def _at(x: Array, index: tuple[int, ...]) -> Array:
-    """The matrix of a batch that belongs to this place of the result's."""
-    own = index[len(index) - (x.ndim - 2) :]
-    return x[tuple(min(i, extent - 1) for i, extent in zip(own, x.shape, strict=False))] if own else x
 
 
 def keeps_digits(choice: Library | Bindable, is_asked: bool, kind: Kind) -> bool:
@@ -191,7 +184,8 @@ class Prepared(Kept):
         pair = {"a": self.operand, "b": other} if self.side == LEFT else {"a": other, "b": self.operand}
         with accepted(pair, {"out": out}, workspace, own=True) as (kind, (a, b), (target,), buffer):
             options = self.options._replace(alpha=alpha, beta=beta, workspace=buffer, kind=kind)
-            self._check_unchanged(kind, a if self.side == LEFT else b)
+            if self.digest is not None and _digest(kind, a if self.side == LEFT else b) != self.digest:
+                raise fail("E537", "the operand has changed since it was prepared", "prepare it again")
             is_unprepared = (self.recipe is None and self.digits is None) or alpha == 0 or uses_library()
             result = (self._unprepared if is_unprepared else self._multiply)(options, a, b, target)
             return out if out is not None else kind.give_back(result)
@@ -227,10 +221,6 @@ class Prepared(Kept):
             cut = f"{here[0]} x {here[1]} of the operand are cut into blocks"
             message = f"with {extent} {_lines(self.side)}, {cut}, and {kept[0]} x {kept[1]} were"
             raise fail("E538", message, f"prepare it with {_lines(self.side)}={extent}")
-
-    def _check_unchanged(self, kind: Kind, operand: Array) -> None:
-        if self.digest is not None and _digest(kind, operand) != self.digest:
-            raise fail("E537", "the operand has changed since it was prepared", "prepare it again")
 
 
 def prepare(
@@ -291,11 +281,8 @@ def prepare(
     True
     """
     if (rows is None) is (columns is None):
-        raise fail(
-            "E538",
-            "prepare() needs rows= or columns=, not both: the extent of the other operand",
-            "give rows= to prepare B, columns= to prepare A",
-        )
+        what = "prepare() needs rows= or columns=, not both: the extent of the other operand"
+        raise fail("E538", what, "give rows= to prepare B, columns= to prepare A")
     side, extent = (RIGHT, rows) if columns is None else (LEFT, columns)
     if not isinstance(extent, int) or isinstance(extent, bool) or not 0 < extent <= MOST_EXTENT:
         raise fail("E538", f"{_lines(side)}={extent!r} is not an extent", f"give an integer from 1 to {MOST_EXTENT}")
@@ -341,11 +328,8 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
         if recipe.promise != "preserve":
             raise fail("E539", "the plan writes its operands", "plan with inputs='preserve'")
         if matrix.dtype.kind == "c":
-            raise fail(
-                "E539",
-                f"what is computed from a matrix of {matrix.dtype} alone is not kept",
-                "use matmul, which multiplies it by real products",
-            )
+            what = f"what is computed from a matrix of {matrix.dtype} alone is not kept"
+            raise fail("E539", what, "use matmul, which multiplies it by real products")
         kept = Recipe(recipe.algorithms, levels, recipe.inputs, recipe.tile, device=recipe.device, kept=side)
         placement_for(kept, layouts)
     except BilinearError:

@@ -58,12 +58,6 @@ class PanelProduct:
     norm: Array
 
 
-def whole_numbers(xp: ModuleType, x: Array, dtype: Dtype) -> Vectors:
-    """Random vectors of `BITS` bits as `Vectors`, without an error."""
-    z = xp.asarray(x).astype(dtype)
-    return Vectors(z, None, z, BITS, norms(xp, norms(xp, z)), 0.0)
-
-
 def cut(xp: ModuleType, product: PanelProduct) -> Vectors:
     """The result of a product, cut into pieces, so that the high part of another product with it is exact."""
     remains, pieces = product.high, []
@@ -217,7 +211,8 @@ def residuals_of_floats(problem: CheckedProduct) -> Residuals:
 def rows_of_floats(problem: CheckedProduct) -> tuple[Array, Array, float, float]:
     """The norms of the projected rows and of their errors, in the order of C's rows; the scale; the 2-norm of X, from above."""
     xp, entries = problem.xp, random_entries(problem.c.shape[-1], problem.count, problem.seed)
-    x = whole_numbers(xp, entries, problem.dtype)
+    z = xp.asarray(entries).astype(problem.dtype)
+    x = Vectors(z, None, z, BITS, norms(xp, norms(xp, z)), 0.0)
     found, scale = [(np.empty(0), np.empty(0))], 0.0
     shared = _vectors_of_b(problem, problem.b[None], x) if problem.b.ndim == 2 else None
     for a, b, c, before in _groups(problem):
@@ -256,9 +251,8 @@ def fits(problem: CheckedProduct, narrow: Dtype) -> bool:
     for _, _, c, before in _groups(problem):
         for rows, old in _panels(problem, c, before):
             rest = rows if old is None else rows - problem.beta * old
-            rest = (
-                rest.astype(f"i{rest.dtype.itemsize}") if narrow.kind == "i" else rest
-            )  # an unsigned C holds what is below 0 wrapped around
+            if narrow.kind == "i":  # an unsigned C holds what is below 0 wrapped around
+                rest = rest.astype(f"i{rest.dtype.itemsize}")
             if rest.size and not (limits.min <= int(rest.min()) and int(rest.max()) <= limits.max):
                 return False
     return True
@@ -343,7 +337,8 @@ def residuals_on_gpu(problem: CheckedProduct) -> Residuals | None:
     if not _suits(problem):
         return None
     alpha, beta = float(problem.alpha), float(problem.beta)
-    x, size_x, longest_x = _random_vectors(problem.c.shape[-1], problem.seed, _device(problem.c))
+    device = int(problem.c.device.id) if hasattr(problem.c, "device") else 0
+    x, size_x, longest_x = _random_vectors(problem.c.shape[-1], problem.seed, device)
     found = projected(problem.a, problem.b, problem.c, problem.before, x, alpha, beta, problem.is_wide)
     return _with_errors(found, problem, (alpha, beta), size_x, longest_x)
 
@@ -356,10 +351,6 @@ def _suits(problem: CheckedProduct) -> bool:
     if any(x.ndim != 2 or not x.size or str(x.dtype) not in ("float32", "float64") for x in given):
         return False
     return all(stride % x.dtype.itemsize == 0 for x in given for stride in x.strides) and has_digit_units()
-
-
-def _device(x: Array) -> int:
-    return int(x.device.id) if hasattr(x, "device") else 0
 
 
 @lru_cache(MOST_KEPT)
@@ -379,7 +370,7 @@ def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float
     alpha, beta = (abs(factor) for factor in factors)
     (m, k), n, wide = problem.a.shape, problem.b.shape[1], problem.is_wide
     of_x = _VectorNorms(size_x, 0.0, 0.0)
-    b = _bounds(*found.b[:2], _SumOrder(k, n, found.b[2]), of_x, wide)
+    b = _bounds(*found.b[:2], (k, n, found.b[2]), of_x, wide)
     size_y = _from_above(found.y, k * COLUMNS)
     rest = _from_above(found.rest, k * COLUMNS) if wide else 0.0
     of_y = _VectorNorms(size_y, rest, b.error + UNIT * (rest if wide else size_y))
@@ -392,7 +383,7 @@ def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float
         norm = sqrt(take(found.residual) + 2 * COLUMNS * rows * TINY)
         error = 4 * UNIT * norm + 16 * COLUMNS * rows * TINY
         for factor, own, terms, vectors in parts:
-            part = _bounds(take(own.rows), take(own.tails), _SumOrder(rows, terms, own.splits), vectors, wide)
+            part = _bounds(take(own.rows), take(own.tails), (rows, terms, own.splits), vectors, wide)
             error += factor * (part.error + 8 * UNIT * part.low + 16 * UNIT * UNIT * vectors.norm * part.size)
         return norm, error
 
@@ -412,14 +403,6 @@ class _VectorNorms(NamedTuple):
     error: float
 
 
-class _SumOrder(NamedTuple):
-    """How a projection is added up: its rows, the terms of each, and the parts in which they are added."""
-
-    rows: int
-    terms: int
-    splits: int
-
-
 class _RowBounds(NamedTuple):
     """For all rows of a projection: the norm of the matrix, and bounds of the error and of the norm of the sums' low parts."""
 
@@ -428,19 +411,21 @@ class _RowBounds(NamedTuple):
     low: float
 
 
-def _bounds(squares: float, tails: float, chain: _SumOrder, vectors: _VectorNorms, is_wide: bool) -> _RowBounds:
+def _bounds(squares: float, tails: float, order: tuple[int, int, int], vectors: _VectorNorms, is_wide: bool) -> _RowBounds:
     """Bound a projection by the squared norms of its rows and of their lower parts.
 
+    `order` has its rows, the terms of each, and the parts in which they are added up.
     Each row is bounded by the inequality of Cauchy and Schwarz, several together by the triangle inequality. Three things are rounded: the
     lower part of a row times the vectors, the row times the rest of the vectors, and the additions of exact sums. One chain of additions
     sums them up. Without pieces (not `is_wide`) the whole sum is one such chain.
     """
-    terms, elements = chain.terms, chain.terms * chain.rows
+    rows, terms, splits = order
+    elements = terms * rows
     size = _from_above(squares, elements)
-    added = 2 * (-(-terms // CHUNK)) + 2 * chain.splits
+    added = 2 * (-(-terms // CHUNK)) + 2 * splits
     tiny = elements * COLUMNS * TINY
     if not is_wide:
-        low = UNIT * chain.splits * vectors.norm * size
+        low = UNIT * splits * vectors.norm * size
         return _RowBounds(size, (gamma(terms + added + 8) * vectors.norm + vectors.error) * size + tiny, low)
     low = (vectors.norm + vectors.rest) * _from_above(tails, elements) + (vectors.rest + added * UNIT * vectors.norm) * size
     return _RowBounds(size, gamma(2 * terms + 2 * added + 8) * low + vectors.error * size + tiny, 2 * low)

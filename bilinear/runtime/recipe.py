@@ -18,9 +18,8 @@ from bilinear.lowering.prepare import Level, prepare, prepare_complex, prepare_l
 from bilinear.passes.split_operand import split_operand
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile, profile_of
-from bilinear.planner.plan import Choice, Plan
+from bilinear.planner.plan import Plan
 from bilinear.planner.plan_files import check_same
-from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import algorithm_named
 from bilinear.runtime.operands import Layouts
 
@@ -74,21 +73,16 @@ class Recipe:
 
 def chosen_recipe(plan: Plan) -> Recipe | None:
     """The recipe of a plan; None if no schedule runs. Raises `BilinearError` (E546) if the plan would run differently now."""
-    if plan.is_library:
-        return None
-    check_same(plan, "this plan")
-    choice = plan.chosen.choice
-    if not isinstance(choice, Scheduled):
-        return None
+    chosen = plan.chosen.choice
+    if chosen.has_kernels:
+        check_same(plan, "this plan")
     recipe, left, by_columns = None, 0, plan.problem.by_columns
-    for part in reversed(plan.chosen.rest):
-        recipe, left = _recipe(part.choice, recipe, left, by_columns), left + part.extent
-    return replace(_recipe(choice, recipe, left, by_columns), contention=choice.contention)
-
-
-def _recipe(part: Choice, rest: Recipe | None, left: int, by_columns: bool) -> Recipe:
-    same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
-    return Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, rest, left, by_columns)
+    extents = [0, *(part.extent for part in chosen.rest)]
+    for part, extent in zip(reversed(chosen.lowered_parts), reversed(extents), strict=False):
+        same = part.levels[:1] if len(set(part.levels)) == 1 else part.levels
+        recipe = Recipe(tuple(map(algorithm_named, same)), len(part.levels), part.inputs, part.tile, recipe, left, by_columns)
+        left += extent
+    return None if recipe is None else replace(recipe, contention=chosen.contention)
 
 
 def placement_for(recipe: Recipe, layouts: Layouts) -> Placement:

@@ -29,7 +29,7 @@ from bilinear.runtime.complex_parts import formed
 from bilinear.runtime.decide import Decision
 from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.half import FLOAT
-from bilinear.runtime.operands import as_matrices, fit, layouts_of
+from bilinear.runtime.operands import as_matrices, fit, layouts_of, matrix_at
 from bilinear.runtime.options import Options
 from bilinear.runtime.repeat import Key, LibraryRepeat, Reaches, keep_repeat
 from bilinear.runtime.run import require_out, run_direct_plan
@@ -139,18 +139,12 @@ def _each(options: Options, a: Array, b: Array, out: Array, factors: tuple[Array
     """Each product of a stack of float64 or float32, where `out` overlaps no operand; what multiplied the last one."""
     choice = None
     for index in np.ndindex(*out.shape[:-2]):
-        left, right = _matrix(a, index), _matrix(b, index)
+        left, right = matrix_at(a, index), matrix_at(b, index)
         layouts = layouts_of(left, right, out[index])
         problem = problem_of(layouts, "preserve", options.most_bytes, bool(factors[1] != 0))
         choice = same_bits_choice(problem, devices_here.current_device(), moduli)
         run_direct_plan(options, choice, left, right, out[index], False, factors)
     return choice
-
-
-def _matrix(x: Array, index: tuple[int, ...]) -> Array:
-    """The matrix of a stack that an index of a broadcast stack stands for."""
-    own = index[len(index) - (x.ndim - 2) :]
-    return x[tuple(i if extent > 1 else 0 for i, extent in zip(own, x.shape, strict=False))]
 
 
 def _stack(a: Array, b: Array, shape: tuple[int, ...], dtype: Dtype, accuracy: float | str | None) -> Array:

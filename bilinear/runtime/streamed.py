@@ -121,7 +121,9 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object
         return result
     if asked.reproducible is not None:
         require_kernels(a.dtype, (alpha, beta))
-    limit = _limit(memory)
+    if not isinstance(memory, str | int | np.integer | None):
+        raise fail("E773", f"memory={memory!r} is not a size", "give bytes, or a size such as '16GiB'")
+    limit, _ = budget_and_buffer(memory)
     numbers = _numbers(gpus)[: result.size]
     from bilinear.backends.stream_cupy import CupyDevice, free_memory, reachable
 
@@ -181,13 +183,6 @@ def _check(a: Array, b: Array, out: Array) -> None:
         raise fail("E772", f"the shapes {', '.join(str(x.shape) for x in given)} do not fit", "give m x k, k x n, and for out m x n")
     if out is not None and any(shares_memory(out, x) for x in (a, b)):
         raise fail("E772", "out may share memory with a or b", "give another out")
-
-
-def _limit(memory: object) -> int | None:
-    """`memory=` in bytes; None without one."""
-    if memory is None or isinstance(memory, str | int | np.integer):
-        return budget_and_buffer(memory)[0]
-    raise fail("E773", f"memory={memory!r} is not a size", "give bytes, or a size such as '16GiB'")
 
 
 def _numbers(gpus: object) -> list[int]:

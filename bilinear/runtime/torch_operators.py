@@ -381,7 +381,14 @@ def recorded(a: Array, b: Array, out: Array, asked: Options, stream: object) -> 
     else:
         with torch.autocast(a.device.type, enabled=False):
             result = product(a, b, how)
-    return result if out is None else _into(out, result, asked.beta)
+    if out is None:
+        return result
+    if out.shape != result.shape:
+        message = f"out has shape {tuple(out.shape)}, the result {tuple(result.shape)}"
+        raise fail("E520", message, "give an out of that shape, or none", kind=ArrayValueError)
+    if _rank(result.dtype) > _rank(out.dtype):
+        raise fail("E530", f"out of {out.dtype} cannot hold {result.dtype}", "give an out of that type, or none", kind=ArrayTypeError)
+    return out.copy_(result if asked.beta == 0 else torch.add(result, out, alpha=asked.beta))
 
 
 def _how_of(a: Array, b: Array, out: Array, asked: Options, records: bool, is_known: bool) -> How:
@@ -398,16 +405,6 @@ def _how_of(a: Array, b: Array, out: Array, asked: Options, records: bool, is_kn
     bound, probable = (None, asked.accuracy) if isinstance(asked.accuracy, str) else (asked.accuracy, None)
     levels = None if asked.levels == "auto" else asked.levels
     return How(asked.algorithm, levels, asked.alpha, bound, probable, asked.reproducible, asked.budget)  # type: ignore[arg-type]
-
-
-def _into(out: Array, result: Array, beta: Factor) -> Array:
-    """`out`, with a result and beta * out written to it."""
-    if out.shape != result.shape:
-        message = f"out has shape {tuple(out.shape)}, the result {tuple(result.shape)}"
-        raise fail("E520", message, "give an out of that shape, or none", kind=ArrayValueError)
-    if _rank(result.dtype) > _rank(out.dtype):
-        raise fail("E530", f"out of {out.dtype} cannot hold {result.dtype}", "give an out of that type, or none", kind=ArrayTypeError)
-    return out.copy_(result if beta == 0 else torch.add(result, out, alpha=beta))
 
 
 def _rank(dtype: torch.dtype) -> int:

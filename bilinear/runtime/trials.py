@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from bilinear.backends.capture import is_captured
 from bilinear.errors import fail
 from bilinear.planner.choose import in_order, timed_plan
 from bilinear.planner.device import Device
@@ -129,16 +128,11 @@ def trial_of(plan: Plan, device: Device, gpu: tuple[str, int] | None) -> PlanTri
     return found
 
 
-def turn_of(trial: PlanTrial) -> Turn | None:
-    """The turn of a call; None while a stream is captured, because events would become part of the graph."""
-    return None if is_captured() else Turn(trial, trial.next)
-
-
 def _tried(plan: Plan) -> list[Candidate]:
     """The candidates that are tried: the chosen one, of each method the fastest, then others by time; and the library's multiply."""
     best = min(c.ms or 0.0 for c in plan.candidates if c.able and c.ms)
-    near = [c for c in plan.candidates if c.able and c.ms and c.ms <= (LIBRARY_NEAR if c.is_library else NEAR) * best]
-    own = [c for c in near if not c.is_library]
+    near = [c for c in plan.candidates if c.able and c.ms and c.ms <= (NEAR if c.choice.has_kernels else LIBRARY_NEAR) * best]
+    own, others = ([c for c in near if c.choice.has_kernels is ours] for ours in (True, False))
     firsts = {c.choice.method: c for c in reversed(own)}
     ranked = sorted(own, key=lambda c: (c is not plan.chosen, c is not firsts[c.choice.method], c.ms or 0.0))
-    return sorted([*ranked[:MOST], *[c for c in near if c.is_library][:1]], key=lambda c: c is not plan.chosen)
+    return sorted([*ranked[:MOST], *others[:1]], key=lambda c: c is not plan.chosen)

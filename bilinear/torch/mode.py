@@ -262,18 +262,6 @@ def _bmm(how: How, input: Array, mat2: Array) -> Array:
     return product(input, mat2, how) if are_batches else torch.bmm(input, mat2)
 
 
-def _matmul(how: How, input: Array, other: Array) -> Array:
-    return product(input, other, how)
-
-
-def _rmatmul(how: How, input: Array, other: Array) -> Array:
-    return product(other, input, how)
-
-
-def _linear(how: How, input: Array, weight: Array, bias: Array = None) -> Array:
-    return weighted(input, weight, bias, how)
-
-
 def _addmm(how: How, input: Array, mat1: Array, mat2: Array, *, beta: Factor = 1, alpha: Factor = 1) -> Array:
     if alpha == 0:  # nothing is multiplied, and no NaN spreads
         return torch.addmm(input, mat1, mat2, beta=beta, alpha=alpha)
@@ -298,9 +286,12 @@ _KNOWN = {"input", "mat1", "mat2", "batch1", "batch2", "other", "weight", "bias"
 _TAKEN: dict[Function, tuple[Function, int]] = {
     **dict.fromkeys((torch.mm, torch.Tensor.mm), (_mm, 2)),
     **dict.fromkeys((torch.bmm, torch.Tensor.bmm), (_bmm, 2)),
-    **dict.fromkeys((torch.matmul, torch.linalg.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__), (_matmul, 2)),
-    torch.Tensor.__rmatmul__: (_rmatmul, 2),
-    functional.linear: (_linear, 3),
+    **dict.fromkeys(
+        (torch.matmul, torch.linalg.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__),
+        (lambda how, input, other: product(input, other, how), 2),
+    ),
+    torch.Tensor.__rmatmul__: (lambda how, input, other: product(other, input, how), 2),
+    functional.linear: (lambda how, input, weight, bias=None: weighted(input, weight, bias, how), 3),
     **dict.fromkeys((torch.addmm, torch.Tensor.addmm), (_addmm, 3)),
     **dict.fromkeys((torch.baddbmm, torch.Tensor.baddbmm), (_baddbmm, 3)),
 }

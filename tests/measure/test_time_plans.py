@@ -65,7 +65,7 @@ def predicted(times: Sequence[float]) -> tuple[Candidate, ...]:
 
 
 @dataclass
-class Table:
+class Table(GpuStand):
     """A stand whose times come from a table: for all contenders, and for the last ones where they differ."""
 
     few: dict[Way, float]

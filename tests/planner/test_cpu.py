@@ -137,7 +137,7 @@ def test_a_description_that_makes_no_sense_is_refused(where: tuple[str, ...], va
         parse_cpu(json.dumps(text).encode(), "x")
 
 
-class Pretended:
+class Pretended(CpuBench):
     """The model as if it were processors; from blocks of 512 on, ways take 1.2 times as long as it says."""
 
     cpu = with_rates(library=tuple((float(n), 40.0 + n / 100) for n in SIZES), streaming=((3.0, 16.0), (11.0, 10.0)))

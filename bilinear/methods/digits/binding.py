@@ -184,7 +184,7 @@ def kernels_of(a: Layout, b: Layout, c: Layout, digits: Digits, by_warps: bool) 
 
     Warps multiply, or warpgroups.
     """
-    return multiply_of(a, b, c, digits, by_warps).all_kernels()
+    return tuple(dict.fromkeys(launch.kernel for launch, _ in multiply_of(a, b, c, digits, by_warps).launches(True, 1)))
 
 
 def digit_multiply_of(a: Layout, b: Layout, c: Layout, digits: Digits) -> CutMultiply | None:

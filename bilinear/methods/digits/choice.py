@@ -25,8 +25,6 @@ if TYPE_CHECKING:  # readers are imported lazily: most plans need none
 
 LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
 """To what a part of C that is computed later may lend memory."""
-MOST_CUT = 2**80
-"""More blocks than any C has."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ class Digits(Bindable):
         """Raise a `ValueError` if the fields make no sense."""
         if self.tile not in products_of(problem.dtype):
             raise ValueError(f"there is no tile {self.tile!r}")
-        if len(self.cut) != 2 or not all(type(x) is int and 0 < x < MOST_CUT for x in self.cut):
+        if len(self.cut) != 2 or not all(type(x) is int and 0 < x < 2**80 for x in self.cut):
             raise ValueError("its blocks make no sense")
         if len(self.levels) > MOST_LEVELS or (self.tile in LOADING_TILES and (self.levels or self.cut != (1, 1))):
             raise ValueError(f"{self.tile} have no such levels above them, and no blocks")
@@ -128,16 +126,13 @@ class Digits(Bindable):
         if problem.dtype in COMPLEX and (self.rest or self.tile in LOADING_TILES):
             raise ValueError("complex matrices are not multiplied so")
         for part in self.rest:
-            self._check_part(part.choice, part is self.rest[-1], problem)
-
-    def _check_part(self, choice: Choice, is_last: bool, problem: Problem) -> None:
-        """A part of digits, of which only those before the last one keep some in C; or a schedule, if it is the last."""
-        if isinstance(choice, Digits):
-            if choice.rest or (choice.lent and is_last) or choice.lent not in LENT:
+            is_last = part is self.rest[-1]
+            if isinstance(part.choice, Digits):
+                if part.choice.rest or (part.choice.lent and is_last) or part.choice.lent not in LENT:
+                    raise ValueError("its parts make no sense")
+                replace(part.choice, lent="").check(problem)
+            elif not (is_last and isinstance(part.choice, Scheduled) and not part.choice.rest and part.choice.inputs == "preserve"):
                 raise ValueError("its parts make no sense")
-            replace(choice, lent="").check(problem)
-        elif not (is_last and isinstance(choice, Scheduled) and not choice.rest and choice.inputs == "preserve"):
-            raise ValueError("its parts make no sense")
 
 
 def digits_of(candidate: Candidate) -> Digits:

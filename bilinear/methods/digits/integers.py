@@ -17,7 +17,7 @@ from bilinear.backends.bound_launches import CELL, BoundLaunches, MatrixPlace, V
 from bilinear.backends.caches import Same
 from bilinear.backends.cuda_executor import CudaExecutor, launch_kernel
 from bilinear.backends.loaded_kernels import built_function
-from bilinear.backends.machine import has_digit_units, multiplies_by_warps
+from bilinear.backends.machine import multiplies_by_warps
 from bilinear.codegen.names import stem
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.digits import MOST_MODULI, largest_moduli
@@ -93,7 +93,9 @@ class IntegerMultiply(ModularMultiply):
 
     def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Scheme, types: IntegerTypes, by_warps: bool = False) -> None:
         self._by_warps = by_warps
-        scheme = _require_integers(scheme, types)
+        for obstacle in obstacles(scheme, types.moduli, types.modulus):
+            raise obstacle
+        scheme = _of_residues(Same(scheme), types.modulus) if types.moduli == (types.modulus,) else scheme
         super().__init__(a, b, c, scheme, stem(scheme.name, 1), types.tile, types.result)
         left, right = INTEGERS[self._layouts[0].dtype.name], INTEGERS[self._layouts[1].dtype.name]
         self._types = IntegerTypes(left, right, types.result, types.moduli, types.modulus)
@@ -140,13 +142,6 @@ def obstacles(scheme: Scheme, moduli: tuple[int, ...], modulus: int) -> tuple[Bi
     return (fail("E592", what, f"residues take {MOST_HEADROOM} bits and {MOST_TARGETS} blocks: name fewer levels"),)
 
 
-def _require_integers(scheme: Scheme, types: IntegerTypes) -> Scheme:
-    """The scheme with integers as coefficients; refused (E591, E592) if residues do not hold it."""
-    for obstacle in obstacles(scheme, types.moduli, types.modulus):
-        raise obstacle
-    return _of_residues(Same(scheme), types.modulus) if types.moduli == (types.modulus,) else scheme
-
-
 def _is_whole(scheme: Scheme) -> bool:
     """Whether all coefficients are integers, those of named sums, too."""
     rows = (row for linear in (scheme.u, scheme.v, scheme.w) for row in (*linear.matrix, *linear.steps, *linear.outputs))
@@ -172,11 +167,6 @@ def _of_residues(scheme: Same[Scheme], p: int) -> Scheme:
 
     whole = scheme.what
     return replace(whole, u=own(whole.u), v=own(whole.v), w=own(whole.w))
-
-
-def multiplies_here(is_auto: bool) -> bool:
-    """Whether the current device multiplies residues; `auto` uses only warpgroups, because only they were measured."""
-    return has_digit_units() and not (is_auto and multiplies_by_warps())
 
 
 def integer_multiply_of(a: Layout, b: Layout, c: Layout, scheme: Scheme, moduli: tuple[int, ...], modulus: int = 0) -> IntegerMultiply:

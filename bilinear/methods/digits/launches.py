@@ -23,7 +23,7 @@ from bilinear.ir.digit_kernel import ComplexProductKernel, DigitKernel, DigitPro
 from bilinear.ir.digits import Representation
 from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.kernel import Argument, MirrorKernel, ProductKernel
-from bilinear.ir.launch import AnyKernel, Launch, PlainLaunch
+from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.scheme import Scheme
@@ -115,10 +115,6 @@ class CutMultiply(Program):
         places |= {"DA": left, "DB": right, "P": products}
         return {**super().buffers(), **{name: (WORKSPACE, place) for name, place in places.items()}}
 
-    def all_kernels(self) -> tuple[AnyKernel, ...]:
-        """The kernels for operands at multiples of 16 bytes."""
-        return tuple(dict.fromkeys(launch.kernel for launch, _ in self.launches(True, 1)))
-
     def orders(self, is_aligned: bool) -> tuple[OperandOrder, OperandOrder, bool]:
         """How the operands lie, and whether the result is written several elements at once."""
         a, b, c = self._layouts
@@ -159,7 +155,11 @@ class CutMultiply(Program):
         if isinstance(self._cut, IntegerElement):
             raise TypeError("integers are multiplied without a flag")
         if not isinstance(self._scheme, Scheme):
-            return self._by_definition(self._cut, self._scheme.conjugated, multiprocessors)
+            conjugated, (m, k, n) = self._scheme.conjugated, self._extents  # the complex product by four real ones
+            name = f"complex_product_{self._cut.suffix}{f'_{conjugated.lower()}' if conjugated else ''}"
+            four = ComplexProductKernel(name, self._cut, conjugated)
+            blocks = min(ceil(m / four.tile) * ceil(n / four.tile), RESIDENT * multiprocessors)
+            return launched(four, blocks, self.result() | self._matrices() | {"k": k})
         tile = USUAL if self._by_warps else LARGE  # the large one of float64 has more shared memory than most of those chips
         launch, values = self.plain(tile)
         kernel = launch.kernel
@@ -175,13 +175,6 @@ class CutMultiply(Program):
         (launch,) = schedule_to_launches(plain().schedule, self._cut, tile, "digit_classical")
         values = self.result() | dict(zip(("bm", "bk", "bn"), self._extents, strict=True))
         return launch, values | self._matrices()
-
-    def _by_definition(self, element: Element, conjugated: str, multiprocessors: int) -> NamedLaunch:
-        """The complex product by four real ones."""
-        name = f"complex_product_{element.suffix}{f'_{conjugated.lower()}' if conjugated else ''}"
-        kernel, (m, k, n) = ComplexProductKernel(name, element, conjugated), self._extents
-        blocks = min(ceil(m / kernel.tile) * ceil(n / kernel.tile), RESIDENT * multiprocessors)
-        return launched(kernel, blocks, self.result() | self._matrices() | {"k": k})
 
     def _matrices(self) -> Values:
         """The values of A and of B: where their elements lie, by row and column."""

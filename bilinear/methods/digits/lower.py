@@ -292,7 +292,12 @@ def lower_integers(
         _expand_integers(scheme.v, blocks_of_right(scheme), f"{stem}_b", types, types.right, right, types.inverses),
     )
     product = residue_product(f"residue_product_{types.suffix}_integers", types.result, types.tile, types.moduli, by_warps)
-    return IntegerKernels(expand, product, _recompose_integers(scheme, stem, types, whole))
+    element, places = types.result, blocks_of_result(scheme)
+    lanes = LANES if len(places) <= FEW_TARGETS else 1
+    width = min(element.lanes, lanes) if whole else 1
+    name, comment = f"integer_recompose_{stem}_{types.suffix}_{width}_{element.suffix}", f"{scheme.w.additions} addition(s) an element"
+    recompose = IntegerRecomposeKernel(name, comment, element, width, lanes, types.moduli, types.modulus, places, evaluate(scheme.w))
+    return IntegerKernels(expand, product, recompose)
 
 
 def _expand_integers(
@@ -312,11 +317,3 @@ def _expand_integers(
     bits = (modulus or element.largest).bit_length() + headroom(linear)
     own = name, comment, element, order.along, width, LANES, types.moduli, factors, places, forms, evaluate(linear)
     return ResidueExpandKernel(*own, bits, modulus)
-
-
-def _recompose_integers(scheme: Scheme, stem: str, types: IntegerTypes, whole: bool) -> IntegerRecomposeKernel:
-    element, places = types.result, blocks_of_result(scheme)
-    lanes = LANES if len(places) <= FEW_TARGETS else 1
-    width = min(element.lanes, lanes) if whole else 1
-    name, comment = f"integer_recompose_{stem}_{types.suffix}_{width}_{element.suffix}", f"{scheme.w.additions} addition(s) an element"
-    return IntegerRecomposeKernel(name, comment, element, width, lanes, types.moduli, types.modulus, places, evaluate(scheme.w))

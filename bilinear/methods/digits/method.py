@@ -23,12 +23,11 @@ from bilinear.methods.digits.plans import (
     CUTS,
     candidate_in_blocks,
     complex_candidates,
-    digit_candidates,
     fitted,
     geometry_for,
     loaded_candidate,
-    loaded_candidates,
     named_candidate,
+    pair_candidates,
     residue_candidates,
 )
 from bilinear.planner.device import Device
@@ -183,7 +182,7 @@ class DigitProducts:
             return
         found = [*residue_candidates(problem, device, budget, most_ms)]
         if problem.accuracy is not None:
-            found += [*digit_candidates(problem, device, budget), *loaded_candidates(problem, device)]
+            found += pair_candidates(problem, device, budget)
         yield from found
         yield from lent_candidates(problem, device, found, budget)
 

@@ -64,7 +64,11 @@ class ModularExecutor(SummingExecutor):
             for own in _of_one_layout(targets)
             for rows, columns, inner in _parts(left.layout.shape[0], right.layout.shape[1], left.layout.shape[1], p)
         ]
-        self._hold(max((piece.multiply.workspace for piece in pieces), default=0))
+        import cupy
+
+        elements = max((piece.multiply.workspace for piece in pieces), default=0)
+        if self._residues is None or self._residues.size < elements:
+            self._residues = cupy.empty(elements, "int64")
         return partial(self._run, pieces)
 
     def _piece(self, left: Matrix, right: Matrix, targets: list[Sum], rows: Range, columns: Range, begins: bool) -> BlockPiece:
@@ -72,13 +76,6 @@ class ModularExecutor(SummingExecutor):
         moduli = moduli_modulo(p, left.layout.shape[1])
         multiply = integer_multiply_of(left.layout, right.layout, own[0][0].layout, plain().scheme, moduli, p)
         return BlockPiece(multiply, left.address, right.address, tuple((c.address, factor, kept) for c, factor, kept in own))
-
-    def _hold(self, elements: int) -> None:
-        """Have a buffer of at least so many elements."""
-        import cupy
-
-        if self._residues is None or self._residues.size < elements:
-            self._residues = cupy.empty(elements, "int64")
 
     def _run(self, pieces: list[BlockPiece]) -> None:
         space = self._residues.data.ptr

@@ -10,7 +10,7 @@ from math import ceil, prod
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPLEX, FLOAT32
-from bilinear.ir.tile import DIGIT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
+from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES, RESIDUE_TILES, RESIDUES
 from bilinear.methods.digits.choice import Digits, digits_of
 from bilinear.methods.digits.geometry import (
     MOST_TARGETS,
@@ -42,12 +42,18 @@ LAUNCHES = 4
 """Launches beside the first: two searches for the largest magnitudes, the product, the classical product that the flag asks for."""
 
 
-def digit_candidates(problem: Problem, device: Device, budget: int) -> Iterator[Candidate]:
-    """Products by pairs of digits for a problem of float32, by the levels of the portfolio, within a budget of bytes where that can be."""
-    for tile in DIGIT_TILES:
-        if problem.dtype == FLOAT32.name and device.digit_rates(tile) is not None:
-            for levels in levels_above(tile):
-                yield fitted(problem, device, levels, tile, budget)
+def pair_candidates(problem: Problem, device: Device, budget: int) -> Iterator[Candidate]:
+    """Products by pairs of digits for which the device has rates, for a problem of float32.
+
+    Stored ones by the levels of the portfolio, within a budget of bytes where that can be; then those that are cut on load.
+    """
+    rated = [tile for tile in FLOAT_TILES if device.digit_rates(tile) is not None] if problem.dtype == FLOAT32.name else []
+    for tile in rated:
+        for levels in levels_above(tile) if tile in DIGIT_TILES else ():
+            yield fitted(problem, device, levels, tile, budget)
+    for tile in rated:
+        if tile in LOADING_TILES:
+            yield loaded_candidate(problem, device, (), tile)
 
 
 def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: float) -> Iterator[Candidate]:
@@ -80,9 +86,7 @@ def same_bits_candidates(problem: Problem, device: Device, moduli: int) -> list[
 
     Those that exceed the budget come last. On a GPU without rates there is one, without levels.
     """
-    m, k, n = problem.m, problem.k, problem.n
-    free = max(0, int(device.memory * device.policy.memory_share) - (m * k + k * n + m * n) * problem.itemsize)
-    budget, name = free if problem.workspace is None else min(problem.workspace, free), _of_so_many(problem, moduli)
+    budget, name = problem.budget_in(device.memory * device.memory_share), _of_so_many(problem, moduli)
     levels = [()] if device.digit_rates(digits_timed(name)) is None else portfolio().digits
     found = (fitted(problem, device, own, name, budget) for own in levels)
     alike = [replace(one, choice=replace(digits_of(one), same_bits=True)) for one in found]
@@ -95,13 +99,6 @@ def _of_so_many(problem: Problem, moduli: int) -> str:
 
 
 follows_from_names(same_bits_choice.cache_clear)
-
-
-def loaded_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
-    """The products of a problem of float32 for which the device has rates."""
-    for tile in LOADING_TILES:
-        if problem.dtype == FLOAT32.name and device.digit_rates(tile) is not None:
-            yield loaded_candidate(problem, device, (), tile)
 
 
 def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
@@ -127,11 +124,22 @@ def named_candidate(problem: Problem, device: Device, levels: tuple[str, ...], p
     """
     if problem.dtype in COMPLEX:
         return complex_candidate(problem, device, levels, products)
-    if products in DIGIT_TILES:
-        return digit_candidate(problem, device, levels, products, budget)
     if products in LOADING_TILES:
         return loaded_candidate(problem, device, levels, products)
-    return residue_candidate(problem, device, levels, residues_for(problem) if products == RESIDUES else products, budget)
+    if products in DIGIT_TILES:
+        return digit_candidate(problem, device, levels, products, budget)
+    from bilinear.analysis.digit_bounds import room_of
+    from bilinear.ir.digits import representation_of
+
+    name = residues_for(problem) if products == RESIDUES else products
+    tile = RESIDUE_TILES[name]
+    representation = representation_of(tile)
+    if representation.numbers != problem.dtype:
+        what = f"{name} represent {representation.numbers}, not {problem.dtype}"
+        raise fail("E543", what, "take `residues`, which are of the problem's type")
+    room_of(representation, problem.k)
+    require_residues(scheme_of(levels), tile)
+    return fitted(problem, device, levels, name, budget)
 
 
 def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str, budget: int) -> Candidate:
@@ -142,24 +150,6 @@ def digit_candidate(problem: Problem, device: Device, levels: tuple[str, ...], t
     if problem.dtype != FLOAT32.name:
         raise fail("E543", f"{tile} represent {FLOAT32}, not {problem.dtype}", "plan for float32, or take `residues`")
     return fitted(problem, device, levels, tile, budget)
-
-
-def residue_candidate(problem: Problem, device: Device, levels: tuple[str, ...], name: str, budget: int) -> Candidate:
-    """The product of these residues by these levels, within a budget of bytes where that can be; without rates its time is not known.
-
-    Raises `BilinearError`: E543 for residues of another type, E567 if K is too large for them, and the errors of `require_residues`.
-    """
-    from bilinear.analysis.digit_bounds import room_of
-    from bilinear.ir.digits import representation_of
-
-    tile = RESIDUE_TILES[name]
-    representation = representation_of(tile)
-    if representation.numbers != problem.dtype:
-        what = f"{name} represent {representation.numbers}, not {problem.dtype}"
-        raise fail("E543", what, "take `residues`, which are of the problem's type")
-    room_of(representation, problem.k)
-    require_residues(scheme_of(levels), tile)
-    return fitted(problem, device, levels, name, budget)
 
 
 def loaded_candidate(problem: Problem, device: Device, levels: tuple[str, ...], tile: str) -> Candidate:

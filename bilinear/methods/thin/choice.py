@@ -187,10 +187,6 @@ def _operations(tile: AnyThinTile, view: View) -> int:
     return 2 * min(tile.m, ceil(view.m / m) * m) * min(tile.n, ceil(view.n / n) * n) * min(tile.k, ceil(view.k / k) * k)
 
 
-MOST_PARTS = 2**80
-"""More parts than any sums have."""
-
-
 @dataclass(frozen=True)
 class Thin(Bindable):
     """How a thin product runs: the name of its tile, in how many parts sums are split, and whether C^T = B^T A^T is computed instead."""
@@ -277,7 +273,7 @@ class Thin(Bindable):
         """Raise a `ValueError` if the fields make no sense."""
         if self.tile not in THIN_TILES.get(problem.dtype, {}):
             raise ValueError(f"there is no tile {self.tile!r}")
-        if type(self.parts) is not int or not 0 < self.parts < MOST_PARTS:
+        if type(self.parts) is not int or not 0 < self.parts < 2**80:
             raise ValueError("its parts of sums make no sense")
         if self.swaps is not is_turned(problem, THIN_TILES[problem.dtype][self.tile]):
             raise ValueError("its tile does not compute the product this way round")

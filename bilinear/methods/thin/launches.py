@@ -59,22 +59,17 @@ class ThinMultiply(Program):
         if self._parts == 1:
             return [(PlainLaunch(kernel, GRID), values)]
         adds = parts_kernel(self._own, self._m * self._n, self._parts)
-        partial = values | self._partial(kernel.by_rows)
-        return [(PlainLaunch(kernel, GRID), partial), (PlainLaunch(adds, GRID), self._added(values, kernel.by_rows, adds))]
-
-    def _partial(self, by_rows: bool) -> Values:
-        """The arguments by which the partial results take the place of C: one after the other in the workspace."""
-        rs, cs = (self._n, 1) if by_rows else (1, self._m)
+        rs, cs = (self._n, 1) if kernel.by_rows else (1, self._m)
         place = MatrixPlace("P", 0, (rs * self._dtype.itemsize, cs * self._dtype.itemsize), self._dtype.itemsize)
-        return {"C": place, "C_rs": rs, "C_cs": cs, "apart": self._m * self._n, "alpha": 1, "beta": 0}
-
-    def _added(self, values: Values, by_rows: bool, adds: PartsKernel) -> Values:
-        """The arguments of the launch that adds them up."""
-        line, lines = (self._n, self._m) if by_rows else (self._m, self._n)
-        apart, neighbour = ("C_rs", "C_cs") if by_rows else ("C_cs", "C_rs")
+        partial = values | {"C": place, "C_rs": rs, "C_cs": cs, "apart": self._m * self._n, "alpha": 1, "beta": 0}
+        line, lines = (self._n, self._m) if kernel.by_rows else (self._m, self._n)
+        apart, neighbour = ("C_rs", "C_cs") if kernel.by_rows else ("C_cs", "C_rs")
         own: Values = {"P": MatrixPlace("P", 0, (0, 0), self._dtype.itemsize), "C": values["C"], "lines": lines, "line": line}
         own |= {"C_line": values[apart], "C_neighbour": values[neighbour], "parts": self._parts}
-        return own | {"alpha": "alpha", "beta": "beta", "blocks": ceil(self._m * self._n / adds.threads[0])}
+        return [
+            (PlainLaunch(kernel, GRID), partial),
+            (PlainLaunch(adds, GRID), own | {"alpha": "alpha", "beta": "beta", "blocks": ceil(self._m * self._n / adds.threads[0])}),
+        ]
 
 
 def kernels_of(a: Layout, b: Layout, c: Layout, thin: Thin) -> tuple[ThinKernel | PartsKernel, ...]:
