@@ -250,19 +250,8 @@ def asked_key(asked: Options) -> Key | None:
     ):
         return None
     named, settled = algorithm if type(algorithm) is str else id(algorithm), None if plan is None else id(plan)
-    return (
-        named,
-        levels,
-        inputs,
-        workspace,
-        settled,
-        accuracy,
-        asked.reproducible,
-        asked.contention,
-        alpha != 0,
-        beta != 0,
-        value_of(DEVICE),
-    )
+    promised = asked.reproducible, asked.contention
+    return named, levels, inputs, workspace, settled, accuracy, promised, alpha != 0, beta != 0, value_of(DEVICE)
 
 
 def keep_repeat(key: Key, asked: Options, repeat: Repeat) -> None:
