@@ -81,6 +81,8 @@ EXAMPLES = {
 SHOWN = {
     "tune": "It needs a GPU. [planning.md](planning.md#descriptions-of-devices) lists what it writes.",
     "warm": "It fills the cache of built kernels, in about half a minute ([settings.md](settings.md#caches)).",
+    "run-with": "It runs a program of yours ([preload.md](how-to/preload.md)).",
+    "preload": "It prints a place in the cache ([preload.md](how-to/preload.md)).",
     "bench": "It needs a GPU. [benchmarking.md](benchmarking.md) shows what it prints.",
 }
 LARGEST_SIDE = 8

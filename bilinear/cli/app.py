@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bilinear.cli import discovering, exchanging, listing, measuring, planning, proving, running
+from bilinear.cli import discovering, exchanging, listing, measuring, planning, preloading, proving, running
 from bilinear.cli.answers import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.cli.spelling import as_spelled_now, plainly, with_options
 from bilinear.errors import BilinearError, StageError
@@ -51,6 +51,8 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("tune", measuring.tune, MULTIPLY, "tune --shape 4096 --shape 8192x1024x8192"),
     ("warm", measuring.warm, MULTIPLY, "warm --device h100"),
     ("bench", measuring.bench, MULTIPLY, "bench --shape 4096 --shape 8192 --html bench.html"),
+    ("run-with", preloading.run_with, MULTIPLY, "run-with --log calls.jsonl -- python train.py"),
+    ("preload", preloading.preload, MULTIPLY, "preload --report calls.jsonl"),
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
     ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),

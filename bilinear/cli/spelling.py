@@ -35,7 +35,7 @@ OLDER = {
 """By command, older names of options: they still work, and a note gives the new name."""
 OF_SEVERAL = "--sizes", "--search"
 """Older options that took several values, separated by commas; the new ones are repeated."""
-WITHOUT_ARGUMENTS = "list", "plan", "tune", "warm", "bench", "doctor"
+WITHOUT_ARGUMENTS = "list", "plan", "tune", "warm", "bench", "preload", "doctor"
 """Commands for which every word after `--json` is a file."""
 PLAINER = {
     "Input should be a valid integer, unable to parse string as an integer": "it takes an integer",

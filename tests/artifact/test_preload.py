@@ -1,0 +1,188 @@
+"""The stand-in for cuBLAS before programs that know nothing of it, with a cuBLAS in the host's memory: exact integers, and what is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from shell import Shell
+
+from bilinear.artifact import preload
+from bilinear.codegen.cache import Cache
+from bilinear.errors import BilinearError
+from bilinear.runtime import standin
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="no gcc")
+STRICT = ("gcc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror")
+STRASSEN = {"BILINEAR_LEAST": "100", "BILINEAR_ALGORITHM": "strassen"}
+PASSING = {"bias", "pedantic", "TF32", "pointers", "second"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two versions of the library, a program that is linked with one and a library with the other."""
+    made = tmp_path_factory.mktemp("cublas")
+    for name, what, shared in (("libcublas.so.13", "program", ()), ("libcublas.so.12", "user.so", ("-shared", "-fPIC"))):
+        library = (f"-Wl,-soname,{name}", str(HERE / "fake_cublas.c"), "-o", str(made / name))
+        user = (str(HERE / "preloaded.c"), str(made / name), f"-Wl,-rpath,{made}", "-pthread", "-o", str(made / what))
+        subprocess.run([*STRICT, "-shared", "-fPIC", *library], check=True)
+        subprocess.run([*STRICT, *shared, *user], check=True)
+    return made
+
+
+def run(*program: object, by: tuple[str, ...] = (), variables: dict[str, str]) -> str:
+    """What a program prints, by `bilinear run-with` with these options, or alone."""
+    words = [*by, *map(str, program)]
+    done = subprocess.run(words, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def with_it(*options: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "bilinear", "run-with", *options, "--")
+
+
+@pytest.mark.parametrize("way", ["alone", "strassen", "skipped"])
+def test_calls_of_all_functions_are_exact(way: str, folder: Path) -> None:
+    by, variables = () if way == "alone" else with_it(), STRASSEN | ({"BILINEAR_SKIP": "*64:* float32:*"} if way == "skipped" else {})
+    libraries = folder / "libcublas.so.13", folder / "libcublas.so.12"
+    found = json.loads(run(sys.executable, HERE / "standin_calls.py", *libraries, by=by, variables=variables))
+    assert len(found) == 111
+    for *what, multiplied, exact in found:
+        is_ours = way != "alone" and not PASSING & set(what) and what[3:6] != ["2", "2", "2"] and (way == "strassen" or what[0] == "Z")
+        assert exact and (multiplied == 0) == is_ours, (what, multiplied)
+
+
+def test_a_program_without_python_gets_one(folder: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert run(folder / "program", variables=STRASSEN) == "10 0\n"
+    assert run(folder / "program", by=with_it("--log", str(log)), variables=STRASSEN).endswith(" 0\n")
+    told = [json.loads(line) for line in log.read_text().splitlines()]
+    assert told[0].items() >= {"shape": [24, 24, 24], "dtype": "float64", "operations": "NT", "plan": "strassen"}.items()
+    assert 2 <= len(told) <= 10 and 0 < told[0]["bound"] < 1e-12  # what comes while Python begins is cuBLAS's
+    wrong = {"LD_PRELOAD": str(preload.standin_library()), "BILINEAR_LOG": str(log), "BILINEAR_ALGORITHM": "nosuch", "BILINEAR_LEAST": "1"}
+    assert run(folder / "program", variables=wrong) == "10 0\n"
+    assert "did not begin" in log.read_text()
+
+
+def test_each_of_two_copies_gets_its_own_handles(folder: Path, tmp_path: Path) -> None:
+    program = (
+        "import ctypes, sys; one = ctypes.CDLL(sys.argv[1]); one.cublasCreate_v2(ctypes.byref(ctypes.c_void_p())); one.cublasDgemm_v2;"
+        "ctypes.CDLL(sys.argv[2]).main()"
+    )
+    words = (sys.executable, "-c", program, folder / "libcublas.so.13", folder / "user.so")
+    assert run(*words, by=with_it("--log", str(tmp_path / "log")), variables=STRASSEN) == run(*words, variables=STRASSEN) == "10 0\n"
+    assert "two copies of cuBLAS are in use" in (tmp_path / "log").read_text()
+
+
+def test_the_text_compiles_without_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "standin.c").write_text(preload.standin_source())
+    subprocess.run([*STRICT, *preload.FLAGS, str(tmp_path / "standin.c"), "-o", str(tmp_path / "standin.so")], check=True)
+
+
+def test_a_library_that_was_changed_is_built_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(preload, "default_cache", lambda: Cache(tmp_path))  # not the one whose library other processes have loaded
+    place = preload.standin_library()
+    whole = place.read_bytes()
+    place.write_bytes(whole[:-1] + b"x")
+    assert preload.standin_library() == place and place.read_bytes() == whole
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(BilinearError, match=r"E614.*false cannot build"):
+        preload.standin_library()
+
+
+def product(adds: float) -> tuple[standin.OfferedProduct, Any]:
+    """C = A * B + beta * C of 8 x 8 matrices."""
+    memory = np.ones((3, 8, 8))
+    a, b, c = (x.ctypes.data for x in memory)
+    extents = dict(zip(standin.KEY, (1, 0, 0, 8, 8, 8, 8, 8, 8, 0, 0, 0, 1, 0, adds != 0, 0), strict=True))
+    return standin.OfferedProduct(**extents, a=a, b=b, c=c, alpha=(1, 0), beta=(adds, 0)), memory
+
+
+@pytest.mark.parametrize(
+    ("adds", "error", "answer"),
+    [
+        (0, None, standin.MULTIPLIED),
+        (0, RuntimeError("a launch failed"), standin.PASSES),
+        (2, MemoryError("full"), standin.PASSES),
+        (2, RuntimeError("a launch failed"), standin.FAILED),
+    ],
+)
+def test_what_may_be_half_written_is_not_left_to_cublas(
+    adds: float, error: Exception | None, answer: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    one = standin.StandIn({"BILINEAR_ALGORITHM": "strassen", "BILINEAR_LOG": str(tmp_path / "log")})
+    given, memory = product(adds)
+    if error is not None:
+
+        def fails(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(standin, "matmul_arrays", fails)
+    assert one.answer(given) == answer
+    assert (memory[2] == (8 if error is None else 1)).all()
+    told = json.loads((tmp_path / "log").read_text())
+    assert told["why"] == ("BILINEAR_ALGORITHM names it" if error is None else str(error))
+
+
+LOG = [
+    {
+        "shape": [8, 9, 10],
+        "dtype": "float64",
+        "plan": "winograd, 1 level",
+        "bound": 2e-12,
+        "ms": 2.0,
+        "library_ms": 3.5,
+        "batch": 2,
+        "why": "x",
+    },
+    {
+        "shape": [8, 9, 10],
+        "dtype": "float64",
+        "plan": "winograd, 1 level",
+        "bound": 2e-12,
+        "ms": 2.0,
+        "library_ms": 3.5,
+        "batch": 1,
+        "why": "x",
+    },
+    {"shape": [7, 7, 7], "dtype": "float32", "plan": "library", "why": "too small"},
+    {"plan": "library", "why": "no Python"},
+]
+
+
+def test_a_report_adds_up_what_a_log_says(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log").write_text("".join(json.dumps(line) + "\n" for line in LOG))
+    shell = Shell(monkeypatch, capsys)
+    status, out, _ = shell("preload", "--report", "log")
+    assert status == 0 and out.splitlines()[2:] == [
+        "8x9x10           float64  winograd, 1 level      3                    4.5        2.0e-12  x",
+        "7x7x7            float32  library                1                    0.0              -  too small",
+        "-                -        library                1                    0.0              -  no Python",
+        "all of bilinear                                  3                    4.5        2.0e-12",
+    ]
+    status, out, _ = shell("preload", "--report", "log", "--json")
+    assert status == 0 and json.loads(out)["total"] == {"calls": 3, "gained_ms": 4.5, "bound": 2e-12}
+    Path("log").write_text('{"plan": "library", "why": ""}\n{"plan": 3}\n')
+    status, out, err = shell("preload", "--report", "log")
+    assert (status, out) == (1, "") and err.startswith("error[E615]: line 2 of log is not ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(("--accuracy", "good", "--", "true"), "E543"), (("--workspace", "much", "--", "true"), "E534"), (("--", "no"), "E616")],
+)
+def test_run_with_refuses_before_the_program_runs(
+    words: tuple[str, ...], code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = Shell(monkeypatch, capsys)("run-with", *words)
+    assert (status, out) == (1, "") and f"error[{code}]" in err
