@@ -122,7 +122,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sample(48)
+@pytest.mark.sample(48, slow=300)
 @pytest.mark.parametrize(("name", "unit", "kind", "inner"), CASES)
 def test_no_element_is_further_off_than_the_bound(name: str, unit: str, kind: str, inner: int) -> None:
     scheme = SCHEMES[name]

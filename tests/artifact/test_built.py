@@ -94,6 +94,7 @@ def test_every_promise_and_two_levels(inputs: str, levels: int, tmp_path: Path) 
     assert (check.inputs, check.levels) == (inputs, levels)
 
 
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
 def test_fractions_are_numbers_of_the_field_and_not_exact_on_a_gpu(tmp_path: Path) -> None:

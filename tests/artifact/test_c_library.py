@@ -141,6 +141,7 @@ def test_the_check_of_a_library_finds_what_is_wrong_in_it(tmp_path: Path, driver
         assert (status, told) == ((1, "winograd is WRONG") if old else (0, "winograd is right")), new
 
 
+@pytest.mark.sample(2)
 @needs_compilers
 @pytest.mark.parametrize(("algorithm", "levels"), [("msmes", 1), ("s_mm", 1), ("s_mm", 2), ("winograd", 3), ("winograd_depth_first", 3)])
 def test_workspaces_are_those_of_placements(algorithm: str, levels: int, tmp_path: Path, driver: Path) -> None:

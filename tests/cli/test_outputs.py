@@ -195,6 +195,7 @@ def test_a_folder_with_any_manifest_is_left_alone(shell: Shell, monkeypatch: pyt
         bilinear.compile("s.bl", output="p")
 
 
+@pytest.mark.slow
 @needs_nvrtc
 def test_an_output_to_which_the_user_added_is_left_alone(shell: Shell) -> None:
     words = ("compile", "s.bl", "--arch", "sm_90", "--dtype", "float32", "--shape", "9", "-o", "out")

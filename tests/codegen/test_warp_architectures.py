@@ -125,7 +125,7 @@ def test_rounding_is_built_everywhere(architecture: str, width: int) -> None:
     assert found.spill_stores == found.spill_loads == 0 and found.registers <= 64
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("levels", portfolio().pairs, ids=str)
 @pytest.mark.parametrize("along", [False, True])
 def test_sums_above_pairs_stay_in_registers(levels: tuple[str, ...], along: bool) -> None:

@@ -123,7 +123,7 @@ def mutated(text: str, draw: random.Random) -> str:
     return text
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_mutated_files_are_examined_without_a_traceback(seed: int, tmp_path: Path) -> None:
     draw, known = random.Random(seed), texts()

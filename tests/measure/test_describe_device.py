@@ -165,6 +165,7 @@ def tuned() -> tuple[Device, list[str]]:
     return tune(lambda what, done, of: told.append(f"{done}/{of} {what}"), Pretended()), told
 
 
+@pytest.mark.slow
 def test_tuning_finds_the_description_that_the_times_follow(tuned: tuple[Device, list[str]]) -> None:
     bench, (found, told) = Pretended(), tuned
     assert told[:2] == ["0/7 kernels", "0/7 memory"] and len(told) == 26

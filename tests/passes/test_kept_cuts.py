@@ -62,6 +62,7 @@ def test_the_table_holds_what_searches_find(monkeypatch: pytest.MonkeyPatch, upd
     assert fuse_linear_stages.TABLE.read_text(encoding="utf-8") == text
 
 
+@pytest.mark.slow
 def test_a_kept_run_is_cut_as_a_search_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made = [lowered(["msmes"] * 4, "restore")]
     found = searches(monkeypatch, lambda: made.append(lowered(["msmes"] * 4, "restore")))

@@ -164,6 +164,7 @@ def test_a_limit_holds_for_intermediates_and_workspaces_together() -> None:
         plan_shapes(shapes, device="h200", workspace="none")
 
 
+@pytest.mark.slow
 def test_what_the_device_has_left_is_a_limit_too() -> None:
     """Matrices of 18 GiB on a device of 140: beside three and the result there is memory for two intermediates, beside six for none."""
     square = 49152 * 49152 * 8

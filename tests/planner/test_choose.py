@@ -269,6 +269,7 @@ def test_an_accuracy_is_kept_by_the_bound() -> None:
         make_plan(replace(LARGE, accuracy=1e-30), H200)
 
 
+@pytest.mark.slow
 def test_a_class_of_accuracy_compares_probable_errors() -> None:
     for dtype in ("float32", "float64"):
         problem = Problem(16384, 16384, 16384, dtype)

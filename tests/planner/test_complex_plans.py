@@ -48,6 +48,7 @@ def test_the_library_is_taken_to_do_four_products_and_ways_do_three() -> None:
     assert small.is_library and len(small.candidates) == 1
 
 
+@pytest.mark.slow
 def test_workspace_and_errors_are_those_of_the_schedule_that_runs() -> None:
     plan = complex_plan(replace(LARGE, dtype="complex64"), H200, explain=True)
     for candidate in plan.candidates:

@@ -121,6 +121,7 @@ def test_an_added_schedule_competes_where_the_inputs_may_be_written(tmp_path: Pa
     assert Way(("deep",)) not in own_ways(Problem(8192, 8192, 8192, "float64", accumulate=True))
 
 
+@pytest.mark.slow
 def test_an_added_name_is_taken_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add(str(copied("laderman", tmp_path, "mine")))
     monkeypatch.chdir(tmp_path)
@@ -134,6 +135,7 @@ def test_an_added_name_is_taken_everywhere(tmp_path: Path, monkeypatch: pytest.M
     assert "mine" in dict(shipped_schemes())
 
 
+@pytest.mark.slow
 def test_what_was_added_needs_no_other_file(tmp_path: Path) -> None:
     copied("strassen", tmp_path, "part")
     (tmp_path / "whole.bl").write_text("scheme whole = part (x) part\n")

@@ -70,6 +70,7 @@ def plain(line: str) -> str:
     return re.sub(r"_\{(\d+)\}", r"\1", back)
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("name", RATIONAL)
 def test_the_table_of_a_scheme_reads_back_as_the_scheme(name: str) -> None:
     scheme = load(name).scheme

@@ -128,6 +128,7 @@ def test_partial_results_belong_to_the_graph_or_to_the_caller(gpu: Gpu) -> None:
     np.testing.assert_array_equal(out.host, a @ b)
 
 
+@pytest.mark.slow
 def test_auto_takes_the_thin_kernel_for_matrices_and_the_library_for_stacks(gpu: Gpu) -> None:
     a, b = integers((1_000_000, 8), "float32"), integers((8, 8), "float32")
     assert make_plan(Problem(1_000_000, 8, 8, "float32"), H200).chosen.strategy == "thin"

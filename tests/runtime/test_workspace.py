@@ -114,6 +114,7 @@ def test_a_buffer_that_holds_an_operand_is_refused() -> None:
     assert (buffer == 1).all()
 
 
+@pytest.mark.slow
 def test_objects_lie_in_a_buffer_of_objects_and_numbers_in_no_other() -> None:
     a, b = (x.astype(int).astype(object) * Fraction(1, 3) for x in operands())
     for buffer in (np.empty(1 << 16), np.empty(1 << 19, np.uint8)):
