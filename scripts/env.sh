@@ -38,6 +38,7 @@ if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || ! "$venv/bin/python" -c '' 
             echo "$wanted" >"$stamp"
     } | sed -un 's/^Collecting \([^][ <>=!~;]*\).*/  fetching \1/p; s/^Installing collected .*/  installing all of it/p' >&2
     if [ ! -f "$stamp" ]; then exit 1; fi # pip has said why
+    "$venv/bin/python" -m bilinear verify strassen >/dev/null # compiles what is imported most
 fi
 PATH=$venv/bin:$PATH
 export PATH
