@@ -202,7 +202,9 @@ class VectorSpan:
         """Add a vector; returns whether it was outside the space."""
         for place, row in self.pivots.items():
             x = self._without(x, place, row)
-        place = next((i for i, c in enumerate(x) if _is_unit(c, self.ring)), -1)
+        modulus = self.ring.modulus
+        units = (i for i, c in enumerate(x) if (isinstance(c, int) and gcd(c, modulus) == 1 if modulus else c))
+        place = next(units, -1)
         if place < 0:
             return False
         factor = reciprocal(x[place], self.ring)
@@ -212,10 +214,6 @@ class VectorSpan:
 
     def _without(self, x: Vector, place: int, row: Vector) -> Vector:
         return tuple(in_ring(c - x[place] * d, self.ring) for c, d in zip(x, row, strict=True)) if x[place] else x
-
-
-def _is_unit(value: Coefficient, ring: Ring) -> bool:
-    return isinstance(value, int) and gcd(value, ring.modulus) == 1 if ring.modulus else bool(value)
 
 
 def _candidates(rows: Sequence[Form], vectors: Iterator[Vector], size: int, ring: Ring) -> list[_Column]:

@@ -192,21 +192,16 @@ def direct_sum(first: Scheme, second: Scheme, axis: str) -> Scheme:
     w = together(rank, [(first.w, range(first.rank)), (second.w, range(first.rank, rank))])
     places = [*_part(m, n, first.m, first.n, 0), *_part(m, n, second.m, second.n, -1)]
     name, citation = joined_name(first, f"plus_{axis}", second), joined_citations(first, second)
-    return reduced(Scheme(name, m, k, n, u, v, _added(w, places, m * n), numbered(rank), ring, citation))
+    rows: list[Form] = [()] * (m * n)
+    for place, output in zip(places, w.outputs, strict=True):
+        rows[place] = tuple(sorted(rows[place] + output))
+    return reduced(Scheme(name, m, k, n, u, v, LinearMap(w.inputs, tuple(rows), w.steps), numbered(rank), ring, citation))
 
 
 def _part(rows: int, columns: int, own_rows: int, own_columns: int, corner: int) -> list[int]:
     """The numbers of the blocks in the first (0) or last (-1) corner of a grid."""
     top, left = (rows - own_rows, columns - own_columns) if corner else (0, 0)
     return [(top + i) * columns + left + j for i in range(own_rows) for j in range(own_columns)]
-
-
-def _added(w: LinearMap, places: list[int], size: int) -> LinearMap:
-    """The map with outputs at the same place added up; such outputs share no product and no step, so their terms stay in order."""
-    rows: list[Form] = [()] * size
-    for place, output in zip(places, w.outputs, strict=True):
-        rows[place] = tuple(sorted(rows[place] + output))
-    return LinearMap(w.inputs, tuple(rows), w.steps)
 
 
 def rotate(scheme: Scheme) -> Scheme:

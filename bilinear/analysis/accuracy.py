@@ -9,7 +9,7 @@ from functools import lru_cache
 from math import ceil, cos, e, inf, isnan, log, log2, pi, sqrt
 from typing import NamedTuple
 
-from bilinear.analysis.rounding import SLACK, OperandValue, ResultValue, Trace, Vector, gamma, magnitude, sides
+from bilinear.analysis.rounding import SLACK, OperandValue, ResultValue, Trace, gamma, magnitude, sides
 from bilinear.ir.complex_scheme import Products
 from bilinear.ir.element import KNOWN
 from bilinear.ir.gram import GramScheme
@@ -106,12 +106,9 @@ def drift_bound(schedule: Schedule, unit_roundoff: float = LARGEST_ROUNDOFF, sum
             if not isinstance(value, OperandValue) or value.space != name or value.form != {index: 1}:
                 lost.append(block)
                 continue
-            blocks.append(BlockDrift(block, *(_by_block(originals, bound) for bound in (value.error, value.lost))))
+            pairs = (zip(originals, bound, strict=True) for bound in (value.error, value.lost))
+            blocks.append(BlockDrift(block, *(tuple((met, float(weight) * SLACK) for met, weight in own if weight > 0) for own in pairs)))
     return DriftBound(tuple(blocks), tuple(lost), trace.growth * SLACK)
-
-
-def _by_block(blocks: Sequence[Block], bound: Vector) -> tuple[tuple[Block, float], ...]:
-    return tuple((block, float(weight) * SLACK) for block, weight in zip(blocks, bound, strict=True) if weight > 0)
 
 
 def probable_error(

@@ -71,10 +71,7 @@ class BuiltCheck:
     def __str__(self) -> str:
         head = f"{self.folder}: {self.name}, {self.levels} level(s), inputs={self.inputs}; seed {self.seed}"
         rows = [
-            (row.dtype, row.where, row.shape, row.detail, str(row.trials or "-"), row.chance or "-", _verdict(row)) for row in self.rows
+            (*(x.dtype, x.where, x.shape, x.detail, str(x.trials or "-"), x.chance or "-"), x.verdict + f": {x.reason}" * bool(x.reason))
+            for x in self.rows
         ]
         return visible_lines([head, *(f"  {line}" for line in aligned(rows, COLUMNS, indent=2))])
-
-
-def _verdict(row: BuiltRow) -> str:
-    return f"{row.verdict}: {row.reason}" if row.reason else row.verdict

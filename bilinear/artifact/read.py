@@ -236,15 +236,11 @@ def _manifest(folder: Path) -> Node:
     except OSError as error:
         message = f"{folder} is not an output folder: {MANIFEST} cannot be read: {error.strerror or error}"
         raise fail("E621", message, "give the folder that `bilinear compile --output` wrote") from None
-    root = parse(content, MANIFEST, _incomplete)
+    root = parse(content, MANIFEST, lambda message: fail("E621", message, AGAIN))
     form = root["format"].text()
     if form != FORMAT:
         raise root["format"].wrong(f"is {form!r}, and this version reads {FORMAT!r}")
     return root
-
-
-def _incomplete(message: str) -> BilinearError:
-    return fail("E621", message, AGAIN)
 
 
 def _workspace(node: Node) -> Space:

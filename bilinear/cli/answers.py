@@ -140,10 +140,7 @@ output_option = partial(typer.Option, rich_help_panel="Output")
 
 
 STDOUT = Path("-")
-Json = Annotated[
-    Path | None,
-    output_option("--json", metavar="[FILE]", help="Print JSON; with FILE.json, write it there beside the text."),
-]
+Json = Annotated[Path | None, output_option("--json", metavar="[FILE]", help="Print JSON; with FILE.json, write it there beside the text.")]
 
 
 def in_place_of_text(json_file: Path | None) -> bool:

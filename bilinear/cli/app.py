@@ -117,14 +117,10 @@ def _run() -> int:
         message = getattr(error, "format_message", None)  # of typer's own errors about the command line
         if message is None:
             raise
-        _tell_usage(message(), getattr(error, "ctx", None))
+        context: typer.Context | None = getattr(error, "ctx", None)
+        if told := message():  # without arguments typer has already printed the help
+            tell(*([] if context is None else [context.get_usage()]), f"error: {visible(plainly(told))}")
     return FAILED
-
-
-def _tell_usage(message: str, context: typer.Context | None) -> None:
-    """Print typer's usage error and the command's usage; without arguments typer has already printed the help."""
-    if message:
-        tell(*([] if context is None else [context.get_usage()]), f"error: {visible(plainly(message))}")
 
 
 def _version(asked: bool) -> None:

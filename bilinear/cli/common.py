@@ -43,15 +43,13 @@ SomeLevels = Annotated[
     typer.Option(help="Levels of recursion, from 1, or auto: as many as keep blocks at least 1024 wide.", autocompletion=completing.levels),
 ]
 Inputs = Annotated[
-    str | None,
-    limit_option(help="preserve, restore or consume the inputs (default: by the algorithm).", autocompletion=completing.inputs),
+    str | None, limit_option(help="preserve, restore or consume the inputs (default: by the algorithm).", autocompletion=completing.inputs)
 ]
 Shape = Annotated[str, problem_option(help="Size of the check: m,k,n or MxKxN, or one number for all three.")]
 Shapes = Annotated[list[str] | None, problem_option(help="N, MxKxN or m,k,n; given again for further shapes.")]
 Dtypes = Annotated[str, problem_option(help="Element types, comma-separated.", autocompletion=completing.dtypes)]
 AnyDtypes = Annotated[
-    str | None,
-    problem_option(help="Element types, comma-separated (default: float64,float32).", autocompletion=completing.dtypes),
+    str | None, problem_option(help="Element types, comma-separated (default: float64,float32).", autocompletion=completing.dtypes)
 ]
 """The same where another option may leave no choice: None if no type is named."""
 A_MOMENT = 1.0
@@ -293,23 +291,12 @@ def check_table(checks: list[Check]) -> str:
     """The checks as an aligned table."""
     from bilinear.reporting.table import aligned
 
-    rows = [
-        (
-            c.device,
-            "x".join(map(str, c.shape)),
-            c.dtype,
-            c.levels,
-            c.inputs,
-            "-" if c.exact is None else "yes" if c.exact else "NO",
-            f"{c.error:.2e}",
-            f"{c.allowance:.2e}",
-            f"{c.drift:.1e}" if c.inputs == "restore" else "-",
-            c.workspace_bytes,
-            f"{c.seconds * 1e3:.3f}",
-            f"{c.library_seconds * 1e3:.3f}",
-        )
-        for c in checks
-    ]
+    rows = []
+    for c in checks:
+        what = c.device, "x".join(map(str, c.shape)), c.dtype, c.levels, c.inputs
+        exact, drift = "-" if c.exact is None else "yes" if c.exact else "NO", f"{c.drift:.1e}" if c.inputs == "restore" else "-"
+        times = f"{c.seconds * 1e3:.3f}", f"{c.library_seconds * 1e3:.3f}"
+        rows.append((*what, exact, f"{c.error:.2e}", f"{c.allowance:.2e}", drift, c.workspace_bytes, *times))
     trust = ("integers exact", "error", "allowed", "drift")
     header = ("device", "shape", "dtype", "levels", "inputs", *trust, "workspace B", "ms", "library ms")
     return "\n".join(aligned(rows, header))
@@ -349,16 +336,10 @@ def require_exact(check: ModularCheck) -> None:
 
 def require(checks: list[Check]) -> None:
     """Raise `BilinearError` (E701) for every check that failed."""
-    wrong = [c for c in checks if not c.passed]
+    wrong = []
+    for c in (c for c in checks if not c.passed):
+        integers = ("integers do not come out exactly",) if c.exact is False else ()
+        error, drift = f"error {c.error:.3e}, allowed {c.allowance:.3e}", f"inputs drift by {c.drift:.3e} of their largest element"
+        wrong.append(Diagnostic("E701", f"{c.dtype} on the {c.device} failed its check", notes=(error, *integers, drift)))
     if wrong:
-        raise BilinearError(Diagnostic("E701", f"{c.dtype} on the {c.device} failed its check", notes=_findings(c)) for c in wrong)
-
-
-def _findings(check: Check) -> tuple[str, ...]:
-    """The measurements, and the checks that failed."""
-    integers = ("integers do not come out exactly",) if check.exact is False else ()
-    return (
-        f"error {check.error:.3e}, allowed {check.allowance:.3e}",
-        *integers,
-        f"inputs drift by {check.drift:.3e} of their largest element",
-    )
+        raise BilinearError(wrong)

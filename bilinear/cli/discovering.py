@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
@@ -66,11 +65,7 @@ def share(
             progress=lambda state: progress(str(state), state.done, state.allowed),
         )
     prove_scheme(result.scheme).require()
-    answer(
-        json_file,
-        lambda: _shared_facts(scheme, result, seed, tries),
-        lambda: _told_shared(scheme, result, time, tries),
-    )
+    answer(json_file, lambda: _shared_facts(scheme, result, seed, tries), lambda: _told_shared(scheme, result, time, tries))
     write_result(output, lambda _: readable_text(result.scheme, with_sums=True), json_file)
 
 
@@ -117,12 +112,8 @@ def _told_shared(scheme: Scheme, result: Shared, time: str, tries: int) -> str:
     ]
     total = ("all", *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True)))
     header = ("on", "table: additions", "scalings", "before: additions", "scalings", "now: additions", "scalings")
-    lines = [
-        f"{result.scheme.name} {scheme.format}: proved",
-        "",
-        *(f"{' ' * INDENT}{line}" for line in aligned([*rows, total], header, INDENT)),
-        "",
-    ]
+    table = aligned([*rows, total], header, INDENT)
+    lines = [f"{result.scheme.name} {scheme.format}: proved", "", *(f"{' ' * INDENT}{line}" for line in table), ""]
     least = [operand for operand, known in zip("ABC", result.least, strict=True) if known]
     if least:
         lines.append(f"sums and differences alone cannot do with fewer on {', '.join(least)}")
@@ -155,7 +146,9 @@ def lift(
     require_files(output, file_of(json_file))
     with progress_bar() as progress:
         lifted = lift(scheme, over=over, seed=seed, tries=tries, progress=progress)
-    answer(json_file, lambda: _lifted_facts(lifted, output), lambda: "\n".join(_told_lifted(lifted)))
+    head = f"{lifted.scheme.name} {lifted.scheme.format}: proved over {lifted.scheme.ring}, {lifted.scheme.additions} additions"
+    how = f"lifted to Z/{2**lifted.power} by {lifted.equations} equations for {lifted.unknowns} unknowns, of rank {lifted.rank}"
+    answer(json_file, lambda: _lifted_facts(lifted, output), lambda: f"{head}\n{how}")
     write_result(output, lambda place: _named_like(lifted.scheme, place), json_file)
 
 
@@ -183,14 +176,6 @@ def _lifted_facts(lifted: Lifted, output: Path | None) -> dict[str, object]:
         "additions": lifted.scheme.additions,
         "file": str(output) if output is not None else None,
     }
-
-
-def _told_lifted(lifted: Lifted) -> list[str]:
-    scheme = lifted.scheme
-    return [
-        f"{scheme.name} {scheme.format}: proved over {scheme.ring}, {scheme.additions} additions",
-        f"lifted to Z/{2**lifted.power} by {lifted.equations} equations for {lifted.unknowns} unknowns, of rank {lifted.rank}",
-    ]
 
 
 def discover(
@@ -311,12 +296,18 @@ def combine(
         entries = [*shipped_schemes(), *schemes_of(library or [], progress, _tell)]
         usable = [(text, scheme) for text, scheme in entries if lies_over(scheme, ring)]
         best = best_compositions(asked, usable, lambda done, of: progress("formats", done, of))
-        for scheme in _parts(best.values() if every else [best[asked]]):
+        recipes = best.values() if every else [best[asked]]
+        for scheme in {part.text: part.leaf for recipe in recipes for part in recipe.used() if part.leaf is not None}.values():
             proved(scheme)
     recipe = best[asked]
-    made = _made(recipe, name or "best_{}_{}_{}".format(*asked)) if output is not None else None
-    text = _combined_text(made, recipe) if made is not None else ""
-    facts = {**_combined_facts(recipe, ring), **({"formats": _formats(best, ring)} if every else {})}
+    text = ""
+    if output is not None:
+        made = replace(recipe.made(), name=name or "best_{}_{}_{}".format(*asked), places=None)
+        proved(made)
+        text = _combined_text(made, recipe)
+    facts = _combined_facts(recipe, ring)
+    if every:
+        facts["formats"] = [_combined_facts(recipe, ring) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
     answer(json_file, lambda: facts, lambda: _told_combined(recipe, ring) + (f"\n\n{_table(best, ring)}" if every else ""))
     write_result(output, lambda _: text, json_file)
 
@@ -324,20 +315,6 @@ def combine(
 def _tell(path: Path, error: BilinearError) -> None:
     """Report the files of a folder that are skipped."""
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
-
-
-def _parts(recipes: Iterable[SchemeTree]) -> list[Scheme]:
-    """The schemes that recipes are made from, each permutation once."""
-    return list({part.text: part.leaf for recipe in recipes for part in recipe.used() if part.leaf is not None}.values())
-
-
-def _made(recipe: SchemeTree, name: str) -> Scheme:
-    """Build the scheme of a recipe, proved."""
-    from bilinear.lowering.prepare import proved
-
-    scheme = replace(recipe.made(), name=name, places=None)
-    proved(scheme)
-    return scheme
 
 
 def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
@@ -380,10 +357,6 @@ def _combined_facts(recipe: SchemeTree, ring: Ring) -> dict[str, object]:
         "additions": {"a": a, "b": b, "c": c},
         "expression": recipe.expression,
     }
-
-
-def _formats(best: dict[Triple, SchemeTree], ring: Ring) -> list[dict[str, object]]:
-    return [_combined_facts(recipe, ring) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
 
 
 def _table(best: dict[Triple, SchemeTree], ring: Ring) -> str:

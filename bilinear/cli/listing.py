@@ -105,8 +105,11 @@ def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
     from bilinear.algebra.composition import classical
     from bilinear.frontend.printer import print_scheme
     from bilinear.ir.ring import RATIONALS
+    from bilinear.ir.scheme import least_rank
 
-    _check_rank(m, k, n, rank)
+    least, most = least_rank(m, k, n), m * k * n
+    if rank is not None and not least <= rank <= most:
+        raise fail("E671", f"no scheme <{m},{k},{n}> of {rank} products is worth writing", f"between {least} and {most} are possible")
     if (m * k * n if rank is None else rank) * (m * k + k * n + m * n) > MOST_CELLS:
         raise fail("E673", "the table is too large to be edited", f"give smaller sizes: at most {MOST_CELLS} coefficients are written")
     scheme = replace(classical(m, k, n), name=name, ring=RATIONALS) if rank is None else blank(name, m, k, n, rank)
@@ -121,15 +124,6 @@ def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
 
     rows = ((),) * rank
     return Scheme(name, m, k, n, LinearMap(m * k, rows), LinearMap(k * n, rows), LinearMap(rank, ((),) * (m * n)), numbered(rank))
-
-
-def _check_rank(m: int, k: int, n: int, rank: int | None) -> None:
-    """Refuse a rank above the classical one, or below any that is possible (E671)."""
-    from bilinear.ir.scheme import least_rank
-
-    least, most = least_rank(m, k, n), m * k * n
-    if rank is not None and not least <= rank <= most:
-        raise fail("E671", f"no scheme <{m},{k},{n}> of {rank} products is worth writing", f"between {least} and {most} are possible")
 
 
 ANY = "*"
@@ -168,15 +162,7 @@ def list_algorithms(
         if not rows:
             return "no shipped scheme is of that kind; `bilinear list` without options lists all"
         table = aligned([cells for row in rows for cells in _cells(row)], header)
-        return "\n".join(
-            [
-                *table,
-                *([] if format or over or max_rank else ["", _transposed(), *_own_names()]),
-                "",
-                NOTE,
-                COMPLEX,
-            ]
-        )
+        return "\n".join([*table, *([] if format or over or max_rank else ["", _transposed(), *_own_names()]), "", NOTE, COMPLEX])
 
     answer(json_file, lambda: [row.to_json() for row in rows], told)
 

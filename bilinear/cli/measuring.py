@@ -173,17 +173,13 @@ def _require_checks(result: Benchmark) -> None:
     if not result.rows:
         raise nothing_measured(result.left_out)
     if result.failing:
-        raise BilinearError(
-            Diagnostic(
-                "E685",
-                f"{row.plan} at {'x'.join(map(str, row.shape))}, {row.dtype}, failed its check",
-                notes=(
-                    f"integers exact: {row.trust.exact}, inputs as promised: {row.trust.restored}",
-                    f"error {row.trust.error:.3e}, allowed {row.trust.bound:.3e}",
-                ),
-            )
-            for row in result.failing
-        )
+        failures = []
+        for row in result.failing:
+            kept = f"integers exact: {row.trust.exact}, inputs as promised: {row.trust.restored}"
+            error = f"error {row.trust.error:.3e}, allowed {row.trust.bound:.3e}"
+            what = f"{row.plan} at {'x'.join(map(str, row.shape))}, {row.dtype}, failed its check"
+            failures.append(Diagnostic("E685", what, notes=(kept, error)))
+        raise BilinearError(failures)
 
 
 TIME = "5m"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -143,8 +144,7 @@ def plan(
         ),
     ] = "",
     inputs: Annotated[
-        str,
-        limit_option(help="What may happen to A and B: preserve, restore or consume.", autocompletion=completing.inputs),
+        str, limit_option(help="What may happen to A and B: preserve, restore or consume.", autocompletion=completing.inputs)
     ] = "preserve",
     workspace: Annotated[
         str,
@@ -180,8 +180,7 @@ def plan(
     ] = None,
     modes: Annotated[bool, typer.Option("--modes", help="Tell what the modes of `compile --mode` cost: predicted, and measured.")] = False,
     explain: Annotated[
-        bool,
-        output_option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan."),
+        bool, output_option("--explain", help="Say why every alternative lost, what more workspace buys, and what bounds the plan.")
     ] = False,
     html: Annotated[Path | None, output_option("--html", help="Also write a page with a picture of time and workspace.")] = None,
     svg: Svg = None,
@@ -191,42 +190,31 @@ def plan(
     from bilinear.reporting.plans import plan_html
     from bilinear.runtime.auto import plan as choose
 
+    pins, pages = {"levels": levels, "products": products}, {"explain": explain, "html": html, "svg": svg}
+    at_once = contention != "colours"
+    sums: dict[str, object] = {"accumulate": accumulate, "reproducible": reproducible, "contention": at_once}
+
+    def require_alone(option: str, others: Mapping[str, object]) -> None:
+        lost = [name for name, value in others.items() if value]
+        if lost:
+            raise fail("E557", f"--{lost[0]} has no meaning with --{option}", "leave it out")
+
     if chain:
-        others: dict[str, object] = {"shape": shape, "accuracy": accuracy, "levels": levels, "products": products}
-        others |= {"gram": gram, "accumulate": accumulate, "reproducible": reproducible, "explain": explain, "html": html, "svg": svg}
-        others |= {"contention": contention != "colours"}
-        _plan_chain(chain, dtype, device, inputs, workspace, json_file, [f"--{name}" for name, value in others.items() if value])
+        require_alone("chain", {"shape": shape, "accuracy": accuracy, **pins, "gram": gram, **sums, **pages})
+        _plan_chain(chain, dtype, device, inputs, workspace, json_file)
         return
     if gram:
-        others = {
-            "levels": levels,
-            "products": products,
-            "accumulate": accumulate,
-            "reproducible": reproducible,
-            "contention": contention != "colours",
-            "explain": explain,
-            "html": html,
-            "svg": svg,
-        }
-        lost = [f"--{name}" for name, value in others.items() if value] + ["--inputs"] * (inputs != "preserve")
-        _plan_gram(shape, dtype, device, workspace, read_accuracy(accuracy), json_file, lost)
+        require_alone("gram", {**pins, **sums, **pages, "inputs": inputs != "preserve"})
+        _plan_gram(shape, dtype, device, workspace, read_accuracy(accuracy), json_file)
         return
     if not shape:
         raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for several")
     levels = None if levels == "auto" else levels
     if model or modes:
-        others = {
-            "modes": model and modes,
-            "gram": gram,
-            "accuracy": accuracy,
-            "products": products,
-            "accumulate": accumulate,
-            "contention": contention != "colours",
-            "explain": explain,
-        }
-        others |= {"html": html, "svg": svg, "inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
-        of = _bound if model else _cost_of_modes
-        of(read_shape(shape), dtype, device, levels, json_file, [f"--{name}" for name, value in others.items() if value])
+        size, limits = read_shape(shape), {"inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
+        others: dict[str, object] = {"accuracy": accuracy, "products": products, "accumulate": accumulate, "contention": at_once}
+        require_alone("model" if model else "modes", {"modes": model and modes, **others, **pages, **limits})
+        (_bound if model else _cost_of_modes)(size, dtype, device, levels, json_file)
         return
     if levels is not None and re.fullmatch(r"[0-9, ]+", levels):
         hint = "name one for each level, the outermost first: --levels winograd,winograd"
@@ -275,13 +263,11 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
     answer(json_file, lambda: plan_json(plan) if bounds is None else explained_json(plan, bounds, streamed), told)
 
 
-def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None, others: list[str]) -> None:
-    """Print what a model says of algorithms on a data sheet; the other options that were given have no meaning."""
+def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None) -> None:
+    """Print what a model says of algorithms on a data sheet."""
     from bilinear.planner.best_case import best_cases, sheet_named
     from bilinear.reporting.plans import best_cases_table, records_json
 
-    if others:
-        raise fail("E557", f"{others[0]} has no meaning with --model", "leave it out")
     require_files(file_of(json_file))
     sheet = sheet_named(device)
     found = best_cases(shape, dtype, sheet, None if levels is None else tuple(name.strip() for name in levels.split(",")))
@@ -289,18 +275,15 @@ def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | N
     answer(json_file, lambda: records_json("best-cases", found), lambda: best_cases_table(found, title))
 
 
-def _cost_of_modes(
-    shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None, others: list[str]
-) -> None:
-    """Print what each execution mode of a scheme costs; the other options that were given have no meaning."""
+def _cost_of_modes(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None) -> None:
+    """Print what each execution mode of a scheme costs."""
     from bilinear.measure.mode_costs import mode_costs, modes_table
     from bilinear.planner.device_files import load_device
     from bilinear.reporting.plans import records_json
 
     names = [name.strip() for name in (levels or "strassen,strassen").split(",")]
-    others += ["--levels of several schemes"] * (len(set(names)) > 1)
-    if others:
-        raise fail("E557", f"{others[0]} has no meaning with --modes", "leave it out")
+    if len(set(names)) > 1:
+        raise fail("E557", "--levels of several schemes has no meaning with --modes", "leave it out")
     require_files(file_of(json_file))
     described = load_device(device)
     found = mode_costs(shape, dtype, described, names[0], len(names))
@@ -308,33 +291,26 @@ def _cost_of_modes(
     answer(json_file, lambda: records_json("modes", found), lambda: modes_table(found, title))
 
 
-def _plan_gram(
-    shape: str, dtype: str, device: str, workspace: str, accuracy: float | str | None, json_file: Path | None, others: list[str]
-) -> None:
-    """Choose and print the blocks of A*A^T; the other options that were given have no meaning."""
+def _plan_gram(shape: str, dtype: str, device: str, workspace: str, accuracy: float | str | None, json_file: Path | None) -> None:
+    """Choose and print the blocks of A*A^T."""
     from bilinear.reporting.plans import gram_json, gram_table
     from bilinear.runtime.gram_plans import plan_gram
 
-    if others:
-        raise fail("E557", f"{others[0]} has no meaning with --gram", "leave it out")
     m, k, n = read_shape(shape)
     if m != n:
-        raise fail(
-            "E504", f"A*A^T is square, and --shape {shape} has {m} rows and {n} columns", f"give --shape {m},{k},{m} for A {m} x {k}"
-        )
+        what = f"A*A^T is square, and --shape {shape} has {m} rows and {n} columns"
+        raise fail("E504", what, f"give --shape {m},{k},{m} for A {m} x {k}")
     most = read_workspace(workspace)
     require_files(file_of(json_file), unread=device_files(device))
     found = plan_gram(n, k, dtype, device=device or None, workspace=most, accuracy=accuracy)
     answer(json_file, lambda: gram_json(found), lambda: gram_table(found))
 
 
-def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, json_file: Path | None, others: list[str]) -> None:
-    """Choose and print the order of a chain; the other options that were given have no meaning."""
+def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, json_file: Path | None) -> None:
+    """Choose and print the order of a chain."""
     from bilinear.reporting.plans import chain_json, chain_table
     from bilinear.runtime.multi_dot import plan_chain
 
-    if others:
-        raise fail("E557", f"{others[0]} has no meaning with --chain", "leave it out")
     shapes, most = read_chain(chain), read_workspace(workspace)
     require_files(file_of(json_file), unread=device_files(device))
     found = plan_chain(shapes, dtype, device=device or None, inputs=inputs, workspace=most)

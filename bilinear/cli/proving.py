@@ -54,8 +54,7 @@ WRITTEN = "algorithm.bl, sources, cubins, PTX, manifest, report"
 def compile(
     algorithm: AlgorithmName,
     output: Annotated[
-        Path | None,
-        output_option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME)."),
+        Path | None, output_option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME).")
     ] = None,
     levels: SomeLevels = "1",
     dtype: Dtypes = "float64,float32",
@@ -85,8 +84,7 @@ def compile(
         ),
     ] = "colours",
     emit: Annotated[
-        str,
-        typer.Option(help="Also write a library in this language: c (docs/how-to/c-library.md).", autocompletion=completing.emitted),
+        str, typer.Option(help="Also write a library in this language: c (docs/how-to/c-library.md).", autocompletion=completing.emitted)
     ] = "",
     verbose: Annotated[
         bool, output_option("--verbose", "-v", help="Print the whole report: proof, stages, error bounds, kernels and checks.")

@@ -140,8 +140,7 @@ def _run_modulo(
 
 
 def show(
-    algorithm: AlgorithmName,
-    as_latex: Annotated[bool, typer.Option("--latex", help="Print tables for a paper instead, in LaTeX.")] = False,
+    algorithm: AlgorithmName, as_latex: Annotated[bool, typer.Option("--latex", help="Print tables for a paper instead, in LaTeX.")] = False
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.algorithm import load

@@ -125,7 +125,11 @@ def _linear_kernel(schedule: Schedule, key: Key, places: list[Place], name: str,
     extents = [name for name in ("bm", "bk", "bn") if any(name in (p.height, p.width) for p in parts)]
     scalars = ["beta"] if any("beta" in part.kept for part in parts) else []
     longest = max(len(place) for place in places)
-    lanes = _lanes(element.arithmetic, max(part.evaluation.live for part in parts))
+    live = max(part.evaluation.live for part in parts)
+    value = CUDA_THREAD.bytes_of_a_block * (2 if live <= CUDA_THREAD.few_live else 1)
+    while value > element.arithmetic.bytes and live * value > CUDA_THREAD.most_bytes:
+        value //= 2
+    lanes = value // element.arithmetic.bytes
     most = CUDA_THREAD.bytes_read_ahead // (lanes * element.arithmetic.bytes)
     return LinearKernel(
         name,
@@ -138,14 +142,6 @@ def _linear_kernel(schedule: Schedule, key: Key, places: list[Place], name: str,
         tuple(place + (0,) * (longest - len(place)) for place in places),
         key.beside,
     )
-
-
-def _lanes(element: Element, live: int) -> int:
-    """The number of neighbouring elements of each block that a thread handles if `live` values of a type are live at once."""
-    value = CUDA_THREAD.bytes_of_a_block * (2 if live <= CUDA_THREAD.few_live else 1)
-    while value > element.bytes and live * value > CUDA_THREAD.most_bytes:
-        value //= 2
-    return value // element.bytes
 
 
 def _stands(piece: BlockMap) -> dict[str, tuple[int, int]]:

@@ -95,22 +95,24 @@ def read_state(path: Path, task: SearchTask, walkers: Sequence[AnyWalker]) -> Lo
         content = _content(read_bounded(path, MOST_BYTES))
         if not isinstance(content, dict) or content.get("version") != VERSION:
             raise _StateError(f"it does not say that it is one: version {VERSION!r}")
-        _require_search(content.get("search"), _search(task))
+        kept = content.get("search")
+        if not isinstance(kept, dict):
+            raise _StateError("it does not say of which search")
+        for field, value in _search(task).items():
+            if kept.get(field) != value:
+                raise _StateError(f"its {field} is {str(kept.get(field))[:40]}, not {value}")
         kept = content["walkers"]
         if not isinstance(kept, list) or len(kept) != len(walkers):
             raise _StateError(f"it does not hold {len(walkers)} walkers")
         for walker, entry in zip(walkers, kept, strict=True):
             _set(task, walker, entry)
         return _best(task, content["best"], walkers[0].best)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        reason = (
-            error.strerror
-            if isinstance(error, OSError)
-            else str(error)
-            if isinstance(error, _StateError)
-            else "a field is missing or wrong"
-        )
-        raise refused(path, reason or "it cannot be read") from None
+    except OSError as error:
+        raise refused(path, error.strerror or "it cannot be read") from None
+    except _StateError as error:
+        raise refused(path, str(error)) from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise refused(path, "a field is missing or wrong") from None
 
 
 def _content(data: bytes) -> object:
@@ -143,14 +145,6 @@ def _search(task: SearchTask) -> dict[str, object]:
     }
 
 
-def _require_search(kept: object, asked: dict[str, object]) -> None:
-    if not isinstance(kept, dict):
-        raise _StateError("it does not say of which search")
-    for field, value in asked.items():
-        if kept.get(field) != value:
-            raise _StateError(f"its {field} is {str(kept.get(field))[:40]}, not {value}")
-
-
 def _masks(factors: NDArray[np.uint64], rank: int) -> list[list[int]]:
     """The masks of a mode, and of a sign, as a list each."""
     return [[int(mask) for mask in row[:rank]] for row in factors.reshape(-1, factors.shape[-1])]
@@ -165,9 +159,8 @@ def _set(task: SearchTask, walker: AnyWalker, entry: dict[str, object]) -> None:
         raise _StateError("the random numbers of a walker are wrong")
     walker.tally[:] = tally
     walker.random[0] = random
-    if not 1 <= tally[BEST] <= min(tally[RANK], tally[LOW]) <= max(tally[RANK], tally[LOW]) <= walker.factors.shape[-1]:
-        raise _StateError("the tally of a walker is wrong")
-    if not 0 <= tally[BEST_AT] <= tally[STEPS] or tally[LOW_AT] > tally[STEPS]:
+    ranks = 1 <= tally[BEST] <= min(tally[RANK], tally[LOW]) <= max(tally[RANK], tally[LOW]) <= walker.factors.shape[-1]
+    if not ranks or not 0 <= tally[BEST_AT] <= tally[STEPS] or tally[LOW_AT] > tally[STEPS]:
         raise _StateError("the tally of a walker is wrong")
     _fill(task, walker.factors, tally[RANK], entry["factors"])
     _fill(task, walker.best, tally[BEST], entry["best"])
@@ -339,8 +332,10 @@ class _WalkerSearch:
     def _round(self, pool: ThreadPoolExecutor, begin: float, seconds: float) -> bool:
         """Run one round and record its result. Returns False, without a result, if the time ran out first."""
         futures = [pool.submit(self._walk, number) for number in range(len(self.walkers))]
+        m, k, n = self.task.format
         while (elapsed := time.monotonic() - begin) < seconds:
-            self.progress(self._told(), round(elapsed * 1000), round(seconds * 1000))
+            told = f"<{m},{k},{n}>: rank {self.best.rank}, looking for {self.task.rank}"
+            self.progress(told, round(elapsed * 1000), round(seconds * 1000))
             if not wait(futures, timeout=min(seconds - elapsed, 0.1)).not_done:
                 break
         with self.lock:
@@ -376,10 +371,6 @@ class _WalkerSearch:
         if walker.tally[BEST] <= self.task.rank and not self.task.lifted:
             with self.lock:
                 self.halt[0] = min(self.halt[0], number)
-
-    def _told(self) -> str:
-        m, k, n = self.task.format
-        return f"<{m},{k},{n}>: rank {self.best.rank}, looking for {self.task.rank}"
 
 
 def _proved(task: SearchTask, best: LowestRank) -> Scheme:

@@ -195,12 +195,9 @@ class SearchTask:
             raise fail("E741", f"the walk cannot begin at {start.name}: its rank {start.rank} is above {MOST_RANK}", "name another")
         prove_scheme(start).require()
         if self.ring == "Z":
-            self._require_signs(start)
+            for value in (value for table in coefficients_of(start) for row in table for value in row):
+                if start.ring.modulus or value not in (-1, 0, 1):
+                    message = f"the walk over Z cannot begin at {start.name}: its coefficients must be -1, 0 and 1 and hold over Z"
+                    note = f"it is over {start.ring}" if start.ring.modulus else f"one is {value}"
+                    raise fail("E741", message, "name another, or give --over Z/2 where all denominators are odd", notes=(note,))
         _ = self.masks
-
-    def _require_signs(self, start: Scheme) -> None:
-        for value in (value for table in coefficients_of(start) for row in table for value in row):
-            if start.ring.modulus or value not in (-1, 0, 1):
-                message = f"the walk over Z cannot begin at {start.name}: its coefficients must be -1, 0 and 1 and hold over Z"
-                note = f"it is over {start.ring}" if start.ring.modulus else f"one is {value}"
-                raise fail("E741", message, "name another, or give --over Z/2 where all denominators are odd", notes=(note,))

@@ -154,12 +154,6 @@ def _dynamic_shared(declaration: re.Match[str]) -> str:
     return f"\n#define {name} ({pointer})\n#line {line}\n"
 
 
-def _shared_alignment(source: str) -> int:
-    """The alignment of dynamic shared memory that the text requires, in bytes; at least 16."""
-    declared = (number for match in DYNAMIC.finditer(source) for number in ALIGNED.findall(match[0]))
-    return max(16, *map(int, declared), 0)
-
-
 def without_barrier(source: str) -> Iterator[tuple[int, str]]:
     """For every `__syncthreads();` outside comments: its line number, from 1, and the text without it."""
     for match in BARRIER.finditer(source):
@@ -210,7 +204,8 @@ def compile_on_cpu(
         else:
             prepared = _prepared(command, checks, headers, folder / f"{common}.headers")
             _build([*command, checks], text, library, prepared, include)
-        _modules[key] = CompiledModule(library, source, kernels, _shared_alignment(source))
+        declared = (number for match in DYNAMIC.finditer(source) for number in ALIGNED.findall(match[0]))
+        _modules[key] = CompiledModule(library, source, kernels, max(16, *map(int, declared), 0))
     return _modules[key]
 
 

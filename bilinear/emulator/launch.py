@@ -147,7 +147,9 @@ def nearest(address: int, args: Sequence[Value]) -> str:
         array = value[0] if isinstance(value, tuple) else value
         if not isinstance(array, np.ndarray):
             continue
-        low, high = _byte_bounds(array)
+        steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True) if size]
+        low = array.ctypes.data + sum(step for step in steps if step < 0)
+        high = array.ctypes.data + sum(step for step in steps if step > 0) + (array.itemsize if array.size else 0)
         if address < low:
             found = (low - address, f", {low - address} bytes before argument {number}")
         elif address >= high:
@@ -157,13 +159,6 @@ def nearest(address: int, args: Sequence[Value]) -> str:
         if best is None or found[0] < best[0]:
             best = found
     return "" if best is None else best[1]
-
-
-def _byte_bounds(array: Array) -> tuple[int, int]:
-    steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True) if size]
-    low = array.ctypes.data + sum(step for step in steps if step < 0)
-    high = array.ctypes.data + sum(step for step in steps if step > 0)
-    return low, high + (array.itemsize if array.size else 0)
 
 
 Extent = int | Sequence[int]

@@ -11,7 +11,7 @@ from bilinear.explain.repair.edits import Edit, Patch, place
 from bilinear.explain.repair.schedule import ScheduleSearch, StepEdit, search_schedule_repairs
 from bilinear.explain.repair.scheme import Solution, search_repairs, solve_tables
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
@@ -107,9 +107,8 @@ def _readings(scheme: Scheme, count: int) -> list[Confusion]:
         names = [name for name, by_column in zip("ABC", columns, strict=True) if by_column]
         facts, actions = (["A and B are exchanged"], ["exchanging A and B"]) if exchange else ([], [])
         if names:
-            blocks = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-            facts.append(f"the blocks of {blocks} are numbered column by column")
-            actions.append(f"numbering the blocks of {blocks} row by row")
+            facts.append(f"the blocks of {_listed(names)} are numbered column by column")
+            actions.append(f"numbering the blocks of {_listed(names)} row by row")
         found.append(Confusion(" and ".join(facts), " and ".join(actions), _reread(scheme, exchange, columns)))
     return found
 
@@ -166,8 +165,7 @@ class Repair:
     edits: tuple[Edit | StepEdit, ...]
 
     def __str__(self) -> str:
-        told = [f"{e.text} ({place(e.span)})" if e.span is not None else e.text for e in self.edits]
-        return " and ".join([*([", ".join(told[:-1])] if told[1:] else []), told[-1]])
+        return _listed([f"{e.text} ({place(e.span)})" if e.span is not None else e.text for e in self.edits])
 
     @property
     def patches(self) -> tuple[Patch, ...]:
@@ -281,10 +279,8 @@ def explain_scheme(scheme: Scheme, proof: SchemeProof) -> Explanation:
         return told
     search = search_repairs(scheme, solutions)
     if not search.repairs:
-        searched = (
-            f"no repairs are searched over {scheme.ring}" if scheme.ring.has_zero_divisors else _searched(search.complete, search.close)
-        )
-        return replace(told, facts=(*facts, searched))
+        never = f"no repairs are searched over {scheme.ring}"
+        return replace(told, facts=(*facts, never if scheme.ring.has_zero_divisors else _searched(search.complete, search.close)))
     return replace(told, repairs=tuple(Repair(edits) for edits in search.repairs[:MOST_SHOWN]), count=search.count)
 
 
@@ -373,13 +369,10 @@ def _sum(form: Form, names: Sequence[str]) -> str:
     text = ""
     for index, coefficient in form:
         minus = not isinstance(coefficient, Symbolic) and coefficient < 0
-        body = _scaled(-coefficient if minus else coefficient, names[index])
+        size = -coefficient if minus else coefficient
+        body = names[index] if size == 1 else f"{told(size)} {names[index]}"
         text += (f" {'-' if minus else '+'} " if text else "-" * minus) + body
     return text or "0"
-
-
-def _scaled(coefficient: Coefficient, name: str) -> str:
-    return name if coefficient == 1 else f"{told(coefficient)} {name}"
 
 
 def _listed(names: Sequence[str]) -> str:

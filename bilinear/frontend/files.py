@@ -70,9 +70,8 @@ class Looks:
         for path in self._missing:  # for a shipped name these are all
             if os.access(path, os.F_OK):
                 return False
-        return len(self._missing) == len(self._found) or self._are_still()
-
-    def _are_still(self) -> bool:
+        if len(self._missing) == len(self._found):
+            return True
         return all(found is ReferredFile.NOTHING or _is_still(path, found) for path, found in self._found.items())
 
     def _look(self, path: Path) -> ReferredFile:

@@ -339,36 +339,31 @@ class Names:
         """The value of a name in a sum; None if it has none, which is reported unless its definition already was."""
         word = plain.name
         if is_block(word.text):
-            return self._block(word)
+            block = read_block(word, self.blocks, self.reporter)
+            if block is None:
+                return None
+            if block.space == "C":
+                hint = "name the sum in an equation of its own, and use that name in both places"
+                self.reporter.report("E214", f"{word.text} is read, but blocks of C are results", word.span, "a result", hint=hint)
+                return None
+            return Value(block.space, number_of(block, self.blocks))
         if word.text not in self.values:
             self._unknown(word)
             return None
         return self.values[word.text]
 
-    def _block(self, word: Word) -> Value | None:
-        block = read_block(word, self.blocks, self.reporter)
-        if block is None:
-            return None
-        if block.space == "C":
-            hint = "name the sum in an equation of its own, and use that name in both places"
-            self.reporter.report("E214", f"{word.text} is read, but blocks of C are results", word.span, "a result", hint=hint)
-            return None
-        return Value(block.space, number_of(block, self.blocks))
-
     def _meant(self, name: str) -> str:
         """What an unknown name may stand for: a name like it, the same number behind another letter, or else what there is."""
         known = [other for other, value in self.values.items() if value is not None]
         alike = [other for other in known[:400] if name[1:].isdecimal() and other[1:] == name[1:]]
-        near = did_you_mean(name, [*known, *self._block_names()])
+        blocks = (block_name(s, i, j) for s in "AB" for i in range(self.blocks[s][0]) for j in range(self.blocks[s][1]))
+        near = did_you_mean(name, [*known, *blocks])
         if alike or near:
             return f"did you mean {' or '.join(alike[:3])}?" if alike else near
         products = [product.name for product in self.products if product.name]
         if name[1:].isdecimal() and len(products) > 1:
             return f"the products are {products[0]} to {products[-1]}"
         return f"known here are {listed(known)}" if known else ""
-
-    def _block_names(self) -> list[str]:
-        return [block_name(s, i, j) for s in "AB" for i in range(self.blocks[s][0]) for j in range(self.blocks[s][1])]
 
     def _unknown(self, word: Word) -> None:
         place = self.later.get(word.text)

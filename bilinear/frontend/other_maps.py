@@ -10,18 +10,7 @@ from fractions import Fraction
 from bilinear.frontend.messages import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.names import FormatAndRing, claims_in, is_block, read_format, read_numbers
 from bilinear.frontend.schemes import read_citation, read_scheme_of
-from bilinear.frontend.syntax import (
-    Broken,
-    Citation,
-    DigitsHeader,
-    Plain,
-    SchemeHeader,
-    Statement,
-    TableRow,
-    Term,
-    Update,
-    Word,
-)
+from bilinear.frontend.syntax import Broken, Citation, DigitsHeader, Plain, SchemeHeader, Statement, TableRow, Term, Update, Word
 from bilinear.ir.bilinear_map import BilinearAlgorithm, complex_product
 from bilinear.ir.complex_scheme import ComplexAlgorithm
 from bilinear.ir.digits import (
@@ -207,7 +196,22 @@ def read_digits(header: DigitsHeader, body: Sequence[Statement], reporter: Repor
 def _read_claims(header: DigitsHeader, reporter: Reporter) -> _DigitClaims:
     claims, before = _DigitClaims(), reporter.count
     for text, span in claims_in(header.claims) if header.claims is not None else ():
-        _read_claim(text, span, claims, reporter)
+        digits, moduli, step = _DIGITS.fullmatch(text), _MODULI.fullmatch(text), _LAMBDA.fullmatch(text)
+        is_second = (digits or moduli) and (claims.digits or claims.moduli)
+        if is_second or (step and claims.bits) or text in claims.words:
+            reporter.report("E233", f"{shown(text)} says again what the digits are", span, "said before", hint="leave one of them out")
+        elif digits is not None:
+            claims.digits, claims.places["digits"] = (digits[1], int(digits[2])), span
+        elif moduli is not None:
+            claims.moduli, claims.places["digits"] = tuple(map(int, moduli[1].split())), span
+        elif step is not None:
+            claims.bits, claims.places["lambda"] = int(step[1]), span
+        elif text in _WORDS:
+            claims.places[text] = span
+            claims.words |= {text}
+        else:
+            hint = did_you_mean(text, _CLAIMS) or f"known are: {'; '.join(_CLAIMS)}"
+            reporter.report("E233", f"{shown(text)} says nothing of digits", span, "not known", hint=hint)
     if reporter.count > before:
         return claims
     if claims.digits is None and not claims.moduli:
@@ -217,25 +221,6 @@ def _read_claims(header: DigitsHeader, reporter: Reporter) -> _DigitClaims:
         hint = f"write: {SCALED}; or: unscaled"
         reporter.report("E233", "digits are scaled or unscaled", header.span, "say one of both", hint=hint)
     return claims
-
-
-def _read_claim(text: str, span: Span, claims: _DigitClaims, reporter: Reporter) -> None:
-    digits, moduli, step = _DIGITS.fullmatch(text), _MODULI.fullmatch(text), _LAMBDA.fullmatch(text)
-    is_second = (digits or moduli) and (claims.digits or claims.moduli)
-    if is_second or (step and claims.bits) or text in claims.words:
-        reporter.report("E233", f"{shown(text)} says again what the digits are", span, "said before", hint="leave one of them out")
-    elif digits is not None:
-        claims.digits, claims.places["digits"] = (digits[1], int(digits[2])), span
-    elif moduli is not None:
-        claims.moduli, claims.places["digits"] = tuple(map(int, moduli[1].split())), span
-    elif step is not None:
-        claims.bits, claims.places["lambda"] = int(step[1]), span
-    elif text in _WORDS:
-        claims.places[text] = span
-        claims.words |= {text}
-    else:
-        hint = did_you_mean(text, _CLAIMS) or f"known are: {'; '.join(_CLAIMS)}"
-        reporter.report("E233", f"{shown(text)} says nothing of digits", span, "not known", hint=hint)
 
 
 def _problem(claims: _DigitClaims, of: str) -> tuple[str, str, str] | None:

@@ -227,12 +227,13 @@ class TreeReader:
             place = Word(name, Span(self.source, label.span.start, label.span.start + len(name)))
             cells = self._word(children[1]) if children[1] is not None else None
             return TableRow(place, cells, self._span(label, cells or label))
-        if tree.data == "stage":
-            return self._stage(children)
-        if tree.data == "basis":
-            return self._basis(children)
-        if tree.data == "citation":
-            return self._citation(children)
+        if tree.data in ("stage", "basis", "citation"):
+            first, second = self._word(children[0]) if children[0] is not None else None, self._word(children[1])
+            span = self._span(first or second, second)
+            if tree.data == "citation":
+                return Citation(_unescaped(second.text[1:-1]), span)
+            steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
+            return BasisStatement(second, steps, span) if tree.data == "basis" else StageStatement(first is not None, steps, span)
         if tree.data == "composition":
             return self._composition(children)
         words = [self._word(child) if child is not None else None for child in children]
@@ -275,21 +276,6 @@ class TreeReader:
 
     def _span(self, first: Word | None, last: Word | None) -> Span:
         return Span(self.source, _sure(first).span.start, _sure(last).span.end)
-
-    def _citation(self, children: Sequence[Child]) -> Citation:
-        word, string = self._word(children[0]), self._word(children[1])
-        return Citation(_unescaped(string.text[1:-1]), self._span(word, string))
-
-    def _stage(self, children: Sequence[Child]) -> StageStatement:
-        restore = self._word(children[0]) if children[0] is not None else None
-        word = self._word(children[1])
-        steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
-        return StageStatement(restore is not None, steps, self._span(restore or word, word))
-
-    def _basis(self, children: Sequence[Child]) -> BasisStatement:
-        word, operand = self._word(children[0]), self._word(children[1])
-        steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
-        return BasisStatement(operand, steps, self._span(word, operand))
 
     def _update(self, children: Sequence[Child]) -> Update:
         targets = tuple(self._plain(cast("Tree[Token]", child).children) for child in cast("Tree[Token]", children[0]).children)

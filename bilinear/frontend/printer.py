@@ -20,7 +20,7 @@ from bilinear.ir.linear import Form, LinearMap
 from bilinear.ir.number import Coefficient, Symbolic, is_negative
 from bilinear.ir.ring import Ring
 from bilinear.ir.schedule import AnySchedule, Block, BlockMap, LinearStage, Product, ScaledSchedule, Space, Stage
-from bilinear.ir.scheme import Scheme, block_name
+from bilinear.ir.scheme import Scheme, block_names
 from bilinear.visible import WIDEST, visible
 
 _TITLE = r"[A-Za-z_][A-Za-z0-9_-]{0,199}"
@@ -145,13 +145,9 @@ def _citation(text: str) -> list[str]:
     return [f'  source "{visible(escaped, len(escaped) * WIDEST)}"'] if text else []
 
 
-def _names(matrix: str, rows: int, columns: int) -> list[str]:
-    return [block_name(matrix, i, j) for i in range(rows) for j in range(columns)]
-
-
 def _blocks(scheme: Scheme) -> tuple[list[str], list[str], list[str]]:
     m, k, n = scheme.m, scheme.k, scheme.n
-    return _names("A", m, k), _names("B", k, n), _names("C", m, n)
+    return list(block_names("A", m, k)), list(block_names("B", k, n)), list(block_names("C", m, n))
 
 
 def _bases(scheme: Scheme) -> list[str]:

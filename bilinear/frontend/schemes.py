@@ -59,16 +59,13 @@ class EquationReader:
             place = equation.operator.span if equation.operator.text != "=" else equation.targets[-1].span
             hint = "an equation of a scheme reads NAME = sum; updates stand in the stages of a schedule"
             self.reporter.report("E218", "this is not an equation of a scheme", place, "expected NAME =", hint=hint)
-            self._give_up(equation)
+            for name in (target.name.text for target in equation.targets):
+                if not is_block(name):
+                    self.names.values.setdefault(name, None)
         elif is_block(target.name.text):
             self._output(target.name, equation)
         else:
             self._define(target.name, equation)
-
-    def _give_up(self, equation: Update) -> None:
-        for target in equation.targets:
-            if not is_block(target.name.text):
-                self.names.values.setdefault(target.name.text, None)
 
     def _define(self, name: Word, equation: Update) -> None:
         if not self.names.is_new(name):
@@ -339,10 +336,6 @@ def _read_part(row: TableRow, part: Word, matrix: str, rows: int, columns: int, 
         return None
     if set(entries) <= {"0", "1", "-1"}:
         return tuple((i, 1 if entry == "1" else -1) for i, entry in enumerate(entries) if entry != "0")
-    return _read_entries(part, ring, reporter)
-
-
-def _read_entries(part: Word, ring: Ring, reporter: Reporter) -> Form | None:
     terms: list[tuple[int, Coefficient]] = []
     sound = True
     for index, match in enumerate(re.finditer(r"\S+", part.text)):

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bilinear.errors import BilinearError, fail
+from bilinear.errors import fail
 from bilinear.interchange.reader_parts import (
     MOST_NONZEROS,
     MOST_PRODUCTS,
@@ -123,7 +123,8 @@ def exact_number(value: object, name: str) -> Coefficient:
     elif isinstance(value, (float, np.floating)) and np.isfinite(value):
         number = _simplest(value)
     else:
-        raise _no_number(value, name)
+        hint = "coefficients are integers, finite floats, fractions, and complex numbers of these"
+        raise fail("E357", f"{name} holds {str(value)[:40]!r}, which is not a coefficient", hint)
     bits = max(abs(number.numerator), number.denominator).bit_length()
     if bits > MOST_BITS:
         raise fail("E357", f"{name} holds a number of {bits} bits", f"numerators and denominators have at most {MOST_BITS}")
@@ -139,11 +140,6 @@ def _simplest(value: float | np.floating) -> Fraction:
     digits = np.finfo(type(value)).nmant * 2 // 5
     near = whole.limit_denominator(2**digits)
     return near if type(value)(near.numerator / near.denominator) == value else whole
-
-
-def _no_number(value: object, name: str) -> BilinearError:
-    hint = "coefficients are integers, finite floats, fractions, and complex numbers of these"
-    return fail("E357", f"{name} holds {str(value)[:40]!r}, which is not a coefficient", hint)
 
 
 MOST_NUMBERS = 2**20

@@ -43,11 +43,8 @@ def fast_matmul_files(scheme: Scheme) -> dict[str, bytes]:
     u, v, w = scheme.u, scheme.v, scheme.w
     left = transposed_rows(u.outputs, u.inputs + len(u.steps))
     right = transposed_rows(v.outputs, v.inputs + len(v.steps))
-    tables = [
-        _text_table(scheme, left, scheme.rank),
-        _text_table(scheme, right, scheme.rank),
-        _text_table(scheme, w.outputs, w.inputs + len(w.steps)),
-    ]
+    sized = ((left, scheme.rank), (right, scheme.rank), (w.outputs, w.inputs + len(w.steps)))
+    tables = [_text_table(scheme, rows, columns) for rows, columns in sized]
     text = ring_comment(scheme) * (not scheme.ring.is_approximate) + "#\n".join(tables)
     if u.steps or v.steps or w.steps:
         defined = (_text_table(scheme, steps_over_inputs(linear), linear.inputs) for linear in (u, v, w))
@@ -132,22 +129,15 @@ def sms_files(scheme: Scheme) -> dict[str, bytes]:
     the root; polynomials in lambda are not.
     """
     core = f"{scheme.m}x{scheme.k}x{scheme.n}_{scheme.rank}_{scheme.name}"
-    tables = [(scheme.u.matrix, scheme.u.inputs), (scheme.v.matrix, scheme.v.inputs), (scheme.w.matrix, scheme.w.inputs)]
-    if scheme.bases is None:
-        return _sms_three(scheme, core, tables)
-    changes = [(change.matrix, change.inputs) for change in (scheme.bases.a, scheme.bases.b, scheme.bases.c)]
-    return {**_sms_three(scheme, f"{core}-ALT", tables), **_sms_three(scheme, f"{core}-CoB", changes)}
-
-
-def _sms_three(scheme: Scheme, stem: str, tables: list[tuple[tuple[Form, ...], int]]) -> dict[str, bytes]:
-    return {f"{stem}_{letter}.sms": _sms_matrix(scheme, rows, columns) for letter, (rows, columns) in zip("LRP", tables, strict=True)}
-
-
-def _sms_matrix(scheme: Scheme, rows: tuple[Form, ...], columns: int) -> bytes:
-    values = [f"{i + 1} {j + 1} {_sms_value(scheme, c)}\n" for i, row in enumerate(rows) for j, c in row]
-    root = scheme.ring.generator
+    root, maps, bases = scheme.ring.generator, (scheme.u, scheme.v, scheme.w), scheme.bases
+    sets = {core: maps} if bases is None else {f"{core}-ALT": maps, f"{core}-CoB": (bases.a, bases.b, bases.c)}
     comment = f"# X is a placeholder for {'a square root of -1' if root == 'i' else root}\n" if root else ring_comment(scheme)
-    return f"{comment}{len(rows)} {columns} R\n{''.join(values)}0 0 0\n".encode()
+    files = {}
+    for stem, three in sets.items():
+        for letter, linear in zip("LRP", three, strict=True):
+            values = [f"{i + 1} {j + 1} {_sms_value(scheme, c)}\n" for i, row in enumerate(linear.matrix) for j, c in row]
+            files[f"{stem}_{letter}.sms"] = f"{comment}{len(linear.matrix)} {linear.inputs} R\n{''.join(values)}0 0 0\n".encode()
+    return files
 
 
 def _sms_value(scheme: Scheme, value: Coefficient) -> str:

@@ -391,7 +391,8 @@ class _FormulaReader:
         w = self._map([by_number.get(place, {}) for place in range(sizes[2])], made, len(self.products), "m")
         dims = None if self.packed else (shapes[0][0], shapes[0][1], shapes[1][1])
         transposed = not self.packed and shapes[2] != (shapes[0][0], shapes[1][1])
-        ring = said_ring(self.source) or Ring("Q[i]" if any(_imaginary(linear) for linear in (u, v, w)) else "Q")
+        coefficients = (c for linear in (u, v, w) for row in linear.steps + linear.outputs for _, c in row)
+        ring = said_ring(self.source) or Ring("Q[i]" if any(isinstance(c, Symbolic) for c in coefficients) else "Q")
         lines = sorted({self.source.span(at, at + 1).line for at in self.words})
         told = f"line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}: words, which are not read"
         maps = Maps(self.source, where.name.split(".")[0], u, v, w, ring)
@@ -491,11 +492,6 @@ def _letters(value: Linear) -> set[str]:
 
 def _number(block: Block, shape: Block) -> int:
     return block[0] if len(shape) == 1 else block[0] * shape[1] + block[1]
-
-
-def _imaginary(linear: LinearMap) -> bool:
-    coefficients: list[Coefficient] = [c for row in linear.steps + linear.outputs for _, c in row]
-    return any(isinstance(c, Symbolic) for c in coefficients)
 
 
 def _commuting(maps: Maps, dims: Dims, ring: Ring | None) -> Identified:

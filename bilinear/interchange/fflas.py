@@ -112,7 +112,11 @@ class _Section:
         terms = list(_terms(sums.split("=")[-1], span))
         target = self._place(place, span)
         self.stages.append(self._stage(target, terms, line, span))
-        self._put(_Written(name, target, line, span))
+        written = _Written(name, target, line, span)
+        before = self.holds.get(written.block)
+        if before is not None:
+            self.overwritten.append((before, written))
+        self.holds[written.block] = self.values[written.name] = written
 
     def _stage(self, target: Block, terms: list[tuple[Coefficient, list[str]]], line: str, span: Span) -> Stage:
         self.scalars |= {g for c, _ in terms if not isinstance(c, int) for g in getattr(c, "generators", ())}
@@ -122,8 +126,13 @@ class _Section:
             raise fail("E261", "a step with more than one product", "one product, and terms that are added to it", span=span)
         if products:
             ((scale, (left, right)),) = products
+            blocks = sorted({block for block, _ in sums})
+            added = form((blocks.index(block), c) for block, c in sums)
             product = Product(
-                self._read(left, line, span), self._read(right, line, span), (ScaledTarget.of(target, scale, _collected(sums)),), span
+                self._read(left, line, span),
+                self._read(right, line, span),
+                (ScaledTarget.of(target, scale, tuple((blocks[i], c) for i, c in added)),),
+                span,
             )
             return ProductStage((product,))
         sources = tuple(sorted({block for block, _ in sums}))
@@ -137,12 +146,6 @@ class _Section:
         if name in self.values:
             raise fail("E261", f"{name} is the name of a value, and cannot be that of a block", span=span)
         return self.temporaries.setdefault(name, Space(name, "", 0, 0)).blocks[0]
-
-    def _put(self, written: _Written) -> None:
-        before = self.holds.get(written.block)
-        if before is not None:
-            self.overwritten.append((before, written))
-        self.holds[written.block] = self.values[written.name] = written
 
     def _read(self, name: str, line: str, span: Span) -> Block:
         """The block that holds a value; if none does, a temporary of its name that nothing writes."""
@@ -216,9 +219,3 @@ def _terms(text: str, span: Span) -> Iterator[tuple[Coefficient, list[str]]]:
     if not names:
         raise fail("E261", "a term is missing", span=span)
     yield scale * sign, names
-
-
-def _collected(terms: list[tuple[Block, Coefficient]]) -> tuple[tuple[Block, Coefficient], ...]:
-    blocks = sorted({block for block, _ in terms})
-    added = form((blocks.index(block), c) for block, c in terms)
-    return tuple((blocks[i], c) for i, c in added)

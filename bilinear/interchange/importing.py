@@ -120,10 +120,6 @@ def entries_of(path: Path, form: FileFormat) -> tuple[str, ...]:
     return form.entries(path) if form.entries is not None else ("",)
 
 
-ARRAYS = FileFormat("arrays", "arrays in memory", "", lambda beginning: False, FORMATS["npz"].read)
-"""That of arrays in memory: no file is of it."""
-
-
 @dataclass(frozen=True)
 class Imported:
     """A proved scheme: the file's format and how it was decided, its numbering of C, and what was determined by trying."""
@@ -143,13 +139,7 @@ class Imported:
 
 
 def import_file(
-    path: str | Path,
-    *,
-    format: str = "",
-    ring: Ring | None = None,
-    transposed: bool | None = None,
-    entry: str = "",
-    explain: bool = True,
+    path: str | Path, *, format: str = "", ring: Ring | None = None, transposed: bool | None = None, entry: str = "", explain: bool = True
 ) -> Imported | Identified:
     """The scheme in a file, proved, or another bilinear map in it, identified.
 
@@ -184,7 +174,8 @@ def import_arrays(
     """The scheme of three arrays in memory (see `scheme_from_arrays`), proved; what is not given is tried."""
     over = known_ring(ring)
     scheme = scheme_from_arrays(u, v, w, None, over, bool(transposed), name)
-    return prove_reading(Reading(scheme, bool(transposed)), ARRAYS, "as they are", over, transposed)
+    none = FileFormat("arrays", "arrays in memory", "", lambda beginning: False, FORMATS["npz"].read)  # no file is of it
+    return prove_reading(Reading(scheme, bool(transposed)), none, "as they are", over, transposed)
 
 
 def known_ring(text: str | None) -> Ring | None:

@@ -225,7 +225,17 @@ class Archive:
 
     def arrays(self, member: str) -> tuple[Array, ...]:
         """The three arrays of a member: the rows of one array, or the arrays that an array of objects holds (E353)."""
-        return _arrays(self._data(member), f"{self.name}[{member}]")
+        name = f"{self.name}[{member}]"
+        code, order, fortran, shape, body = _header(self._data(member), name)
+        if code.startswith("O"):
+            found = pickled_array(body, name)
+            if not isinstance(found.data, list):
+                raise _malformed(name, "it should hold an array of arrays")
+            _require_three(len(found.data), name)
+            return tuple(_plain(item, name) for item in found.data)
+        whole = _whole(code, order, fortran, shape, body, name)
+        _require_three(shape[0] if shape else 1, name)
+        return tuple(_plain(whole, name))
 
     def table(self, member: str) -> Array:
         """The one array of numbers that a member is (E353)."""
@@ -257,19 +267,6 @@ def _whole(code: str, order: str, fortran: bool, shape: tuple[int, ...], body: b
     if prod(shape) > MOST_ITEMS or len(body) != prod(shape) * int(code[1:]):
         raise _malformed(name, "it has not as many elements as its shape says")
     return PickledArray(shape, code, order, fortran, body)
-
-
-def _arrays(data: bytes, name: str) -> tuple[Array, ...]:
-    code, order, fortran, shape, body = _header(data, name)
-    if code.startswith("O"):
-        found = pickled_array(body, name)
-        if not isinstance(found.data, list):
-            raise _malformed(name, "it should hold an array of arrays")
-        _require_three(len(found.data), name)
-        return tuple(_plain(item, name) for item in found.data)
-    whole = _whole(code, order, fortran, shape, body, name)
-    _require_three(shape[0] if shape else 1, name)
-    return tuple(_plain(whole, name))
 
 
 def _require_three(count: int, name: str) -> None:

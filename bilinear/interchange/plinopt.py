@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -33,6 +33,7 @@ from bilinear.interchange.reader_parts import (
     Value,
     assemble,
     dims_of,
+    lines_of,
     malformed,
     parse_term,
     read_text,
@@ -141,7 +142,7 @@ def read_matrix(path: Path) -> WrittenMap:
     source = read_text(path)
     shape: tuple[int, int] | None = None
     entries: Entries = {}
-    for start, words in _lines(source):
+    for start, words in ((at, line) for at, line in lines_of(source) if line and not line.startswith("#")):
         end = start + len(words)
         parts = words.split(None, 3)
         if len(parts) != 3:
@@ -156,14 +157,6 @@ def read_matrix(path: Path) -> WrittenMap:
         else:
             _enter(source, start, parts, shape, entries)
     raise malformed(source, len(source.text), len(source.text), "the matrix does not end", "0 0 0 is missing", code="E254")
-
-
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """The stripped lines that are neither empty nor comments, with their offsets."""
-    for match in re.finditer(r"[^\r\n]+", source.text):
-        text = match[0].strip()
-        if text and not text.startswith("#"):
-            yield match.start() + match[0].find(text), text
 
 
 def _shape(source: Source, start: int, parts: list[str]) -> tuple[int, int]:
@@ -232,7 +225,9 @@ class _ProgramReader:
         """Every assignment, in order."""
         text = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), self.source.text)
         source, heads = Source(self.source.name, text), list(_HEAD.finditer(text))
-        self._require_blank(text, 0, heads[0].start() if heads else len(text))
+        start = heads[0].start() if heads else len(text)
+        if before := text[:start].lstrip():
+            raise malformed(self.source, start - len(before), start, "this is not an assignment", "NAME := SUM;")
         for number, head in enumerate(heads):
             end = heads[number + 1].start() if number + 1 < len(heads) else len(text)
             body = text[head.end() : end]
@@ -243,16 +238,24 @@ class _ProgramReader:
                 what = "the program breaks off" if last else "an assignment does not end"
                 raise malformed(self.source, at, at + 1, what, "';' is missing", code="E254" if last else "E252")
             value = ArithmeticReader(source, head.end(), head.end() + len(sums.removesuffix(";")), self._lookup, self._shared).whole_sum()
-            self.values[head[1]] = self._kept(value, head[1])
-
-    def _require_blank(self, text: str, start: int, end: int) -> None:
-        rest = text[start:end].lstrip()
-        if rest:
-            raise malformed(self.source, end - len(rest), end, "this is not an assignment", "NAME := SUM;")
+            if isinstance(value, dict) and (len(value) != 1 or 1 not in value.values()):  # a plain value or a constant stays
+                value = self._shared(value, head[1])
+            self.values[head[1]] = value
 
     def finish(self) -> WrittenMap:
         """The map; a step that only one output uses, once, becomes that output."""
-        outputs = self._outputs()
+        found: dict[int, Linear] = {}
+        for name, value in self.values.items():
+            match = _NUMBERED.fullmatch(name)
+            if match is not None and match[1] == "o":
+                if not isinstance(value, dict):
+                    raise malformed(self.source, 0, 1, f"the output {name} is a number", "of this program")
+                found[int(match[2])] = value
+        missing = next((i for i in range(len(found)) if i not in found), None)
+        if missing is not None or not found:
+            end = len(self.source.text)
+            raise malformed(self.source, end, end, f"the output o{missing or 0} is missing", "the program ends here", code="E254")
+        outputs = [found[i] for i in range(len(found))]
         uses = Counter(i for form in (*self.steps, *outputs) for i in form)
         inlined = {i for form in outputs for i, c in form.items() if len(form) == 1 and c == 1 and uses[i] == 1 and cast(int, i) >= 0}
         kept = [i for i in range(len(self.steps)) if i not in inlined]
@@ -265,20 +268,6 @@ class _ProgramReader:
         names = tuple(self.names[i] for i in kept)
         return WrittenMap(self.source, self.inputs, rows, tuple(renamed(self.steps[i]) for i in kept), names, at_least=True)
 
-    def _outputs(self) -> list[Linear]:
-        found: dict[int, Linear] = {}
-        for name, value in self.values.items():
-            match = _NUMBERED.fullmatch(name)
-            if match is not None and match[1] == "o":
-                if not isinstance(value, dict):
-                    raise malformed(self.source, 0, 1, f"the output {name} is a number", "of this program")
-                found[int(match[2])] = value
-        missing = next((i for i in range(len(found)) if i not in found), None)
-        if missing is not None or not found:
-            end = len(self.source.text)
-            raise malformed(self.source, end, end, f"the output o{missing or 0} is missing", "the program ends here", code="E254")
-        return [found[i] for i in range(len(found))]
-
     def _lookup(self, name: str) -> Value | None:
         if name in self.values:
             value = self.values[name]
@@ -288,12 +277,6 @@ class _ProgramReader:
             return None
         self.inputs = max(self.inputs, int(match[2]) + 1)
         return {-1 - int(match[2]): Fraction(1)}
-
-    def _kept(self, value: Value, name: str) -> Value:
-        """A value to be referred to by name: a sum becomes a step; a plain value or a constant stays."""
-        if not isinstance(value, dict) or (len(value) == 1 and 1 in value.values()):
-            return value
-        return self._shared(value, name)
 
     def _shared(self, value: Linear, name: str = "") -> Linear:
         self.nonzeros += len(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -179,6 +179,13 @@ def read_number(source: Source, word: re.Match[str], text: str = "") -> Coeffici
 def _rational(text: str) -> Coefficient | None:
     value = parse_rational(text)
     return None if value is None else exact(value)
+
+
+def lines_of(source: Source) -> Iterator[tuple[int, str]]:
+    """The stripped lines, with their offsets."""
+    for match in re.finditer(r"[^\r\n]+", source.text):
+        text = match[0].strip()
+        yield match.start() + match[0].find(text), text
 
 
 def said_ring(source: Source) -> Ring | None:

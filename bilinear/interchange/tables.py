@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from bilinear.interchange.reader_parts import (
     Reading,
     assemble,
     by_products,
+    lines_of,
     malformed,
     parse_rational,
     parse_term,
@@ -90,35 +91,24 @@ class _RowsRead:
 def _blocks(source: Source) -> list[_RowsRead]:
     """The six blocks: U, V, W, and their temporaries, which may be empty."""
     blocks, substituting = [_RowsRead(_TABLES[0])], False
-    for start, line in _lines(source):
+    for start, line in lines_of(source):
         if _MARK in line.lower() and line.startswith("#"):
             _require_three(source, blocks)
             blocks.append(_RowsRead(_TABLES[3]))
             substituting = True
-        elif line.startswith("#"):
-            if substituting or blocks[-1].rows:
-                _open(source, blocks, start, line, substituting)
-        elif line:
+        elif line.startswith("#") and (substituting or blocks[-1].rows):
+            most = 6 if substituting else 3
+            if len(blocks) == most and line == "#":
+                raise malformed(source, start, start + 1, "there are more than three tables", "a fourth begins here", code="E254")
+            if len(blocks) < most:
+                blocks.append(_RowsRead(_TABLES[len(blocks)]))
+        elif line and not line.startswith("#"):
             _add(source, blocks[-1], start, line)
     if not blocks[-1].rows and not substituting:
         blocks.pop()
     if not substituting:
         _require_three(source, blocks)
     return blocks + [_RowsRead(title) for title in _TABLES[len(blocks) :]]
-
-
-def _lines(source: Source) -> Iterator[tuple[int, str]]:
-    """The stripped lines, with their offsets."""
-    for match in re.finditer(r"[^\r\n]+", source.text):
-        text = match[0].strip()
-        yield match.start() + match[0].find(text), text
-
-
-def _open(source: Source, blocks: list[_RowsRead], start: int, line: str, substituting: bool) -> None:
-    if len(blocks) == (6 if substituting else 3) and line == "#":
-        raise malformed(source, start, start + 1, "there are more than three tables", "a fourth begins here", code="E254")
-    if len(blocks) < (6 if substituting else 3):
-        blocks.append(_RowsRead(_TABLES[len(blocks)]))
 
 
 def _add(source: Source, block: _RowsRead, start: int, line: str) -> None:
@@ -208,7 +198,7 @@ def read_bini(path: str | Path) -> Scheme:
     """
     where = Path(path)
     source = read_text(where)
-    lines = [(start, text) for start, text in _lines(source) if text and not text.startswith("#")]
+    lines = [(start, text) for start, text in lines_of(source) if text and not text.startswith("#")]
     start, first = lines[0] if lines else (0, "")
     match = _BINI.fullmatch(first)
     (m, k, n), rank = _sizes(source, start, start + len(first), match.groups() if match is not None else ())
@@ -350,7 +340,7 @@ def scheme_of_lists(source: Source, products: list[Nested], transposed: bool | N
         told = f"A is {m} x {k}, B {k2} x {n}, C {c_size[0]} x {c_size[1]}"
         wanted = f"C is {n} x {m} where it is transposed, {m} x {n} where it is not; at most {MOST_BLOCKS} blocks a matrix"
         raise fail("E253", f"{where} is not a multiplication of matrices: {told}", wanted)
-    tables = [[_flat(three[part]) for three in matrices] for part in range(3)]
+    tables = [[tuple((i, c) for i, c in enumerate(c for row in three[part] for c in row) if c) for three in matrices] for part in range(3)]
     return Reading(by_products(source, where.stem, (m, k, n), tables, flipped, said_ring(source) or Ring()), flipped)
 
 
@@ -365,10 +355,6 @@ def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
     if not isinstance(product, list) or not len(product) == len(found) == 3:
         raise fail("E252", f"{where}: product {number + 1} is not a list of three matrices", "one over A, one over B and one over C")
     return found
-
-
-def _flat(matrix: Matrix) -> Form:
-    return tuple((i, c) for i, c in enumerate(c for row in matrix for c in row) if c)
 
 
 def _without_comments(source: Source) -> str:

@@ -19,13 +19,7 @@ import numpy as np
 from bilinear.errors import fail
 from bilinear.interchange.npz import MOST_MEMBER, read_array
 from bilinear.interchange.reader_parts import MOST_PRODUCTS, Asked, Maps, Reading, assemble, dims_of, read_data, require_one_rank
-from bilinear.ir.bilinear_map import (
-    BilinearAlgorithm,
-    BilinearMap,
-    polynomial_product,
-    product_modulo,
-    product_with_transpose,
-)
+from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap, polynomial_product, product_modulo, product_with_transpose
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import residue
 from bilinear.ir.ring import Ring
@@ -138,7 +132,9 @@ def identify(maps: Maps) -> Identified | None:
     """
     if max(maps.sizes) > MOST_SIZE or maps.bases is not None:
         return None
-    named = _modulus(maps.name)
+    match = _ORDER.search(maps.name)
+    order = int(match[1] or match[2]) if match is not None else 0
+    named = next((p for p in PRIMES if order and order in (p**e for e in range(1, 20))), 0)
     rings = [Ring(f"Z/{named}")] if named else [maps.ring, *(Ring(f"Z/{p}") for p in PRIMES if not maps.ring.generator)]
     for ring in rings:
         for algorithm in (_algorithm(maps, target, ring) for target in _known(maps, ring)):
@@ -154,13 +150,6 @@ def _as_a_field(algorithm: BilinearAlgorithm) -> BilinearAlgorithm:
     if not is_division_algebra(algorithm):
         return algorithm
     return replace(algorithm, target=replace(target, title=f"the field of order {p ** len(target.outputs)}: {target.title}"))
-
-
-def _modulus(name: str) -> int:
-    """The prime of the order given by a name; 0 if it gives none."""
-    match = _ORDER.search(name)
-    order = int(match[1] or match[2]) if match is not None else 0
-    return next((p for p in PRIMES if order and order in (p**e for e in range(1, 20))), 0)
 
 
 def _algorithm(maps: Maps, target: BilinearMap, ring: Ring) -> BilinearAlgorithm:

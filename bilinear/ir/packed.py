@@ -144,16 +144,13 @@ class Packing:
             return value.numerator, 0, value.denominator
         known = self._parts.get(id(value))
         if known is None:
-            known = self._parts[id(value)] = value, self._split(value)  # which keeps the value, so that no other gets its identity
+            if not value.generators <= {self.name}:
+                raise ValueError(f"{value} is not a number over {self.name or 'Q'}")
+            powers = {bool(monomial): c for monomial, c in value.terms}
+            a, b = powers.get(False, Fraction(0)), powers.get(True, Fraction(0))
+            d = lcm(a.denominator, b.denominator)
+            known = self._parts[id(value)] = value, (int(a * d), int(b * d), d)  # which keeps the value, so that no other gets its identity
         return known[1]
-
-    def _split(self, value: Symbolic) -> tuple[int, int, int]:
-        if not value.generators <= {self.name}:
-            raise ValueError(f"{value} is not a number over {self.name or 'Q'}")
-        powers = {bool(monomial): c for monomial, c in value.terms}
-        a, b = powers.get(False, Fraction(0)), powers.get(True, Fraction(0))
-        d = lcm(a.denominator, b.denominator)
-        return int(a * d), int(b * d), d
 
     def coefficient(self, a: int, b: int, d: int) -> Coefficient:
         """The coefficient (a + b * the root) / d."""

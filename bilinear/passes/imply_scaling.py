@@ -149,7 +149,10 @@ class _ScalingWriter:
         return ProductStage(tuple(products))
 
     def target(self, target: Target) -> Target:
-        block, coefficient = target.block, _without(target.coefficient, self.alpha)
+        rest = target.coefficient if self.alpha == 1 else target.coefficient * generator("alpha", -1)
+        if _scales(rest):
+            raise ValueError(f"a product is scaled by {target.coefficient}")
+        block, coefficient = target.block, exact(rest)
         if target.terms not in ((), ((block, 1),), ((block, BETA),)):
             raise ValueError(f"a product and other blocks go into {block} in one step")
         if target.kept not in ((self.kept(block),) if self.kept(block) else (0, 1)):
@@ -186,11 +189,3 @@ class _ScalingWriter:
 
 def _scales(value: Coefficient) -> bool:
     return isinstance(value, Symbolic) and bool(value.generators & {"alpha", "beta"})
-
-
-def _without(value: Coefficient, alpha: Coefficient) -> Coefficient:
-    """A product's coefficient without the implied alpha."""
-    rest = value if alpha == 1 else value * generator("alpha", -1)
-    if _scales(rest):
-        raise ValueError(f"a product is scaled by {value}")
-    return exact(rest)

@@ -115,6 +115,8 @@ def _bases(scheme: Scheme, bases: Bases) -> dict[str, object]:
 
 
 def _schedule(schedule: AnySchedule, digest: str) -> dict[str, object]:
+    written = {t.space for s in schedule.stages if isinstance(s, LinearStage) for m in s.maps for t in m.targets}
+    written |= {t.block.space for s in schedule.stages if not isinstance(s, LinearStage) for p in s.products for t in p.targets}
     return {
         "name": schedule.name,
         "levels": schedule.levels,
@@ -126,8 +128,10 @@ def _schedule(schedule: AnySchedule, digest: str) -> dict[str, object]:
         "claims": {
             **_scaling(schedule),
             "restores": list(schedule.restores),
-            "preserves": _never_written(schedule),
-            "recurses_in_place": _recurses_in_place(schedule),
+            "preserves": [name for name in ("A", "B") if name not in written],
+            "recurses_in_place": schedule.in_place
+            and {"A", "B"} <= set(schedule.restores)
+            and not why_not_recursive(schedule, schedule.restores),
         },
         "sha256": digest,
     }
@@ -142,10 +146,6 @@ def _scaling(schedule: AnySchedule) -> dict[str, object]:
     return {"result": ["alpha", "beta"], "scaling": "implied"}
 
 
-def _recurses_in_place(schedule: AnySchedule) -> bool:
-    return schedule.in_place and {"A", "B"} <= set(schedule.restores) and not why_not_recursive(schedule, schedule.restores)
-
-
 def _stage(stage: Stage) -> dict[str, object]:
     if isinstance(stage, LinearStage):
         return {
@@ -157,18 +157,6 @@ def _stage(stage: Stage) -> dict[str, object]:
     return {
         "products": [{"left": str(p.left), "right": str(p.right), "targets": list(map(target_entry, p.targets))} for p in stage.products]
     }
-
-
-def _never_written(schedule: AnySchedule) -> list[str]:
-    written = {
-        target.space
-        for stage in schedule.stages
-        if isinstance(stage, LinearStage)
-        for block_map in stage.maps
-        for target in block_map.targets
-    }
-    written |= {t.block.space for s in schedule.stages if not isinstance(s, LinearStage) for p in s.products for t in p.targets}
-    return [name for name in ("A", "B") if name not in written]
 
 
 def _matrix(rows: Sequence[Form]) -> list[list[list[object]]]:
@@ -351,7 +339,15 @@ def accepted_by(text: str) -> str:
 
     Raises `BilinearError` if there is none (E596), and if it does not accept the file, or finds axioms (E597).
     """
-    compiler, version = _compiler()
+    compiler = shutil.which("coqc")
+    if compiler is None:
+        hint = "install it (Debian: `apt-get install coq`), or leave --check out and run `coqc` on the file elsewhere"
+        raise fail("E596", "coqc is not installed, so that no proof assistant can check the file", hint)
+    answer = _run([compiler, "--version"], None)
+    match = re.search(r"The (Coq|Rocq) .*version (\S+)", answer.stdout)
+    if answer.returncode or match is None:
+        raise fail("E596", f"{compiler} does not report its version of Coq or Rocq", "repair the installation", notes=_notes(answer.stderr))
+    version = f"{match[1]} {match[2]}"
     theorems = text.count("\nPrint Assumptions ")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "certificate.v"
@@ -363,19 +359,6 @@ def accepted_by(text: str) -> str:
     if not theorems or said != [CLOSED] * theorems:
         raise _refused(version, done.stdout)
     return f"{version}: {theorems} theorem{'s' if theorems > 1 else ''}, without axioms"
-
-
-def _compiler() -> tuple[str, str]:
-    """The path of `coqc`, and the name and version that it gives."""
-    path = shutil.which("coqc")
-    if path is None:
-        hint = "install it (Debian: `apt-get install coq`), or leave --check out and run `coqc` on the file elsewhere"
-        raise fail("E596", "coqc is not installed, so that no proof assistant can check the file", hint)
-    said = _run([path, "--version"], None)
-    match = re.search(r"The (Coq|Rocq) .*version (\S+)", said.stdout)
-    if said.returncode or match is None:
-        raise fail("E596", f"{path} does not report its version of Coq or Rocq", "repair the installation", notes=_notes(said.stderr))
-    return path, f"{match[1]} {match[2]}"
 
 
 def _run(command: list[str], folder: str | None) -> subprocess.CompletedProcess[str]:

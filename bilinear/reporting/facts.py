@@ -246,28 +246,15 @@ def product_sums(schedule: AnySchedule, names: Sequence[Sequence[str]], implied:
     products = {name for stage in names for name in stage}
     left_out = "C" if implied else ""
     alpha = implied and not isinstance(schedule, Schedule) and schedule.result.alpha == ALPHA
-    state: dict[Block, Content] = {block: {} if block.space == left_out else {str(block): 1} for block in _originals(schedule)}
+    originals = [block for space in schedule.spaces[:3] for block in space.blocks]
+    state: dict[Block, Content] = {block: {} if block.space == left_out else {str(block): 1} for block in originals}
     after = []
     for stage, stage_names in zip(schedule.stages, names, strict=True):
         state = {**state, **_after(stage, stage_names, state, generator("alpha", -1) if alpha else 1)}
-        held = {str(block): content for block, content in state.items() if _is_told(content, products)}
-        after.append(
-            {block: written_sum((c, name) for name, c in sorted(content.items(), key=_by_number)) for block, content in held.items()}
-        )
+        held = {str(block): content for block, content in state.items() if len(content) > MOST_TERMS or not products.isdisjoint(content)}
+        in_order = {block: sorted(content.items(), key=lambda term: (len(term[0]), term[0])) for block, content in held.items()}
+        after.append({block: written_sum((c, name) for name, c in terms) for block, terms in in_order.items()})  # M2 before M10
     return after
-
-
-def _is_told(content: Content, products: set[str]) -> bool:
-    return len(content) > MOST_TERMS or not products.isdisjoint(content)
-
-
-def _by_number(term: tuple[str, Coefficient]) -> tuple[int, str]:
-    """The sort key that puts M2 before M10."""
-    return len(term[0]), term[0]
-
-
-def _originals(schedule: AnySchedule) -> Iterable[Block]:
-    return (block for space in schedule.spaces[:3] for block in space.blocks)
 
 
 def _after(stage: Stage, names: Sequence[str], state: dict[Block, Content], factor: Coefficient) -> dict[Block, Content]:
@@ -275,21 +262,15 @@ def _after(stage: Stage, names: Sequence[str], state: dict[Block, Content], fact
     new: dict[Block, Content] = {}
     if isinstance(stage, LinearStage):
         for block_map in stage.maps:
-            for target, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
-                new[target] = _sum([(state.get(target, {}), kept), *((state.get(block_map.sources[i], {}), c) for i, c in row)])
+            for block, row, kept in zip(block_map.targets, block_map.map.matrix, block_map.kept, strict=True):
+                new[block] = _sum([(state.get(block, {}), kept), *((state.get(block_map.sources[i], {}), c) for i, c in row)])
         return new
-    return _after_products(stage, names, state, factor)
-
-
-def _after_products(stage: ProductStage, names: Sequence[str], state: dict[Block, Content], factor: Coefficient) -> dict[Block, Content]:
-    new: dict[Block, Content] = {}
     for product, name in zip(stage.products, names, strict=True):
         for target in product.targets:
             block = target.block
             others = [(state.get(other, {}), c) for other, c in target.plus]
-            new[block] = _sum(
-                [(new.get(block, state.get(block, {})), target.kept), *others, ({name: 1}, exact(target.coefficient * factor))]
-            )
+            held = new.get(block, state.get(block, {}))
+            new[block] = _sum([(held, target.kept), *others, ({name: 1}, exact(target.coefficient * factor))])
     return new
 
 
@@ -490,6 +471,7 @@ def stage_title(kind: str, contended: Sequence[str]) -> str:
 def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts:
     """The costs of a lowered schedule with its number of launches."""
     products = [stage for stage in lowered.stages if isinstance(stage, ProductStage)]
+    maps = [m for stage in lowered.stages if isinstance(stage, LinearStage) for m in stage.maps]
     return LoweredFacts(
         inputs=inputs,
         levels=lowered.levels,
@@ -497,7 +479,7 @@ def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts
         products=sum(len(stage.products) for stage in products),
         colours=len(products),
         widths=tuple(len(stage.products) for stage in products),
-        sums_traffic=_sums_traffic(lowered),
+        sums_traffic=sum(_block_share(lowered, block.space) for m in maps for block in m.sources + m.targets),
         workspace=_workspace(lowered),
         contended=any(stage.contended for stage in products),
         sha256=schedule_hash(lowered),
@@ -528,11 +510,6 @@ def _block_share(schedule: Schedule, space: str) -> float:
     """The size of a block of a space in units of N*N."""
     m, k, n = schedule.m, schedule.k, schedule.n
     return {"A": 1 / (m * k), "B": 1 / (k * n), "C": 1 / (m * n)}[schedule.space(space).shape]
-
-
-def _sums_traffic(schedule: Schedule) -> float:
-    maps = [m for stage in schedule.stages if isinstance(stage, LinearStage) for m in stage.maps]
-    return sum(_block_share(schedule, block.space) for m in maps for block in m.sources + m.targets)
 
 
 def _workspace(schedule: Schedule) -> float:

@@ -43,13 +43,13 @@ from bilinear.ir.digits import DigitScheme, Representation, digit_names
 from bilinear.ir.element import FLOAT64, IN_ARRAYS
 from bilinear.ir.gram import GramScheme
 from bilinear.ir.linear import Form
-from bilinear.ir.schedule import AnySchedule, Schedule
+from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.tile import LONGEST_SUM
 from bilinear.lowering.prepare import Level, prepare_complex, proved
 from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, written_sum
 from bilinear.reporting.report import ReportViews, Rows, Table, kernel_lines, kernel_table
 from bilinear.reporting.table import aligned
-from bilinear.verify.bilinear_map import MapProof, prove_map
+from bilinear.verify.bilinear_map import prove_map
 from bilinear.verify.digits import DigitProof, prove_digits
 from bilinear.verify.scheme import SchemeProof
 
@@ -197,15 +197,9 @@ def with_bits(report: DigitReport, scheme: DigitScheme) -> DigitReport:
         *(fact for fact in report.facts if fact[0] not in ("range", "exact")),  # which are of scales by 2-norms
         ("range", f"M = 2^{log2(r.product):.1f}"),
         ("scales", "a line is multiplied by the largest 2^e for which its largest magnitude is at most T, which follows from M and K"),
-        (
-            "integers",
-            "its numbers, rounded to nearest, ties to even, are at most T in size for every finite input: T is an integer",
-        ),
+        ("integers", "its numbers, rounded to nearest, ties to even, are at most T in size for every finite input: T is an integer"),
         ("their sum", "2 |sum a'b'| <= 2 K T^2 < M for every input: its residues determine it, whatever adds them up and in which order"),
-        (
-            "roundings",
-            "one where numbers are cut, one of the sum divided by both scales; integers modulo p lose nothing in between",
-        ),
+        ("roundings", "one where numbers are cut, one of the sum divided by both scales; integers modulo p lose nothing in between"),
     ]
     for inner in INNERS:
         t = int(largest_scaled(r, inner))
@@ -367,96 +361,56 @@ def complex_report(
     Raises `BilinearError`: E350 if it does not multiply complex numbers, E301 if the block scheme does not multiply matrices, and those of
     `prepare_complex`.
     """
-    proof = prove_map(found.core)
+    core, inside, u = found.core, found.inside, FLOAT64.unit_roundoff
+    proof = prove_map(core)
     proof.require()
-    if found.inside is None:
-        return _of_numbers(found, proof)
-    kernels = tuple(line for program in programs for line in kernel_lines(program))
-    return replace(_of_matrices(found, Level(found.inside, schedule), proof, levels), kernels=kernels)
-
-
-def _of_numbers(found: ComplexAlgorithm, proof: MapProof) -> ComplexReport:
-    core, u = found.core, FLOAT64.unit_roundoff
-    bounds = (bound for make, bound in BOUNDS if make().tables == core.tables)
-    errors = tuple(PartErrors(k, *bound(k, u), four_products_bound(k, u).real) for bound in bounds for k in INNERS)
     equations = prod(core.target.sizes)
-    return _complex_report(
-        found,
-        found.format,
-        proof.title,
-        proof.ring,
-        (found.rank, core.u.additions + core.v.additions + core.w.additions, equations),
-        f"{equations} coefficients, exactly, over {proof.ring}, for matrices that do not commute, too",
-        "",
-        errors,
-        f"{ERRORS} for products summed classically" if errors else "no bound of its errors is known",
-    )
-
-
-def _of_matrices(found: ComplexAlgorithm, level: Level, proof: MapProof, levels: int) -> ComplexReport:
-    """The report of an algorithm for complex numbers (x) levels of a block scheme, by the proofs of both and of the schedule that runs."""
-    core, inside, u = found.core, level.scheme, FLOAT64.unit_roundoff
-    schedule = prepare_complex((level,) * levels, core=core)
-    blocks = proved(inside)
-    if inside.ring.is_complex:  # at one level
-        whole: BilinearAlgorithm | ComplexScheme = on_complex_blocks(core, inside)
+    if inside is None:
+        bounds = (bound for make, bound in BOUNDS if make().tables == core.tables)
+        errors = tuple(PartErrors(k, *bound(k, u), four_products_bound(k, u).real) for bound in bounds for k in INNERS)
+        form, computes, ring, runs = found.format, proof.title, proof.ring, ""
+        whole: BilinearAlgorithm | ComplexScheme = core
+        proved_by = f"{equations} coefficients, exactly, over {ring}, for matrices that do not commute, too"
+        told = f"{ERRORS} for products summed classically" if errors else "no bound of its errors is known"
     else:
-        whole = complex_scheme(reduce(tensor, [inside] * levels), core=core)
-    one, (m, k, n) = prod(core.target.sizes), (size**levels for size in (inside.m, inside.k, inside.n))
-    equations = f"{blocks.equations} Brent equations of {inside.name} over {blocks.ring}"
-    return _complex_report(
-        found,
-        f"<{m},{k},{n};{whole.rank}>",
-        f"A*B of complex matrices, A in {m} x {k} and B in {k} x {n} blocks",
-        str(schedule.ring),
-        (whole.rank, whole.u.additions + whole.v.additions + whole.w.additions, one + blocks.equations),
-        f"{one} coefficients of {core.name} over {proof.ring} and {equations}, exactly; the tables are their Kronecker product",
-        f"{schedule.name}: {schedule.products} real products in {len(schedule.stages)} stages, proved against both at {levels} level(s)",
-        tuple(PartErrors(k, *_complex_bounds(schedule, k, u), four_products_bound(k, u).real) for k in INNERS),
-        f"{ERRORS} as the schedule runs, its products summed classically",
-    )
-
-
-def _complex_report(
-    found: ComplexAlgorithm,
-    form: str,
-    computes: str,
-    ring: str,
-    counts: tuple[int, int, int],
-    proof: str,
-    schedule: str,
-    errors: tuple[PartErrors, ...],
-    told: str,
-) -> ComplexReport:
-    """The report of what was proved: `counts` are products, additions and equations, `told` says what the errors are."""
-    rank, additions, equations = counts
-    costs = f"{rank} real products and {additions} additions"
-    rows = (("computes", computes), ("costs", costs), ("proof", proof), ("runs", schedule), ("source", found.citation))
+        prepared = prepare_complex((Level(inside, schedule),) * levels, core=core)
+        blocks = proved(inside)
+        deep = not inside.ring.is_complex  # a complex scheme runs at one level
+        whole = complex_scheme(reduce(tensor, [inside] * levels), core=core) if deep else on_complex_blocks(core, inside)
+        most = ((k, run_error_bound(prepared, k, u).product * u) for k in INNERS)  # of both parts
+        errors = tuple(PartErrors(k, bound, bound, four_products_bound(k, u).real) for k, bound in most)
+        m, k, n = (size**levels for size in (inside.m, inside.k, inside.n))
+        form, ring = f"<{m},{k},{n};{whole.rank}>", str(prepared.ring)
+        computes = f"A*B of complex matrices, A in {m} x {k} and B in {k} x {n} blocks"
+        both = f"{equations} coefficients of {core.name} over {proof.ring} and {blocks.equations} Brent equations of {inside.name}"
+        proved_by = f"{both} over {blocks.ring}, exactly; the tables are their Kronecker product"
+        stages = f"{prepared.products} real products in {len(prepared.stages)} stages"
+        runs = f"{prepared.name}: {stages}, proved against both at {levels} level(s)"
+        told = f"{ERRORS} as the schedule runs, its products summed classically"
+        equations += blocks.equations
+    additions = whole.u.additions + whole.v.additions + whole.w.additions
+    costs = f"{whole.rank} real products and {additions} additions"
+    rows = (("computes", computes), ("costs", costs), ("proof", proved_by), ("runs", runs), ("source", found.citation))
     table = tuple((str(e.inner), *(f"{x:.1e}" for x in (e.real, e.imaginary, e.four_products))) for e in errors)
     return ComplexReport(
         algorithm=found.name,
         format=form,
         lead="Complex numbers are multiplied by products of real ones.",
         facts=tuple(row for row in rows if row[1]),
-        products=written_products(found.core),
+        products=written_products(core),
         error_table=(("K", "real", "imaginary", "four products"), *table) if table else (),
-        notes=(told, *_complex_notes(found.core)),
+        notes=(told, *_complex_notes(core)),
+        kernels=tuple(line for program in programs for line in kernel_lines(program)),
         computes=computes,
         ring=ring,
-        rank=rank,
+        rank=whole.rank,
         additions=additions,
         equations=equations,
-        proof=proof,
-        schedule=schedule,
+        proof=proved_by,
+        schedule=runs,
         errors=errors,
         source=found.citation,
     )
-
-
-def _complex_bounds(schedule: Schedule, inner: int, u: float) -> tuple[float, float]:
-    """The error bound of a schedule, which holds for both parts."""
-    found = run_error_bound(schedule, inner, u).product * u
-    return found, found
 
 
 def _complex_notes(core: BilinearAlgorithm) -> Iterator[str]:
@@ -506,7 +460,8 @@ def gram_report(gram: GramScheme) -> GramReport:
     before, after = (sum(max(0, len(row) - 1) for row in rows) for rows in ((*u, *right), w))
     general, real = own.rank - symmetric, is_real(own)
     kinds = tuple(IN_ARRAYS.items()) if real else ()
-    errors = tuple((name, own_error * kind.roundoffs[0]) for name, kind in kinds for own_error in (_gram_bound(gram, *kind.roundoffs),))
+    # a product by a scheme's own transpose is a product of two matrices in it
+    errors = tuple((name, error_bound(own, 1, INNER, *kind.roundoffs).product * kind.roundoffs[0]) for name, kind in kinds)
     likely = tuple((name, probable_gram_error(gram, INNER, INNER, CONFIDENCE) * kind.unit_roundoff) for name, kind in kinds)
     growth = float(growth_factor(own)) if real else None
     work = (general + symmetric / 2) / (own.m**2 * own.k / 2)
@@ -542,11 +497,6 @@ def gram_report(gram: GramScheme) -> GramReport:
         errors=errors,
         likely=likely,
     )
-
-
-def _gram_bound(gram: GramScheme, unit_roundoff: float, summed: float | None) -> float:
-    """In unit roundoffs; a product by a scheme's own transpose is a product of two matrices in it."""
-    return error_bound(gram.scheme, 1, INNER, unit_roundoff, summed).product
 
 
 def _ratio(gram: GramScheme, general: int, symmetric: int) -> str | None:

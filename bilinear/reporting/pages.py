@@ -223,7 +223,9 @@ def svg_files(page: str, keyed: bool = True) -> dict[str, str]:
         for figure in root.iter("figure"):
             own = next((ul for ul in figure.iter("ul") if _classes(ul)[:1] == ["key"]), None)
             key = (own if own is not None else shared) if keyed else None
-            for drawing in _drawings(figure):
+            drawings = [svg for svg in figure.iter("svg") if svg.get("id")]
+            drawings += [grid_svg(table) for table in figure.iter("table") if table.get("id")]  # a table of coefficients becomes one
+            for drawing in drawings:
                 found[f"{drawing.get('id')}.svg"] = _alone(drawing, figure, key, style)
     return found
 
@@ -263,12 +265,6 @@ def _classes(element: ET.Element) -> list[str]:
     return (element.get("class") or "").split()
 
 
-def _drawings(figure: ET.Element) -> Iterator[ET.Element]:
-    """The drawings of a figure that have a name; a table of coefficients becomes one."""
-    yield from (svg for svg in figure.iter("svg") if svg.get("id"))
-    yield from (grid_svg(table) for table in figure.iter("table") if table.get("id"))
-
-
 def _alone(drawing: ET.Element, figure: ET.Element, key: ET.Element | None, style: _Style) -> str:
     """The text of a file: backdrop, title, the drawing and its key."""
     left, top, width, height = map(float, (drawing.get("viewBox") or "").split())
@@ -280,27 +276,24 @@ def _alone(drawing: ET.Element, figure: ET.Element, key: ET.Element | None, styl
     classes = [*_classes(drawing), *_classes(figure)]
     box = (left - MARGIN, top - head - MARGIN, width + 2 * MARGIN, height + head + foot + 2 * MARGIN)
     place = dict(zip(("x", "y", "width", "height"), map(_number, box), strict=True))
-    root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": " ".join(place.values()), **_size(place)})
-    root.attrib |= {"class": " ".join(classes), "role": "img", "aria-label": drawing.get("aria-label") or title}
+    root = ET.Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "viewBox": " ".join(place.values())})
+    root.attrib |= {
+        "width": place["width"],
+        "height": place["height"],
+        "class": " ".join(classes),
+        "role": "img",
+        "aria-label": drawing.get("aria-label") or title,
+    }
     ET.SubElement(root, "style").text = style.of(classes)
     ET.SubElement(root, "rect", {"class": "backdrop", **place})
     if title:
         ET.SubElement(root, "text", {"class": "title", "x": _number(left), "y": _number(top - head + 8)}).text = title
-    root.extend(_still(drawing))
-    root.extend(entry for entry, _ in entries)
-    return ET.tostring(root, encoding="unicode") + "\n"
-
-
-def _still(drawing: ET.Element) -> ET.Element:
-    """The drawing without the parts that a page shows only under the pointer."""
     for group in drawing.iter("g"):
         for child in [child for child in group if "tip" in _classes(child)]:
             group.remove(child)
-    return drawing
-
-
-def _size(place: dict[str, str]) -> dict[str, str]:
-    return {name: place[name] for name in ("width", "height")}
+    root.extend(drawing)
+    root.extend(entry for entry, _ in entries)
+    return ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _key(key: ET.Element, left: float, top: float, width: float) -> Iterator[tuple[ET.Element, float]]:

@@ -43,7 +43,6 @@ __all__ = [
 ]
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "probable", "why")
 PAGE_HEADER = ("ratio", "plan", "ms", "workspace", "why", "TFLOP/s", "error bound", "probable", "strategy", "inputs")
-TIMED_HEADER = ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")
 Rows = list[tuple[str, ...]]
 """A table: the header, then the rows."""
 
@@ -73,15 +72,14 @@ def pareto_table(plan: Plan) -> str:
 
 def timed_table(plans: Sequence[Plan]) -> str:
     """The fastest timed plan of each problem, compared with the library's multiply."""
-    return "\n".join(aligned([_timed_row(plan) for plan in plans], TIMED_HEADER))
-
-
-def _timed_row(plan: Plan) -> tuple[str, ...]:
-    p, chosen = plan.problem, plan.chosen
-    library = next(candidate for candidate in plan.candidates if candidate.strategy == LIBRARY).ms or 0.0
-    own = chosen.ms or library
-    what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, chosen.tile if chosen.levels else "-")
-    return (*what, bytes_text(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}")
+    rows = []
+    for plan in plans:
+        p, chosen = plan.problem, plan.chosen
+        library = next(candidate for candidate in plan.candidates if candidate.strategy == LIBRARY).ms or 0.0
+        own = chosen.ms or library
+        what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, chosen.tile if chosen.levels else "-")
+        rows.append((*what, bytes_text(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}"))
+    return "\n".join(aligned(rows, ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")))
 
 
 def plan_rows(plan: Plan) -> Rows:
@@ -132,21 +130,16 @@ def _figures(c: Candidate, plan: Plan) -> tuple[str, ...]:
     ms = "-" if c.ms is None else f"{c.ms:.3f}"
     rate = "-" if not c.ms else f"{2 * p.m * p.k * p.n / c.ms * 1e-9:.1f}"
     workspace = "-" if c.workspace is None else bytes_text(c.workspace)
-    return c.promise, c.strategy, ms, rate, workspace, *(_short(x) for x in (c.error, c.probable)), c.why
+    return c.promise, c.strategy, ms, rate, workspace, *("-" if x is None else f"{x:.2g}" for x in (c.error, c.probable)), c.why
 
 
-def _short(error: float | None) -> str:
-    return "-" if error is None else f"{error:.2g}"
-
-
-CHAIN_FORMAT = "bilinear-chain/1"
 ORDERS = ("", "order", "ms", "multiplications", "memory", "ratio")
 PRODUCTS = ("product", "shape", "ms", "plan", "workspace", "intermediates")
 
 
 def chain_json(plan: ChainPlan) -> str:
     """The plan of a chain as JSON text; matrices are counted from 0."""
-    return json.dumps({"format": CHAIN_FORMAT, **asdict(plan)}, indent=1) + "\n"
+    return json.dumps({"format": "bilinear-chain/1", **asdict(plan)}, indent=1) + "\n"
 
 
 def chain_table(plan: ChainPlan) -> str:
@@ -187,13 +180,9 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.4g}"
 
 
-GRAM_FORMAT = "bilinear-gram/1"
-SUMS = ("", "ms", "ratio", "multiplications", "workspace")
-
-
 def gram_json(plan: GramPlan) -> str:
     """The plan as JSON text; ranges of rows are half-open."""
-    return json.dumps({"format": GRAM_FORMAT, **asdict(plan)}, indent=1) + "\n"
+    return json.dumps({"format": "bilinear-gram/1", **asdict(plan)}, indent=1) + "\n"
 
 
 def gram_table(plan: GramPlan) -> str:
@@ -205,10 +194,8 @@ def gram_table(plan: GramPlan) -> str:
     ]
     most = "" if plan.workspace is None else f", at most {bytes_text(plan.workspace)}"
     title = f"A*A^T, A {plan.n}x{plan.k}, {plan.dtype} ({plan.device}, predicted{most})"
-    return visible_lines([title, "", *aligned(rows, SUMS), "", *aligned(plan.table(), COLUMNS)])
-
-
-BEST_CASES = ("levels", "schedule", "launches", "TFLOP", "memory GB", "shared GB", "TFLOP ms", "memory ms", "shared ms", "least", "gain")
+    sums = aligned(rows, ("", "ms", "ratio", "multiplications", "workspace"))
+    return visible_lines([title, "", *sums, "", *aligned(plan.table(), COLUMNS)])
 
 
 def records_json(name: str, found: Sequence[DataclassInstance]) -> str:
@@ -227,7 +214,8 @@ def best_cases_table(found: Sequence[BestCase], title: str) -> str:
         )
         for one in found
     ]
-    return visible_lines([title, "", *aligned(rows, BEST_CASES)])
+    figures = ("TFLOP", "memory GB", "shared GB", "TFLOP ms", "memory ms", "shared ms", "least", "gain")
+    return visible_lines([title, "", *aligned(rows, ("levels", "schedule", "launches", *figures))])
 
 
 def roofline_table(r: Roofline) -> str:
@@ -317,7 +305,7 @@ class DotLabels:
     def _fits(self, label: Label, place: PlanPoint) -> bool:
         box = label.box
         inside = box[0] >= self.frame[0] and box[1] >= self.frame[1] and box[2] <= self.frame[2] and box[3] <= self.frame[3]
-        if not inside or any(_meet(box, other) for other in self.taken):
+        if not inside or any(box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3] for other in self.taken):
             return False
         own = _distance(box, place)
         return all(_distance(box, dot) >= own + CLEARER for dot in self.dots if dot != place)
@@ -330,10 +318,6 @@ def _around(x: float, y: float, text: str) -> Iterator[Label]:
             yield Label(x, y + sign * away, "middle", text)
             yield Label(x + GAP, y + sign * away, "start", text)
     yield Label(x - GAP, y, "end", text)
-
-
-def _meet(one: LabelBox, other: LabelBox) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _distance(box: LabelBox, point: PlanPoint) -> float:
@@ -456,17 +440,6 @@ def _lines(c: Candidate, name: str) -> tuple[str, str]:
     return name, f"{c.ms:.4g} ms, {bytes_text(c.workspace or 0)} of workspace"
 
 
-def _spot(point: PlanPoint) -> LabelBox:
-    return point[0] - RADIUS, point[1] - RADIUS, point[0] + RADIUS, point[1] + RADIUS
-
-
-def _front(points: list[PlanPoint]) -> Iterator[LabelBox]:
-    """The front as boxes: across at a point's time, then down to the next."""
-    for (x, y), (px, py) in pairwise(points):
-        yield x, y - 1, px, y + 1
-        yield px - 1, y, px + 1, py
-
-
 def _labels(
     named: Sequence[tuple[PlanPoint, Sequence[str]]],
     dots: list[PlanPoint],
@@ -475,7 +448,10 @@ def _labels(
     budget: float | None,
 ) -> tuple[Label, ...]:
     """The names of the lines, then those of the dots, important ones first; one on the front without room for its name has its number."""
-    labels = DotLabels(dots, (LEFT, 0.0, WIDTH, HEIGHT - BOTTOM), [*map(_spot, dots), *_front(corners)])
+    taken = [(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS) for x, y in dots]
+    for (x, y), (px, py) in pairwise(corners):  # the front goes across at a point's time, then down to the next
+        taken += [(x, y - 1, px, y + 1), (px - 1, y, px + 1, py)]
+    labels = DotLabels(dots, (LEFT, 0.0, WIDTH, HEIGHT - BOTTOM), taken)
     if library is not None:
         at = Label(WIDTH - RIGHT, library - LINE / 2 - 2, "end", "the library")
         labels.put(at, [(LEFT, library - 1, WIDTH - RIGHT, library + 1)])

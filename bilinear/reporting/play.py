@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from bilinear.reporting.coefficients import shortened
 from bilinear.reporting.facts import ScheduleFacts, SpaceLine, StageLine, StageProduct, readable, stage_title
@@ -133,18 +134,17 @@ def timeline(facts: ScheduleFacts) -> Timeline:
     bands = []
     start = 0
     while start < len(facts.stages):
-        stop = _fit(facts.stages, start, plan)
+        width, stop = LABEL + _lanes_width(facts.stages[start], plan) + BOX, start + 1
+        while stop < len(facts.stages) and width + _lanes_width(facts.stages[stop], plan) + BOX <= MOST_WIDTH:
+            width += _lanes_width(facts.stages[stop], plan) + BOX
+            stop += 1
         bands.append(_band(plan, facts.stages[start:stop], states[start : stop + 1]))
         start = stop
     width = max((band.width for band in bands), default=0.0)
     kinds = tuple(dict.fromkeys(state.kind for table in states for state in table.values() if state.kind))
-    return Timeline(width, tuple(bands), kinds, BOX, ROW, LABEL, _note(facts, plan))
-
-
-def _note(facts: ScheduleFacts, plan: _RowPlan) -> str:
-    if not plan.collapsed:
-        return ""
-    return f"{sum(len(space.blocks) for space in facts.spaces)} blocks are too many for one wire each: a wire is a whole matrix."
+    blocks = sum(len(space.blocks) for space in facts.spaces)
+    note = f"{blocks} blocks are too many for one wire each: a wire is a whole matrix." if plan.collapsed else ""
+    return Timeline(width, tuple(bands), kinds, BOX, ROW, LABEL, note)
 
 
 def _plan(facts: ScheduleFacts) -> _RowPlan:
@@ -175,15 +175,6 @@ def _lanes_width(stage: StageLine, plan: _RowPlan) -> float:
     return LANE * (1 if plan.collapsed or len(stage.products) > MOST_LANES else len(stage.products)) + 14
 
 
-def _fit(stages: Sequence[StageLine], start: int, plan: _RowPlan) -> int:
-    """The end of a band: it has at least one stage."""
-    width, stop = LABEL + _lanes_width(stages[start], plan) + BOX, start + 1
-    while stop < len(stages) and width + _lanes_width(stages[stop], plan) + BOX <= MOST_WIDTH:
-        width += _lanes_width(stages[stop], plan) + BOX
-        stop += 1
-    return stop
-
-
 def _band(plan: _RowPlan, stages: Sequence[StageLine], states: Sequence[dict[str, BlockState]]) -> Band:
     columns: list[StageColumn] = []
     wires: list[Wire] = []
@@ -196,7 +187,9 @@ def _band(plan: _RowPlan, stages: Sequence[StageLine], states: Sequence[dict[str
         x = left + lane_width + BOX / 2
         columns.append(StageColumn(f"{stage.number}", stage.kind, x, left, width, stage.number % 2 == 1))
         lanes += _lanes(stage, plan, left + 7)
-        for row, changed, found in _rows_after(plan, before, after):
+        for row in plan.rows:
+            found = _at(plan, after, row)
+            changed = [state for state in found if before.get(state.block) != state]
             wires.append(Wire(left, x, row.y, _kind(_at(plan, before, row))))
             wires.append(Wire(x, left + width, row.y, _kind(found)))
             if changed:
@@ -210,14 +203,6 @@ def _at(plan: _RowPlan, states: dict[str, BlockState], row: BoardRow) -> list[Bl
     return [state for block, state in states.items() if plan.row_of.get(block) is row]
 
 
-def _rows_after(
-    plan: _RowPlan, before: dict[str, BlockState], after: dict[str, BlockState]
-) -> Iterator[tuple[BoardRow, list[BlockState], list[BlockState]]]:
-    for row in plan.rows:
-        found = _at(plan, after, row)
-        yield row, [state for state in found if before.get(state.block) != state], found
-
-
 def _kind(states: Sequence[BlockState]) -> str:
     """The most frequent kind among the blocks on a wire."""
     return Counter(state.kind for state in states).most_common(1)[0][0] if states else "undefined"
@@ -226,15 +211,11 @@ def _kind(states: Sequence[BlockState]) -> str:
 def _box(x: float, row: BoardRow, states: Sequence[BlockState], sums: dict[str, str], collapsed: bool) -> BoardBox:
     kind = _kind(states)
     if collapsed:
-        words = {"sum": "sum", "product": "product", "restored": "restored", "original": "original", "undefined": "undefined"}
         many = "s" * (len(states) > 1 and kind in ("sum", "product"))
-        return BoardBox(
-            x, row.y, kind, f"{len(states)} {words.get(kind, kind)}{many}", " ; ".join(f"{s.block} = {s.value}" for s in states[:12])
-        )
+        return BoardBox(x, row.y, kind, f"{len(states)} {kind}{many}", " ; ".join(f"{s.block} = {s.value}" for s in states[:12]))
     state = states[0]
-    return BoardBox(
-        x, row.y, kind, _short(state, sums.get(state.block, "")), f"{state.block} = {state.value}" if state.value else state.kind
-    )
+    value = f"{state.block} = {state.value}" if state.value else state.kind
+    return BoardBox(x, row.y, kind, _short(state, sums.get(state.block, "")), value)
 
 
 def _short(state: BlockState, products: str) -> str:
@@ -262,11 +243,8 @@ def _lanes(stage: StageLine, plan: _RowPlan, left: float) -> list[Lane]:
     for number, (product, step) in enumerate(zip(stage.products, stage.steps, strict=False)):
         marks = _marks(product, plan)
         x = left + LANE * (number + 0.5)
-        lanes.append(
-            Lane(
-                shortened(product.name, 4), x, min(m.y for m in marks), max(m.y for m in marks), marks, f"{product.name}: {readable(step)}"
-            )
-        )
+        ends = min(m.y for m in marks), max(m.y for m in marks)
+        lanes.append(Lane(shortened(product.name, 4), x, *ends, marks, f"{product.name}: {readable(step)}"))
     return lanes
 
 
@@ -347,19 +325,15 @@ def play(facts: ScheduleFacts) -> Play:
     numbers = {block: i for i, block in enumerate(block for space in facts.spaces for block in space.blocks)}
     before = {cell.block: cell.value for cell in _cells(facts.spaces, numbers)}
     stages = tuple(_stages(facts, numbers, before))
-    size = sum(len(text) for stage in stages for text in _texts(stage))
+    texts = (text for stage in stages for step in stage.steps for text in (step.text, step.meaning))
+    kept = (change.value for stage in stages for changes in (stage.changes, *(s.changes for s in stage.steps)) for change in changes)
+    size = sum(map(len, chain(texts, kept)))
     if size <= MOST_TEXT and all(stage.states for stage in facts.stages):
         return Play(tuple(_boards(facts.spaces, numbers)), stages, "")
     listed = sum(len(step.text) for stage in stages for step in stage.steps)
     most = len(max((stage.steps for stage in stages), key=len, default=())) if listed <= MOST_LISTED else FIRST
     note = f"The contents of the blocks after {len(stages)} stages take {size} letters, too many to be played here"
     return Play((), tuple(_alone(stage, most) for stage in stages), f"{note}; the JSON report holds them.")
-
-
-def _texts(stage: PlayStage) -> Iterator[str]:
-    for step in stage.steps:
-        yield from (step.text, step.meaning, *(change.value for change in step.changes))
-    yield from (change.value for change in stage.changes)
 
 
 def _alone(stage: PlayStage, most: int) -> PlayStage:
@@ -404,14 +378,12 @@ def _stages(facts: ScheduleFacts, numbers: Mapping[str, int], before: dict[str, 
 def _steps(stage: StageLine, numbers: Mapping[str, int], before: Mapping[str, str], changes: Mapping[str, PlayCell]) -> Iterator[PlayStep]:
     names = [product.name for product in stage.products] or [""] * len(stage.moves)
     for name, move in zip(names, stage.moves, strict=True):
-        meaning = f"{name} = {' · '.join(_factor(before[block]) for block in move.reads[:2])}" if name else ""
+        values = (before[block] for block in move.reads[:2])
+        factors = (f"({value})" if " " in value or value.startswith("−") else value or "undefined" for value in values)
+        meaning = f"{name} = {' · '.join(factors)}" if name else ""
         own = tuple(changes[block] for block in move.writes if not name and block in changes)
         reads, writes = (tuple(dict.fromkeys(numbers[block] for block in blocks)) for blocks in (move.reads, move.writes))
         yield PlayStep(readable(move.text), name, meaning, reads, writes, own)
-
-
-def _factor(value: str) -> str:
-    return f"({value})" if " " in value or value.startswith("−") else value or "undefined"
 
 
 def _change(number: int, state: BlockState, told: str) -> PlayCell:

@@ -160,7 +160,7 @@ class Report(ReportViews):
         views = {
             "summary": summary(self),
             "scheme_rows": rows,
-            "schedules": [(t, _without(schedule_rows(t), rows), fate_lines(t)) for t in self.schedules],
+            "schedules": [(t, tuple(row for row in schedule_rows(t) if row not in rows), fate_lines(t)) for t in self.schedules],
             "lowered": [rows for rows in (*map(lowered_rows, self.lowered), standing_rows(self)) if rows],
             "accuracy": accuracy_table(self),
             "accuracy_notes": accuracy_notes(self),
@@ -295,11 +295,6 @@ def _refusal(report: Report) -> Iterator[str]:
         yield from (f"  hint: {hint}" for hint in finding.hints)
 
 
-def _without(rows: Rows, told: Rows) -> Rows:
-    """The rows that were not shown already: a schedule may have its scheme's source."""
-    return tuple(row for row in rows if row not in told)
-
-
 def _equation(line: ProductLine) -> str:
     """A product as one equation: `M1 = (A11 + A22) (B11 + B22) -> C11 + C22`."""
     targets = "".join(f"{' − ' if c.startswith('-') else ' + '}{_factor(c)}{block}" for block, c in line.targets)
@@ -340,12 +335,46 @@ def _so_far(s: SchemeFacts, exact: str) -> str:
 
 def scheme_rows(s: SchemeFacts) -> Rows:
     """The facts about the scheme."""
-    return _told(_scheme_rows(s))
+    holding = s.equations - len(s.failing)
+    down = f", coefficients down to lambda^-{s.degree}" if s.degree else ""
+    rows = (
+        ("scheme", f"{s.name} {s.format} over {s.ring}"),
+        ("source", s.citation),
+        ("Brent equations", f"{holding if s.complete else f'fewer than {holding}'} of {s.equations} hold{_so_far(s, ' (exact)')}"),
+        ("holds over", ", ".join(s.valid_over)),
+        ("error", f"O(lambda^{s.order}){down}" if s.order else ""),
+        ("additions", f"{sum(s.additions)} = {s.additions[0]} on A + {s.additions[1]} on B + {s.additions[2]} on C"),
+        ("scalings", str(s.scalings) if s.scalings else ""),
+        ("exponent", f"{s.exponent:.4f}"),
+        ("growth factor", f"{s.growth} a level" if s.growth else ""),
+        ("scheme hash", s.sha256),
+    )
+    return tuple(row for row in rows if row[1])
 
 
 def schedule_rows(t: ScheduleFacts) -> Rows:
     """The facts about the schedule as written."""
-    return _told(_schedule_rows(t))
+    own = ", ".join(space.name for space in t.spaces[3:])
+    computes = t.result + (f", written as {t.written}" if t.written else "") + ", by products that are not the scheme's" * t.direct
+    rows = [
+        ("schedule", f"{t.name}: {'in place' if t.in_place else f'with {own} beside A, B and C'}"),
+        ("computes", computes),
+        ("source", t.citation),
+        ("recursion", _recursion(t)),
+    ]
+    for fate in t.fates:
+        rows.append((f"{fate.operand} afterwards", _fate(fate) if fate.operand in _written(t) else "as it was: never written"))
+    rows += [("shapes", shape.statement) for shape in t.shapes]
+    for costs in t.costs:
+        groups = ", ".join(map(str, costs.groups))
+        rows += [
+            ("live blocks", f"{costs.live_blocks} at most"),
+            ("longest chain", numbered(costs.chain, "step")),
+            ("products a stage", f"{', '.join(map(str, costs.widths))} as written"),
+            ("groups", f"{groups} at least: so many of them add to one block of C" if max(costs.groups, default=1) > 1 else ""),
+            ("memory passes", str(costs.passes)),
+        ]
+    return tuple(row for row in rows if row[1])
 
 
 def standing_rows(report: Report) -> Rows:
@@ -386,7 +415,9 @@ def accuracy_table(report: Report) -> Table:
         base = classical.get(a.dtype)
         always, likely = (f"{a.deterministic:.1e}", f"{a.probabilistic:.1e}")
         times = ("-", "-") if base is None else (_times(a.deterministic, base.deterministic), _times(a.probabilistic, base.probabilistic))
-        rows.append((a.dtype, str(a.levels), f"{a.growth:g}", always, times[0], likely, times[1], _measure(a.drift)))
+        rows.append(
+            (a.dtype, str(a.levels), f"{a.growth:g}", always, times[0], likely, times[1], "-" if a.drift is None else f"{a.drift:.1e}")
+        )
     return header, *rows
 
 
@@ -422,27 +453,13 @@ def kernel_table(kernels: Sequence[KernelLine]) -> Table:
     if not kernels:
         return ()
     header = ("kernel", "built for", "threads", "registers", "shared B", "blocks at once", "spilled to memory", "image B")
-    rows = (
-        (
-            k.kernel,
-            k.architecture,
-            str(k.threads),
-            _count(k.registers),
-            _count(k.shared_bytes),
-            _count(k.resident),
-            _spilled(k),
-            str(k.image_bytes),
-        )
-        for k in kernels
-    )
+    rows = []
+    for k in kernels:
+        numbers = ("-" if number is None else str(number) for number in (k.registers, k.shared_bytes, k.resident))
+        # a thread spills for want of registers, which the launch bounds limit, so that several blocks run at once
+        spilled = f"{k.spills} B a thread, which may have {k.registers} registers" if k.spills else "-" if k.spills is None else "none"
+        rows.append((k.kernel, k.architecture, str(k.threads), *numbers, spilled, str(k.image_bytes)))
     return header, *rows
-
-
-def _spilled(k: KernelLine) -> str:
-    """What a thread keeps in memory for want of registers: the launch bounds limit these, so that several blocks run at once."""
-    if not k.spills:
-        return "-" if k.spills is None else "none"
-    return f"{k.spills} B a thread, which may have {k.registers} registers"
 
 
 def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -462,47 +479,6 @@ def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
         )
         lines += [(f"{fate.operand} is {_fate(fate)}: {title}", details) for title, details in found if details]
     return tuple(lines)
-
-
-def _told(rows: Iterator[tuple[str, str]]) -> Rows:
-    return tuple((label, value) for label, value in rows if value)
-
-
-def _scheme_rows(s: SchemeFacts) -> Iterator[tuple[str, str]]:
-    yield "scheme", f"{s.name} {s.format} over {s.ring}"
-    yield "source", s.citation
-    holding = s.equations - len(s.failing)
-    yield "Brent equations", f"{holding if s.complete else 'fewer than ' + str(holding)} of {s.equations} hold{_so_far(s, ' (exact)')}"
-    yield "holds over", ", ".join(s.valid_over)
-    down = f", coefficients down to lambda^-{s.degree}" if s.degree else ""
-    yield "error", f"O(lambda^{s.order}){down}" if s.order else ""
-    yield "additions", f"{sum(s.additions)} = {s.additions[0]} on A + {s.additions[1]} on B + {s.additions[2]} on C"
-    yield "scalings", str(s.scalings) if s.scalings else ""
-    yield "exponent", f"{s.exponent:.4f}"
-    yield "growth factor", f"{s.growth} a level" if s.growth else ""
-    yield "scheme hash", s.sha256
-
-
-def _schedule_rows(t: ScheduleFacts) -> Iterator[tuple[str, str]]:
-    own = ", ".join(space.name for space in t.spaces[3:])
-    yield "schedule", f"{t.name}: {'in place' if t.in_place else f'with {own} beside A, B and C'}"
-    yield (
-        "computes",
-        t.result + (f", written as {t.written}" if t.written else "") + (", by products that are not the scheme's" if t.direct else ""),
-    )
-    yield "source", t.citation
-    yield "recursion", _recursion(t)
-    for fate in t.fates:
-        yield f"{fate.operand} afterwards", _fate(fate) if fate.operand in _written(t) else "as it was: never written"
-    for shape in t.shapes:
-        yield "shapes", shape.statement
-    for costs in t.costs:
-        yield "live blocks", f"{costs.live_blocks} at most"
-        yield "longest chain", numbered(costs.chain, "step")
-        yield "products a stage", f"{', '.join(map(str, costs.widths))} as written"
-        if max(costs.groups, default=1) > 1:
-            yield "groups", f"{', '.join(map(str, costs.groups))} at least: so many of them add to one block of C"
-        yield "memory passes", str(costs.passes)
 
 
 def _fate(fate: OperandFate) -> str:
@@ -535,19 +511,9 @@ def _operands(t: ScheduleFacts) -> str:
     facts = (
         ["in place"] * t.in_place + [f"never writes {' or '.join(kept)}"] * bool(kept) + [f"gives {' and '.join(back)} back"] * bool(back)
     )
-    if not t.in_place:
-        return f" and {' and '.join(facts)}" if facts else ""
-    return f" {' and '.join(facts)}"
+    return f"{'' if t.in_place else ' and'} {' and '.join(facts)}" if facts else ""
 
 
 def numbered(count: int, one: str, several: str = "") -> str:
     """A count and what is counted: `1 level`, `7 launches`."""
     return f"{count} {one if count == 1 else several or one + 's'}"
-
-
-def _measure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1e}"
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else str(value)

@@ -225,7 +225,9 @@ def library_rows() -> tuple[LibraryRow, ...]:
     try:
         index = json.loads(INDEX.read_text(encoding="utf-8"))
         if index["algorithms_sha256"] == algorithms_sha256():
-            return tuple(LibraryRow(**row | {"schedules": _schedules(row["schedules"])}) for row in index["schemes"])
+            return tuple(
+                LibraryRow(**row | {"schedules": tuple(ShippedSchedule(**entry) for entry in row["schedules"])}) for row in index["schemes"]
+            )
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return found_rows()
@@ -239,7 +241,11 @@ def found_rows() -> tuple[LibraryRow, ...]:
     schedules = {name: loaded for name, loaded in found.items() if loaded.schedule is not None}
     rows = []
     for loaded in {loaded.scheme.name: loaded for loaded in sorted(found.values(), key=lambda x: x.schedule is None)}.values():
-        own = [ShippedSchedule(name, _strategy(x)) for name, x in schedules.items() if x.scheme == loaded.scheme]
+        own = [
+            ShippedSchedule(name, IN_PLACE if x.schedule is not None and x.schedule.runs_in_place else DEPTH_FIRST)
+            for name, x in schedules.items()
+            if x.scheme == loaded.scheme
+        ]
         rows.append(_row(loaded, tuple(sorted(own, key=lambda x: (x.strategy == IN_PLACE, x.name)))))
     return tuple(sorted(rows, key=lambda row: (row.m * row.k * row.n, row.format, row.name)))
 
@@ -271,9 +277,12 @@ def index_text(rows: Iterable[LibraryRow]) -> str:
 
 
 def _row(loaded: Loaded, schedules: tuple[ShippedSchedule, ...]) -> LibraryRow:
+    from bilinear.analysis.accuracy import growth_factor, is_real
+    from bilinear.analysis.brent import common_denominator
     from bilinear.lowering.prepare import is_runnable
 
     scheme = loaded.scheme
+    lines = takewhile(lambda line: line.startswith("# "), loaded.source.text.splitlines())
     return LibraryRow(
         scheme.name,
         scheme.m,
@@ -282,40 +291,14 @@ def _row(loaded: Loaded, schedules: tuple[ShippedSchedule, ...]) -> LibraryRow:
         scheme.rank,
         round(exponent_of(scheme.m, scheme.k, scheme.n, scheme.rank), 6),
         str(scheme.ring),
-        _denominator(scheme),
+        common_denominator(scheme) or 0,
         sum(max(0, len(form) - 1) for table in scheme.tables for form in table),
         scheme.additions,
         scheme.u.scalings + scheme.v.scalings + scheme.w.scalings,
-        _growth(scheme),
+        round(float(growth_factor(scheme)), 6) if is_real(scheme) else None,
         scheme.bases is not None,
         is_runnable(scheme, None, "preserve"),
         schedules,
-        _first_comment(loaded),
+        " ".join(line.removeprefix("# ") for line in lines),
         scheme.citation,
     )
-
-
-def _schedules(entries: list[dict[str, str]]) -> tuple[ShippedSchedule, ...]:
-    return tuple(ShippedSchedule(**entry) for entry in entries)
-
-
-def _strategy(loaded: Loaded) -> str:
-    return IN_PLACE if loaded.schedule is not None and loaded.schedule.runs_in_place else DEPTH_FIRST
-
-
-def _denominator(scheme: Scheme) -> int:
-    from bilinear.analysis.brent import common_denominator
-
-    return common_denominator(scheme) or 0
-
-
-def _growth(scheme: Scheme) -> float | None:
-    from bilinear.analysis.accuracy import growth_factor, is_real
-
-    return round(float(growth_factor(scheme)), 6) if is_real(scheme) else None
-
-
-def _first_comment(loaded: Loaded) -> str:
-    """The comment at the start of its file: why the scheme is shipped."""
-    lines = takewhile(lambda line: line.startswith("# "), loaded.source.text.splitlines())
-    return " ".join(line.removeprefix("# ") for line in lines)

@@ -84,7 +84,11 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
     Raises `BilinearError`: E253 if the sizes of its maps differ from the target's, E302 if a coefficient is not in the ring, E303 if it is
     too large to prove.
     """
-    _require_sizes(algorithm)
+    u, v, w = algorithm.u, algorithm.v, algorithm.w
+    ranks = {len(u.outputs), len(v.outputs), w.inputs}
+    if (u.inputs, v.inputs, len(w.outputs)) != algorithm.target.sizes or len(ranks) != 1:
+        sizes = f"{u.inputs}, {v.inputs} and {len(w.outputs)} values, ranks {sorted(ranks)}"
+        raise fail("E253", f"{algorithm.name} has not the sizes of {algorithm.target.title}: {sizes}")
     for value in (c for table in algorithm.tables for row in table for _, c in row):
         if not algorithm.ring.holds(value):
             raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is not an element of {algorithm.ring}")
@@ -146,14 +150,6 @@ def _folded(row: Computed) -> Computed:
         pair = (min(i, j), max(i, j))
         total[pair] = total.get(pair, 0) + c
     return {pair: c for pair, c in total.items() if c != 0}
-
-
-def _require_sizes(algorithm: BilinearAlgorithm) -> None:
-    u, v, w = algorithm.u, algorithm.v, algorithm.w
-    ranks = {len(u.outputs), len(v.outputs), w.inputs}
-    if (u.inputs, v.inputs, len(w.outputs)) != algorithm.target.sizes or len(ranks) != 1:
-        found = f"{u.inputs}, {v.inputs} and {len(w.outputs)} values, ranks {sorted(ranks)}"
-        raise fail("E253", f"{algorithm.name} has not the sizes of {algorithm.target.title}: {found}")
 
 
 def _lowest_power(value: Coefficient) -> int:

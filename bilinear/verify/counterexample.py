@@ -83,7 +83,9 @@ def untraced_changes(side: str, schedule: AnySchedule, symbols: Symbols, content
             part = CombinedRow({block: c for block, c in change.items() if block.space == side})
             if len(reduced([*parts, part], own.index)) > len(parts):
                 parts.append(part)
-                found.append(_readable(change, symbols))
+                whole = dict(sorted(symbols.whole(change).items()))
+                flip = symbols.signed(next(iter(whole.values())))[0] == "-"
+                found.append({block: -value if flip else value for block, value in whole.items()})
     return found if _leave_no_trace(found, schedule, symbols, contents) else []
 
 
@@ -94,13 +96,6 @@ def as_updates(change: SmallChange, symbols: Symbols) -> str:
         sign, size = symbols.signed(value)
         steps.append(f"{block} {sign}= {'' if size == '1' else size + ' '}X")
     return " ; ".join(steps)
-
-
-def _readable(change: SmallChange, symbols: Symbols) -> SmallChange:
-    """A multiple without fractions, in block order, with a positive first coefficient."""
-    whole = dict(sorted(symbols.whole(change).items()))
-    flip = symbols.signed(next(iter(whole.values())))[0] == "-"
-    return {block: -value if flip else value for block, value in whole.items()}
 
 
 def _rows(contents: Mapping[Block, Value], symbols: Symbols, changing: Collection[Block]) -> Iterator[CombinedRow[Block]]:

@@ -26,23 +26,16 @@ class StageStep:
 
 def steps_of(stage: Stage) -> Iterator[StageStep]:
     """The steps of a stage, in the order written."""
-    return _linear_steps(stage) if isinstance(stage, LinearStage) else _product_steps(stage)
-
-
-def _linear_steps(stage: LinearStage) -> Iterator[StageStep]:
-    for block_map in stage.maps:
+    for product in stage.products if isinstance(stage, ProductStage) else ():
+        read = {product.left, product.right, *(block for target in product.targets for block, _ in target.terms)}
+        yield StageStep(frozenset(read), tuple(target.block for target in product.targets), product, product.span)
+    for block_map in stage.maps if isinstance(stage, LinearStage) else ():
         spans = block_map.spans or (None,) * len(block_map.targets)
         for target, row, kept, span in zip(block_map.targets, block_map.map.matrix, block_map.kept, spans, strict=True):
             reads = {block_map.sources[i] for i, _ in row}
             if kept:
                 reads.add(target)
             yield StageStep(frozenset(reads), (target,), None, span)
-
-
-def _product_steps(stage: ProductStage) -> Iterator[StageStep]:
-    for product in stage.products:
-        reads = {product.left, product.right, *(block for target in product.targets for block, _ in target.terms)}
-        yield StageStep(frozenset(reads), tuple(target.block for target in product.targets), product, product.span)
 
 
 def needed_after(schedule: AnySchedule) -> tuple[frozenset[Block], ...]:
@@ -73,7 +66,12 @@ def find_hazards(number: int, stage: LinearStage | ProductStage, schedule: AnySc
     steps = list(steps_of(stage))
     if isinstance(schedule, ScaledSchedule):
         yield from _written_twice(number, [(target, s.span) for s in steps if not _only_adds(s) for target in s.writes])
-        yield from _mixed_writes(number, steps)
+        # one product may overwrite what another adds to
+        overwritten = {block: step for step in steps if not _only_adds(step) for block in step.writes}
+        for step in steps:
+            for target in step.writes if _only_adds(step) else ():
+                if target in overwritten:
+                    yield _twice(number, target, overwritten[target].span, step.span)
     yield from _overwritten(number, steps)
 
 
@@ -88,15 +86,6 @@ def _written_twice(number: int, writes: Iterable[tuple[Block, Span | None]]) -> 
             yield _twice(number, target, writers[target], span)
         else:
             writers[target] = span
-
-
-def _mixed_writes(number: int, steps: list[StageStep]) -> Iterator[Diagnostic]:
-    """Report a block that one product overwrites and another adds to."""
-    overwritten = {block: step for step in steps if not _only_adds(step) for block in step.writes}
-    for step in steps:
-        for target in step.writes if _only_adds(step) else ():
-            if target in overwritten:
-                yield _twice(number, target, overwritten[target].span, step.span)
 
 
 def _twice(number: int, target: Block, other: Span | None, span: Span | None) -> Diagnostic:
@@ -206,7 +195,12 @@ def _obstacles(
         if isinstance(schedule, ScaledSchedule):
             yield from _unfit(number, product, schedule.result)
         elif schedule.overwrites:
-            yield from _not_overwriting(number, product)
+            what = f"{name_of(product)} in stage {number}"
+            if len(product.targets) != 1:
+                yield f"{what} has {len(product.targets)} targets, and the schedule one result"
+            for target in product.targets:
+                if target.kept:
+                    yield f"{what} adds to what {target.block} holds, which every inner level overwrites"
     if isinstance(schedule, ScaledSchedule) and stage.contended:
         yield f"two products of stage {number} write {stage.contended[0]}, which every inner level uses as its own C"
 
@@ -223,16 +217,6 @@ def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
             yield f"{what} adds {block} to its target, which {result} does not"
         if target.kept and not _takes(result.beta, target.kept):
             yield f"{what} adds to what {target.block} holds, which {result} does not"
-
-
-def _not_overwriting(number: int, product: Product) -> Iterator[str]:
-    """Products that need more than an overwriting schedule computes."""
-    what = f"{name_of(product)} in stage {number}"
-    if len(product.targets) != 1:
-        yield f"{what} has {len(product.targets)} targets, and the schedule one result"
-    for target in product.targets:
-        if target.kept:
-            yield f"{what} adds to what {target.block} holds, which every inner level overwrites"
 
 
 def _takes(parameter: Coefficient, value: Coefficient) -> bool:

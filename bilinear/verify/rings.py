@@ -70,8 +70,9 @@ class RingFacts:
         """The rings over which it holds, stated as widely as the coefficients allow; empty if there are none."""
         if self.ring.is_approximate:
             return (f"{self.ring} up to O(lambda^{self.order})" if self.order else str(self.ring),) if self.modulus == 0 else ()
-        if self.modulus:
-            return tuple(_modular(self.modulus))
+        if self.modulus:  # over Z/p for its prime factors, and over Z/g itself unless it is one of them
+            primes = [p for p in factors(self.modulus) if p < MOST_TRIED**2]
+            return tuple(f"Z/{q}" for q in dict.fromkeys([*primes, self.modulus]) if q > 1)
         if self.ring.generator:
             root = square(self.ring.generator) or 0
             return str(self.ring), *(("R",) if root > 0 else ()), "C", *self._localized()
@@ -119,11 +120,3 @@ def factors(number: int) -> tuple[int, ...]:
         if p * p > number:
             break
     return (*found, number) if number > 1 else tuple(found)
-
-
-def _modular(modulus: int) -> list[str]:
-    """The rings Z/p of the prime factors, and Z/g itself unless it is one of them."""
-    if modulus == 1:
-        return []
-    primes = [p for p in factors(modulus) if p < MOST_TRIED**2]
-    return [f"Z/{q}" for q in primes] + ([f"Z/{modulus}"] if modulus not in primes else [])

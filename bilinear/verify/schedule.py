@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ProductStage
 from bilinear.ir.scheme import Scheme
-from bilinear.source import Span
 from bilinear.verify.facts import LINEAR, LOST, OperandFate, ScheduleCosts, ShapeConditions, StageFact, first_of
 from bilinear.verify.hazards import find_hazards, find_shared_operands, needed_after, steps_of, why_not_recursive, written_operands
 from bilinear.verify.recovery import operand_fates
@@ -124,26 +123,15 @@ def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:
         if block not in run.state:
             found.append(Diagnostic("E406", f"{s.name}: nothing is written to {block}", s.span))
         elif not symbols.vanishes(run.state[block] - wanted):
-            found.append(_wrong(run, block, run.state[block] - wanted))
-    if found and run.wasted:
-        found[0] = replace(found[0], notes=(*found[0].notes, *_wasted(run)))
+            message = f"{s.name}: {block} is not {str(s.result).removeprefix('C = ')}"
+            hint = "a product is missing, doubled, or has the wrong sign in this block"
+            note = f"the difference is {symbols.text(run.state[block] - wanted)}"
+            found.append(Diagnostic("E406", message, s.span, notes=(note,), hints=(hint,)))
+    if found:
+        steps = ((f"of stage {number}" if span is None else f"at {span}", block) for number, block, span in run.wasted[:4])
+        wasted = (f"nothing reads what the step {where} writes to {block}" for where, block in steps)
+        found[0] = replace(found[0], notes=(*found[0].notes, *wasted))
     return found
-
-
-def _wrong(run: SymbolicRun, block: Block, difference: Value) -> Diagnostic:
-    s = run.schedule
-    result = str(s.result).removeprefix("C = ")
-    hint = "a product is missing, doubled, or has the wrong sign in this block"
-    note = f"the difference is {run.symbols.text(difference)}"
-    return Diagnostic("E406", f"{run.schedule.name}: {block} is not {result}", run.schedule.span, notes=(note,), hints=(hint,))
-
-
-def _wasted(run: SymbolicRun, most: int = 4) -> list[str]:
-    def told(number: int, block: Block, span: Span | None) -> str:
-        where = f"at {span}" if span is not None else f"of stage {number}"
-        return f"nothing reads what the step {where} writes to {block}"
-
-    return [told(*write) for write in run.wasted[:most]]
 
 
 def _broken_promises(run: SymbolicRun, fates: tuple[OperandFate, ...]) -> list[Diagnostic]:
@@ -183,10 +171,6 @@ def schedule_costs(schedule: AnySchedule, history: Sequence[Mapping[Block, Value
     live = max((sum(1 for b in blocks if b in state and state[b] != original.get(b)) for blocks, state in moments), default=0)
     kinds = [isinstance(stage, LinearStage) for stage in schedule.stages]
     passes = sum(1 for i, linear in enumerate(kinds) if not linear or i == 0 or not kinds[i - 1])
-    return ScheduleCosts(live, _chain(schedule), widths, groups, passes)
-
-
-def _chain(schedule: AnySchedule) -> int:
     depths: dict[Block, int] = {}
     for stage in schedule.stages:
         written: dict[Block, int] = {}
@@ -194,7 +178,7 @@ def _chain(schedule: AnySchedule) -> int:
             depth = 1 + max((depths.get(block, 0) for block in step.reads), default=0)
             written |= {block: max(depth, written.get(block, 0)) for block in step.writes}
         depths |= written
-    return max(depths.values(), default=0)
+    return ScheduleCosts(live, max(depths.values(), default=0), widths, groups, passes)
 
 
 EXTENTS = {"A": ("M", "K"), "B": ("K", "N"), "C": ("M", "N")}

@@ -98,7 +98,10 @@ def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: 
     Compilers that still run end with the call, even by an exception.
     """
     for _, _, target in requests:
-        _require_known(target)
+        require_built_for(target)
+        if target.capability not in architectures():
+            known = ", ".join(f"sm_{number}" for number in architectures() if number >= OLDEST)
+            raise fail("E603", f"{compiler_version()} cannot build for {target.name!r}", f"choose among {known}, or compute_NN for PTX")
     wanted, requests = requests, tuple(dict.fromkeys([*requests, *((source, name, target.assembled) for source, name, target in requests)]))
     store = cache if cache is not None else default_cache()
     keys = [store.key(source, *target.options, compiler_version()) for source, _, target in requests]
@@ -123,14 +126,6 @@ def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: 
         if entry is not None
     }
     return tuple(found[request] for request in wanted)
-
-
-def _require_known(target: CudaTarget) -> None:
-    """Refuse a target that the kernels, or the compiler, cannot be built for (E603)."""
-    require_built_for(target)
-    if target.capability not in architectures():
-        known = ", ".join(f"sm_{number}" for number in architectures() if number >= OLDEST)
-        raise fail("E603", f"{compiler_version()} cannot build for {target.name!r}", f"choose among {known}, or compute_NN for PTX")
 
 
 class _Compiler:

@@ -261,7 +261,9 @@ def _doubtful(scheme: Scheme, modulus: int, table: str, held: str) -> NDArray[np
     for _ in range(MOST_GROUPS):
         values, slopes, error = _evaluated(scheme, modulus, held, generator)
         factors = slopes[table][:, getattr(scheme, table).inputs :] if table else values
-        left = left & _multiples(error, factors, modulus)
+        at = int(np.argmax(error != 0))
+        proportional = (factors * error[at] % modulus == factors[at] * error[:, None] % modulus).all(axis=0)
+        left = left & proportional & ((factors[at] != 0) | (error[at] == 0))
         told += bool(error.any())
         if told == GROUPS:
             break
@@ -288,14 +290,6 @@ def _evaluated(scheme: Scheme, modulus: int, held: str, generator: np.random.Gen
     a, b, c = (inputs[t].T.reshape(*shape, count) for t, shape in zip(TABLES, ((m, k), (k, n), (m, n)), strict=True))
     wanted = sum((a[:, p, None] * b[p] % modulus * c % modulus).sum(axis=(0, 1)) for p in range(k))
     return values[:, : scheme.w.inputs + len(scheme.w.steps)], slopes, (wanted - found) % modulus
-
-
-def _multiples(error: Array, factors: Array, modulus: int) -> NDArray[np.bool_]:
-    """Which columns of `factors` (points, columns) give the error if multiplied by one number each."""
-    at = int(np.argmax(error != 0))
-    proportional = (factors * error[at] % modulus == factors[at] * error[:, None] % modulus).all(axis=0)
-    found: NDArray[np.bool_] = proportional & ((factors[at] != 0) | (error[at] == 0))
-    return found
 
 
 MOST_VALUES = 6

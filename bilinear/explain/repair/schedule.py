@@ -22,18 +22,7 @@ from bilinear.errors import BilinearError
 from bilinear.explain.repair.edits import KINDS, PRIME, Array, Patch, has_residue
 from bilinear.explain.repair.join import Join, Side
 from bilinear.ir.number import Coefficient, residue
-from bilinear.ir.schedule import (
-    BETA,
-    AnySchedule,
-    Block,
-    LinearStage,
-    Product,
-    ProductStage,
-    ScaledSchedule,
-    Schedule,
-    Stage,
-    Target,
-)
+from bilinear.ir.schedule import BETA, AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
 from bilinear.source import Span
 from bilinear.verify.hazards import find_hazards
@@ -192,12 +181,6 @@ class _Text:
         self.targets = [m for m in found if m.end() <= operator.start()]
         self.sources = [m for m in found if m.start() >= operator.end()]
 
-    @property
-    def sources_by_block(self) -> dict[Block, re.Match[str]]:
-        """The blocks on the right; empty if one stands twice."""
-        found = {_block_of(m[0]): m for m in self.sources}
-        return found if len(found) == len(self.sources) else {}
-
     def at(self, start: int, end: int) -> Span:
         return Span(self.span.source, self.span.start + start, self.span.start + end)
 
@@ -221,7 +204,8 @@ def _linear_edits(steps: WrittenSteps, step: WrittenForm) -> Iterator[StepEdit]:
     text = _Text(step.span)
     own = text.operator[0] != "="  # the step keeps its target's old value implicitly
     others = [(b, c) for b, c in step.terms if not (own and b == step.target)]
-    places = text.sources_by_block
+    found = {_block_of(m[0]): m for m in text.sources}
+    places = found if len(found) == len(text.sources) else {}
     for block, c in others if places else ():
         rest = tuple(t for t in step.terms if t[0] != block)
         yield _turned(step, block, text, places[block], len(others))
@@ -365,10 +349,6 @@ class Trial:
         self.target = sum(self.start[c] * value for c, value in self.wanted.items()) % PRIME
         self.known: dict[tuple[str, int], Side] = {}
 
-    def has_sets(self, split: Sequence[int]) -> bool:
-        """True if there are few enough combinations of these numbers of edits on the three sides to run."""
-        return all(comb(len(self.pools[side]), size) <= MOST_SETS for side, size in zip(SIDES, split, strict=True))
-
     def candidates(self, splits: Iterable[Sequence[int]], budget: RepairBudget) -> Iterator[StepEdits]:
         """Combinations of this many edits that restore the promised operands; splits with the least work come first."""
         joins = (Join(sides, self.target) for sides in map(self.sides, splits) if all(len(side.sets) for side in sides))
@@ -507,7 +487,7 @@ def search_schedule_repairs(schedule: AnySchedule, scheme: Scheme, work: int = M
     complete = 0
     for size in range(1, MOST_EDITS + 1):
         splits = [s for s in product(range(MOST_ON_ONE_SIDE + 1), repeat=3) if sum(s) == size]
-        if not all(trial.has_sets(split) for split in splits):
+        if any(comb(len(trial.pools[side]), number) > MOST_SETS for split in splits for side, number in zip(SIDES, split, strict=True)):
             return ScheduleSearch((), complete)
         found = list(trial.candidates(splits, budget)) if len(trial.unsound) <= size else []
         if size == 1:
@@ -528,7 +508,13 @@ def _proved(steps: WrittenSteps, scheme: Scheme, ordered: Sequence[StepEdits], b
     for repair in ordered:
         if not budget.take(BUILT):
             break
-        repaired = _with_edits(steps, repair)
+        stages: list[list[WrittenStep | None]] = [list(stage) for stage in steps.stages]
+        for edit in repair:
+            if edit.number < len(steps.stages[edit.stage]):
+                stages[edit.stage][edit.number] = edit.new
+            else:
+                stages[edit.stage].append(edit.new)
+        repaired = WrittenSteps(steps.schedule, tuple(tuple(step for step in stage if step is not None) for stage in stages)).build()
         if repaired in different or not is_sound(repaired):
             continue
         proofs += 1
@@ -539,17 +525,6 @@ def _proved(steps: WrittenSteps, scheme: Scheme, ordered: Sequence[StepEdits], b
             if schedule_holds(repaired, scheme):
                 different[repaired] = repair
     return tuple(different.values())
-
-
-def _with_edits(steps: WrittenSteps, edits: Sequence[StepEdit]) -> Schedule:
-    """The schedule after some edits."""
-    stages: list[list[WrittenStep | None]] = [list(stage) for stage in steps.stages]
-    for edit in edits:
-        if edit.number < len(steps.stages[edit.stage]):
-            stages[edit.stage][edit.number] = edit.new
-        else:
-            stages[edit.stage].append(edit.new)
-    return WrittenSteps(steps.schedule, tuple(tuple(step for step in stage if step is not None) for stage in stages)).build()
 
 
 def _closeness(repair: StepEdits) -> tuple[object, ...]:

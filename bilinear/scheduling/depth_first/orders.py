@@ -44,7 +44,11 @@ class Results:
 
     def __init__(self, linear: LinearMap, begun: bool) -> None:
         rank = linear.inputs
-        used = _used(linear)
+        needed = {index for row in linear.outputs for index, _ in row}
+        for s in reversed(range(len(linear.steps))):
+            if linear.inputs + s in needed:
+                needed |= {index for index, _ in linear.steps[s]}
+        used = [s for s in range(len(linear.steps)) if linear.inputs + s in needed]
         number = {i: i for i in range(rank)} | {rank + s: rank + position for position, s in enumerate(used)}
         rows = [linear.steps[s] for s in used] + list(linear.outputs)
         self.rank = rank
@@ -94,31 +98,31 @@ class Results:
         """The changes after `product`, which follows the products `done`; with `directly`, it has already been added to its sum."""
         key = (done << 1 | directly, product)
         if key not in self._addings:
-            self._addings[key] = self._adding(done, product, directly)
+            before, after = self.of(done), self.state(done, product)
+            own = 1 << product if directly else 0
+            live = self.live(*after)
+            computed = _mask(s for s in self.sums if self.absorbed(s, *after) & ~(self.absorbed(s, *before) | own & self.needs[s]))
+            dying = (self.live(*before) | 1 << product) & ~live & ~computed
+            aliases: dict[int, int] = {}
+            for s in members(after[0] & ~before[0] & live):
+                held = self.absorbed(s, *after)
+                if held and not held & (held - 1) and held & dying:
+                    aliases[s] = held.bit_length() - 1
+                    dying &= ~held
+            self._addings[key] = Adding(live, computed & ~_mask(aliases), aliases)
         return self._addings[key]
 
     def absorbed(self, total: int, begun: int, complete: int) -> int:
         """The terms that a sum holds already."""
         return self.needs[total] & complete if begun >> total & 1 else 0
 
-    def _adding(self, done: int, product: int, directly: bool) -> Adding:
-        before, after = self.of(done), self.state(done, product)
-        own = 1 << product if directly else 0
-        live = self.live(*after)
-        computed = _mask(s for s in self.sums if self.absorbed(s, *after) & ~(self.absorbed(s, *before) | own & self.needs[s]))
-        dying = (self.live(*before) | 1 << product) & ~live & ~computed
-        aliases: dict[int, int] = {}
-        for s in members(after[0] & ~before[0] & live):
-            held = self.absorbed(s, *after)
-            if held and not held & (held - 1) and held & dying:
-                aliases[s] = held.bit_length() - 1
-                dying &= ~held
-        return Adding(live, computed & ~_mask(aliases), aliases)
-
     def _settle(self, done: int, begun: int) -> tuple[int, int]:
         """Begin sums while that does not raise the number of live values: each set of sums that begins lets as many values die."""
         while True:
-            complete = self._complete(done, begun)
+            complete = done
+            for s in self.sums:
+                if begun >> s & 1 and not self.needs[s] & ~complete:
+                    complete |= 1 << s
             if done == self.everything and self.results & ~begun:
                 begun |= _mask(s for s in self.sums if self.terms[s])
                 continue
@@ -126,13 +130,6 @@ class Results:
             if not more:
                 return begun, complete
             begun |= more
-
-    def _complete(self, done: int, begun: int) -> int:
-        complete = done
-        for s in self.sums:
-            if begun >> s & 1 and not self.needs[s] & ~complete:
-                complete |= 1 << s
-        return complete
 
     def _tight(self, begun: int, complete: int) -> int:
         """Sums not begun that keep at least as many values alive, which no other sum needs.
@@ -203,15 +200,6 @@ def members(values: int) -> Iterator[int]:
         low = values & -values
         yield low.bit_length() - 1
         values ^= low
-
-
-def _used(linear: LinearMap) -> list[int]:
-    """The steps that some output needs."""
-    needed = {index for row in linear.outputs for index, _ in row}
-    for s in reversed(range(len(linear.steps))):
-        if linear.inputs + s in needed:
-            needed |= {index for index, _ in linear.steps[s]}
-    return [s for s in range(len(linear.steps)) if linear.inputs + s in needed]
 
 
 def _mask(values: Iterable[int]) -> int:

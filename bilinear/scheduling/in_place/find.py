@@ -18,17 +18,7 @@ from bilinear.analysis.block_maps import over_blocks
 from bilinear.errors import fail
 from bilinear.ir.linear import Form, transposed_rows
 from bilinear.ir.number import exact, rational, residue
-from bilinear.ir.schedule import (
-    Block,
-    BlockMap,
-    LinearStage,
-    Product,
-    ProductStage,
-    Schedule,
-    Space,
-    Stage,
-    Target,
-)
+from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Schedule, Space, Stage, Target
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.lowering.prepare import require_rationals
 from bilinear.passes.order_products import colour_products
@@ -82,7 +72,9 @@ def replay(blocks: tuple[Block, ...], walk: OperandWalk, stages: Sequence[Sequen
         goals[number:] = [[next(remaining) for _ in group] for group in goals[number:]]
     layers = [*exact.layers]
     if walk.restores:
-        layers[-1] += unscrambled(exact.held[-1], walk.places[-1])
+        ends = [(block, place, exact.held[-1][block][block]) for block, place in enumerate(walk.places[-1])]
+        layer = {block: {place: 1 / factor} for block, place, factor in ends if place != block or factor != 1}
+        layers[-1] += (layer,) if layer else ()
     return ReplayRun(blocks, tuple(exact.steps), tuple(layers), tuple(exact.held))
 
 
@@ -157,13 +149,6 @@ def packed(steps: Iterable[ReplayStep]) -> list[Layer]:
         written[step.block] = max(depth, written.get(step.block, 0))
         read[step.source] = max(depth, read.get(step.source, 0))
     return layers
-
-
-def unscrambled(held: Sequence[Mapping[int, Fraction]], places: Sequence[int]) -> tuple[Layer, ...]:
-    """The step that returns every original block from its final place and factor to its own place; empty if none has moved."""
-    ends = [(block, place, held[block][block]) for block, place in enumerate(places)]
-    layer = {block: {place: 1 / factor} for block, place, factor in ends if place != block or factor != 1}
-    return (layer,) if layer else ()
 
 
 def write_schedule(
@@ -282,7 +267,7 @@ def find_in_place(
     for name, rows in zip("AB", tables, strict=False):
         if name in keep and not temporaries and not (overwrite and name in scratch):
             _check_kept(scheme, name, rows)
-    useful = useful_products(tables)
+    useful = [p for p, forms in enumerate(zip(*tables, strict=True)) if all(forms)]  # the products that are not zero and are used
     sides = [
         OperandSide(residues([rows[p] for p in useful], size), size, temporaries, name in keep)
         for name, rows, size in zip("AB", tables, (scheme.m * scheme.k, scheme.k * scheme.n), strict=False)
@@ -307,11 +292,6 @@ def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...],
     u, v, w = scheme.tables
     require_rationals(scheme, "E551", "in-place schedules", "take a scheme with rational coefficients, or write the schedule by hand")
     return u, v, transposed_rows(w, scheme.rank)
-
-
-def useful_products(tables: Sequence[Sequence[Form]]) -> tuple[int, ...]:
-    """The products that are not zero and are used."""
-    return tuple(p for p, forms in enumerate(zip(*tables, strict=True)) if all(forms))
 
 
 def residues(rows: Sequence[Form], blocks: int) -> tuple[Row, ...]:

@@ -355,10 +355,6 @@ class ScratchSearch(StageSearch):
             return
         yield tuple(free[0::2]), tuple(free[1::2])
         yield tuple(free[1::2]), tuple(free[0::2])
-        yield self._by_need(free, ends, missing)
-
-    def _by_need(self, free: list[int], ends: list[int], missing: list[list[int]]) -> Shares:
-        """Give every block to the operand that lacks one in the latest stage that the block can serve."""
         left = [list(needs) for needs in missing]
         shares: list[list[int]] = [[], []]
         for block in free:
@@ -367,7 +363,7 @@ class ScratchSearch(StageSearch):
             shares[side].append(block)
             for stage in served:
                 left[side][stage] -= left[side][stage] > 0
-        return tuple(map(tuple, shares))
+        yield tuple(map(tuple, shares))
 
     def _ends(self, order: Partition) -> list[int]:
         """For each block of C, the number of stages before its first product."""
