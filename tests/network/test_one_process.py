@@ -121,14 +121,14 @@ def module(copies: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return SimpleNamespace(copies=copies, array=found)
 
 
-@pytest.mark.parametrize("decomposition", ["2d", "strassen"])
+@pytest.mark.parametrize("options", [{}, {"decomposition": "strassen"}, {"balance": "queue"}, {"algorithm": "msmes"}])
 @pytest.mark.parametrize("extents", [(20, 14, 9), (1, 8, 5), (16, 2, 16)])
-def test_distributed_arrays_go_in_and_come_out(module: Any, extents: tuple[int, int, int], decomposition: str) -> None:
+def test_distributed_arrays_go_in_and_come_out(module: Any, extents: tuple[int, int, int], options: Any) -> None:
     m, k, n = extents
     a, b = matrices(m, k, n)
     x = Distributed(a, {0: [(slice(0, m), slice(0, k // 2))], 3: [(slice(0, m), slice(k // 2, k))]}, "sum")
     y = Distributed(b, {1: [(slice(0, k), slice(0, n))]})
-    c = matmul(x, y, decomposition=decomposition)
+    c = matmul(x, y, **options)
     assert isinstance(c, Distributed) and np.array_equal(c.get(), a @ b)
     assert sorted(c.devices) == [0, 1, 3][: min(m, k)]
 
