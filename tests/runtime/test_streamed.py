@@ -144,7 +144,7 @@ def test_too_little_memory_is_told() -> None:
 def test_an_accuracy_is_that_of_one_product_of_all_k() -> None:
     cut, whole = (plan_streamed((256, 65536, 256), memory=2**24, device="h200", accuracy=x) for x in (None, "twice"))
     assert cut.counts[1] > 1 == whole.counts[1]
-    with pytest.raises(BilinearError, match=r"(?s)E774.*without accuracy= k may be cut"):
+    with pytest.raises(BilinearError, match=r"(?s)E774.*without accuracy= and reproducible= k may be cut"):
         plan_streamed((256, 65536, 256), memory=2**19, device="h200", accuracy=1e-3)
     assert plan_streamed((256, 65536, 256), memory=2**19, device="h200").counts[1] > 1
 
