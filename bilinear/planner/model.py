@@ -14,6 +14,9 @@ from bilinear.ir.schedule import LinearStage, ProductStage, Schedule
 from bilinear.ir.tile import USUAL
 from bilinear.planner.device import Device, Extents, TileRates, at
 
+SINGLE_COPIES = 3.2e9
+"""The elements a second that a multiprocessor copies one by one; 3.2 to 4.5e9 on an H100 (benchmarks/NOTES.md)."""
+
 
 @dataclass(frozen=True)
 class StageMaps:
@@ -98,7 +101,7 @@ def each_tile(profile: Profile, placement: Placement, dtype: str, device: Device
 def _in_a_tile(profile: Profile, placement: Placement, dtype: str, device: Device) -> float:
     """The seconds of all products of a placement, in its strips and its core."""
     size, aligned = geometric_mean(placement.m, placement.k, placement.n), is_aligned(placement.k, placement.n, dtype)
-    strips = sum(strip_seconds(strip, dtype, device, size, aligned, placement.tile) for strip in placement.strips)
+    strips = sum(strip_seconds(strip, dtype, device, size, aligned, placement.tile, is_strided(placement)) for strip in placement.strips)
     return strips / device.rates(dtype).strip + _stages(ProductWork, profile, placement, dtype, device)
 
 
@@ -108,7 +111,13 @@ def _stages(kind: type[Work], profile: Profile, placement: Placement, dtype: str
     return sum(profile.counts[work] * one for work, one in zip(works, stage_seconds(works, placement, dtype, device), strict=True))
 
 
-def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: str) -> float:
+def is_strided(placement: Placement) -> bool:
+    """Whether A or B lies otherwise than C, so that kernels copy its elements one by one."""
+    others = placement.column_major & {"A", "B"}
+    return len(others) != (2 if "C" in placement.column_major else 0)
+
+
+def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned: bool, tile: str, strided: bool = False) -> float:
     """The seconds of a thin product left over by peeling, given the core's tile.
 
     A strip over the rest of K takes the time of its traffic, mostly C's, or of its arithmetic; other strips are timed like products.
@@ -118,7 +127,7 @@ def strip_seconds(strip: Strip, dtype: str, device: Device, size: float, aligned
         moved = (m * k + k * n + 2 * m * n) * ELEMENTS[dtype].bytes
         arithmetic = 2 * m * k * n / (at(device.rates(dtype).product, size) * 1e12)
         return device.launch * 1e-6 + max(moved / (device.bandwidth * 1e9), arithmetic)
-    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(dtype, tile))
+    return product_seconds(ProductWork(1, 0, 1), (m, k, n), dtype, device, size, aligned, tile=strip.tile(dtype, tile), strided=strided)
 
 
 def stage_seconds(works: Iterable[Work], placement: Placement, dtype: str, device: Device) -> tuple[float, ...]:
@@ -130,7 +139,9 @@ def stage_seconds(works: Iterable[Work], placement: Placement, dtype: str, devic
     return tuple(
         linear_seconds(work, placement.block, dtype, device, aligned)
         if isinstance(work, LinearWork)
-        else product_seconds(work, placement.block, dtype, device, size, sums_aligned, results_aligned, placement.tile)
+        else product_seconds(
+            work, placement.block, dtype, device, size, sums_aligned, results_aligned, placement.tile, is_strided(placement)
+        )
         for work in works
     )
 
@@ -158,8 +169,12 @@ def product_seconds(
     aligned: bool = True,
     results_aligned: bool = True,
     tile: str = USUAL,
+    strided: bool = False,
 ) -> float:
-    """The seconds of products: arithmetic in waves of tiles, then traffic of the results; or all operand traffic if that is longer."""
+    """The seconds of products: arithmetic in waves of tiles, then traffic of the results; or all operand traffic if that is longer.
+
+    If neighbours of a row do not lie side by side, copies of the elements of all tiles, one by one, may take the longest.
+    """
     rates, itemsize = device.rates(dtype), ELEMENTS[dtype].bytes
     own = rates.tile(tile)
     bm, bk, bn = block
@@ -170,7 +185,8 @@ def product_seconds(
     visits = work.read + work.written
     results = own.exposed * visits * bm * bn * itemsize / (rates.epilogue * 1e9 * (1 if results_aligned else rates.scattered_epilogue))
     operands = (work.products * (bm * bk + bk * bn) + visits * bm * bn) * itemsize / (device.bandwidth * 1e9)
-    return device.launch * 1e-6 + max(waves(tiles, device, own) * wave + results, operands)
+    singly = tiles * (own.rows + own.columns) * bk / (device.processors * SINGLE_COPIES) if strided else 0.0
+    return device.launch * 1e-6 + max(waves(tiles, device, own) * wave + results, operands, singly)
 
 
 def waves(tiles: int, device: Device, own: TileRates) -> float:
