@@ -17,7 +17,6 @@ WITH_LISTINGS = [page for page in PAGES if listings(page)]
 SLOW = {"tutorial": pytest.mark.slow}  # it compiles, and checks the kernels
 
 
-@pytest.mark.sample(7)
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.stem, marks=SLOW.get(page.stem, ())) for page in WITH_LISTINGS])
 def test_the_examples_of_a_page_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: Shell
