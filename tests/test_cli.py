@@ -65,6 +65,7 @@ def test_the_package_runs_as_a_module() -> None:
 
 
 @needs_nvrtc
+@pytest.mark.slow
 def test_compile_as_json_holds_the_report_and_the_checks(shell: Shell) -> None:
     result = shell.json("compile", "winograd", "--shape", "20", "--arch", "sm_90", "--dtype", "float64")
     assert result["scheme"]["additions"] == [4, 4, 7]
@@ -223,6 +224,7 @@ def test_products_of_floats_run_on_the_units_that_are_asked_for(floats: str, she
 
 
 @needs_nvrtc
+@pytest.mark.slow
 def test_a_mode_is_an_option_of_compile(shell: Shell, tmp_path: Path) -> None:
     options = ("--arch", "sm_90", "--dtype", "float32", "--shape", "33", "--mode")
     status, out, _ = shell("compile", "strassen", "-o", tmp_path / "out", *options, "S-M-T")

@@ -134,6 +134,7 @@ def test_run_without_bilinear_needs_an_output_folder(tmp_path: Path, manifest: s
     )
 
 
+@pytest.mark.slow
 def test_run_without_bilinear(tmp_path: Path) -> None:
     """It reads a folder without the package; without a GPU it stops after saying what the folder holds."""
     output = tmp_path / "msmes"

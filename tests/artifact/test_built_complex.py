@@ -58,7 +58,7 @@ def test_their_kernels_are_identities(algorithm: str, dtypes: tuple[str, ...], l
     assert found.is_complex and found.operands == ("A", "B", "C", "Ai", "Bi", "Ci")
 
 
-@pytest.mark.sample(1)
+@pytest.mark.slow
 @needs_emulator
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 def test_interleaved_arrays_are_multiplied_where_they_lie(dtype: str, tmp_path: Path) -> None:
@@ -91,6 +91,7 @@ def edited(folder: Path, edit: Any) -> Path:
 
 @needs_emulator
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.slow
 def test_a_part_that_is_taken_for_another_is_found(tmp_path: Path) -> None:
     def swap(manifest: dict[str, Any]) -> None:
         kernels = manifest["programs"]["complex64"]["kernels"]

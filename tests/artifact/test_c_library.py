@@ -107,6 +107,7 @@ def test_a_library_multiplies_every_shape_as_the_classical_product(
 
 @needs_emulator
 @needs_compilers
+@pytest.mark.slow
 def test_errors_of_the_driver_reach_the_caller_with_a_text(tmp_path: Path, driver: Path) -> None:
     linked(tmp_path, driver, f"{(name := emitted(tmp_path, 's_mm'))}.c", f"{name}_check.c", "-o", "check")
     (tmp_path / "none").touch()

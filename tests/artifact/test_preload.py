@@ -61,6 +61,7 @@ def test_calls_of_all_functions_are_exact(way: str, folder: Path) -> None:
         assert exact and (multiplied == 0) == is_ours, (what, multiplied)
 
 
+@pytest.mark.slow
 def test_a_program_without_python_gets_one(folder: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert run(folder / "program", variables=STRASSEN) == "10 0\n"

@@ -448,6 +448,7 @@ def test_plans_and_the_model_decide_as_before(gpu: Gpu, monkeypatch: pytest.Monk
         choose.make_plan.cache_clear()
 
 
+@pytest.mark.slow
 def test_steps_of_their_own_keep_what_they_read(gpu: Gpu) -> None:
     """The launches that undo a multiply are bound for it alone, and a garbage collection may come before they run."""
     (x, y, _), (a, b, c) = operands(5, EVEN)

@@ -269,6 +269,7 @@ def test_the_table_tells_devices_without_a_tool() -> None:
     assert text.startswith("X\n\n") and re.search(r"^1\.250 .* float64 .* - +preserve +0.25 +1\.000 +7\*.* -\s+-$", text.splitlines()[4])
 
 
+@pytest.mark.slow
 def test_the_page_is_drawn_by_a_browser(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if browser is None:

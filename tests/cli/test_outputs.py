@@ -86,6 +86,7 @@ def test_the_device_that_the_environment_names_is_read_too(shell: Shell, monkeyp
         assert (status, out) == (1, "") and "error[E612]" in err and contents() == before
 
 
+@pytest.mark.slow
 def test_another_file_is_written_over(shell: Shell) -> None:
     Path("old.html").write_text("old")
     assert shell("verify", "s.bl", "--html", "old.html", "--certificate", "certificate.json")[0] == 0

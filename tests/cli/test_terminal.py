@@ -246,6 +246,7 @@ def completed(*words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_a_shell_completes_commands_options_and_names() -> None:
     assert completed("ver") == ["verify"]
     assert {"winograd", "winograd_in_place"} <= set(completed("verify", "wino"))

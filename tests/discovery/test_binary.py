@@ -115,6 +115,7 @@ def test_the_flips_are_all_flips_and_keep_the_tensor(kernels: Any) -> None:
         assert tensor(products(begin)) == multiplication(2, 2, 2)
 
 
+@pytest.mark.slow
 def test_the_plus_transitions_are_all_and_keep_the_tensor(kernels: Any) -> None:
     begin = walker_of(((1, 2, 4), (3, 5, 9), (3, 6, 10)))
     found = reached(kernels.plus, kernels.link_all, begin, 600)
@@ -124,6 +125,7 @@ def test_the_plus_transitions_are_all_and_keep_the_tensor(kernels: Any) -> None:
     assert not kernels.plus(alike) and products(alike) == ((1, 2, 4), (1, 5, 9))
 
 
+@pytest.mark.slow
 def test_chains_and_pairs_are_kept_up_to_date(kernels: Any) -> None:
     walker = binary_walker(classical_masks(2, 3, 3), 1, 0)
     kernels.link_all(walker)
@@ -179,6 +181,7 @@ def test_reductions_are_found_exactly_where_there_are_any(kernels: Any) -> None:
         told[reducible(terms)] += 1
 
 
+@pytest.mark.slow
 def test_three_products_with_dependent_factors_become_two(kernels: Any) -> None:
     walker = walker_of(((1, 2, 4), (1, 8, 16), (1, 10, 32)))
     assert kernels.reduce_once(walker)
@@ -222,7 +225,7 @@ def padded(scheme: Scheme) -> Scheme:
     return replace(scheme, u=maps[0], v=maps[1], w=maps[2], products=names, places=None)
 
 
-@pytest.mark.parametrize("ring", ["Z", "Z/2"])
+@pytest.mark.parametrize("ring", [pytest.param("Z", marks=pytest.mark.slow), "Z/2"])
 def test_a_walk_from_a_padded_scheme_drops_what_is_too_much(ring: str) -> None:
     start = padded(load_shipped("strassen").scheme)
     assert prove_scheme(start).holds and start.rank == 10

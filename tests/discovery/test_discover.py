@@ -69,6 +69,7 @@ def test_a_rank_that_is_not_reached_writes_nothing(shell: Shell, tmp_path: Path)
     assert re.match("<3,3,3;2[0-6]>: proved", out)
 
 
+@pytest.mark.slow
 def test_the_best_is_written_where_it_is_asked_for(shell: Shell) -> None:
     status, out, err = shell("3,3,3", "--rank", 19, "--time", "0.8s", "--best", "--json")
     facts = json.loads(out)

@@ -80,6 +80,7 @@ def test_the_source_is_the_command_that_finds_it_again() -> None:
     assert scheme_of(found).citation == f"Found by `{command}`, a walk in the flip graph: walker {found.walker}, {found.steps} steps."
 
 
+@pytest.mark.slow
 def test_the_same_seed_finds_the_same_whatever_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**14)  # several rounds, and several winners in the last
     task = SearchTask((2, 3, 3), 15, seed=3)
@@ -121,6 +122,7 @@ def test_a_lower_rank_than_was_asked_for_is_no_better(monkeypatch: pytest.Monkey
     assert (found.walker, found.rank) == (1, 7)
 
 
+@pytest.mark.slow
 def test_what_is_reached_in_time_is_what_its_own_rank_finds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flip_search, "ROUND", 2**13)
     begin = time.process_time()

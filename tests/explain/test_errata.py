@@ -58,6 +58,7 @@ def explanation_of(name: str) -> Explanation:
     return explain_schedule(schedule, scheme, prove_schedule(schedule, scheme))
 
 
+@pytest.mark.slow
 def test_the_diagnosis_of_each_misprint_is_the_pinned_one(update_golden: bool) -> None:
     found = "\n\n".join(f"== {path.stem}\n{error_of(path.stem).diagnostics[0]}" for path in sorted(ERRATA.glob("*.bl"))) + "\n"
     if update_golden:
@@ -237,6 +238,7 @@ def test_the_place_of_a_misprint_is_always_in_doubt_and_few_others_are(name: str
             assert found.in_doubt <= 24
 
 
+@pytest.mark.slow
 def test_two_misprints_in_different_rows_leave_no_place_for_one() -> None:
     correct = load("dps_444").scheme
     generator = random.Random(2)

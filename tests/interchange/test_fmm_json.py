@@ -130,6 +130,7 @@ def test_malformed_files_are_refused_at_their_key(tmp_path: Path, data: object, 
     assert "scheme.json" in str(diagnostic)
 
 
+@pytest.mark.slow
 def test_temporaries_that_would_explode_are_refused(tmp_path: Path) -> None:
     chain = [[{"index": 0, "value": 1}]] + [[{"index": i + 2, "value": "9" * 100}] for i in range(50)]
     with pytest.raises(BilinearError, match=r"E253.*may grow to more than 4096 bits"):

@@ -453,6 +453,7 @@ def test_a_plain_call_is_plain(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Non
         assert said == {options}
 
 
+@pytest.mark.slow
 def test_an_accuracy_is_kept_by_what_is_chosen() -> None:
     """Pairs of digits are weighed only where an accuracy is asked for, and a bound that nothing keeps is refused."""
     device, task = load_device("h200"), BenchTask((8192,) * 3, "float32")

@@ -245,6 +245,7 @@ def test_tuning_measures_thin_products(tuned: tuple[Device, list[str]]) -> None:
             assert us == pytest.approx(shorter * known.least_us(shape, size, found.bandwidth), rel=0.2)
 
 
+@pytest.mark.slow
 def test_the_command_writes_and_keeps_a_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shell: Shell) -> None:
     monkeypatch.setattr(describe_device, "gpu_bench", Pretended)
     monkeypatch.setattr(gpu_facts, "driver_version", lambda: 13000)

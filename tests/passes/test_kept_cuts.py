@@ -71,6 +71,7 @@ def test_a_kept_run_is_cut_as_a_search_cuts_it(monkeypatch: pytest.MonkeyPatch) 
     assert made[0] == made[1]
 
 
+@pytest.mark.slow
 def test_a_kept_run_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LinearRun, "searched", lambda _: pytest.fail("searched"))
     assert lowered(["msmes"] * 4, "restore").levels == 4

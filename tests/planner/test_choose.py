@@ -233,6 +233,7 @@ def test_a_device_without_memory_runs_nothing_that_does_not_fit() -> None:
     assert make_plan(LARGE, small).chosen.workspace == 0
 
 
+@pytest.mark.slow
 def test_parts_of_more_levels_give_way_to_fewer_where_accuracy_asks_for_it() -> None:
     free = make_plan(replace(LARGE, workspace=0), H200, explain=True)
     best = next(c for c in free.candidates if c.strategy == "borrow")
@@ -242,6 +243,7 @@ def test_parts_of_more_levels_give_way_to_fewer_where_accuracy_asks_for_it() -> 
     assert other.error is not None and other.error < best.error and not other.why.startswith("its error bound")
 
 
+@pytest.mark.slow
 def test_what_the_device_cannot_hold_is_told() -> None:
     huge = make_plan(Problem(100_000, 100_000, 100_000), H200, explain=True)
     assert huge.chosen.why.endswith("; A, B and C need more memory than the device has")
@@ -283,6 +285,7 @@ def test_a_class_of_accuracy_compares_probable_errors() -> None:
         assert library.probable == 1
 
 
+@pytest.mark.slow
 def test_pairs_are_weighed_only_if_an_accuracy_is_asked_for() -> None:
     problem = Problem(8192, 8192, 8192, "float32")
     plain = make_plan(problem, DESCRIBED, explain=True)
@@ -520,6 +523,7 @@ def test_nothing_on_the_front_is_beaten_in_time_and_workspace() -> None:
     assert front[0].workspace == 0 and front[-1].name in pareto_table(choice)
 
 
+@pytest.mark.slow
 def test_pinned_levels_promise_what_they_do_and_come_back_from_files(tmp_path: Path) -> None:
     for levels, inputs, promised in (
         (("winograd",), "restore", "preserve"),

@@ -66,6 +66,7 @@ def test_plans_lower_what_is_proved() -> None:
         assert lowered(Way(names, OF_PARTS))[0] == prepare_complex(levels)
 
 
+@pytest.mark.slow
 def test_limits_are_kept() -> None:
     assert complex_plan(replace(LARGE, workspace=0), H200).is_library
     tight = complex_plan(replace(LARGE, workspace=2**30), H200)

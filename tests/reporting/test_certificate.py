@@ -196,6 +196,7 @@ def other(value: Any, dice: random.Random) -> Any:
     return dice.choice([word for word in ("1", "-1", "2", "A11", "B22", "C12", "msmes", "") if word != value])
 
 
+@pytest.mark.slow
 def test_any_change_is_noticed_by_the_hash(tmp_path: Path) -> None:
     dice = random.Random(1)
     found = certificate_of("msmes")

@@ -41,6 +41,7 @@ def written(tables: ExpandedTables) -> Counter[tuple[str, str, str]]:
     )
 
 
+@pytest.mark.slow
 def test_a_picture_has_every_coefficient_once() -> None:
     tables = of_scheme(huge(3)).scheme.tables
     (picture,) = coefficients(tables, tables.products).pictures
@@ -72,6 +73,7 @@ def test_rows_and_columns_are_sorted_by_what_they_share(seed: int) -> None:
         assert down == sorted(down, reverse=True)
 
 
+@pytest.mark.slow
 def test_a_browser_zooms_by_keys_and_tells_the_product(tmp_path: Path) -> None:
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
     if browser is None:

@@ -147,6 +147,7 @@ def test_a_refused_schedule_is_played_as_it_runs() -> None:
 KEYS = random.Random(3).choices(["ArrowRight", "ArrowLeft", "Home", "End"], [6, 3, 1, 1], k=30)
 
 
+@pytest.mark.slow
 def test_a_browser_steps_by_keys_and_buttons(tmp_path: Path) -> None:
     """After any keys, every cell holds what the last change up to that stage left there."""
     browser = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")

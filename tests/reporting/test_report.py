@@ -264,6 +264,7 @@ def test_hostile_names_stay_text_in_markdown() -> None:
     assert {line.replace("\\|", "").count("|") for line in table} <= {3, 5}
 
 
+@pytest.mark.slow
 def test_a_text_report_needs_no_template_engine() -> None:
     program = "import sys, bilinear; str(bilinear.load('msmes').verify()); print('jinja2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], cwd=CHECKOUT, capture_output=True, text=True, timeout=300, check=True)

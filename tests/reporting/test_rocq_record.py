@@ -41,6 +41,7 @@ def as_json(entries: Iterable[Accepted]) -> str:
     return json.dumps([asdict(each) for each in entries], indent=1) + "\n"
 
 
+@pytest.mark.slow
 def test_every_shipped_algorithm_is_on_record_as_it_is_written_today(update_golden: bool) -> None:
     """`--update-golden` runs the proof assistant on the texts that are not on record; it takes a second or two for each."""
     texts = {name: text_of(name) for name in NAMES}

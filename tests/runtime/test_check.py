@@ -82,6 +82,7 @@ def test_the_bounds_hold_in_a_thousand_cases(dtype: str) -> None:
     assert 2 < np.median(loose) < 8
 
 
+@pytest.mark.slow
 def test_a_low_confidence_fails_no_more_often_than_it_says() -> None:
     generator, failed = np.random.default_rng(6), 0
     for case in range(1500):

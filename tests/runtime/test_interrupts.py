@@ -257,6 +257,7 @@ def right(**options):
 """
 
 
+@pytest.mark.slow
 def test_the_first_call_from_several_threads() -> None:
     program = """
 answers = []
@@ -289,6 +290,7 @@ print(os.waitstatus_to_exitcode(status))
     assert run(START + program).strip() == "0"
 
 
+@pytest.mark.slow
 def test_a_thread_that_outlives_the_main_one_still_multiplies() -> None:
     """Python starts no threads after the main thread has ended, so the caller does all the work."""
     program = """

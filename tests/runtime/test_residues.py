@@ -250,6 +250,7 @@ def test_plans_are_kept_without_a_time() -> None:
     assert plan.chosen.error == residue_plan((512, 512, 512), PLAIN, "residues15").chosen.error  # sums of residues are exact
 
 
+@pytest.mark.slow
 def test_auto_takes_residues_and_keeps_the_accuracy(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices_here, "_described", lambda named, index: slow_units(H200))
     a, b = (np.random.default_rng(1).integers(-99, 100, shape).astype(float) for shape in ((70, 900), (900, 70)))

@@ -117,6 +117,7 @@ def test_the_search_depends_on_its_seed_alone() -> None:
     assert found("strassen") == find_in_place(replace(scheme))
 
 
+@pytest.mark.slow
 def test_progress_tells_the_best_so_far() -> None:
     told: list[StageProgress] = []
     schedule = find_in_place(load("strassen").scheme, progress=told.append)
@@ -206,6 +207,7 @@ def test_single_blocks_need_no_temporary_to_be_kept() -> None:
     assert computes(prepare(load("naive2x2").scheme, schedule, 2, "restore").schedule, trials=1)
 
 
+@pytest.mark.slow
 def test_a_schedule_with_temporaries_is_written_as_one_that_scales_for_itself() -> None:
     scheme = load("winograd").scheme
     schedule = explicit_in_place(found("winograd", temporaries=1))

@@ -284,6 +284,7 @@ def test_a_writer_that_ignores_refusals_is_found(tmp_path: Path, monkeypatch: py
     assert "lost: " in found("places", range(60), tmp_path)
 
 
+@pytest.mark.slow
 def test_what_is_left_behind_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     main = cli.main
 
@@ -386,6 +387,7 @@ def test_a_gpu_that_is_not_there_is_no_run_without_a_case(capsys: pytest.Capture
     assert stopped.value.code == 2 and "--gpu: CuPy is not installed" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_passes_leaves_nothing(soak: Soak, tmp_path: Path) -> None:
     status, table, told = soak("1", "--kinds", "good,threads")
     assert status == 0 and not told["findings"]
@@ -395,6 +397,7 @@ def test_what_passes_leaves_nothing(soak: Soak, tmp_path: Path) -> None:
     assert not list((tmp_path / "scratch").iterdir())
 
 
+@pytest.mark.slow
 def test_every_finding_is_told_with_its_command_and_keeps_its_files(soak: Soak) -> None:
     status, table, told = soak("1", "--kinds", "some", "--seed", "100")
     assert status == 1
@@ -405,6 +408,7 @@ def test_every_finding_is_told_with_its_command_and_keeps_its_files(soak: Soak) 
     assert told["findings"][0]["command"] in table
 
 
+@pytest.mark.slow
 def test_a_case_is_the_same_whenever_it_runs(soak: Soak) -> None:
     first, _, told = soak(*(word for seed in range(9) for word in ("--case", f"some:{seed}")))
     again, _, retold = soak(*(word for seed in reversed(range(9)) for word in ("--case", f"some:{seed}")))
@@ -433,6 +437,7 @@ def test_what_must_not_happen_is_found_and_the_next_case_runs(kind: str, says: s
     assert told["kinds"][1]["outcomes"] == {PASSED: 1, REFUSED: 0, FINDING: 0}
 
 
+@pytest.mark.slow
 def test_a_hang_says_where_and_leaves_no_process(soak: Soak) -> None:
     _, _, told = soak("--case", "hang:0")
     assert "hang.py" in told["findings"][0]["text"] and "in run" in told["findings"][0]["text"]
@@ -447,6 +452,7 @@ def _read(path: Path) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_kinds_share_the_time_and_what_cannot_run_is_told(soak: Soak) -> None:
     status, table, told = soak("1", "--kinds", "away,good")
     away, good = told["kinds"]
@@ -514,6 +520,7 @@ def test_a_wrong_multiply_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert any("wrong" in text or "off by" in text for text in findings(range(60), tmp_path))
 
 
+@pytest.mark.slow
 def test_a_write_to_an_operand_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = array_sums.multiply
 

@@ -138,6 +138,7 @@ def test_long_numbers_are_shortened() -> None:
     assert len(str(proof.failures[0])) < 160
 
 
+@pytest.mark.slow
 def test_no_shipped_scheme_comes_near_the_bounds() -> None:
     for path in shipped().values():
         for scheme in parse_source(Source(str(path), path.read_text(encoding="utf-8"))).schemes:

@@ -319,6 +319,7 @@ def is_determined(side: str, start: dict[str, Any], end: dict[str, Any]) -> bool
     return not bool(np.any((keys[1:] == keys[:-1]) & (operand[1:] != operand[:-1])))
 
 
+@pytest.mark.slow
 def test_every_verdict_agrees_with_all_inputs_over_a_small_field() -> None:
     generator = random.Random(1)
     counts: dict[str, int] = {}
