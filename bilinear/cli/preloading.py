@@ -29,13 +29,13 @@ def run_with(
         str, limit_option(help="A bound relative to max|A| * max|B|, classical, or twice.", autocompletion=completing.accuracies)
     ] = "",
     workspace: Annotated[str, limit_option(help="The most bytes of workspace of a product: bytes, 2GiB, none.")] = "",
-    reproducible: Annotated[bool, limit_option("--reproducible", help="The same bits on every GPU and in every run.")] = False,
+    reproducible: Annotated[str, limit_option(help="bitwise: the same bits on every GPU and in every run.")] = "",
     log: Annotated[Path | None, output_option(help="Add a line of JSON for each large product to this file.")] = None,
 ) -> None:
     """Run a program whose large products by cuBLAS are bilinear's where that is predicted to gain."""
     from bilinear.runtime.standin import asked_for
 
-    given = {"ACCURACY": accuracy, "WORKSPACE": workspace, "REPRODUCIBLE": "bitwise" * reproducible}
+    given = {"ACCURACY": accuracy, "WORKSPACE": workspace, "REPRODUCIBLE": reproducible}
     given["LOG"] = "" if log is None else str(log.absolute())
     variables = os.environ | {f"BILINEAR_{name}": value for name, value in given.items() if value}
     asked_for(variables)

@@ -135,27 +135,10 @@ def test_what_may_be_half_written_is_not_left_to_cublas(
     assert told["why"] == ("BILINEAR_ALGORITHM names it" if error is None else str(error))
 
 
+TAKEN = {"shape": [8, 9, 10], "dtype": "float64", "plan": "winograd, 1 level", "bound": 2e-12, "ms": 2.0, "library_ms": 3.5, "why": "x"}
 LOG = [
-    {
-        "shape": [8, 9, 10],
-        "dtype": "float64",
-        "plan": "winograd, 1 level",
-        "bound": 2e-12,
-        "ms": 2.0,
-        "library_ms": 3.5,
-        "batch": 2,
-        "why": "x",
-    },
-    {
-        "shape": [8, 9, 10],
-        "dtype": "float64",
-        "plan": "winograd, 1 level",
-        "bound": 2e-12,
-        "ms": 2.0,
-        "library_ms": 3.5,
-        "batch": 1,
-        "why": "x",
-    },
+    TAKEN | {"batch": 2},
+    TAKEN | {"batch": 1},
     {"shape": [7, 7, 7], "dtype": "float32", "plan": "library", "why": "too small"},
     {"plan": "library", "why": "no Python"},
 ]
@@ -181,7 +164,12 @@ def test_a_report_adds_up_what_a_log_says(monkeypatch: pytest.MonkeyPatch, capsy
 
 @pytest.mark.parametrize(
     ("words", "code"),
-    [(("--accuracy", "good", "--", "true"), "E543"), (("--workspace", "much", "--", "true"), "E534"), (("--", "no"), "E616")],
+    [
+        (("--accuracy", "good", "--", "true"), "E543"),
+        (("--workspace", "much", "--", "true"), "E534"),
+        (("--", "no"), "E616"),
+        (("--reproducible", "some", "--", "true"), "E820"),
+    ],
 )
 def test_run_with_refuses_before_the_program_runs(
     words: tuple[str, ...], code: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
