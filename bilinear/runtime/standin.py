@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from fnmatch import fnmatch
 from functools import cache
 from threading import Lock
@@ -184,7 +185,8 @@ class StandIn:
             device = devices_here.current_device() if kind.on_gpu else None
             if device is None:
                 return {"plan": "library", "why": "reproducible products need a GPU whose description is known"}
-            plan = same_bits_plan(problem_of(layouts, "preserve", asked.most_bytes, bool(product.adds)), device)
+            problem = problem_of(layouts, "preserve", asked.most_bytes, bool(product.adds))
+            plan = same_bits_plan(replace(problem, accuracy=asked.accuracy), device)
         elif asked.algorithm == "auto":
             plan = plan_for(layouts, "preserve", asked.most_bytes, bool(product.adds), asked.accuracy) if kind.on_gpu else None
             if plan is None or plan.is_library:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,9 @@ from shell import Shell
 from bilinear.artifact import preload
 from bilinear.codegen.cache import Cache
 from bilinear.errors import BilinearError
+from bilinear.methods.planning import same_bits_plan
+from bilinear.planner.device_files import load_device
+from bilinear.planner.problem import Problem
 from bilinear.runtime import standin
 
 HERE = Path(__file__).parent
@@ -133,6 +137,21 @@ def test_what_may_be_half_written_is_not_left_to_cublas(
     assert (memory[2] == (8 if error is None else 1)).all()
     told = json.loads((tmp_path / "log").read_text())
     assert told["why"] == ("BILINEAR_ALGORITHM names it" if error is None else str(error))
+
+
+def test_the_same_bits_keep_the_accuracy_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU that is described; nothing is launched."""
+    h100 = load_device("h100")
+    monkeypatch.setattr(standin, "kind_of", lambda *_: SimpleNamespace(on_gpu=True))
+    monkeypatch.setattr(standin.devices_here, "current_device", lambda: h100)
+    given, _memory = product(0)
+    told = []
+    for accuracy in ({}, {"BILINEAR_ACCURACY": "twice"}, {"BILINEAR_ACCURACY": "1e-6"}):
+        one = standin.StandIn({"BILINEAR_REPRODUCIBLE": "bitwise"} | accuracy)
+        told.append(one._decided(given, one._asked_of(given)[0], *standin._operands(np, given, 0)))
+    wanted = [same_bits_plan(Problem(8, 8, 8, accuracy=accuracy), h100).chosen for accuracy in (None, "twice", 1e-6)]
+    assert [one["plan"] for one in told] == [one.name for one in wanted]
+    assert len({one.name for one in wanted}) > 1
 
 
 TAKEN = {"shape": [8, 9, 10], "dtype": "float64", "plan": "winograd, 1 level", "bound": 2e-12, "ms": 2.0, "library_ms": 3.5, "why": "x"}
