@@ -53,6 +53,10 @@ def preload(
     json_file: Json = None,
 ) -> None:
     """Build the stand-in for cuBLAS and print the line that loads it, or tell what its log says."""
+    if report is None and json_file is not None:
+        raise fail("E557", "--json has no meaning without --report", "name the file of `run-with --log`, or leave it out")
+    if report is not None and output is not None:
+        raise fail("E557", "--output has no meaning with --report", "leave it out")
     require_files(output, file_of(json_file))
     if report is None:
         from bilinear.artifact.preload import standin_source

@@ -21,7 +21,7 @@ from bilinear.errors import BilinearError
 from bilinear.methods.planning import same_bits_plan
 from bilinear.planner.device_files import load_device
 from bilinear.planner.problem import Problem
-from bilinear.runtime import standin
+from bilinear.runtime import devices_here, standin
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None or sys.platform != "linux", reason="no gcc")
@@ -143,7 +143,7 @@ def test_the_same_bits_keep_the_accuracy_that_is_asked_for(monkeypatch: pytest.M
     """On a GPU that is described; nothing is launched."""
     h100 = load_device("h100")
     monkeypatch.setattr(standin, "kind_of", lambda *_: SimpleNamespace(on_gpu=True))
-    monkeypatch.setattr(standin.devices_here, "current_device", lambda: h100)
+    monkeypatch.setattr(devices_here, "current_device", lambda: h100)
     given, _memory = product(0)
     told = []
     for accuracy in ({}, {"BILINEAR_ACCURACY": "twice"}, {"BILINEAR_ACCURACY": "1e-6"}):
@@ -176,6 +176,9 @@ def test_a_report_adds_up_what_a_log_says(monkeypatch: pytest.MonkeyPatch, capsy
     ]
     status, out, _ = shell("preload", "--report", "log", "--json")
     assert status == 0 and json.loads(out)["total"] == {"calls": 3, "gained_ms": 4.5, "bound": 2e-12}
+    for words in (("--report", "log", "-o", "text.c"), ("--json", "rows.json")):
+        status, out, err = shell("preload", *words)
+        assert (status, out) == (1, "") and err.startswith("error[E557]") and not Path(words[-1]).exists()
     Path("log").write_text('{"plan": "library", "why": ""}\n{"plan": 3}\n')
     status, out, err = shell("preload", "--report", "log")
     assert (status, out) == (1, "") and err.startswith("error[E615]: line 2 of log is not ")
