@@ -13,7 +13,6 @@ import ctypes
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import prod, sqrt
 from typing import TYPE_CHECKING
 
@@ -40,10 +39,10 @@ from bilinear.planner.scheduled import Scheduled
 from bilinear.planner.ways import (
     Way,
     algorithm_named,
-    follows_from_names,
     forget_changed_files,
     full_names,
     hashes,
+    kept_by_names,
     lowered,
     require_sound,
     strategies,
@@ -244,7 +243,7 @@ def _judged(found: Candidate, problem: Problem) -> Candidate:
     return replace(found, why=why_inaccurate(found, asked))
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def way_error(way: Way, inner: int, dtype: str) -> float:
     """The bound of max|C - A*B| / (max|A| max|B|) of a way, for sums that are stored in 16 bits without overflow or underflow."""
     from bilinear.analysis.accuracy import run_error_bound
@@ -253,7 +252,7 @@ def way_error(way: Way, inner: int, dtype: str) -> float:
     return u * run_error_bound(lowered(way)[0], inner, u, SUMMED).product
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def way_probable(way: Way, inner: int, dtype: str) -> float:
     """The probable error by norm of a way, for independent centred data, in units of the library's: float32 sums, rounded once to `dtype`.
 
@@ -293,7 +292,3 @@ def _growth(scheme: Scheme, single_left: bool, single_right: bool) -> float:
         for table, single in ((u, single_left), (v, single_right))
     )
     return sum(to_float(c) ** 2 * left[p] * right[p] for row in w for p, c in row) / (len(w) * scheme.k)
-
-
-for cached in (way_error, way_probable):
-    follows_from_names(cached.cache_clear)

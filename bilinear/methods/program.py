@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
-from functools import lru_cache
 from math import ceil
 from typing import TypeVar, cast
 
@@ -19,7 +18,7 @@ from bilinear.ir.element import Element, IntegerElement
 from bilinear.ir.kernel import Cover, Grid
 from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Array, Dtype, Factor, Layout
-from bilinear.planner.ways import follows_from_names
+from bilinear.planner.ways import kept_by_names
 
 A, B, C, WORKSPACE, BESIDE = range(5)
 """The bases of a call. `BESIDE` is memory that C lends, or what was prepared."""
@@ -155,9 +154,6 @@ def once(make: Callable[..., T], *key: Hashable) -> T:
     return cast("T", _kept(make, key, cupy.cuda.runtime.getDevice()))
 
 
-@lru_cache(MOST_KEPT)
+@kept_by_names(MOST_KEPT)
 def _kept(make: Callable[..., object], key: tuple[Hashable, ...], device: int) -> object:
     return make(*key)
-
-
-follows_from_names(_kept.cache_clear)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
 
 from bilinear.analysis.block_maps import components, restrict
 from bilinear.errors import fail
@@ -19,7 +18,7 @@ from bilinear.passes.nest_levels import nest_levels
 from bilinear.planner.device import Extents
 from bilinear.planner.device_files import data_sheets, known_devices
 from bilinear.planner.estimates import DataSheet
-from bilinear.planner.ways import algorithm_named, follows_from_names, forget_changed_files
+from bilinear.planner.ways import algorithm_named, forget_changed_files, kept_by_names
 
 Sides = tuple[int, int]
 BlockExtents = tuple[float, float, float]
@@ -116,7 +115,7 @@ CountedForm = tuple[tuple[str, ...], str, Extents, WorkCounts]
 """Levels, how their schedule is taken, its grid, and what it does."""
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def _forms(names: tuple[str, ...]) -> tuple[CountedForm, ...]:
     """The plain multiply, or a proved schedule as its author wrote it and as it is compiled."""
     if not names:
@@ -127,9 +126,6 @@ def _forms(names: tuple[str, ...]) -> tuple[CountedForm, ...]:
     written = nest_levels([authored_schedule(one.scheme, one.schedule, inputs) for one in own])
     grid = compiled.m, compiled.k, compiled.n
     return (names, "as written", grid, counts_of(written, apart=True)), (names, "as compiled", grid, counts_of(compiled))
-
-
-follows_from_names(_forms.cache_clear)
 
 
 def _best_case(form: CountedForm, shape: Extents, dtype: str, sheet: DataSheet) -> BestCase:

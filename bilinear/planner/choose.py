@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from math import inf, isfinite
 from typing import NamedTuple
 
@@ -37,7 +37,7 @@ from bilinear.planner.plan import LIBRARY, Candidate, Method, Methods, Panel, Pl
 from bilinear.planner.problem import CLASSES, USUAL_LIMIT, Problem
 from bilinear.planner.profiles import outline, portfolio, ways
 from bilinear.planner.scheduled import Scheduled, scheduled
-from bilinear.planner.ways import Way, follows_from_names
+from bilinear.planner.ways import Way, kept_by_names
 from bilinear.resources import implementation_sha256
 
 STEP = 128
@@ -131,7 +131,7 @@ LEAST_TIMED_GAIN = 0.02
 """The library's multiply is kept unless another one was timed to be faster by this fraction."""
 
 
-@lru_cache(maxsize=1024)
+@kept_by_names(1024)
 def make_plan(methods: Methods, problem: Problem, device: Device, explain: bool = False, kernels: Kernels | None = None) -> Plan:
     """The plan for a problem on a device, from the device's description alone: it needs no GPU, and the choice is always the same.
 
@@ -214,9 +214,6 @@ def _ms(candidate: Candidate) -> float:
 def hashes_of(chosen: Candidate) -> tuple[tuple[str, str], ...]:
     """Of every level of every part."""
     return tuple(one for part in chosen.parts if part.levels for one in outline(Way(part.levels, part.inputs)).sha256)
-
-
-follows_from_names(make_plan.cache_clear)
 
 
 @dataclass(frozen=True)

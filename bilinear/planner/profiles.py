@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
@@ -19,7 +19,7 @@ from bilinear.ir.schedule import Schedule, Space
 from bilinear.places import unsealed
 from bilinear.planner.model import LinearWork, ProductWork, Profile, StageMaps, Work
 from bilinear.planner.problem import Problem
-from bilinear.planner.ways import Way, algorithm_named, follows_from_names, hashes, lowered, strategies
+from bilinear.planner.ways import Way, algorithm_named, hashes, kept_by_names, lowered, strategies
 from bilinear.reading import read_bounded
 from bilinear.resources import algorithms_folder, implementation_sha256, own_folder
 
@@ -99,14 +99,11 @@ class Outline:
         return Schedule("", "", self.profile.m, self.profile.k, self.profile.n, (), self.workspaces)
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def outline(way: Way) -> Outline:
     """The outline of a way: from the table, or else from its schedule."""
     entry = _outlines().get(way_key(way)) or own_outlines().get(way_key(way))
     return outline_of(way) if entry is None else _outline(entry)
-
-
-follows_from_names(outline.cache_clear)
 
 
 def outline_of(way: Way) -> Outline:
@@ -148,7 +145,7 @@ def own_outlines() -> Mapping[str, OutlineEntry]:
     return found
 
 
-@cache
+@kept_by_names(None)
 def own_records() -> dict[str, OwnRecord]:
     """What is kept of each algorithm that the user has added, read once a process.
 
@@ -168,9 +165,6 @@ def own_records() -> dict[str, OwnRecord]:
 
             getLogger("bilinear").warning("%s is not planned with: add it again with `bilinear add`", path)
     return found
-
-
-follows_from_names(own_records.cache_clear)
 
 
 @cache

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 from bilinear.ir.element import COMPLEX, ELEMENTS, HALVES, MULTIPLIED, Element
@@ -14,7 +13,7 @@ from bilinear.planner.library_points import CUBLAS
 from bilinear.planner.plan import Choice, Panel, name_of
 from bilinear.planner.problem import Problem, require_contention
 from bilinear.planner.profiles import Growth, outline, portfolio
-from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, follows_from_names, lowered, strategies
+from bilinear.planner.ways import OF_PARTS, Way, algorithm_named, kept_by_names, lowered, strategies
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def scheduled(way: Way) -> Scheduled:
     return Scheduled(way.levels, way.inputs, f"{strategy}{atomic}", contention=way.contention)
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def way_error(way: Way, inner: int, element: Element) -> float:
     """The bound that always holds for a way.
 
@@ -108,7 +107,7 @@ def way_error(way: Way, inner: int, element: Element) -> float:
     return u * run_error_bound(lowered(way)[0], inner, u, summed).product
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def complex_error(levels: tuple[str, ...], inner: int, element: Element) -> float:
     """The bound that always holds for three real products by these levels."""
     from bilinear.analysis.accuracy import run_error_bound
@@ -124,7 +123,3 @@ def relative_above(growth: Growth, blocks: int, inner: int) -> float:
     """
     amplified, rounded = growth
     return float(((amplified * (max(1, inner // blocks) + 1) / 2 + rounded) / ((inner + 1) / 2)) ** 0.5)
-
-
-for cached in (way_error, complex_error):
-    follows_from_names(cached.cache_clear)

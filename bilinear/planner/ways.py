@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bilinear.errors import fail
 from bilinear.ir.placement import COLOURS
@@ -13,10 +13,12 @@ from bilinear.ir.schedule import Schedule
 from bilinear.planner.model import Profile, profile_of
 
 if TYPE_CHECKING:  # readers and passes are imported lazily: planning from the table of outlines needs none of them
+    from functools import _lru_cache_wrapper
+
     from bilinear.frontend import Loaded
     from bilinear.frontend.files import Looks
 
-
+T = TypeVar("T")
 OF_PARTS = "parts"
 """Stands where the promise does, for three real products of the parts of complex matrices, which are never written."""
 
@@ -35,9 +37,15 @@ _caches: list[Callable[[], None]] = []
 """The functions that empty the caches of what follows from levels' names."""
 
 
-def follows_from_names(empty: Callable[[], None]) -> None:
-    """Register a function that empties a cache by levels' names. It is called when a file has changed."""
-    _caches.append(empty)
+def kept_by_names(size: int | None) -> Callable[[Callable[..., T]], _lru_cache_wrapper[T]]:
+    """`lru_cache` for what follows from levels' names: when a file that they name has changed, it is emptied."""
+
+    def kept(function: Callable[..., T]) -> _lru_cache_wrapper[T]:
+        found = lru_cache(size)(function)
+        _caches.append(found.cache_clear)
+        return found
+
+    return kept
 
 
 def algorithm_named(name: str) -> Loaded:
@@ -48,7 +56,7 @@ def algorithm_named(name: str) -> Loaded:
     return _files[name][1] if name in _files else _named(name)
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def _named(name: str) -> Loaded:
     from bilinear.frontend.algorithms import is_file_name, load_named
     from bilinear.frontend.files import Looks
@@ -69,7 +77,7 @@ def forget_changed_files() -> None:
 def forget_names() -> None:
     """Forget what levels' names mean, and what follows from them."""
     _files.clear()
-    for empty in (_named.cache_clear, *_caches):
+    for empty in _caches:
         empty()
 
 
@@ -96,7 +104,7 @@ def require_sound(levels: tuple[str, ...], dtype: str) -> None:
             require_elements(scheme, (c for table in scheme.tables for form in table for _, c in form), part, "f")
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     """For each level the hashes of its scheme and of its schedule; the latter is empty if there is none."""
     from bilinear.analysis.identity import schedule_hash, scheme_hash
@@ -105,7 +113,7 @@ def hashes(levels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((scheme_hash(x.scheme), "" if x.schedule is None else schedule_hash(x.schedule)) for x in loaded)
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def authored(name: str, inputs: str) -> Schedule:
     """The schedule by which a level runs."""
     from bilinear.lowering.prepare import authored_schedule
@@ -114,14 +122,14 @@ def authored(name: str, inputs: str) -> Schedule:
     return authored_schedule(loaded.scheme, loaded.schedule, "preserve" if inputs == OF_PARTS else inputs)
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def strategies(way: Way) -> tuple[str, ...]:
     """How each level runs."""
     schedules = [authored(name, way.inputs) for name in way.levels]
     return tuple("recurse" if s.overwrites else "expand" if s.workspaces else "inplace" for s in schedules)
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def lowered(way: Way) -> tuple[Schedule, Profile]:
     """The schedule as it would run, and its counts. It is proved only when it runs."""
     from bilinear.lowering.prepare import lower_levels, lowered_complex
@@ -129,7 +137,3 @@ def lowered(way: Way) -> tuple[Schedule, Profile]:
     levels = tuple(authored(name, way.inputs) for name in way.levels)
     schedule = lowered_complex(levels) if way.inputs == OF_PARTS else lower_levels(levels, way.inputs, contention=way.contention)
     return schedule, profile_of(schedule)
-
-
-for _function in (hashes, authored, strategies, lowered):
-    follows_from_names(_function.cache_clear)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,7 +21,7 @@ from bilinear.planner.library import is_thin
 from bilinear.planner.model import is_aligned
 from bilinear.planner.plan import Plan
 from bilinear.planner.problem import Problem, require_contention, require_reproducible
-from bilinear.planner.ways import follows_from_names
+from bilinear.planner.ways import kept_by_names
 from bilinear.runtime import devices_here
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.operands import Layouts
@@ -216,7 +216,7 @@ def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bo
     return Problem(*layouts.extents, str(layouts.a.dtype), inputs, budget, None, layouts.by_column, accumulate, gaps, even)
 
 
-@lru_cache(maxsize=1024)
+@kept_by_names(1024)
 def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int] | None) -> Plan:
     """The plan that was kept for a problem on this GPU, else the model's choice, which knows what the library proposes here."""
     if gpu is not None:
@@ -235,13 +235,13 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
     return make_plan(problem, device, explain, kernels)
 
 
-@lru_cache(maxsize=1024)
+@kept_by_names(1024)
 def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Plan:
     """The plan; the cache makes it appear in the log once."""
     return _told(_chosen(problem, device, False, gpu))
 
 
-@lru_cache(maxsize=1024)
+@kept_by_names(1024)
 def _logged_on_cpu(problem: Problem, cpu: Cpu, is_warm: bool) -> Plan:
     """The plan; the cache makes it appear in the log once."""
     return _told(cpu_plan(problem, cpu, is_warm))
@@ -268,7 +268,3 @@ def keep_measured(plan: Plan, driver: int) -> None:
         keep_plan(plan, driver)
     except BilinearError as error:
         devices_here.log().warning("a measured plan is not kept for other processes: %s", error)
-
-
-for cached in (_chosen, _logged, _logged_on_cpu):
-    follows_from_names(cached.cache_clear)

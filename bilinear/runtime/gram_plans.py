@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ from bilinear.planner.device import Device
 from bilinear.planner.gram import ONE_TRIANGLE, TRIANGLE_TILE, BlockTimes, GramPlan, plan_by_size, plan_by_times
 from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem, require_accuracy
-from bilinear.planner.ways import follows_from_names
+from bilinear.planner.ways import kept_by_names
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import dtype_name, plan
 from bilinear.runtime.budgets import budget_and_buffer
@@ -138,7 +137,7 @@ def plan_gram(
     return _on_gpu(n, k, name, budget, accuracy, known, device is not None)
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def _on_gpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | str | None, device: Device, named: bool) -> GramPlan:
     """The plan on a GPU. Timed plans come first, unless the device is `named`."""
     given = device if named else None
@@ -165,7 +164,7 @@ def _by_triangle(problem: Problem, device: Device) -> ProductWay | None:
     return None if problem.workspace is not None and needed > problem.workspace else ProductWay(found.ms * 1e-3, needed, ONE_TRIANGLE)
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def _on_cpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | str | None, cpu: Cpu, is_warm: bool) -> GramPlan:
     """The plan on processors, where the library computes one triangle of A*A^T: half of its time for two matrices at best."""
     rates = cpu.rates(dtype)
@@ -181,7 +180,3 @@ def _on_cpu(n: int, k: int, dtype: str, budget: int | None, accuracy: float | st
         return ProductWay(library_seconds((rows, k, rows), rates) / 2, 0, LIBRARY)
 
     return plan_by_times(n, k, dtype, cpu.name, budget, BlockTimes(product, diagonal, 0.0, diagonal(n).cost, cpu.least_gain))
-
-
-for cached in (_on_gpu, _on_cpu):
-    follows_from_names(cached.cache_clear)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar
 
 from bilinear.ir.element import COMPLEX
@@ -17,7 +16,7 @@ from bilinear.planner.library import probable_classical_of
 from bilinear.planner.plan import Candidate, Choice, Panel, name_of
 from bilinear.planner.problem import Problem
 from bilinear.planner.scheduled import Scheduled
-from bilinear.planner.ways import follows_from_names
+from bilinear.planner.ways import kept_by_names
 
 if TYPE_CHECKING:  # readers are imported lazily: most plans need none
     from bilinear.ir.complex_scheme import Products
@@ -150,7 +149,7 @@ def _uncut_name(choice: Choice) -> str:
     return f"{name_of(choice.levels)} on {own}" if choice.levels else own
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
     """The bound that always holds for products of digits of this name below these levels, without parts."""
     from bilinear.analysis.block_maps import headroom
@@ -167,7 +166,7 @@ def digits_error(levels: tuple[str, ...], inner: int, tile: str, is_complex: boo
     return block_bound(block, 1, terms, lambda k: digit_bound(scheme, k, Summation(own.chunk), head).of_largest)
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def probable_digits_of(levels: tuple[str, ...], inner: int, tile: str, is_complex: bool) -> float:
     """The probable error by norm of such products."""
     from bilinear.algebra.composition import tensor_digits
@@ -202,7 +201,3 @@ def _block(levels: tuple[str, ...], is_complex: bool) -> Products | None:
     if is_complex:
         return complex_scheme(scheme_of(levels))
     return scheme_of(levels) if levels else None
-
-
-for cached in (digits_error, probable_digits_of):
-    follows_from_names(cached.cache_clear)

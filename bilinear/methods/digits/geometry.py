@@ -12,7 +12,7 @@ from bilinear.ir.element import COMPLEX, FLOAT32, FLOAT64, MULTIPLIED, Element
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, MOST_BLOCKS, PANEL, RESIDUE_TILES, DigitTile, ModularTile, ResidueTile
 from bilinear.planner.problem import CLASSES, Problem
 from bilinear.planner.profiles import Levels, outline, portfolio
-from bilinear.planner.ways import Way, algorithm_named, follows_from_names
+from bilinear.planner.ways import Way, algorithm_named, kept_by_names
 
 if TYPE_CHECKING:  # imported late
     from bilinear.ir.complex_scheme import ComplexScheme, Products
@@ -42,7 +42,7 @@ def products_of(dtype: str) -> tuple[str, ...]:
     return tuple(name for name in own if element_of(name).name == dtype)
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def scheme_of(levels: tuple[str, ...]) -> Scheme:
     """The scheme of levels of shipped algorithms, the outermost first; that of one product if there is none.
 
@@ -62,7 +62,7 @@ def scheme_of(levels: tuple[str, ...]) -> Scheme:
     return reduce(tensor, schemes)
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def complex_scheme_of(levels: tuple[str, ...]) -> ComplexScheme:
     """Three real products by levels of shipped algorithms. Raises as `scheme_of` does, which counts both parts of a block."""
     from bilinear.algebra.complex_products import complex_scheme
@@ -73,10 +73,6 @@ def complex_scheme_of(levels: tuple[str, ...]) -> ComplexScheme:
         message = f"below these levels a complex matrix is cut into {most} parts of blocks"
         raise fail("E501", message, f"at most {MOST_BLOCKS} are read at once: name fewer levels")
     return found
-
-
-for cached in (scheme_of, complex_scheme_of):
-    follows_from_names(cached.cache_clear)
 
 
 def digits_timed(products: str) -> str:

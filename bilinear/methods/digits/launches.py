@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from functools import lru_cache
 from math import ceil
 from typing import NamedTuple
 
@@ -33,7 +32,7 @@ from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import WORD, DigitGeometry, complex_scheme_of, scheme_of
 from bilinear.methods.digits.lower import OperandOrder
 from bilinear.methods.program import GRID, WORKSPACE, Buffers, NamedLaunch, Program, matrix
-from bilinear.planner.ways import algorithm_named, follows_from_names
+from bilinear.planner.ways import algorithm_named, kept_by_names
 from bilinear.verify.bilinear_map import prove_map
 
 CutKernel = DigitKernel | LoadingKernel | ResidueKernel | MirrorKernel
@@ -55,7 +54,7 @@ RESIDENT = 4
 """Blocks of threads on each multiprocessor that compute the complex product by its definition."""
 
 
-@lru_cache(maxsize=64)
+@kept_by_names(64)
 def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None, residues: Representation | None = None) -> Products:
     """The scheme of levels of shipped algorithms, each proved; for complex matrices, some `conjugated`, below three real products.
 
@@ -72,9 +71,6 @@ def proved_scheme(levels: tuple[str, ...], conjugated: str | None = None, residu
     prove_map(three_products(conjugated)).require()
     complex_scheme_of(levels)  # which refuses too many blocks
     return complex_scheme(scheme_of(levels), conjugated)
-
-
-follows_from_names(proved_scheme.cache_clear)
 
 
 def stem_of(levels: tuple[str, ...], conjugated: str | None = None, products: str = "complex3") -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from math import ceil, prod
 
 from bilinear.errors import BilinearError, fail
@@ -30,7 +29,7 @@ from bilinear.planner.device import Device, DigitRates, at
 from bilinear.planner.plan import Candidate
 from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import portfolio
-from bilinear.planner.ways import follows_from_names
+from bilinear.planner.ways import kept_by_names
 
 CUTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 """Numbers of blocks of rows, and of columns, in which C may be computed to save workspace."""
@@ -73,7 +72,7 @@ def residue_candidates(problem: Problem, device: Device, budget: int, most_ms: f
         yield fitted(problem, device, levels, name, budget)
 
 
-@lru_cache(maxsize=256)
+@kept_by_names(256)
 def same_bits_choice(problem: Problem, device: Device | None, moduli: int) -> Digits:
     """What multiplies a problem by so many `moduli` so that the bits of C depend on the numbers alone, as fast as the model knows."""
     if device is not None:
@@ -96,9 +95,6 @@ def same_bits_candidates(problem: Problem, device: Device, moduli: int) -> list[
 def _of_so_many(problem: Problem, moduli: int) -> str:
     """The name of the residues of real numbers of the problem's type."""
     return next(x.name for x in RESIDUE_TILES.values() if x.of.name == problem.dtype and x.count == moduli and not x.gaussian)
-
-
-follows_from_names(same_bits_choice.cache_clear)
 
 
 def complex_candidates(problem: Problem, device: Device) -> Iterator[Candidate]:
