@@ -15,8 +15,8 @@ from common import cupy, need_gpu, parser_of, save
 import bilinear
 from bilinear.errors import BilinearError
 from bilinear.ir.element import ELEMENTS
-from bilinear.lowering.place import place_schedule
 from bilinear.planner.device_files import load_description
+from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way
 from bilinear.reporting.table import aligned
@@ -38,8 +38,7 @@ def needed(way: Way, n: int, dtype: str) -> int:
     size = ELEMENTS[dtype].bytes
     if not way.levels:
         return 3 * n * n * size
-    own = outline(way)
-    return size * (3 * n * n + place_schedule(own.frame, n, n, n, size, frozenset(), own.lifetimes).allocated_elements)
+    return size * (3 * n * n + outline(way).placed(Problem(n, n, n, dtype), size).allocated_elements)
 
 
 def largest(way: Way, memory: float, dtype: str) -> int:

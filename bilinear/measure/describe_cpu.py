@@ -16,6 +16,7 @@ from bilinear.lowering.place import place_schedule
 from bilinear.planner.cpu import Cpu, CpuRates, library_seconds, way_seconds
 from bilinear.planner.device import Table
 from bilinear.planner.model import LinearWork
+from bilinear.planner.problem import Problem
 from bilinear.planner.profiles import outline
 from bilinear.planner.ways import Way, lowered
 
@@ -62,7 +63,7 @@ def _rates(bench: CpuBench, cpu: Cpu, dtype: str) -> CpuRates:
         block = size // lowered(way)[0].m
         if block >= LEAST_BLOCK:
             own = outline(way)
-            placement = place_schedule(own.frame, size, size, size, ELEMENTS[dtype].bytes, alive=own.lifetimes)
+            placement = own.placed(Problem(size, size, size, dtype), ELEMENTS[dtype].bytes)
             expected = way_seconds(own.profile, placement, dtype, cpu, rates, is_warm=True) / library_seconds((size, size, size), rates)
             found.setdefault(float(block), []).append(bench.beside(way, size, dtype) / expected)
     return CpuRates(rates.library, rates.streaming, tuple((block, max(1.0, *found[block])) for block in sorted(found)))
@@ -117,8 +118,7 @@ class CpuBench:
         from bilinear.runtime.matmul import matmul
 
         a, b, c = _operands(size, dtype)
-        own = outline(way)
-        placement = place_schedule(own.frame, size, size, size, a.itemsize, alive=own.lifetimes)
+        placement = outline(way).placed(Problem(size, size, size, dtype), a.itemsize)
         kept = np.zeros(placement.workspace_elements * a.itemsize, np.uint8)
         name, levels = way.levels[0], len(way.levels)
         calls = (lambda: matmul(a, b, c, algorithm=name, levels=levels, workspace=kept)), (lambda: np.matmul(a, b, out=c))

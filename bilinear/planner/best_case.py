@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import prod
 
 from bilinear.analysis.block_maps import components, restrict
 from bilinear.errors import fail
@@ -20,7 +21,6 @@ from bilinear.planner.device_files import data_sheets, known_devices
 from bilinear.planner.estimates import DataSheet
 from bilinear.planner.ways import algorithm_named, forget_changed_files, kept_by_names
 
-Sides = tuple[int, int]
 BlockExtents = tuple[float, float, float]
 """The extents (m, k, n) of a block, which peeling would make whole."""
 BLOCK, THREAD = (64, 128), (8, 8)
@@ -43,17 +43,12 @@ class WorkCounts:
 
     def flops(self, block: BlockExtents) -> float:
         """Operations: the products', one for each element that they are added to, and the sums'."""
-        return 2 * self.products * _volume(block) + _elements(self.added, block)
+        return 2 * self.products * prod(block) + _elements(self.added, block)
 
-    def traffic(self, block: BlockExtents, tile: Sides) -> float:
+    def traffic(self, block: BlockExtents, tile: tuple[int, int]) -> float:
         """Elements that are accessed, if a product reads its operands in tiles of these sides and a block counts once per kernel."""
         height, width = tile
-        return self.products * (_volume(block) / height + _volume(block) / width) + _elements(self.touched, block)
-
-
-def _volume(block: BlockExtents) -> float:
-    m, k, n = block
-    return m * k * n
+        return self.products * (prod(block) / height + prod(block) / width) + _elements(self.touched, block)
 
 
 def _elements(blocks: Counter[str], block: BlockExtents) -> float:
@@ -108,7 +103,16 @@ def best_cases(shape: Extents, dtype: str, sheet: DataSheet, levels: tuple[str, 
         raise fail("E528", f"the model has no peak of {dtype}", "name float32 or float64")
     forget_changed_files()
     forms = [*_forms(()), *(form for names in (USUAL_LEVELS if levels is None else (levels,)) for form in _forms(names))]
-    return tuple(_best_case(form, shape, dtype, sheet) for form in forms)
+    size, peak = ELEMENTS[dtype].bytes, 1e12 * (sheet.float64_units if dtype == "float64" else sheet.float32)
+    # 32 banks of a multiprocessor give 4 bytes a cycle each, 8 on Kepler (CUDA C++ Programming Guide, capabilities)
+    banks = sheet.processors * 32 * (8 if sheet.capability // 10 == 3 else 4) * sheet.clock * 1e6
+    found = []
+    for names, name, grid, work in forms:
+        m, k, n = (whole / parts for whole, parts in zip(shape, grid, strict=True))
+        flops, memory, shared = work.flops((m, k, n)), size * work.traffic((m, k, n), BLOCK), size * work.traffic((m, k, n), THREAD)
+        seconds = flops / peak, memory / (sheet.bandwidth * 1e9), shared / banks
+        found.append(BestCase(names, name, work.launches, flops, memory, shared, seconds))
+    return tuple(found)
 
 
 CountedForm = tuple[tuple[str, ...], str, Extents, WorkCounts]
@@ -126,21 +130,6 @@ def _forms(names: tuple[str, ...]) -> tuple[CountedForm, ...]:
     written = nest_levels([authored_schedule(one.scheme, one.schedule, inputs) for one in own])
     grid = compiled.m, compiled.k, compiled.n
     return (names, "as written", grid, counts_of(written, apart=True)), (names, "as compiled", grid, counts_of(compiled))
-
-
-def _best_case(form: CountedForm, shape: Extents, dtype: str, sheet: DataSheet) -> BestCase:
-    levels, name, grid, work = form
-    m, k, n = (whole / parts for whole, parts in zip(shape, grid, strict=True))
-    block, size = (m, k, n), ELEMENTS[dtype].bytes
-    flops, memory, shared = work.flops(block), size * work.traffic(block, BLOCK), size * work.traffic(block, THREAD)
-    peak = 1e12 * (sheet.float64_units if dtype == "float64" else sheet.float32)
-    seconds = flops / peak, memory / (sheet.bandwidth * 1e9), shared / shared_bandwidth(sheet)
-    return BestCase(levels, name, work.launches, flops, memory, shared, seconds)
-
-
-def shared_bandwidth(sheet: DataSheet) -> float:
-    """Bytes a second: 32 banks of a multiprocessor give 4 bytes a cycle each, 8 on Kepler (CUDA C++ Programming Guide, capabilities)."""
-    return sheet.processors * 32 * (8 if sheet.capability // 10 == 3 else 4) * sheet.clock * 1e6
 
 
 def sheet_named(name: str) -> DataSheet:

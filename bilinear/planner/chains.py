@@ -162,10 +162,6 @@ def _joined(left: PartOrder, right: PartOrder, way: ProductWay, size: int) -> Pa
     return PartOrder((left.span[0], right.span[1]), size, min(peaks), cost, way, (left, right), peaks[1] < peaks[0])
 
 
-def _cheapest(found: Iterable[PartOrder]) -> list[PartOrder]:
-    return [min(found, key=_by_cost)]
-
-
 def _front(found: Iterable[PartOrder]) -> list[PartOrder]:
     """The orders that no other beats in both cost and peak, the cheapest first."""
     front: list[PartOrder] = []
@@ -204,7 +200,7 @@ class MatrixChain:
 
     def cheapest(self, splits: Splits = range) -> PartOrder:
         """The cheapest order among the parenthesisations of these splits: costs add up, so each part of it is the cheapest one."""
-        return self._orders(splits, _cheapest, 1)[0]
+        return self._orders(splits, lambda found: [min(found, key=_by_cost)], 1)[0]
 
     def within(self, most: int | None, splits: Splits = range) -> PartOrder | None:
         """The cheapest of these orders with a peak of at most `most` bytes (None: no limit); None if there is none.
@@ -261,7 +257,8 @@ def plan_chain(
     chain = MatrixChain(extents, itemsize, ways or _multiplications, stored, each)
     found = chain.within(most)
     if found is None:
-        least = MatrixChain(extents, itemsize, _free, stored, 0.0).cheapest().peak
+        free: Ways = lambda m, k, n: iter((_NOTHING,))  # noqa: E731  # without costs the cheapest order has the lowest peak
+        least = MatrixChain(extents, itemsize, free, stored, 0.0).cheapest().peak
         message = f"the intermediates of the chain need {least} bytes of workspace, {most} are available"
         raise fail("E535", message, "allow that many bytes, or multiply the chain in parts")
     splits = {part.span: part.operands[0].span[1] for part in _parts(MatrixChain(extents, itemsize, _multiplications, stored).cheapest())}
@@ -282,11 +279,6 @@ def _parts(part: PartOrder) -> Iterator[PartOrder]:
 
 def _multiplications(m: int, k: int, n: int) -> Iterator[ProductWay]:
     yield ProductWay(m * k * n)
-
-
-def _free(m: int, k: int, n: int) -> Iterator[ProductWay]:
-    """Without costs the cheapest order is the one with the lowest peak."""
-    yield _NOTHING
 
 
 def members(chain: Iterable[Member]) -> tuple[Member, ...]:

@@ -11,17 +11,18 @@ terms in order have, each rounded to nearest in the element type.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf, isfinite
-from typing import NamedTuple
+from operator import lt
 
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement
-from bilinear.lowering.place import core_of, place_schedule
-from bilinear.planner.device import Device, Policy
+from bilinear.lowering.place import core_of
+from bilinear.planner.device import Device
 from bilinear.planner.library import Library, thin_library
 from bilinear.planner.library_points import Kernels
 from bilinear.planner.model import (
@@ -45,19 +46,8 @@ STEP = 128
 MOST_PARTS = 3
 
 
-class _BorrowedRows(NamedTuple):
-    """A number of rows, and what computes them."""
-
-    extent: int
-    choice: Scheduled
-
-
-@dataclass(frozen=True)
-class _PartSequence:
-    """Parts of a multiply that run one after the other."""
-
-    seconds: float
-    parts: tuple[_BorrowedRows, ...]
+_Chain = tuple[float, tuple[tuple[int, Scheduled], ...]]
+"""The seconds of parts that run one after the other; the rows of each, and what computes them."""
 
 
 @dataclass(frozen=True)
@@ -71,21 +61,20 @@ class Borrowing:
 
     def best(self) -> Candidate | None:
         """The chain as a candidate without a workspace; None if no part of C can be lent."""
-        found = [chain for chain in self._chains(self.problem.lines[0], MOST_PARTS) if len(chain.parts) > 1] if self.problem.lends else []
+        found = [chain for chain in self._chains(self.problem.lines[0], MOST_PARTS) if len(chain[1]) > 1] if self.problem.lends else []
         if not found:
             return None
-        chain = min(found, key=lambda chain: chain.seconds)
-        (_, first), *rest = chain.parts
-        return Candidate(replace(first, strategy="borrow", rest=tuple(Panel(*part) for part in rest)), chain.seconds * 1e3, 0)
+        seconds, ((_, first), *rest) = min(found, key=_seconds)
+        return Candidate(replace(first, strategy="borrow", rest=tuple(Panel(*part) for part in rest)), seconds * 1e3, 0)
 
-    def _chains(self, extent: int, parts: int) -> list[_PartSequence]:
+    def _chains(self, extent: int, parts: int) -> list[_Chain]:
         """For each first way, the fastest chain of at most `parts` parts that computes the last `extent` rows."""
         found = [self._timed(way, extent) for way in self._last]
         for way in self._heads if parts > 1 and found else ():
             own = self._lent(way, extent)
             if own:
-                head, tail = self._timed(way, own), min(self._chains(extent - own, parts - 1), key=lambda chain: chain.seconds)
-                found.append(_PartSequence(head.seconds + tail.seconds, head.parts + tail.parts))
+                head, tail = self._timed(way, own), min(self._chains(extent - own, parts - 1), key=_seconds)
+                found.append((head[0] + tail[0], head[1] + tail[1]))
         return found
 
     @cached_property
@@ -103,28 +92,23 @@ class Borrowing:
         step = STEP * (grid.n if self.problem.by_columns else grid.m)
         _, across = self.problem.lines
         blocks = (self.problem.k // grid.k, across // (grid.m if self.problem.by_columns else grid.n))
-        fitting = _largest(
-            lambda count: self._placement(way, count * step).workspace_elements <= (extent - count * step) * across, extent // step
-        )
+
+        def exceeds(count: int) -> bool:
+            return self._placement(way, count * step).workspace_elements > (extent - count * step) * across
+
+        fitting = bisect_left(range(1, extent // step + 1), True, key=exceeds)  # more rows need more, and leave less
         return fitting * step if min(*blocks, fitting * STEP) >= self.least else 0
 
     def _placement(self, way: Way, extent: int) -> Placement:
-        p, own = self.problem, outline(way)
-        m, n = (p.m, extent) if self.problem.by_columns else (extent, p.n)
-        return place_schedule(own.frame, m, p.k, n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
+        return outline(way).placed(self.problem.of_lines(extent), self.problem.itemsize)
 
-    def _timed(self, way: Way, extent: int) -> _PartSequence:
+    def _timed(self, way: Way, extent: int) -> _Chain:
         seconds, tile = fastest_tile(outline(way).profile, self._placement(way, extent), self.problem.dtype, self.device)
-        return _PartSequence(seconds, (_BorrowedRows(extent, Scheduled(way.levels, way.inputs, tile=tile)),))
+        return seconds, ((extent, Scheduled(way.levels, way.inputs, tile=tile)),)
 
 
-def _largest(holds: Callable[[int], bool], most: int) -> int:
-    """The largest count up to `most` for which `holds` is true; `holds` must be monotone. 0 if it is never true."""
-    low, high = 0, most
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle - 1)
-    return low
+def _seconds(chain: _Chain) -> float:
+    return chain[0]
 
 
 LEAST_TIMED_GAIN = 0.02
@@ -176,7 +160,11 @@ def contenders(methods: Methods, problem: Problem, device: Device) -> tuple[Cand
     Blocks may be smaller than those for which the model is trusted, and plain ones of any size.
     """
     weighed = Weighing(problem, device, False, methods)
-    found = [c for way in weighed.ways() if weighed.is_worth_timing(way) for c in weighed.in_each_tile(way)]
+    found, own = list[Candidate](), device.policy
+    for way in weighed.ways():
+        block = weighed.block(way)
+        if min(block) >= own.least_timed_block or (portfolio().is_plain(way.levels) and block[1] >= own.least_timed_inner):
+            found += weighed.in_each_tile(way)
     borrowed = weighed.borrowed()
     found += [] if borrowed is None else [borrowed]
     found += [one for method in methods for one in weighed.by(method, method.most_timed)]
@@ -228,14 +216,9 @@ class Weighing:
     """Whether the levels are named by the caller: then errors are limited only if an accuracy is requested."""
     kernels: Kernels | None = None
 
-    @property
-    def policy(self) -> Policy:
-        """The thresholds in the device's description."""
-        return self.device.policy
-
     def ways(self) -> Iterator[Way]:
         """The ways with few enough products that proving and building them is worth the time for this problem."""
-        found, own = ways(self.problem) if self.device.runs_kernels else (), self.policy
+        found, own = ways(self.problem) if self.device.runs_kernels else (), self.device.policy
         is_long = (self.library().ms or 0.0) >= own.long_ms
         return (way for way in found if is_long or outline(way).products <= own.many_products)
 
@@ -275,42 +258,25 @@ class Weighing:
 
     def weigh(self, way: Way, least: float, best: Candidate) -> Candidate:
         """A candidate with its figures; `why` says why it cannot run, or that it is not worth a closer look."""
-        block = self.block(way)
-        if not self.is_large(way, block):
+        p, block = self.problem, self.block(way)
+        is_even = p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
+        enough = self.device.policy.least_extents(p.dtype, is_even and portfolio().is_plain(way.levels))
+        if any(map(lt, block, enough)):  # the model is trusted for larger ones
             return Candidate(scheduled(way), why=f"blocks of {'x'.join(map(str, block))} are too small")
         if least >= (best.ms or 0.0):
             return Candidate(scheduled(way), why=f"its products alone take {least:.3g} ms, {best.name} {best.ms:.3g}")
         return self.figures(way)
 
-    def is_large(self, way: Way, block: tuple[int, int, int]) -> bool:
-        """Whether the model is trusted for a way with blocks of these extents."""
-        p = self.problem
-        is_even = p.lies_evenly and not p.column_major and is_aligned(p.k, p.n, p.dtype)
-        least = self.policy.least_extents(p.dtype, is_even and portfolio().is_plain(way.levels))
-        return all(extent >= enough for extent, enough in zip(block, least, strict=True))
-
-    def is_worth_timing(self, way: Way) -> bool:
-        """Whether a way that the model may misjudge shall be timed."""
-        block = self.block(way)
-        own, is_plain = self.policy, portfolio().is_plain(way.levels)
-        return min(block) >= own.least_timed_block or (is_plain and block[1] >= own.least_timed_inner)
-
     def figures(self, way: Way) -> Candidate:
         """A candidate with its figures, in the tile that is fastest for it; `why` says why it cannot run."""
-        placement = self.placement(way)
+        placement = outline(way).placed(self.problem, self.problem.itemsize)
         return self.in_a_tile(way, placement, *fastest_tile(outline(way).profile, placement, self.problem.dtype, self.device))
 
     def in_each_tile(self, way: Way) -> Iterator[Candidate]:
         """The same, in every tile."""
-        placement = self.placement(way)
-        return (
-            self.in_a_tile(way, placement, *found) for found in each_tile(outline(way).profile, placement, self.problem.dtype, self.device)
-        )
-
-    def placement(self, way: Way) -> Placement:
-        """How a way lies on the problem's operands."""
-        p, own = self.problem, outline(way)
-        return place_schedule(own.frame, p.m, p.k, p.n, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
+        placement = outline(way).placed(self.problem, self.problem.itemsize)
+        each = each_tile(outline(way).profile, placement, self.problem.dtype, self.device)
+        return (self.in_a_tile(way, placement, *found) for found in each)
 
     def in_a_tile(self, way: Way, placement: Placement, seconds: float, tile: str) -> Candidate:
         """A candidate that takes so long in a tile."""
@@ -319,15 +285,17 @@ class Weighing:
 
     def borrowed(self) -> Candidate | None:
         """What computes C in parts, with temporaries in C itself; `why` says why it cannot run."""
-        found = Borrowing(self.problem, self.device, self.policy.least_block, self.is_accurate).best() if self.device.runs_kernels else None
+        if not self.device.runs_kernels:
+            return None
+        found = Borrowing(self.problem, self.device, self.device.policy.least_block, self.is_accurate).best()
         return None if found is None else self.judged(found)
 
     def is_worth_it(self, candidate: Candidate, library: Candidate) -> bool:
         """Whether a candidate can run, and gains enough; any gain is enough if the library's multiply is not accurate enough."""
         if candidate.why or library.why:
             return not candidate.why
-        least, saved = candidate.choice.least_saved(self.policy), 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0))
-        return self.gain(candidate, library) > candidate.choice.least_gain(self.policy) and (not least or saved >= least)
+        least, saved = candidate.choice.least_saved(self.device.policy), 1e3 * ((library.ms or 0.0) - (candidate.ms or 0.0))
+        return self.gain(candidate, library) > candidate.choice.least_gain(self.device.policy) and (not least or saved >= least)
 
     def gain(self, candidate: Candidate, library: Candidate) -> float:
         """The part of the library's time that a candidate saves.
@@ -346,9 +314,9 @@ class Weighing:
         """Why a candidate that can run was not chosen."""
         off = (candidate.ms or 0.0) / (chosen.ms or 1.0) - 1
         if off < 0:
-            gain, least = self.gain(candidate, library), candidate.choice.least_gain(self.policy)
+            gain, least = self.gain(candidate, library), candidate.choice.least_gain(self.device.policy)
             if gain > least:
-                return f"saves less than {candidate.choice.least_saved(self.policy):g} us, which is within the model's error"
+                return f"saves less than {candidate.choice.least_saved(self.device.policy):g} us, which is within the model's error"
             return f"gains {gain:.1%}, and less than {least:.0%} is within the model's error"
         return f"{off:.1%} slower"
 
@@ -362,12 +330,12 @@ class Weighing:
         if found.workspace is not None and found.workspace > self.budget and not (p.workspace == 0 and found.choice.needs_little):
             what = "allowed" if self.budget == p.workspace else "left on the device beside A, B and C"
             return f"needs {found.workspace} bytes of workspace, {self.budget} are {what}"
-        return found.choice.why_not(p, self.policy) or why_inaccurate(found, p.accuracy) or ("" if self.named else why_far(found, p))
+        return found.choice.why_not(p, self.device.policy) or why_inaccurate(found, p.accuracy) or ("" if self.named else why_far(found, p))
 
     @property
     def budget(self) -> int:
         """Bytes of workspace that are left."""
-        return self.problem.budget_in(self.device.memory * self.policy.memory_share)
+        return self.problem.budget_in(self.device.memory * self.device.memory_share)
 
 
 def _by_time(candidate: Candidate) -> tuple[float, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import ClassVar
 
 from bilinear.errors import fail
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.placement import Placement, Strip
-from bilinear.lowering.place import core_of, place_schedule
+from bilinear.lowering.place import core_of
 from bilinear.planner.choose import too_inaccurate, why_inaccurate, with_errors
 from bilinear.planner.device import Extents, Table, at
 from bilinear.planner.library import LIBRARY_ITSELF
@@ -20,8 +21,6 @@ from bilinear.planner.scheduled import scheduled
 from bilinear.planner.ways import Way
 from bilinear.resources import implementation_sha256
 
-MEMORY_SHARE = 0.5
-"""Less than on a GPU, because a system grants more memory than it has and then kills the process that writes to it."""
 ADDING = 3
 """The streams of the addition of a product to what a block holds."""
 
@@ -44,7 +43,7 @@ class CpuRates:
 class Cpu:
     """The processors of a machine, and the library behind its NumPy. GB are 10**9 bytes, read and written bytes counted alike.
 
-    `memory` is that of the machine, in bytes: operands and workspace fill at most the part `MEMORY_SHARE` of it where no budget is given.
+    `memory` is that of the machine, in bytes: operands and workspace fill at most the part `memory_share` of it where no budget is given.
     `stage` is what one more stage costs beyond its work, in microseconds; `touching` the GB/s at which fresh memory is written beyond the
     time of writing it. A way runs if it is predicted to save more than the part `least_gain` of the library's time; its blocks must be as
     large as the smallest that were timed.
@@ -57,11 +56,8 @@ class Cpu:
     touching: float
     elements: tuple[tuple[str, CpuRates], ...]
     least_gain: float = 0.05
-
-    @property
-    def memory_share(self) -> float:
-        """The part of the memory that operands and workspace may fill."""
-        return MEMORY_SHARE
+    memory_share: ClassVar[float] = 0.5
+    """Less than on a GPU, because a system grants more memory than it has and then kills the process that writes to it."""
 
     def rates(self, dtype: str) -> CpuRates | None:
         """What is known of an element type."""
@@ -159,7 +155,7 @@ class _CpuWeighing:
         block = core[0] // grid.m, core[1] // grid.k, core[2] // grid.n
         if min(block) < self.rates.slack[0][0]:
             return replace(found, why=f"blocks of {'x'.join(map(str, block))} are smaller than those that were timed")
-        placement = place_schedule(own.frame, p.m, p.k, p.n, itemsize, frozenset(p.column_major), own.lifetimes)
+        placement = own.placed(p, itemsize)
         slack = at(self.rates.slack, geometric_mean(*block))
         ms = 1e3 * slack * way_seconds(grid, placement, p.dtype, self.cpu, self.rates, self.is_warm)
         found = with_errors(replace(found, ms=ms, workspace=placement.workspace_elements * itemsize), p, self.explain)

@@ -16,7 +16,6 @@ from pathlib import Path
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, Element
 from bilinear.ir.placement import COLOURS, MOST_LEVELS
-from bilinear.lowering.place import place_schedule
 from bilinear.planner.choose import Weighing, hashes_of, known_bound, make_plan, too_inaccurate, why_inaccurate, with_errors
 from bilinear.planner.device import Device
 from bilinear.planner.model import fastest_tile
@@ -77,7 +76,7 @@ class _ComplexWeighing:
         """A way of the real product as one of the complex product."""
         p, of_parts = self.problem, Way(way.levels, OF_PARTS)
         own = outline(of_parts)
-        placement = place_schedule(own.frame, p.m, p.k, p.n, self.part.bytes, frozenset(p.column_major), own.lifetimes)
+        placement = own.placed(p, self.part.bytes)
         if not placement.core[0]:
             return replace(way, ms=None, why="blocks are too small")
         seconds, tile = fastest_tile(own.profile, placement, self.part.name, self.device)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
-from bilinear.ir.placement import COLOURS
+from bilinear.ir.placement import COLOURS, Placement
 from bilinear.ir.schedule import Schedule, Space
+from bilinear.lowering.place import lifetimes, place_schedule
 from bilinear.places import unsealed
 from bilinear.planner.model import LinearWork, ProductWork, Profile, StageMaps, Work
 from bilinear.planner.problem import Problem
@@ -88,28 +89,23 @@ class Outline:
         """The number of block products."""
         return sum(work.products for work in self.profile.works if isinstance(work, ProductWork))
 
-    @property
-    def lifetimes(self) -> dict[str, int]:
-        """For each workspace the stages in which it is alive, as a bit mask (see `layout`)."""
-        return {space.name: bits for space, bits in zip(self.workspaces, self.alive, strict=True)}
-
-    @property
-    def frame(self) -> Schedule:
-        """The grid and the workspaces as a schedule without stages, from which a plan is laid out."""
-        return Schedule("", "", self.profile.m, self.profile.k, self.profile.n, (), self.workspaces)
+    def placed(self, p: Problem, itemsize: int) -> Placement:
+        """The schedule, without its stages, as it lies on a problem whose products have elements of so many bytes."""
+        frame = Schedule("", "", self.profile.m, self.profile.k, self.profile.n, (), self.workspaces)
+        alive = {space.name: bits for space, bits in zip(self.workspaces, self.alive, strict=True)}
+        return place_schedule(frame, p.m, p.k, p.n, itemsize, frozenset(p.column_major), alive)
 
 
 @kept_by_names(256)
 def outline(way: Way) -> Outline:
     """The outline of a way: from the table, or else from its schedule."""
-    entry = _outlines().get(way_key(way)) or own_outlines().get(way_key(way))
+    key = way_key(way)
+    entry = _outlines().get(key) or next((own["outlines"][key] for own in own_records().values() if key in own["outlines"]), None)
     return outline_of(way) if entry is None else _outline(entry)
 
 
 def outline_of(way: Way) -> Outline:
     """The outline of a way's schedule as it would run; nothing is proved."""
-    from bilinear.lowering.place import lifetimes
-
     schedule, profile = lowered(way)
     alive = lifetimes(schedule)
     bits = tuple(alive[space.name] for space in schedule.workspaces)
@@ -128,21 +124,6 @@ def growth_of(schemes: Sequence[Scheme]) -> Growth:
         every = norm_growth(scheme) ** 2
         amplified, rounded = every * amplified, every * (rounded + roundings(scheme))
     return amplified, rounded
-
-
-def table_text(ways: Iterable[Way], portfolio: Mapping[str, object] | None = None) -> str:
-    """The table of some ways as it is shipped, with the facts of the portfolio and the hash of its file."""
-    rows = ",\n".join(f"{json.dumps(way_key(way))}: {json.dumps(entry_of(outline_of(way)))}" for way in ways)
-    head = f'"algorithms_sha256": "{algorithms_sha256()}",\n"portfolio": {json.dumps(portfolio or {})}'
-    return f'{{{head},\n"outlines": {{\n{rows}\n}}}}\n'
-
-
-def own_outlines() -> Mapping[str, OutlineEntry]:
-    """The outlines of the ways by the algorithms that the user has added."""
-    found: dict[str, OutlineEntry] = {}
-    for record in own_records().values():
-        found |= record["outlines"]
-    return found
 
 
 @kept_by_names(None)
@@ -275,12 +256,6 @@ def portfolio() -> Portfolio:
     kinds = facts["expand"], facts["recurse"], facts["in_place"], facts["digits"], facts["pairs"]
     named = *kinds, *(borrow[part] for part in PARTS), facts["cpu"]
     return Portfolio(facts["most_products"], frozenset(facts["plain"]), *(tuple(map(levels_of, texts)) for texts in named))
-
-
-def table_entry() -> dict[str, object]:
-    """What the table of profiles holds of the file."""
-    text = FILE.read_bytes()
-    return {"sha256": hashlib.sha256(text).hexdigest(), "facts": parsed(text)}
 
 
 def parsed(text: bytes) -> PortfolioFacts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from bilinear.analysis.traffic import (
@@ -23,7 +23,6 @@ from bilinear.analysis.traffic import (
 )
 from bilinear.ir.element import ELEMENTS
 from bilinear.ir.scheme import exponent_of
-from bilinear.lowering.place import place_schedule
 from bilinear.planner.device import Device
 from bilinear.planner.model import ProductWork, Work, geometric_mean
 from bilinear.planner.plan import Choice, Plan
@@ -136,7 +135,7 @@ def _counts(part: Choice, extents: Extents, p: Problem, fast: int) -> _Counts:
         return _Counts(operations(extents), tiled_traffic(extents, side, side) + results, traffic_order(size, size, 3, fast), 3)
     own = outline(Way(part.levels, part.inputs))
     profile, grid = own.profile, (own.profile.m, own.profile.k, own.profile.n)
-    placement = place_schedule(own.frame, *extents, ELEMENTS[p.dtype].bytes, frozenset(p.column_major), own.lifetimes)
+    placement = own.placed(replace(p, m=m, n=n), p.itemsize)
     works, block = profile.works if placement.core[0] else (), placement.block
     omega = 3.0 if own.products == prod(grid) else exponent_of(*grid, own.products)
     strips = [(s.rows[1] - s.rows[0], s.inner[1] - s.inner[0], s.columns[1] - s.columns[0]) for s in placement.strips]

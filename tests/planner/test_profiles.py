@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,13 @@ from bilinear.frontend.algorithms import shipped
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.placement import INPUTS
 from bilinear.ir.schedule import ProductStage
-from bilinear.lowering.place import lifetimes, place_schedule
+from bilinear.lowering.place import place_schedule
 from bilinear.methods.planning import complex_plan, contenders, make_plan
 from bilinear.planner import choose, profiles
 from bilinear.planner import ways as ways_of_plans
 from bilinear.planner.device_files import load_device
 from bilinear.planner.problem import Problem
-from bilinear.planner.profiles import FILE, cpu_ways, levels_of, parsed, portfolio, table_entry, ways
+from bilinear.planner.profiles import FILE, cpu_ways, levels_of, parsed, portfolio, ways
 from bilinear.planner.ways import OF_PARTS, Way, lowered
 
 LARGE = Problem(8192, 8192, 8192)
@@ -40,6 +41,20 @@ def _fresh() -> Iterator[None]:
     profiles.outline.cache_clear()
 
 
+def table_text(ways: Iterable[Way], portfolio: Mapping[str, object] | None = None) -> str:
+    """The table of some ways as it is shipped, with the facts of the portfolio and the hash of its file."""
+    found = {profiles.way_key(way): profiles.entry_of(profiles.outline_of(way)) for way in ways}
+    rows = ",\n".join(f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in found.items())
+    head = f'"algorithms_sha256": "{profiles.algorithms_sha256()}",\n"portfolio": {json.dumps(portfolio or {})}'
+    return f'{{{head},\n"outlines": {{\n{rows}\n}}}}\n'
+
+
+def table_entry() -> dict[str, object]:
+    """What the table holds of the portfolio's file."""
+    text = FILE.read_bytes()
+    return {"sha256": hashlib.sha256(text).hexdigest(), "facts": parsed(text)}
+
+
 def with_table(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     monkeypatch.setattr(profiles, "TABLE", path)
@@ -51,7 +66,7 @@ def with_table(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
 @pytest.mark.slow
 def test_the_table_is_what_the_schedules_are(update_golden: bool) -> None:
     """Of everything that is weighed; `--update-golden` writes it anew after a change of the algorithms, the passes or the counts."""
-    text = profiles.table_text(ALL, table_entry())
+    text = table_text(ALL, table_entry())
     if update_golden:
         profiles.TABLE.write_text(text, encoding="utf-8")
         return
@@ -61,15 +76,13 @@ def test_the_table_is_what_the_schedules_are(update_golden: bool) -> None:
 @pytest.mark.parametrize("way", ALL[:4] + ALL[-4:], ids=lambda way: " ".join((*way.levels, way.inputs)))
 def test_an_entry_is_read_as_it_was_written(way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = profiles.outline_of(way)
-    with_table(monkeypatch, tmp_path / "table.json", profiles.table_text([way]))
+    with_table(monkeypatch, tmp_path / "table.json", table_text([way]))
     monkeypatch.setattr(profiles, "outline_of", lambda *_: pytest.fail("lowered anew"))
     assert profiles.outline(way) == made
     schedule, profile = lowered(way)
     assert (made.profile, made.workspaces) == (profile, schedule.workspaces)
-    assert made.lifetimes == lifetimes(schedule)
-    shape: tuple[int, int, int] = (1000, 777, 1234)
-    whole, laid_out = place_schedule(schedule, *shape, 8), place_schedule(made.frame, *shape, 8, alive=made.lifetimes)
-    assert laid_out == replace(whole, schedule=made.frame)
+    laid_out = made.placed(Problem(1000, 777, 1234), 8)
+    assert laid_out == replace(place_schedule(schedule, 1000, 777, 1234, 8), schedule=laid_out.schedule)
     products = sum(len(stage.products) for stage in schedule.stages if isinstance(stage, ProductStage))
     assert made.products == products
     assert len(profile.works) == len(schedule.stages)
@@ -82,7 +95,7 @@ def test_a_damaged_table_is_no_table(text: str, tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_table_of_other_algorithms_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = json.loads(profiles.table_text([ONE]))
+    table = json.loads(table_text([ONE]))
     table["outlines"]["winograd preserve"]["grid"] = [9, 9, 9]
     with_table(monkeypatch, tmp_path / "table.json", json.dumps(table))
     assert profiles.outline(ONE).profile.m == 9

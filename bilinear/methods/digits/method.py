@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from bilinear.ir.element import COMPLEX
 from bilinear.ir.matrix import Layout
 from bilinear.ir.tile import DIGIT_TILES, FLOAT_TILES, LOADING_TILES, PANEL, RESIDUE_TILES, RESIDUES
-from bilinear.lowering.place import place_schedule
 from bilinear.methods.digits.choice import Digits, digits_of
 from bilinear.methods.digits.geometry import CELL, levels_above, products_of
 from bilinear.methods.digits.plans import (
@@ -140,9 +139,8 @@ class Lending:
         (on_load,) = LOADING_TILES
         if self.products in DIGIT_TILES and self.device.digit_rates(on_load) is not None:
             return loaded_candidate(problem, self.device, (), on_load)
-        own, by_columns = outline(Way(PLAIN)), frozenset(problem.column_major)
-        placed = place_schedule(own.frame, problem.m, problem.k, problem.n, problem.itemsize, by_columns, own.lifetimes)
-        seconds, tile = fastest_tile(own.profile, placed, problem.dtype, self.device)
+        own = outline(Way(PLAIN))
+        seconds, tile = fastest_tile(own.profile, own.placed(problem, problem.itemsize), problem.dtype, self.device)
         return Candidate(Scheduled(PLAIN, strategy="inplace", tile=tile), seconds * 1e3, 0)
 
 
