@@ -275,6 +275,8 @@ CUDA_ON_CPU_ONCE void group_multiply(int (&d)[128], unsigned long long a, unsign
     cuda_on_cpu::issue_multiply(d, {&cuda_on_cpu::INT8, a, b, false, keep, true, true, 0, line, 0});
 }
 
+inline void held(unsigned (&)[4]) {}
+
 // Two bfloat16 in a word, rounded to nearest, ties to even.
 CUDA_ON_CPU_ONCE unsigned bfloat16_pair(float first, float second)
 {
