@@ -104,7 +104,6 @@ def _refused(name: str, what: str) -> BilinearError:
 
 
 def _sandwich(left: Matrix, right: Matrix) -> LinearMap:
-    """The map X -> left * X * right on the entries of X, row by row."""
     rows, columns = range(len(left)), range(len(right))
     size = len(columns)
     outputs = [form((a * size + b, left[i][a] * right[b][j]) for a in rows for b in columns) for i in rows for j in columns]
@@ -164,7 +163,6 @@ def change_to_sparse_bases(scheme: Scheme, *, seed: int = 0) -> Scheme:
 
 
 def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple[tuple[Form, ...], tuple[Form, ...]]:
-    """The rows times the best X found, and X^-1."""
     ring = scheme.ring
     columns = _candidates(rows, _vectors(scheme, rows, size), size, ring)
     generator = random.Random(seed)
@@ -247,7 +245,6 @@ def _vectors(scheme: Scheme, rows: Sequence[Form], size: int) -> Iterator[Vector
 
 
 def _kernels(rows: Sequence[Vector], size: int, space: VectorSpan) -> Iterator[Vector]:
-    """The kernel of each set of rows whose rank is one less than full."""
     missing = size - 1 - len(space.pivots)
     if not missing:
         (free,) = set(range(size)) - space.pivots.keys()

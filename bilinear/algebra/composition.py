@@ -212,7 +212,7 @@ def rotate(scheme: Scheme) -> Scheme:
     """
     scheme = on_blocks(scheme)
     m, k, n, bases = scheme.m, scheme.k, scheme.n, scheme.bases
-    v, w = _reads_columns(transposed(scheme.w), m, n), _gives_columns(transposed(scheme.u), m, k)
+    v, w = _reads_columns(transposed(scheme.w), m, n), reordered(transposed(scheme.u), _columns(k, m))
     if bases is not None:
         bases = Bases(bases.b, _on_columns(transposed(bases.c), m, n), _on_columns(transposed(bases.a), m, k))
     name = shortened(f"{scheme.name}_rotated")
@@ -223,7 +223,7 @@ def transpose(scheme: Scheme) -> Scheme:
     """The scheme <n,k,m;r> from C^T = B^T * A^T; applying it twice returns the original scheme."""
     scheme = on_blocks(scheme)
     m, k, n, bases = scheme.m, scheme.k, scheme.n, scheme.bases
-    u, v, w = _reads_columns(scheme.v, k, n), _reads_columns(scheme.u, m, k), _gives_columns(scheme.w, m, n)
+    u, v, w = _reads_columns(scheme.v, k, n), _reads_columns(scheme.u, m, k), reordered(scheme.w, _columns(n, m))
     if bases is not None:
         bases = Bases(_on_columns(bases.b, k, n), _on_columns(bases.a, m, k), _on_columns(bases.c, m, n))
     name = shortened(f"{scheme.name}_transposed")
@@ -237,23 +237,15 @@ def permutations(scheme: Scheme) -> tuple[Scheme, ...]:
 
 
 def _columns(rows: int, columns: int) -> list[int]:
-    """For each block in row-major order its number in the transposed grid."""
     return [j * rows + i for i in range(rows) for j in range(columns)]
 
 
 def _reads_columns(linear: LinearMap, rows: int, columns: int) -> LinearMap:
-    """A map over the blocks of a grid as one over the transposed grid."""
     return reading(linear, _columns(rows, columns))
 
 
-def _gives_columns(linear: LinearMap, rows: int, columns: int) -> LinearMap:
-    """A map into the blocks of a grid as one into the transposed grid."""
-    return reordered(linear, _columns(columns, rows))
-
-
 def _on_columns(linear: LinearMap, rows: int, columns: int) -> LinearMap:
-    """A change of basis for the transposed matrix."""
-    return _gives_columns(_reads_columns(linear, rows, columns), rows, columns)
+    return reordered(_reads_columns(linear, rows, columns), _columns(columns, rows))
 
 
 def tensor_digits(outer: AnyScheme, inner: AnyScheme) -> DigitScheme:
@@ -493,7 +485,6 @@ def _leaves(library: Iterable[tuple[str, Scheme]], largest: Triple) -> dict[Trip
 
 
 def _turned(text: str, scheme: Scheme) -> Iterator[tuple[str, Scheme]]:
-    """The six permutations of a scheme with their expressions, the shortest expressions first."""
     rotations = (text, f"rotate({text})", f"rotate(rotate({text}))")
     expressions = (*rotations, *(f"transpose({rotated})" for rotated in rotations))
     yield from sorted(zip(expressions, permutations(scheme), strict=True), key=lambda pair: pair[0].count("("))

@@ -53,7 +53,6 @@ def equivalent(one: Scheme, other: Scheme, steps: int = STEPS) -> bool | None:
 
 
 def _common_ring(one: Ring, other: Ring) -> Ring | None:
-    """A field with the coefficients of both; None if there is none here."""
     if one.modulus != other.modulus or one.has_zero_divisors or one.is_approximate or other.is_approximate:
         return None
     names = {ring.generator for ring in (one, other)} - {""}
@@ -122,7 +121,6 @@ def _pair_invariants(a: Residues, b: Residues, c: Residues, p: int) -> NDArray[n
 
 
 def _traces(x: Residues, y: Residues, p: int) -> Residues:
-    """The traces of many products of two matrices."""
     total = np.zeros(np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), dtype=np.int64)
     for i in range(x.shape[-2]):
         for j in range(x.shape[-1]):
@@ -157,8 +155,6 @@ def _ranks(matrices: Residues, p: int) -> NDArray[np.int64]:
 
 
 class _Search:
-    """The search for a correspondence of the products of two configurations."""
-
     def __init__(self, ring: Ring, mine: _Configuration, theirs: _Configuration, left: Iterator[int]) -> None:
         self.ring, self.sides, self.left = ring, (mine, theirs), left
         self.rank = len(mine.single)
@@ -202,7 +198,6 @@ class _Search:
             classes = finer
 
     def _holds(self, mine: Residues, theirs: Residues) -> bool:
-        """True if this correspondence, two orders of the products, is a change of basis with scales; exact."""
         equations: list[tuple[dict[tuple[int, int], int], Coefficient]] = [({}, 1) for _ in mine]
         for number in range(3):
             tables = [
@@ -283,5 +278,4 @@ class _Search:
 
 
 def _numbered(rows: Residues) -> Residues:
-    """Equal rows by equal numbers, from 0 in the order of the rows."""
     return np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

@@ -323,7 +323,6 @@ class SumWalk:
         raise AssertionError("no sum of the two gives this value")
 
     def _sums(self, v: int, w: int) -> tuple[int, ...]:
-        """The sums of two different values, including the values that together with one of them make the other."""
         if self.is_plain:
             return v + w, abs(v - w)
         return tuple(primitive(p * v + q * w) for p, q in self.pairs)
@@ -354,9 +353,6 @@ class SumWalk:
     def _suffices(self, left: Iterable[int]) -> bool:
         return self.wanted.isdisjoint(left)
 
-    def _extras(self, made: Made) -> list[int]:
-        return [value for value in made if value not in self.wanted]
-
     def _best_start(self, starts: Sequence[Made], others: Iterable[int]) -> Made:
         left = dict.fromkeys(sorted(self.wanted.union(others) - set(self.inputs)))
         made = self._reach(set(self.inputs), self.inputs, left)
@@ -369,8 +365,7 @@ class SumWalk:
         return best
 
     def _needed(self, made: Made) -> Made:
-        """The values without those that are not needed."""
-        extras = self._extras(made)
+        extras = [value for value in made if value not in self.wanted]
         for extra in self.random.sample(extras, len(extras)):
             if self.budget.is_spent:
                 break
@@ -380,7 +375,6 @@ class SumWalk:
         return made
 
     def _without(self, made: Made, gone: int) -> tuple[Made, dict[int, None]]:
-        """The values that can be made without a value, and those that cannot."""
         lost = {gone: None}
         for value, (v, w) in made.items():
             if v in lost or w in lost:
@@ -392,7 +386,7 @@ class SumWalk:
 
     def _step(self, made: Made) -> Made:
         """The values with one extra removed or replaced, or unchanged."""
-        gone = self.random.choice(self._extras(made))
+        gone = self.random.choice([value for value in made if value not in self.wanted])
         kept, left = self._without(made, gone)
         if self._suffices(left):
             return kept
@@ -411,7 +405,6 @@ class SumWalk:
         return made
 
     def _with(self, kept: Made, known: set[int], reached: Sequence[int], new: int, left: dict[int, None]) -> Made | None:
-        """The values with a new one, a sum of two reached values, if that suffices; `known` contains them all and is not changed."""
         still = dict(left)
         known.add(new)
         made = self._reach(known, [new], still)

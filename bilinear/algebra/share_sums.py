@@ -305,7 +305,6 @@ def share_sums(
 
 
 def _better(first: Shared, second: Shared) -> Shared:
-    """Map by map the program with fewer additions: all programs are of one scheme's tables."""
     maps = [min(pair, key=_cost) for pair in zip(_maps(first.scheme), _maps(second.scheme), strict=True)]
     a, b, c = (one or other for one, other in zip(first.least, second.least, strict=True))
     scheme = replace(first.scheme, u=maps[0], v=maps[1], w=maps[2])
@@ -331,8 +330,6 @@ def _tell(progress: Callable[[ShareProgress], None], operand: str, allowed: int,
 
 
 class _MapSearch:
-    """The search for one map, in both directions."""
-
     def __init__(self, linear: LinearMap, ring: Ring, budget: SearchBudget, seed: int, progress: Callable[[int], None]) -> None:
         self.linear = linear
         self.ring = ring
@@ -354,7 +351,6 @@ class _MapSearch:
         return min(self.linear, *sound, key=_cost), is_least and bool(sound)
 
     def _program(self, start: LinearMap, budget: SearchBudget) -> tuple[LinearMap, bool]:
-        """A program with few additions, from a known one, and whether it is proved minimal among those with coefficients 1 and -1."""
         generator = random.Random(self.seed)
         for fractions in (True, False) if self.ring == RATIONALS else (False,):
             rows = pack_rows(start.matrix, start.inputs, fractions=fractions)

@@ -146,7 +146,6 @@ def _search(task: SearchTask) -> dict[str, object]:
 
 
 def _masks(factors: NDArray[np.uint64], rank: int) -> list[list[int]]:
-    """The masks of a mode, and of a sign, as a list each."""
     return [[int(mask) for mask in row[:rank]] for row in factors.reshape(-1, factors.shape[-1])]
 
 
@@ -184,7 +183,6 @@ def _whole(value: object) -> int:
 
 
 def _fill(task: SearchTask, factors: NDArray[np.uint64], rank: int, masks: object) -> None:
-    """Set factors to kept ones, which must multiply."""
     factors[...] = 0
     factors.reshape(-1, factors.shape[-1])[:, :rank] = np.array(list(_rows(masks, rank)), np.uint64)
     m, k, n = task.format
@@ -292,8 +290,6 @@ def discover(task: SearchTask, seconds: float, *, state: Path | None = None, pro
 
 
 class _WalkerSearch:
-    """Walkers and their shared state."""
-
     def __init__(self, task: SearchTask, walkers: list[AnyWalker], walk: Walk, progress: Progress, best: LowestRank | None = None) -> None:
         self.task, self.walkers, self.walk, self.progress = task, walkers, walk, progress
         self.halt = np.array([task.walkers], np.int64)  # walkers with higher numbers halt: the winner's number, or -1 for all
@@ -384,5 +380,4 @@ def _proved(task: SearchTask, best: LowestRank) -> Scheme:
 
 
 def _cores() -> int:
-    """The number of cores available to this process."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -154,8 +154,6 @@ class _FinalError(Exception):
 
 
 class _Begin:
-    """A scheme over Z/2 as rows of residues, one for each product, and the tensor that it computes."""
-
     def __init__(self, scheme: Scheme) -> None:
         self.scheme = replace(scheme, ring=Ring("Z/2"))
         u, v, w = self.factors = residues_of(scheme, "E743")
@@ -251,7 +249,6 @@ class _Attempt:
         return np.where(self.values > half, self.values - 2 * half, self.values)
 
     def _rationals(self) -> Scheme | None:
-        """The scheme of the smallest fractions with these residues, if it holds."""
         found = [reconstructed(int(value), 2**MOST_POWER, MOST_SIZE) for value in self.values]
         whole = all(value is not None and value.denominator == 1 for value in found)
         if None in found or (self.over == "Z" and not whole):
@@ -273,7 +270,6 @@ def power_of(over: str) -> int:
 
 
 def _equation(scheme: Scheme, number: int) -> str:
-    """The name of an equation; they are numbered by blocks of A, then of B, then of C."""
     pair, c = divmod(number, scheme.m * scheme.n)
     a, b = divmod(pair, scheme.k * scheme.n)
     blocks = (("A", a, scheme.k), ("B", b, scheme.n), ("C", c, scheme.n))

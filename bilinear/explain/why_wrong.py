@@ -75,7 +75,6 @@ def _permuted_outputs(scheme: Scheme) -> Confusion | None:
 
 
 def _told(names: list[tuple[str, str]], transposed: bool) -> tuple[str, str]:
-    """The fact and the action for permuted outputs."""
     if len(names) == 2:
         first, second = names[0]
         return f"{first} and {second} are exchanged" + ("; C comes out transposed" * transposed), f"exchanging {first} and {second}"
@@ -91,7 +90,6 @@ def _needed(scheme: Scheme, output: int) -> frozenset[tuple[tuple[int, int], obj
 
 
 def _computed(scheme: Scheme, row: Form) -> dict[tuple[int, int], object]:
-    """The output of a row of W: the coefficient of each product of a block of A and a block of B."""
     u, v, _ = scheme.tables
     width = scheme.k * scheme.n
     terms = form((a * width + b, z * x * y) for p, z in row for a, x in u[p] for b, y in v[p])
@@ -309,7 +307,6 @@ def _searched(complete: int, close: int) -> str:
 
 
 def _searched_steps(search: ScheduleSearch) -> str:
-    """The edits of steps that were tried, and how far the search came if it ended early."""
     most = _searched(search.complete, search.complete) if search.complete else ""
     if not search.looked:
         return most or "no repair was searched"
@@ -344,7 +341,6 @@ def _solved_facts(scheme: Scheme, solutions: dict[str, Solution]) -> list[str]:
 
 
 def _rows(scheme: Scheme, solution: Solution) -> str:
-    """The rows of a solved table as they should be written."""
     told = []
     for row, terms in solution.rows:
         if solution.table == "w":
@@ -358,7 +354,6 @@ def _rows(scheme: Scheme, solution: Solution) -> str:
 
 
 def _others(scheme: Scheme, solution: Solution) -> str:
-    """The names of the rows of a solved table."""
     if solution.table == "w":
         return f"other sums for {_listed([block_name('C', *divmod(row, scheme.n)) for row, _ in solution.rows])}"
     side = "left" if solution.table == "u" else "right"

@@ -195,7 +195,6 @@ def of_blocks(found: AnyLoaded) -> Loaded:
 
 
 def _loaded(path: Path, picked: str, looks: Looks) -> AnyLoaded:
-    """The scheme or schedule of that name in a file, or the file's main one."""
     source = looks.read(path)
     module, schemes = _module(source, path, looks)
     if not (module.schemes or module.schedules or module.digits or module.grams or module.complexes):
@@ -249,7 +248,6 @@ def _exists(text: str, looks: Looks) -> bool:
 
 
 def _module(source: Source, path: Path, looks: Looks) -> tuple[ResolvedFile, dict[str, Scheme]]:
-    """A file's module, and every scheme that it holds or refers to by name."""
     reporter, references = Reporter(), References(path, looks)
     module = resolve(parse_statements(source, reporter), references.find, reporter)
     reporter.finish()
@@ -258,7 +256,6 @@ def _module(source: Source, path: Path, looks: Looks) -> tuple[ResolvedFile, dic
 
 
 def _find(asked: str, looks: Looks) -> Path:
-    """The file for a name or path. Raises `BilinearError` (E121) if there is none."""
     if not asked or len(asked) > MOST_LETTERS or "\0" in asked:
         raise fail("E121", f"{shown(asked)} is neither a file nor a shipped algorithm")
     path, known = Path(asked), own() | shipped_of_all_kinds()

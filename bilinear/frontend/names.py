@@ -140,7 +140,6 @@ def read_number(text: str, span: Span, reporter: Reporter, ring: Ring = RATIONAL
 
 
 def _wider(value: Coefficient, ring: Ring) -> str:
-    """The hint for a coefficient that is not in the ring."""
     if not isinstance(value, Symbolic):
         return f"its denominator is zero in {ring}" if ring.modulus else "leave out 'over Z', the ring is then Q"
     missing = sorted(value.generators - {ring.generator})

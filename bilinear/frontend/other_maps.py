@@ -73,8 +73,6 @@ def read_complex(header: SchemeHeader, body: Sequence[Statement], reporter: Repo
 
 
 def _of_parts(linear: LinearMap, inputs: tuple[int, int]) -> LinearMap:
-    """A map of blocks as one of the two that stand for parts."""
-
     def turned(row: Form) -> Form:
         return tuple((inputs.index(index), c) for index, c in row)
 
@@ -157,8 +155,6 @@ _LAMBDA = re.compile(r"lambda ?= ?2\^-([1-9][0-9]{0,2})")
 
 @dataclass
 class _DigitClaims:
-    """What a declaration says of its digits."""
-
     digits: tuple[str, int] | None = None
     moduli: tuple[int, ...] = ()
     bits: int = 0

@@ -324,7 +324,6 @@ def _sure(word: Word | None) -> Word:
 
 
 def _unescaped(text: str) -> str:
-    """The text between quotes with its escapes replaced."""
     return _ESCAPE.sub(lambda m: chr(int(m[1][1:], 16)) if m[1][1:] else _NAMED.get(m[1], m[1]), text)
 
 
@@ -345,11 +344,6 @@ def skeleton(text: str) -> str:
     return _OPERATOR.sub(lambda m: "x" * len(m[0]), plain)
 
 
-def line_start(text: str, offset: int) -> int:
-    """The start of the line that contains an offset."""
-    return text.rfind("\n", 0, offset) + 1
-
-
 def unclosed_brace(text: str, offset: int) -> int | None:
     """The place of the innermost `{` before an offset that has no `}` yet."""
     opened: list[int] = []
@@ -363,7 +357,7 @@ def unclosed_brace(text: str, offset: int) -> int | None:
 
 def statement_start(text: str, offset: int) -> int:
     """The start of the statement around an offset: after a separator or `{`, or at its line if `;` is part of the statement."""
-    start = line_start(text, offset)
+    start = text.rfind("\n", 0, offset) + 1
     if first_word(text[start:offset]) in WHOLE_LINE:
         return start
     line = _CLOSED.sub(lambda m: "x" * len(m[0]), text[start:offset])
@@ -445,7 +439,7 @@ def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str
     """The diagnostic for the text at an offset where only the accepted terminals are allowed."""
     marked = skeleton(text)
     opened = unclosed_brace(marked, offset)
-    line = line_start(marked, offset)
+    line = marked.rfind("\n", 0, offset) + 1
     keyword = first_word(marked[line : line + 200]) in KEYWORDS
     if opened is not None and (not marked[offset:].strip() or (keyword and opened < line)):
         return SyntaxFinding(_diagnostic(_pick(accepted, "unclosed brace", ""), source, opened, opened + 1), opened, True)

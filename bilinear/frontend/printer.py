@@ -151,7 +151,6 @@ def _blocks(scheme: Scheme) -> tuple[list[str], list[str], list[str]]:
 
 
 def _bases(scheme: Scheme) -> list[str]:
-    """The changes of basis, one line for each operand that has one."""
     if scheme.bases is None:
         return []
     grids = (("A", scheme.m, scheme.k), ("B", scheme.k, scheme.n), ("C", scheme.m, scheme.n))

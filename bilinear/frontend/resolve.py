@@ -77,7 +77,6 @@ class References:
         return self.found[word.text]
 
     def _named(self, word: Word, reporter: Reporter) -> Path | None:
-        """The file named like the scheme: in the folder of this file, else the user's own or the shipped one."""
         known = own() | shipped() | shipped_digits() | shipped_complex()
         places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
         found = [place for place in places if len(word.text) < 200 and self._looks.is_file(place)]
@@ -109,7 +108,6 @@ class References:
         return None
 
     def _scheme(self, word: Word, path: Path, reporter: Reporter) -> AnyScheme | None:
-        """The scheme of that name in another file, else its only scheme."""
         if path.resolve() in self._open or len(self._open) >= MOST_FILES:
             why = "refers back to this file" if path.resolve() in self._open else f"is referred to through {MOST_FILES} files"
             reporter.report("E645", f"{path.name} {why}", word.span, "a circle", hint="write the schemes of a circle into one file")
@@ -129,7 +127,6 @@ class References:
         return named[0] if named else schemes[0]
 
     def _schemes(self, path: Path) -> tuple[AnyScheme, ...]:
-        """The schemes of another file; its schedules are ignored."""
         place = path.resolve()
         if place not in self._read:
             reporter = Reporter()
@@ -216,7 +213,6 @@ class Composer:
         return replace(scheme, name=name, ring=ring or scheme.ring, citation=text, places=places)
 
     def _value(self, value: Expression) -> AnyScheme | None:
-        """The scheme of an expression; None if an error was reported."""
         if isinstance(value, Word):
             return self._operand(value)
         if isinstance(value, SymmetryCall):
@@ -311,8 +307,6 @@ class ResolvedFile:
 
 @dataclass(frozen=True)
 class _Item:
-    """A header and the statements up to the next one."""
-
     header: Header
     body: tuple[Statement, ...]
 
@@ -437,7 +431,6 @@ def _find_duplicates(items: Sequence[_Item], reporter: Reporter) -> None:
 
 
 def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme | None, reporter: Reporter) -> AnySchedule | None:
-    """The schedule of a header and its statements; None if an error was reported."""
     claims = read_claims(header.claims, reporter)
     citation = read_citation(body, reporter)
     _find_strangers(body, reporter)
@@ -468,7 +461,6 @@ def _schedule(header: ScheduleHeader, body: Sequence[Statement], scheme: Scheme 
 
 
 def _find_strangers(body: Sequence[Statement], reporter: Reporter) -> None:
-    """Report the first row or equation in a schedule (E218)."""
     for statement in body:
         if isinstance(statement, TableRow | Update | BasisStatement):
             what = {TableRow: "a row of a table", Update: "an equation", BasisStatement: "a basis"}[type(statement)]

@@ -90,7 +90,6 @@ class EquationReader:
         return value
 
     def _note(self, typed: TypedForm, step: bool, row: int, span: Span, *, bare: bool = False) -> None:
-        """Record where a form and its terms are written."""
         table = TABLES[typed.kind]
         self.names.sums.append(WrittenSum(table, step, row, span, bare))
         self.names.written += [replace(p, table=table, step=step, row=row) for p in typed.pieces]
@@ -117,7 +116,6 @@ class EquationReader:
         self.names.outputs[index] = (typed.form if typed is not None else None, name.span)
 
     def _sum(self, equation: Update) -> TypedForm | None:
-        """The right-hand side as one form; None if it has none, which is reported."""
         kind = ""
         terms: list[tuple[int, Coefficient]] = []
         pieces: list[WrittenTerm] = []
@@ -223,8 +221,6 @@ def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
 
 
 class _BasisReader:
-    """Reads the steps of one basis; every fault is reported."""
-
     def __init__(self, space: str, names: Names) -> None:
         self.space = space
         self.blocks = names.blocks
@@ -413,7 +409,6 @@ def read_citation(body: Sequence[Statement], reporter: Reporter) -> str:
 
 
 def _definitions(body: Sequence[Statement]) -> dict[str, Span]:
-    """Where each name is first defined."""
     places: dict[str, Span] = {}
     for statement in body:
         if isinstance(statement, Update):
@@ -423,7 +418,6 @@ def _definitions(body: Sequence[Statement]) -> dict[str, Span]:
 
 
 def _read_body(names: Names, body: Sequence[Statement]) -> None:
-    """Read the rows or the equations, whichever come first."""
     equations = EquationReader(names)
     kinds = [type(s) for s in body if isinstance(s, TableRow | Update)]
     for statement in body:

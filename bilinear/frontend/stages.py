@@ -145,7 +145,6 @@ class StageReader:
         return list(groups.values())
 
     def _row(self, step: Update) -> Row | None:
-        """A linear step; None if an error was reported."""
         plain = step.targets[0]
         if len(step.targets) > 1 or plain.number is not None or plain.sign < 0:
             hint = "write each target as a step of its own, with coefficients on the right"
@@ -172,7 +171,6 @@ class StageReader:
         return terms if step.operator.text == "=" else [(target, 1), *terms]
 
     def _sum(self, step: Update, terms: Sequence[Term], target: Block | None = None) -> Terms | None:
-        """Terms that are not products, signed by the operator; None if an error was reported."""
         sign = -1 if step.operator.text == "-=" else 1
         found: Terms = []
         sound = True

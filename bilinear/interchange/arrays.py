@@ -102,7 +102,6 @@ def _fitting(shapes: Sequence[tuple[int, ...]], dims: Dims | None) -> list[tuple
 
 
 def _forms(table: Table, name: str) -> list[Form]:
-    """The rows of a table without zeros; each distinct number of a numeric type is read once."""
     if table.dtype.kind == "O":
         return [tuple((int(i), exact_number(row[i], name)) for i in np.nonzero(row)[0]) for row in table]
     known = {value: exact_number(value, name) for value in np.unique(table)}
@@ -310,7 +309,6 @@ def _triples(path: Path, wanted: str = "") -> dict[str, Triple]:
 
 
 def _cells(source: Source) -> list[str]:
-    """The cells of a notebook that could assign arrays."""
     data = parsed_json(source, r'"cells"', "a notebook has cells")
     cells = data.get("cells")
     if not isinstance(cells, list):
@@ -321,7 +319,6 @@ def _cells(source: Source) -> list[str]:
 
 
 def _assigned(source: Source, text: str) -> list[tuple[str, ast.expr]]:
-    """What Python assigns to single names; nothing if it is not Python."""
     if len(text) > MOST_LETTERS:
         raise fail("E653", f"{source.name} holds {len(text)} characters of Python", f"at most {MOST_LETTERS} are read, of a file or a cell")
     try:
@@ -349,7 +346,6 @@ def _flat(value: ast.expr) -> list[ast.expr]:
 
 
 def _entries(value: ast.expr) -> list[ast.expr]:
-    """What a list or a tuple holds; nothing if it is neither."""
     return value.elts if isinstance(value, ast.List | ast.Tuple) else []
 
 
@@ -393,7 +389,6 @@ def _number(value: ast.expr, name: str) -> Coefficient:
 
 
 def _exact(value: float, name: str) -> Fraction:
-    """The decimal that a number was written as."""
     text = repr(value)
     if len(text) > 40 or "n" in text:
         raise fail("E252", f"{name}: an array holds {text[:40]}, which is not an exact number", "numbers are 1, -0.5 and 0.5+0.5j")

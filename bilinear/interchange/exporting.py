@@ -106,7 +106,6 @@ def json_files(scheme: Scheme) -> dict[str, bytes]:
 
 
 def _rows(value: object) -> str:
-    """A value on one line, or a row a line."""
     if not isinstance(value, list) or not value or not isinstance(value[0], list):
         return json.dumps(value)
     return "[\n" + ",\n".join(f"        {json.dumps(row)}" for row in value) + "\n    ]"

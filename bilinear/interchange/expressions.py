@@ -57,10 +57,6 @@ def _is_block(name: str) -> bool:
     return _BLOCK.fullmatch(name) is not None
 
 
-def _read_plain(path: Path) -> PlainText:
-    return plain(read_text(path, MOST_EXPRESSIONS))
-
-
 def begins_exp(begins: Beginning) -> bool:
     """True where the first line is a product of sums of blocks, and nothing else."""
     line = plain(Source(begins.name, begins.content.partition("\n")[0])).text.strip()
@@ -80,7 +76,7 @@ def read_exp(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
     `BilinearError`: E251 if the file cannot be read, E252 if a line is not a product of three sums, E253 if the sizes do not fit, E254 if a
     line breaks off.
     """
-    where, source = path, _read_plain(path)
+    where, source = path, plain(read_text(path, MOST_EXPRESSIONS))
     products = _all_products(source)
     if any(_mixed(product) for product in products):
         raise fail("E252", f"{where}: a product has one sum of a, one of b and one of c", "`bilinear import` reads those that mix a and b")
@@ -95,7 +91,7 @@ def commuting_exp(path: Path, ring: Ring | None) -> Identified | None:
     Its maps are over the blocks of A and then those of B. The indices of c are read as not transposed where the sizes allow it. Raises
     `BilinearError` as `read_exp` does, and E356 if it is not that product.
     """
-    where, source = path, _read_plain(path)
+    where, source = path, plain(read_text(path, MOST_EXPRESSIONS))
     products = _all_products(source)
     if not any(_mixed(product) for product in products):
         return None
@@ -119,7 +115,6 @@ Factors = dict[str, dict[Indexed, Coefficient]]
 
 
 def _all_products(source: Source) -> list[Factors]:
-    """The products of a file, of which there is one (E254)."""
     products = list(_products(source))
     if not products:
         raise fail("E254", f"{source.name} holds no product", "a line is (a11)*(b11)*(c11)")
@@ -135,7 +130,6 @@ def _mixed(product: Factors) -> bool:
 
 
 def _dims(where: Path, products: list[Factors], transposed: bool | None) -> tuple[Dims, bool]:
-    """m, k and n, and whether C is read transposed."""
     (m, k), (k2, n), c_size = (_extents(products, letter) for letter in "abc")
     k, flipped = max(k, k2), transposed if transposed is not None else c_size != (m, n) or m == n
     m, n = max(m, c_size[flipped]), max(n, c_size[not flipped])
@@ -181,7 +175,6 @@ def _product(source: Source, start: int, end: int) -> Factors:
 
 
 def _block(name: str) -> Value | None:
-    """The block of a name (a12, a1_12 or a[1,12]); None if it is not one."""
     block = _indexed(name, packed=False, base=1)
     return None if block is None or -1 in block[1] else {(block[0], *block[1]): 1}
 
@@ -266,7 +259,7 @@ def read_formulas(path: Path) -> Formulas:
     formulas are not read, nor are formulas that nothing refers to. Raises `BilinearError`: E251 if the file cannot be read, E252 if a part
     is not a formula of a bilinear map, E253 if it is too large, E254 if it computes no block of C or is incomplete.
     """
-    reader = _FormulaReader(_read_plain(path))
+    reader = _FormulaReader(plain(read_text(path, MOST_EXPRESSIONS)))
     reader.read()
     return reader.finish(path)
 
@@ -356,7 +349,6 @@ class _FormulaReader:
         return order
 
     def _total(self, head: re.Match[str], value: Value, names_itself: bool) -> Value:
-        """The value of a formula, added to what its name has if it is written `+=`; a block of C is not given two values."""
         name, sign = head[1], {"+=": 1, "-=": -1}.get(head[2], 0)
         block = self._block(name)
         output = self.outputs.get(block[1]) if block is not None and block[0] == "c" else None
@@ -445,7 +437,6 @@ class _FormulaReader:
         return _indexed(name, self.packed, self.base)
 
     def _multiplied(self, left: Linear, right: Linear) -> Linear | None:
-        """The product of two sums of blocks, as a new value."""
         if "m" in _letters(left) | _letters(right) or not left or not right:
             return None
         self._count(left, right)

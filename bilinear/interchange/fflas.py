@@ -79,8 +79,6 @@ def read_fflas(source: Source, scheme: str = "winograd") -> tuple[ForeignSchedul
 
 @dataclass(frozen=True)
 class _Written:
-    """A value: its place, the line of its source, and where that line is."""
-
     name: str
     block: Block
     line: str
@@ -89,8 +87,6 @@ class _Written:
 
 @dataclass
 class _Section:
-    """One schedule being read."""
-
     file: str
     name: str
     span: Span
@@ -197,7 +193,6 @@ class _Section:
 
 
 def _terms(text: str, span: Span) -> Iterator[tuple[Coefficient, list[str]]]:
-    """The terms of a sum: a coefficient and one or two names each."""
     sign, place = 1, 0
     scale: Coefficient = 1
     names: list[str] = []

@@ -82,8 +82,6 @@ def read_fmm_json(path: str | Path) -> Scheme:
 
 
 class _File:
-    """A JSON file, and where its keys stand."""
-
     def __init__(self, source: Source) -> None:
         self.source = source
         self.data = parsed_json(source, _KEYS, _HINT)
@@ -208,7 +206,6 @@ class _File:
 
 
 def _pair(term: object) -> tuple[int, object] | None:
-    """The index and the value of a term; None if it has none."""
     if isinstance(term, dict) and term.keys() == {"index", "value"}:
         index, value = term["index"], term["value"]
     elif isinstance(term, list) and len(term) == 2:

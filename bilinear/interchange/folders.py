@@ -107,7 +107,6 @@ def schemes_of(
 
 
 def _proved(schemes: Iterable[Scheme]) -> list[Scheme]:
-    """The schemes, each of which multiplies (E301)."""
     found = list(schemes)
     for scheme in found:
         prove_scheme(scheme).require()
@@ -192,13 +191,11 @@ def _rows(session: _Survey, path: Path) -> Iterator[FolderRow]:
 
 
 def _not_read(name: str, form: str, error: BilinearError) -> FolderRow:
-    """The row of a file with an error: it is refused, if it could be a scheme."""
     passed_over = error.diagnostics[0].code in _NO_SCHEME
     return FolderRow(name, "" if passed_over else form, PASSED_OVER if passed_over else REFUSED, _told(error))
 
 
 def _of_a_set(session: _Survey, path: Path, form: str) -> FolderRow:
-    """The row of a set of files, proved once."""
     files = files_of(path)
     if files is None or files.missing:
         lacking = (
@@ -228,7 +225,6 @@ def _imported(path: Path, name: str, form: str, entry: str = "") -> FolderRow:
 
 
 def _schedules(path: Path, name: str) -> Iterator[FolderRow]:
-    """One row for each schedule: its decision, or the step that its source leaves out."""
     scheme = load_shipped("winograd").scheme
     for foreign in read_fflas(read_text(path)):
         title, begin = f"{name}[{foreign.schedule.name}]", time.perf_counter()

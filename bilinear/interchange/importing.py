@@ -46,7 +46,6 @@ class FileFormat:
 
 
 def _plain(read: Callable[[Path], Scheme], transposed: bool = False) -> Callable[[Path, Asked], Reading]:
-    """A reader whose format alone decides how C is numbered."""
     return lambda path, asked: Reading(read(path), transposed)
 
 

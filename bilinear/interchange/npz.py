@@ -57,8 +57,6 @@ class _StrangeError(ValueError):
 
 @dataclass(frozen=True)
 class _Name:
-    """A name in the pickle that nothing stands in for."""
-
     text: str
 
     def __call__(self, *arguments: object) -> NoReturn:
@@ -105,8 +103,6 @@ class PickledArray:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Python's unpickler, which finds nothing but the stand-ins for NumPy's calls."""
-
     def __init__(self, data: bytes) -> None:
         super().__init__(BytesIO(data), fix_imports=False)
         self.encodable = len(data)
@@ -270,7 +266,6 @@ def _whole(code: str, order: str, fortran: bool, shape: tuple[int, ...], body: b
 
 
 def _require_three(count: int, name: str) -> None:
-    """Refuse anything but U, V and W before any array is built."""
     if count != 3:
         raise fail(
             "E353",
@@ -280,7 +275,6 @@ def _require_three(count: int, name: str) -> None:
 
 
 def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], bytes]:
-    """Type, byte order, memory order, shape, and the data after the header."""
     file = BytesIO(data)
     try:
         read = _HEADERS[np.lib.format.read_magic(file)]
@@ -293,7 +287,6 @@ def _header(data: bytes, name: str) -> tuple[str, str, bool, tuple[int, ...], by
 
 
 def _plain(item: object, name: str) -> Array:
-    """An array of numbers."""
     if not isinstance(item, PickledArray):
         raise _malformed(name, "it should hold an array of arrays")
     if isinstance(item.data, list):
@@ -346,7 +339,6 @@ def read_npz(path: str | Path, asked: Asked = NOTHING_ASKED) -> Reading:
 
 
 def _letters(archive: Archive) -> list[str]:
-    """The names of U, V and W if the archive has them."""
     names = {name.upper(): name for name in archive.members}
     return [names[letter] for letter in "UVW"] if names.keys() >= set("UVW") else []
 

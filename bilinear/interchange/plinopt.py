@@ -445,7 +445,6 @@ def _sizes(path: str | Path) -> tuple[int, int]:
 
 
 def _placed(name: str, parts: tuple[WrittenMap, ...], changes: tuple[WrittenMap, ...], certain: bool) -> Scheme:
-    """The scheme with the first number for its placeholder that makes it multiply."""
     for candidate in [Ring()] * (not certain) + [Ring(f"Q[{root}]") for root in TRIED]:
         scheme = assemble(_maps(name, parts, changes, candidate), None)
         if products_of_coefficients(scheme) > MOST_TRIED_TERMS:
@@ -464,7 +463,6 @@ def _maps(name: str, parts: tuple[WrittenMap, ...], changes: tuple[WrittenMap, .
 
 
 def _require_shapes(parts: tuple[WrittenMap, ...], changes: tuple[WrittenMap, ...]) -> None:
-    """Refuse maps whose sizes do not fit together (E253)."""
     (r, a), (s, b), (c, t) = (part.shape for part in parts)
     name = parts[0].source.name
     if not r == s == t:

@@ -285,7 +285,6 @@ def _longest(linear: LinearMap) -> int:
 
 
 def _require_composable(source: Source, maps: tuple[LinearMap, LinearMap, LinearMap], bases: Bases) -> None:
-    """Refuse changes of basis that take too long to compose (E253)."""
     u, v, w = (linear.steps + linear.outputs for linear in maps)
     pairs = ((u, bases.a.outputs), (v, bases.b.outputs), (bases.c.outputs, w[-len(maps[2].outputs) :]))
     work = sum(len(inner[i]) for outer, inner in pairs for row in outer for i, _ in row if i < len(inner))

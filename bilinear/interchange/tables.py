@@ -79,8 +79,6 @@ def read_fast_matmul(path: str | Path, dims: Dims | None = None) -> Scheme:
 
 @dataclass
 class _RowsRead:
-    """A table being read: its rows without zeros, where each begins, and how many numbers each has."""
-
     title: str
     rows: list[Form] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
@@ -89,7 +87,6 @@ class _RowsRead:
 
 
 def _blocks(source: Source) -> list[_RowsRead]:
-    """The six blocks: U, V, W, and their temporaries, which may be empty."""
     blocks, substituting = [_RowsRead(_TABLES[0])], False
     for start, line in lines_of(source):
         if _MARK in line.lower() and line.startswith("#"):
@@ -112,7 +109,6 @@ def _blocks(source: Source) -> list[_RowsRead]:
 
 
 def _add(source: Source, block: _RowsRead, start: int, line: str) -> None:
-    """Read a row into a block."""
     terms, count = [], 0
     for match in re.finditer(r"\S+", line):
         value = _number(match[0])
@@ -139,7 +135,6 @@ def _add(source: Source, block: _RowsRead, start: int, line: str) -> None:
 
 @lru_cache(maxsize=4096)
 def _number(token: str) -> Coefficient | None:
-    """The value of a token; None if it has none."""
     if len(token) > MOST_LETTERS:
         return None
     inner = token[1:-1] if token.startswith("(") and token.endswith(")") else token
@@ -154,7 +149,6 @@ def _number(token: str) -> Coefficient | None:
 
 
 def _by_columns(source: Source, table: _RowsRead, temporaries: _RowsRead) -> LinearMap:
-    """The map whose outputs are the columns of a table over blocks, then temporaries."""
     inputs = len(table.rows) - len(temporaries.rows)
     _require_columns(source, temporaries, inputs)
     prefix = {"U": "X", "V": "Y"}[table.title]
@@ -222,7 +216,6 @@ def read_bini(path: str | Path) -> Scheme:
 
 
 def _parts(source: Source, start: int, line: str) -> list[tuple[int, str]]:
-    """The three rows of a line, with their offsets."""
     parts, at = [], start
     for part in line.split(";"):
         parts.append((at, part))
@@ -271,7 +264,6 @@ def read_ternary(path: str | Path) -> Scheme:
 
 
 def _sizes(source: Source, start: int, end: int, words: Sequence[str]) -> tuple[Dims, int]:
-    """m, k, n and the rank; refuses what is not four sizes, or too large (E253)."""
     m, k, n, rank = (int(word) if re.fullmatch(r"[1-9][0-9]{0,5}", word, re.ASCII) else 0 for word in (*words, "", "", "", "")[:4])
     if min(m, k, n, rank) < 1 or max(m * k, k * n, m * n) > MOST_BLOCKS or rank > MOST_PRODUCTS:
         label = f"at most {MOST_BLOCKS} blocks a matrix and {MOST_PRODUCTS} products"
@@ -345,7 +337,6 @@ def scheme_of_lists(source: Source, products: list[Nested], transposed: bool | N
 
 
 def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
-    """The three matrices of a product, each of rows of one length."""
     found: list[Matrix] = []
     for matrix in product if isinstance(product, list) else []:
         rows = [row for row in matrix if isinstance(row, list)] if isinstance(matrix, list) else []
@@ -358,7 +349,6 @@ def _matrices(where: Path, number: int, product: Nested) -> list[Matrix]:
 
 
 def _without_comments(source: Source) -> str:
-    """The text with its comments (* ... *) blanked."""
     kept, at = [], 0
     while (begin := source.text.find("(*", at)) >= 0:
         end = source.text.find("*)", begin + 2)

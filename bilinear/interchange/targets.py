@@ -77,7 +77,6 @@ def _terms(a: Entries, b: Entries, place: Place, k: int) -> list[tuple[int, int,
 
 
 def _operand(kind: str, letter: str, rows: int, columns: int) -> tuple[Entries, tuple[str, ...]]:
-    """The entries of a matrix of some kind, and the names of its values."""
     places = [(i, j) for i in range(rows) for j in range(columns) if _is_entry(kind, i, j)]
     places.sort(key=lambda place: place[::-1] if kind == "l" else place)
     entries: Entries = {place: (number, 1) for number, place in enumerate(places)}
@@ -93,7 +92,6 @@ def _is_entry(kind: str, i: int, j: int) -> bool:
 
 
 def _wanted(kinds: str, i: int, j: int) -> bool:
-    """Whether an output is wanted."""
     return i <= j or not (kinds == "uu" or kinds.endswith(TRANSPOSED))
 
 
@@ -157,12 +155,10 @@ def _algorithm(maps: Maps, target: BilinearMap, ring: Ring) -> BilinearAlgorithm
 
 
 def _fits(algorithm: BilinearAlgorithm) -> bool:
-    """True if all coefficients are in the ring."""
     return all(algorithm.ring.holds(c) for table in algorithm.tables for row in table for _, c in row)
 
 
 def _known(maps: Maps, ring: Ring) -> Iterator[BilinearMap]:
-    """The known maps of these sizes."""
     a, b, c = maps.sizes
     if c <= a + b - 1:
         yield polynomial_product(a - 1, b - 1, c - 1)
@@ -184,7 +180,6 @@ def _reduction(maps: Maps, ring: Ring) -> list[int]:
 
 
 def _own(maps: Maps) -> BilinearMap:
-    """An unknown map of these sizes, with names for its values."""
     a, b, c = (tuple(f"{letter}{i}" for i in range(size)) for letter, size in zip("abc", maps.sizes, strict=True))
     return BilinearMap("", a, b, c, ((),) * len(c))
 

@@ -136,13 +136,8 @@ def plans_with_launches(rows: Sequence[Measurement]) -> Iterator[Measurement]:
         yield from {row.plan: row for row in own if _size(row) == largest}.values()
 
 
-def size_of(shape: Shape) -> float:
-    """The side of a cube with the same number of operations."""
-    return math.cbrt(math.prod(shape))
-
-
 def _size(row: Measurement) -> float:
-    return size_of(row.shape)
+    return math.cbrt(math.prod(row.shape))
 
 
 def _ms(value: float) -> str:
@@ -183,7 +178,7 @@ def ratio_charts(rows: Sequence[Measurement]) -> tuple[Chart, ...]:
     found = []
     for dtype in dict.fromkeys(row.dtype for row in rows):
         own = [row for row in rows if row.dtype == dtype]
-        sizes = sorted({size_of(row.shape) for row in own})
+        sizes = sorted({math.cbrt(math.prod(row.shape)) for row in own})
         x = across([math.log2(size) for size in sizes])
         ratios = [row.ratio for row in own]
         low, high = min(*ratios, 0.95, 1.0), max(*ratios, 1.05)
@@ -256,7 +251,6 @@ def _bar(row: Measurement) -> Bar:
 
 
 def _sizes(sizes: Sequence[float], x: Scale) -> tuple[Tick, ...]:
-    """Marks at the sizes, or at powers of two if there are many."""
     marks: Sequence[float] = sizes
     if len(sizes) > 7:
         first, last = math.ceil(math.log2(sizes[0])), math.floor(math.log2(sizes[-1]))

@@ -109,7 +109,6 @@ def _scheme(scheme: Scheme, order: int | None) -> dict[str, object]:
 
 
 def _bases(scheme: Scheme, bases: Bases) -> dict[str, object]:
-    """The changes of basis a, b, c and the tables u, v, w between them: U = u*a, V = v*b, W = c*w."""
     maps = {"a": bases.a, "b": bases.b, "c": bases.c, "u": scheme.u, "v": scheme.v, "w": scheme.w}
     return {name: _matrix(linear.matrix) for name, linear in maps.items()}
 
@@ -138,7 +137,6 @@ def _schedule(schedule: AnySchedule, digest: str) -> dict[str, object]:
 
 
 def _scaling(schedule: AnySchedule) -> dict[str, object]:
-    """What C becomes, and whether alpha and beta, only alpha, or neither is implied."""
     if isinstance(schedule, ScaledSchedule):
         return {"result": [str(schedule.result.alpha), str(schedule.result.beta)], "scaling": "written"}
     if schedule.overwrites:

@@ -57,7 +57,6 @@ def shade(text: str) -> str:
 
 
 def _value(text: str) -> float | None:
-    """The value of a sum of fractions and real square roots; None for any other text."""
     total = 0.0
     for sign, term in re.findall(r"([+-]?)((?:sqrt\(-?[0-9]+\)|[^+-])+)", text):
         size = -1.0 if sign == "-" else 1.0
@@ -355,7 +354,6 @@ def _maps(tables: ExpandedTables, shared: tuple[SharedSums, ...]) -> tuple[Share
 
 
 def _columns(*maps: SharedSums) -> list[list[tuple[int, int]]]:
-    """The sums of maps, as numbers of a map and of its step, by how many sums they are made of, one upon the other."""
     found: dict[int, list[tuple[int, int]]] = {}
     for number, own in enumerate(maps):
         depths = [0] * own.inputs
@@ -366,7 +364,6 @@ def _columns(*maps: SharedSums) -> list[list[tuple[int, int]]]:
 
 
 def _sums(maps: Sequence[SharedSums], left: float, right: float, height: float) -> list[list[FlowNode]]:
-    """The nodes of the sums of each map, in columns between two places."""
     columns = _columns(*maps)
     places: dict[tuple[int, int], tuple[float, float]] = {}
     for number, column in enumerate(columns, 1):
@@ -376,7 +373,6 @@ def _sums(maps: Sequence[SharedSums], left: float, right: float, height: float) 
 
 
 def _spread(count: int, height: float) -> list[float]:
-    """The centres of `count` nodes, spaced evenly down the chart."""
     step = (height - 2 * MARGIN) / count
     return [MARGIN + step * (i + 0.5) for i in range(count)]
 
@@ -394,7 +390,6 @@ def _ends(row: Entries, sources: Sequence[FlowNode], end: FlowNode) -> Iterator[
 
 
 def _labelled(products: Sequence[ProductFlow]) -> tuple[ProductFlow, ...]:
-    """The products with labels that keep apart, or without any if there would be too many."""
     is_few = sum(1 for p in products for e in p.edges if e.label) <= MOST_LABELS
     placed: list[Edge] = []
 

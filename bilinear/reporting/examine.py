@@ -55,7 +55,6 @@ def _runs(loaded: Loaded, inputs: str) -> bool:
 
 
 def _proved_as_written(loaded: Loaded, inputs: str) -> tuple[SchemeProof, ScheduleProof | None]:
-    """The proofs of an algorithm that cannot run: of its scheme, and of its schedule if it has one."""
     proof = proved(loaded.scheme)
     if loaded.schedule is None:
         return proof, None
@@ -101,7 +100,6 @@ def refusal(loaded: Loaded, error: BilinearError) -> Report:
 
 
 def _schedule_proof(loaded: Loaded, error: BilinearError) -> ScheduleProof | None:
-    """The schedule's proof; None if there is no schedule, or it is too large to prove."""
     if loaded.schedule is None or any(diagnostic.code == TOO_LARGE for diagnostic in error.diagnostics):
         return None
     try:

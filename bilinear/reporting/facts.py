@@ -197,12 +197,10 @@ def _form(row: Form, names: Sequence[str]) -> str:
 
 
 def _step_names(linear: LinearMap, letter: str) -> tuple[str, ...]:
-    """The names of the steps: the author's, else numbers after the letter."""
     return tuple(name or f"{letter}{number}" for number, (name, _) in enumerate(zip_longest(linear.names, linear.steps), 1))
 
 
 def _subexpressions(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
-    """The named sub-expressions as equations, in the order of A, B, C."""
     for linear, letter, inputs in ((scheme.u, "S", tables.a), (scheme.v, "T", tables.b), (scheme.w, "U", tables.products)):
         own = _step_names(linear, letter)
         yield from (f"{name} = {_form(step, (*inputs, *own))}" for name, step in zip(own, linear.steps, strict=True))
@@ -487,7 +485,6 @@ def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts
 
 
 def _product_names(schedule: AnySchedule, facts: Sequence[StageFact]) -> list[tuple[str, ...]]:
-    """The products of each stage by their names in the scheme, or P1, P2, ... if they are not the scheme's."""
     numbers = count(1)
     names = []
     for stage, fact in zip(schedule.stages, facts, strict=True):
@@ -507,7 +504,6 @@ def _stage_line(stage: Stage, fact: StageFact, names: Sequence[str], sums: Mappi
 
 
 def _block_share(schedule: Schedule, space: str) -> float:
-    """The size of a block of a space in units of N*N."""
     m, k, n = schedule.m, schedule.k, schedule.n
     return {"A": 1 / (m * k), "B": 1 / (k * n), "C": 1 / (m * n)}[schedule.space(space).shape]
 

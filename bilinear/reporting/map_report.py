@@ -287,7 +287,6 @@ def _products(scheme: DigitScheme) -> Iterator[str]:
 
 
 def _errors(scheme: DigitScheme, levels: int) -> tuple[tuple[DigitErrors, ...], tuple[str, ...]]:
-    """The errors and their meaning; none if a bound is not known."""
     r = scheme.representation
     try:
         rows = tuple(_errors_at(scheme, levels, inner) for inner in INNERS)

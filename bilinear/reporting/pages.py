@@ -39,7 +39,6 @@ def _finalized(value: object) -> object:
 
 
 def _cell(value: object) -> str:
-    """Text escaped for a Markdown table."""
     text = visible(str(value))
     text = re.sub(r"[\\`*~|\[\]]|(?<!\w)_|_(?!\w)", r"\\\g<0>", text)  # an underscore inside a word needs no escape
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -231,8 +230,6 @@ def svg_files(page: str, keyed: bool = True) -> dict[str, str]:
 
 
 class _Style:
-    """The colours and the rules of a page."""
-
     def __init__(self, page: str) -> None:
         text = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
         assert text is not None, "every page of ours has a style"
@@ -266,7 +263,6 @@ def _classes(element: ET.Element) -> list[str]:
 
 
 def _alone(drawing: ET.Element, figure: ET.Element, key: ET.Element | None, style: _Style) -> str:
-    """The text of a file: backdrop, title, the drawing and its key."""
     left, top, width, height = map(float, (drawing.get("viewBox") or "").split())
     title = next(("".join(e.itertext()) for e in figure if e.tag in ("figcaption", "h3")), "")
     head = LINE + 6 if title else 0.0
@@ -297,7 +293,6 @@ def _alone(drawing: ET.Element, figure: ET.Element, key: ET.Element | None, styl
 
 
 def _key(key: ET.Element, left: float, top: float, width: float) -> Iterator[tuple[ET.Element, float]]:
-    """The entries of a key, side by side in lines, with the height of each."""
     x, y = left, top
     for item in key.iter("li"):
         words = " ".join("".join([*(child.tail or "" for child in item)]).split())
@@ -313,7 +308,6 @@ def _key(key: ET.Element, left: float, top: float, width: float) -> Iterator[tup
 
 
 def _swatch(item: ET.Element) -> Iterator[ET.Element]:
-    """The mark of an entry: a small drawing, or a box with the words of one."""
     for child in item:
         if child.tag == "svg":
             yield from child

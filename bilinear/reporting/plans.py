@@ -107,12 +107,8 @@ def _page_rows(plan: Plan, candidates: Sequence[Candidate], header: tuple[str, .
 
 def names(plan: Plan) -> dict[Candidate, str]:
     """Readable names of the candidates; with the tile if two would otherwise be equal."""
-    alike = Counter(same for same, _ in {(_but_for_the_tile(c), c.tile) for c in plan.candidates})
-    return {c: f"{c.name} ({c.tile})" if alike[_but_for_the_tile(c)] > 1 else c.name for c in plan.candidates}
-
-
-def _but_for_the_tile(c: Candidate) -> tuple[str, str, str]:
-    return c.name, c.promise, c.strategy
+    alike = Counter(same for same, _ in {(c.name, c.promise, c.strategy, c.tile) for c in plan.candidates})
+    return {c: f"{c.name} ({c.tile})" if alike[c.name, c.promise, c.strategy] > 1 else c.name for c in plan.candidates}
 
 
 def limits(plan: Plan) -> list[tuple[str, str]]:
@@ -321,7 +317,6 @@ def _around(x: float, y: float, text: str) -> Iterator[Label]:
 
 
 def _distance(box: LabelBox, point: PlanPoint) -> float:
-    """From a point to the nearest point of a box."""
     return math.hypot(max(box[0] - point[0], 0.0, point[0] - box[2]), max(box[1] - point[1], 0.0, point[1] - box[3]))
 
 
@@ -419,7 +414,6 @@ def _round_steps(low: float, high: float) -> list[float]:
 
 
 def _steps(points: list[PlanPoint]) -> str:
-    """The front as a path: at each point's workspace, the time falls."""
     if len(points) < 2:
         return ""
     (x, y), *rest = points

@@ -114,8 +114,6 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _RowPlan:
-    """Which row shows which block."""
-
     rows: tuple[BoardRow, ...]
     row_of: dict[str, BoardRow]
     collapsed: bool
@@ -163,7 +161,6 @@ def _plan(facts: ScheduleFacts) -> _RowPlan:
 
 
 def _begin(facts: ScheduleFacts) -> dict[str, BlockState]:
-    """The state before the first stage: A, B and C as given, workspaces undefined."""
     given = {block: block for space in facts.spaces[:3] for block in space.blocks}
     blocks = (block for space in facts.spaces for block in space.blocks)
     return {block: BlockState(block, "original" if block in given else "undefined", given.get(block, "")) for block in blocks}
@@ -204,7 +201,6 @@ def _at(plan: _RowPlan, states: dict[str, BlockState], row: BoardRow) -> list[Bl
 
 
 def _kind(states: Sequence[BlockState]) -> str:
-    """The most frequent kind among the blocks on a wire."""
     return Counter(state.kind for state in states).most_common(1)[0][0] if states else "undefined"
 
 
@@ -337,7 +333,6 @@ def play(facts: ScheduleFacts) -> Play:
 
 
 def _alone(stage: PlayStage, most: int) -> PlayStage:
-    """A stage with its first steps, and nothing that they leave."""
     steps = tuple(PlayStep(step.text, step.product, "", (), ()) for step in stage.steps[:most])
     title = stage.title if len(stage.steps) <= most else f"{stage.title}: the first {most} of {len(stage.steps)} steps"
     return PlayStage(stage.number, title, stage.kind, steps, ())

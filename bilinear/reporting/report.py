@@ -173,7 +173,6 @@ class Report(ReportViews):
 
 
 def _drawings(report: Report) -> dict[str, object]:
-    """What an HTML page shows beside text: drawings, and the script that plays schedules and zooms into pictures."""
     from markupsafe import Markup
 
     from bilinear.reporting.coefficients import coefficients, flow, flow_note
@@ -422,7 +421,6 @@ def accuracy_table(report: Report) -> Table:
 
 
 def _times(value: float, classical: float) -> str:
-    """How many times the classical multiply's error a value is."""
     return f"{value / classical:.3g}" if classical else "-"
 
 
@@ -482,7 +480,6 @@ def fate_lines(t: ScheduleFacts) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 
 def _fate(fate: OperandFate) -> str:
-    """The verdict on an operand, with its conditions."""
     if fate.divisor:
         return f"{fate.verdict} where {fate.divisor} can be divided by"
     if fate.lost_dimensions:
@@ -491,7 +488,6 @@ def _fate(fate: OperandFate) -> str:
 
 
 def _written(t: ScheduleFacts) -> set[str]:
-    """The spaces that some stage writes."""
     spaces = {block: space.name for space in t.spaces for block in space.blocks}
     return {spaces[state.block] for stage in t.stages for state in stage.states if state.kind != "original"}
 

@@ -57,7 +57,6 @@ def aligned(rows: Sequence[Sequence[object]], header: Sequence[str] | None, inde
 
 
 def _drawn(cells: list[Cells], widths: list[int], right: list[bool], ruled: bool) -> list[str]:
-    """Some columns as lines."""
     lines: list[str] = []
     for number, row in enumerate(cells):
         wrapped = [[cell] if len(cell) <= width else wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
@@ -75,7 +74,6 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _narrowed(widths: list[int], right: list[bool], room: int | None) -> list[int]:
-    """The widths with the widest columns of text made narrower, until the table fits or none can be."""
     found = list(widths)
     while room is not None and (over := _total(found) - room) > 0:
         wide = [i for i, width in enumerate(found) if width > NARROWEST and not right[i]]
@@ -96,7 +94,6 @@ def _naming(rows: list[Cells], widths: list[int], room: int) -> int:
 
 
 def _split(widths: list[int], room: int, naming: int) -> list[list[int]]:
-    """The columns in groups that fit, each with the first ones, which name the row."""
     names = list(range(naming))
     parts = [[*names]]
     for column in range(naming, len(widths)):

@@ -310,8 +310,6 @@ def cell_edits(writing: Writing, rows: Sequence[Span], focus: Focus | None = Non
 
 @dataclass(frozen=True)
 class _Cell:
-    """A cell of a table: the coefficient of a map and its place."""
-
     table: str
     row: int
     index: int
@@ -356,7 +354,6 @@ def _coefficient(writing: Writing, cell: _Cell) -> Coefficient:
 
 
 def _negated(text: str) -> str:
-    """The text of a coefficient with all signs reversed."""
     inner = text[1:-1] if text.startswith("[") else text
     turned = re.sub(r"(?<![\^(])[+-]", lambda m: "+-"[m[0] == "+"], inner if inner[0] in "+-" else f"+{inner}").removeprefix("+")
     return f"[{turned}]" if text.startswith("[") else turned
@@ -372,7 +369,6 @@ def _cell_values(linear: LinearMap) -> tuple[Coefficient, ...]:
 
 
 def _parts(cells: Span) -> list[list[Span]]:
-    """The places of a row's cells, for A, B and C."""
     parts: list[list[Span]] = [[]]
     for match in re.finditer(r"\||[^\s|]+", cells.text):
         if match[0] == "|":
@@ -411,8 +407,6 @@ def count_edits(scheme: Scheme) -> int:
 
 @dataclass(frozen=True)
 class _RowTerm:
-    """A term of a row, with its sign, and its place if there is a text."""
-
     writing: Writing
     number: int
     table: str
@@ -452,7 +446,6 @@ def _terms(writing: Writing) -> Iterator[_RowTerm]:
 
 
 def _term_edits(term: _RowTerm) -> Iterator[Edit]:
-    """The edits of one term: change its sign, its name or its coefficient, or remove it."""
     if term.written is None or term.written.signed:
         yield _turned(term)
     if term.written is not None and term.written.product:
@@ -540,7 +533,6 @@ class _Sign:
 
 
 def _additions(writing: Writing, focus: Focus | None) -> Iterator[Edit]:
-    """Add a missing term at the end of a sum."""
     rows: list[tuple[str, int, WrittenSum | None]]
     if writing.places is None:
         rows = [(t, row, None) for t in TABLES for row in range(len(writing.map(t).steps) + len(writing.map(t).outputs))]

@@ -100,7 +100,6 @@ class Join:
 
 
 def _centered(values: Array) -> NDArray[np.float64]:
-    """Residues of least absolute value."""
     return np.where(values > PRIME // 2, values - PRIME, values).astype(np.float64, order="C")
 
 

@@ -168,8 +168,6 @@ def _blocks(steps: WrittenSteps, space: str) -> tuple[Block, ...]:
 
 
 class _Text:
-    """The tokens of a step in its text."""
-
     def __init__(self, span: Span) -> None:
         self.span = span
         text = _COMMENT.sub(lambda m: " " * len(m[0]), span.text)
@@ -228,7 +226,6 @@ def _linear_edits(steps: WrittenSteps, step: WrittenForm) -> Iterator[StepEdit]:
 
 
 def _turned(step: WrittenForm, block: Block, text: _Text, token: re.Match[str], count: int) -> StepEdit:
-    """The edit that reverses a sign: the operator's if it stands before a single term, else the term's."""
     new = replace(step, terms=tuple((b, -c if b == block else c) for b, c in step.terms))
     if text.operator[0] != "=" and count == 1:
         return _operator_turned(step.side, new, text)
@@ -239,7 +236,6 @@ def _turned(step: WrittenForm, block: Block, text: _Text, token: re.Match[str], 
 
 
 def _operator_turned(side: str, new: WrittenStep, text: _Text) -> StepEdit:
-    """The edit of `+=` to `-=`, or back."""
     turned = "-=" if text.operator[0] == "+=" else "+="
     span = text.at(*text.operator.span())
     told = f"writing {turned} for {text.operator[0]} in {text.span.text}"
@@ -247,14 +243,12 @@ def _operator_turned(side: str, new: WrittenStep, text: _Text) -> StepEdit:
 
 
 def _renamed(new: WrittenStep, side: str, old: Block, other: Block, text: _Text, token: re.Match[str]) -> StepEdit:
-    """The edit of one block."""
     span = text.at(*token.span())
     told = f"writing {other} for {old} in {text.span.text}"
     return StepEdit("operand", side, new, told, f"write {other}", span, ((span.start, span.end, str(other)),))
 
 
 def _simple_steps(steps: WrittenSteps, side: str, span: Span) -> Iterator[WrittenForm]:
-    """Every step that adds a block to another, or subtracts it."""
     for target, source in permutations(_blocks(steps, side), 2):
         yield WrittenForm(target, ((target, 1), (source, 1)), span)
         yield WrittenForm(target, ((target, 1), (source, -1)), span)
@@ -445,7 +439,6 @@ def _place(edit: StepEdit) -> tuple[int, int, int]:
 
 
 def _apart(edits: Sequence[StepEdit]) -> bool:
-    """True if no two edits rewrite one step."""
     return len({(e.stage, e.number) for e in edits}) == len(edits)
 
 

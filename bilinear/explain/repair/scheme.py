@@ -224,7 +224,6 @@ def _proved(scheme: Scheme, found: list[tuple[Edit, ...]]) -> tuple[tuple[tuple[
 
 
 def _completed(scheme: Scheme, repair: Sequence[Edit]) -> int:
-    """Minus the number of terms that are added to sums of one term."""
     rows = {t: (*getattr(scheme, t).steps, *getattr(scheme, t).outputs) for t in TABLES}
     return -sum(len(rows[e.table][c.row]) == 1 for e in repair if e.kind == "add" for c in e.changes)
 
@@ -241,7 +240,6 @@ def _search_modulo(scheme: Scheme, every: Sequence[Edit]) -> RepairSearch:
 
 
 def _passes(scheme: Scheme, point: RandomPoint, table: str, chosen: Sequence[Edit]) -> Array:
-    """Which single edits of a table give the right number at a point."""
     pools = {t: Pool(getattr(scheme, t), chosen if t == table else (), point.modulus) for t in TABLES}
     one = np.ones(scheme.rank, dtype=object)
     for other in (t for t in TABLES if t != table):
@@ -305,7 +303,6 @@ class _EditCombinations:
                 yield tuple(pool[e] for pool, side, i in zip(every, sides, chosen, strict=True) for e in side.sets[i])
 
     def _sides(self, split: tuple[int, ...]) -> list[Side]:
-        """The combinations of edits of the three tables, the shortest first."""
         sides = [self._side(t, e, self.is_alone(split)) for t, e in zip(TABLES, split, strict=True)]
         return sorted(sides, key=lambda side: len(side.sets))
 
@@ -320,7 +317,6 @@ class _EditCombinations:
 
 
 def _alone(linear: LinearMap, mine: Sequence[Edit], solution: Solution | None) -> list[Edit]:
-    """The edits of one table that may repair the scheme by themselves."""
     if solution is None or (solution.mends and (linear.steps or not solution.unique)):
         return list(mine)
     rows = {row for row, _ in solution.rows} if solution.mends else set()
