@@ -181,9 +181,9 @@ def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
 def _transposed() -> str:
     """The shipped schemes for A*A^T."""
     from bilinear.frontend.algorithms import LoadedGram, load_any
-    from bilinear.frontend.files import shipped_transposed
+    from bilinear.frontend.files import TRANSPOSED, shipped
 
-    found = [loaded.scheme for path in shipped_transposed().values() if isinstance(loaded := load_any(path), LoadedGram)]
+    found = [loaded.scheme for path in shipped(TRANSPOSED).values() if isinstance(loaded := load_any(path), LoadedGram)]
     return f"for A*A^T, which gram runs: {', '.join(f'{own.name} {own.scheme.format}' for own in found)}"
 
 

@@ -244,8 +244,9 @@ def plan(
 def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None) -> None:
     """Print a plan; with `--explain` also the bounds of its GPU, unless it multiplies digits on other units than those of its type."""
     from bilinear.planner.device import Device
+    from bilinear.planner.plan_files import plan_json
     from bilinear.planner.roofline import roofline, streaming
-    from bilinear.reporting.plans import explained_json, pareto_table, plan_json, plan_table, roofline_table, streaming_table
+    from bilinear.reporting.plans import explained_json, pareto_table, plan_table, roofline_table, streaming_table
     from bilinear.runtime.devices_here import description_of
 
     is_real = explain and plan.problem.dtype in IN_ARRAYS
@@ -266,20 +267,20 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
 def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None) -> None:
     """Print what a model says of algorithms on a data sheet."""
     from bilinear.planner.best_case import best_cases, sheet_named
-    from bilinear.reporting.plans import best_cases_table, records_json
+    from bilinear.reporting.plans import best_cases_table, figures_json
 
     require_files(file_of(json_file))
     sheet = sheet_named(device)
     found = best_cases(shape, dtype, sheet, None if levels is None else tuple(name.strip() for name in levels.split(",")))
     title = f"{'x'.join(map(str, shape))}, {dtype}, {sheet.name}: least times by the data sheet"
-    answer(json_file, lambda: records_json("best-cases", found), lambda: best_cases_table(found, title))
+    answer(json_file, lambda: figures_json("best-cases", found), lambda: best_cases_table(found, title))
 
 
 def _cost_of_modes(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None) -> None:
     """Print what each execution mode of a scheme costs."""
     from bilinear.measure.mode_costs import mode_costs, modes_table
     from bilinear.planner.device_files import load_device
-    from bilinear.reporting.plans import records_json
+    from bilinear.reporting.plans import figures_json
 
     names = [name.strip() for name in (levels or "strassen,strassen").split(",")]
     if len(set(names)) > 1:
@@ -288,12 +289,12 @@ def _cost_of_modes(shape: tuple[int, int, int], dtype: str, device: str, levels:
     described = load_device(device)
     found = mode_costs(shape, dtype, described, names[0], len(names))
     title = f"{'x'.join(map(str, shape))}, {dtype}, {','.join(names)}, {described.title}: microseconds"
-    answer(json_file, lambda: records_json("modes", found), lambda: modes_table(found, title))
+    answer(json_file, lambda: figures_json("modes", found), lambda: modes_table(found, title))
 
 
 def _plan_gram(shape: str, dtype: str, device: str, workspace: str, accuracy: float | str | None, json_file: Path | None) -> None:
     """Choose and print the blocks of A*A^T."""
-    from bilinear.reporting.plans import gram_json, gram_table
+    from bilinear.reporting.plans import figures_json, gram_table
     from bilinear.runtime.gram_plans import plan_gram
 
     m, k, n = read_shape(shape)
@@ -303,15 +304,15 @@ def _plan_gram(shape: str, dtype: str, device: str, workspace: str, accuracy: fl
     most = read_workspace(workspace)
     require_files(file_of(json_file), unread=device_files(device))
     found = plan_gram(n, k, dtype, device=device or None, workspace=most, accuracy=accuracy)
-    answer(json_file, lambda: gram_json(found), lambda: gram_table(found))
+    answer(json_file, lambda: figures_json("gram", found), lambda: gram_table(found))
 
 
 def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, json_file: Path | None) -> None:
     """Choose and print the order of a chain."""
-    from bilinear.reporting.plans import chain_json, chain_table
+    from bilinear.reporting.plans import chain_table, figures_json
     from bilinear.runtime.multi_dot import plan_chain
 
     shapes, most = read_chain(chain), read_workspace(workspace)
     require_files(file_of(json_file), unread=device_files(device))
     found = plan_chain(shapes, dtype, device=device or None, inputs=inputs, workspace=most)
-    answer(json_file, lambda: chain_json(found), lambda: chain_table(found))
+    answer(json_file, lambda: figures_json("chain", found), lambda: chain_table(found))

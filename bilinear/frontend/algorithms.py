@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bilinear.algebra.composition import is_real
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.frontend.files import SUFFIX, Looks, own, read_source, shipped, shipped_digits, shipped_of_all_kinds, split
+from bilinear.frontend.files import DIGITS, SUFFIX, Looks, own, read_source, shipped, shipped_of_all_kinds, split
 from bilinear.frontend.messages import COMPOSITION_HINT, Reporter, did_you_mean, listed, shown
 from bilinear.frontend.parse import parse_statements
 from bilinear.frontend.resolve import References, ResolvedFile, resolve
@@ -157,7 +157,7 @@ def load_shipped(name: str) -> Loaded:
 @cache  # a plan asks for its errors at each new K
 def load_digits(name: str) -> DigitScheme:
     """The shipped scheme of digits of a name, ignoring the working folder. Raises `BilinearError` (E121)."""
-    known = shipped_digits()
+    known = shipped(DIGITS)
     found = _loaded(known[name], "", Looks()) if name in known else None
     if not isinstance(found, LoadedDigits):
         raise fail("E121", f"{shown(name, 200)} is not a shipped scheme of digits", f"shipped are {listed(known, 20)}")

@@ -15,12 +15,8 @@ from bilinear.resources import algorithms_folder, own_folder
 from bilinear.source import Source
 
 SUFFIX = ".bl"
-DIGITS = "digits"
-"""The folder of the shipped digit schemes, among the shipped algorithms."""
-COMPLEX = "complex"
-"""The folder of the shipped algorithms for complex numbers."""
-TRANSPOSED = "transposed"
-"""The folder of the shipped schemes for A*A^T."""
+DIGITS, COMPLEX, TRANSPOSED = "digits", "complex", "transposed"
+"""Folders among the shipped algorithms: of digit schemes, of algorithms for complex numbers, and of schemes for A*A^T."""
 MOST_BYTES = 4 * 2**20
 """The largest file that is read, in bytes."""
 
@@ -130,9 +126,9 @@ def _source(path: Path, data: bytes) -> Source:
         raise fail("E123", f"{path} is not UTF-8: byte {error.start} does not decode", "save the file as UTF-8") from None
 
 
-def shipped() -> dict[str, Path]:
-    """The shipped algorithms by name."""
-    return {path.stem: path for path in sorted(algorithms_folder().glob(f"*{SUFFIX}"))}
+def shipped(folder: str = "") -> dict[str, Path]:
+    """The shipped algorithms by name; those in the `folder` of another kind if one is given."""
+    return {path.stem: path for path in sorted((algorithms_folder() / folder).glob(f"*{SUFFIX}"))}
 
 
 @cache
@@ -142,24 +138,9 @@ def restoring_schedules(scheme: str) -> list[str]:
     return [found[1] for path in shipped().values() if (found := header.search(path.read_text(encoding="utf-8")))]
 
 
-def shipped_digits() -> dict[str, Path]:
-    """The shipped digit schemes by name."""
-    return {path.stem: path for path in sorted((algorithms_folder() / DIGITS).glob(f"*{SUFFIX}"))}
-
-
-def shipped_complex() -> dict[str, Path]:
-    """The shipped algorithms for complex numbers by name."""
-    return {path.stem: path for path in sorted((algorithms_folder() / COMPLEX).glob(f"*{SUFFIX}"))}
-
-
-def shipped_transposed() -> dict[str, Path]:
-    """The shipped schemes for A*A^T by name."""
-    return {path.stem: path for path in sorted((algorithms_folder() / TRANSPOSED).glob(f"*{SUFFIX}"))}
-
-
 def shipped_of_all_kinds() -> dict[str, Path]:
     """Every shipped file by the name of what it holds."""
-    return shipped() | shipped_digits() | shipped_complex() | shipped_transposed()
+    return shipped() | shipped(DIGITS) | shipped(COMPLEX) | shipped(TRANSPOSED)
 
 
 def own() -> dict[str, Path]:

@@ -21,7 +21,7 @@ from bilinear.algebra.composition import (
 )
 from bilinear.algebra.maps import maps_of, number_of_terms
 from bilinear.errors import BilinearError
-from bilinear.frontend.files import SUFFIX, Looks, own, shipped, shipped_complex, shipped_digits, split
+from bilinear.frontend.files import COMPLEX, DIGITS, SUFFIX, Looks, own, shipped, split
 from bilinear.frontend.messages import Reporter, did_you_mean, listed, shown
 from bilinear.frontend.names import grid, read_numbers, read_ring
 from bilinear.frontend.other_maps import digits_of, is_of_complex, read_complex, read_digit_scheme, read_digits, read_gram
@@ -77,7 +77,7 @@ class References:
         return self.found[word.text]
 
     def _named(self, word: Word, reporter: Reporter) -> Path | None:
-        known = own() | shipped() | shipped_digits() | shipped_complex()
+        known = own() | shipped() | shipped(DIGITS) | shipped(COMPLEX)
         places = [self.path.parent / f"{word.text}{SUFFIX}", *([known[word.text]] if word.text in known else [])]
         found = [place for place in places if len(word.text) < 200 and self._looks.is_file(place)]
         other = next((place for place in found if place.resolve() != self._open[-1]), None)

@@ -153,11 +153,6 @@ _ROW = re.compile(r"[^;\n]+")
 _SKIPPED = re.compile(r"%[^\n]*|\.\.\.[^\n]*(?:\n|\Z)")
 
 
-def begins_matlab(begins: Beginning) -> bool:
-    """True where U, V or W, or A, B or C, is assigned a matrix in one pair of brackets."""
-    return re.search(r"^[ \t]*[UVWABC][ \t]*=[ \t]*\[(?!\s*\[)", begins.text, re.MULTILINE | re.IGNORECASE) is not None
-
-
 def read_matlab(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
     """The scheme of the matrices that a file assigns: `U = [1 0; 0 1/2; ...];`, and V and W likewise, or A, B and C, as in texts on tensor
     decompositions (Tichavsky, Phan, Cichocki 2017). Nothing else in it is read.
@@ -247,16 +242,6 @@ def _matrix(source: Source, text: str, match: re.Match[str]) -> list[list[Coeffi
 Triple: TypeAlias = tuple[ast.expr, ast.expr, ast.expr]
 LETTERS = "UVW"
 """The name of the scheme whose three arrays are assigned one by one."""
-
-
-def begins_notebook(begins: Beginning) -> bool:
-    """True for the object of a Jupyter notebook."""
-    return re.match(r'\s*\{\s*"(?:cells|metadata|nbformat)"', begins.text) is not None
-
-
-def begins_python(begins: Beginning) -> bool:
-    """True where U, V or W is assigned a list of lists."""
-    return re.search(r"^[UVW]\s*=[\w\s.(]*[\[(]\s*[\[(]", begins.text, re.MULTILINE | re.IGNORECASE) is not None
 
 
 def python_entries(path: Path) -> tuple[str, ...]:

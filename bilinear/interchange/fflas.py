@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.interchange.reader_parts import Beginning
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, ScaledSchedule, ScaledTarget, Space, Stage
@@ -49,11 +48,6 @@ class ForeignSchedule:
         """Raise `BilinearError` with every gap, if there are any."""
         if self.gaps:
             raise BilinearError(self.gaps)
-
-
-def begins_fflas(begins: Beginning) -> bool:
-    """True where the title of a schedule comes first."""
-    return re.match(r"\[[^\]\n]*::[^\]\n]*\]", begins.content) is not None
 
 
 def read_fflas(source: Source, scheme: str = "winograd") -> tuple[ForeignSchedule, ...]:

@@ -20,7 +20,6 @@ from bilinear.interchange.reader_parts import (
     MOST_NONZEROS,
     MOST_PRODUCTS,
     Asked,
-    Beginning,
     Dims,
     Maps,
     Reading,
@@ -40,11 +39,6 @@ from bilinear.source import Source, Span
 _KEYS = r'"(?:[uvw]|[UVW]|[uvw]_sparse)"\s*:|"n"\s*:\s*\['
 _HINT = "a scheme in JSON has n, m, u, v and w, or u_sparse, v_sparse and w_sparse, or U, V and W"
 _NAMED = re.compile(r"([1-9][0-9]{0,2})x([1-9][0-9]{0,2})x([1-9][0-9]{0,2})(?![0-9])")
-
-
-def begins_json(begins: Beginning) -> bool:
-    """True for an object of JSON."""
-    return re.match(r'\s*\{\s*"', begins.text) is not None
 
 
 def read_json(path: Path, asked: Asked) -> Reading:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.explain.why_wrong import explain_scheme
-from bilinear.interchange import arrays, fflas, fmm_json, npz, plinopt, tables, targets
+from bilinear.interchange import arrays, fmm_json, npz, plinopt, tables, targets
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.expressions import begins_exp, begins_formulas, commuting_exp, other_formulas, read_exp, read_named
 from bilinear.interchange.papers import HEAD as HEAD_OF_FORMULA
@@ -45,6 +46,20 @@ class FileFormat:
     in_sets: bool = False
 
 
+def _opens(pattern: str) -> Callable[[Beginning], bool]:
+    """True if a file begins so, behind blank lines and comments."""
+    return lambda begins: re.match(pattern, begins.content) is not None
+
+
+def _has(pattern: str) -> Callable[[Beginning], bool]:
+    """True if a pattern is found in the first characters of a file."""
+    return lambda begins: re.search(pattern, begins.text) is not None
+
+
+def _bytes(head: bytes) -> Callable[[Beginning], bool]:
+    return lambda begins: begins.data.startswith(head)
+
+
 def _plain(read: Callable[[Path], Scheme], transposed: bool = False) -> Callable[[Path, Asked], Reading]:
     return lambda path, asked: Reading(read(path), transposed)
 
@@ -53,26 +68,41 @@ def _read_fflas(path: Path, asked: Asked) -> Reading:
     raise fail("E351", f"{path} holds schedules, not a scheme", "`bilinear import FOLDER` proves them")
 
 
+_NOTEBOOK = r'\A\s*\{\s*"(?:cells|metadata|nbformat)"'
+_PYTHON = r"(?mi)^[UVW]\s*=[\w\s.(]*[\[(]\s*[\[(]"
+_TRIADS = r"(?m)^\s*(?:[A-Za-z_]\w*\s*:=\s*)?TriadSet\s*\("
+_MATLAB = r"(?mi)^[ \t]*[UVWABC][ \t]*=[ \t]*\[(?!\s*\[)"
+_LISTS = r"\A(?:\(\*(?:[^*]|\*(?!\)))*\*\)|\s)*(?:[A-Za-z$][A-Za-z0-9$]*\s*=\s*)?\{\s*\{\s*\{"
+"""A list of lists of lists, perhaps behind comments and a name."""
+
 FORMATS = {
     f.name: f
     for f in (
         FileFormat("npz", "AlphaTensor archive, or arrays U, V and W", ".npz", npz.begins_npz, npz.read_npz, True, entries=npz.npz_entries),
-        FileFormat("npy", "flip-cpd array", ".npy", npz.begins_npy, targets.read_npy, other=targets.other_npy),
+        FileFormat("npy", "flip-cpd array", ".npy", _bytes(b"\x93NUMPY"), targets.read_npy, other=targets.other_npy),
+        FileFormat("notebook", "Jupyter notebook", ".ipynb", _has(_NOTEBOOK), arrays.read_python, True, entries=arrays.python_entries),
+        FileFormat("python", "Python's arrays", ".py", _has(_PYTHON), arrays.read_python, True, entries=arrays.python_entries),
+        FileFormat("json", "FastMatrixMultiplication JSON", ".json", _has(r'\A\s*\{\s*"'), fmm_json.read_json, True),
+        FileFormat("maple", "Maple triads", ".mpl", _has(_TRIADS), tables.read_maple, True),
+        FileFormat("matlab", "MATLAB matrices", ".m", _has(_MATLAB), arrays.read_matlab),
+        FileFormat("mat", "MATLAB's .mat", ".mat", _bytes(b"MATLAB "), npz.read_mat),
+        FileFormat("m", "Mathematica lists", ".m", _has(_LISTS), tables.read_mathematica, True),
         FileFormat(
-            "notebook", "Jupyter notebook", ".ipynb", arrays.begins_notebook, arrays.read_python, True, entries=arrays.python_entries
+            "sms",
+            "plinopt matrices",
+            ".sms",
+            _opens(r"[0-9]+ +[0-9]+ +[A-Z]\s"),
+            plinopt.read_plinopt,
+            other=plinopt.other_plinopt,
+            in_sets=True,
         ),
-        FileFormat("python", "Python's arrays", ".py", arrays.begins_python, arrays.read_python, True, entries=arrays.python_entries),
-        FileFormat("json", "FastMatrixMultiplication JSON", ".json", fmm_json.begins_json, fmm_json.read_json, True),
-        FileFormat("maple", "Maple triads", ".mpl", tables.begins_maple, tables.read_maple, True),
-        FileFormat("matlab", "MATLAB matrices", ".m", arrays.begins_matlab, arrays.read_matlab),
-        FileFormat("mat", "MATLAB's .mat", ".mat", npz.begins_mat, npz.read_mat),
-        FileFormat("m", "Mathematica lists", ".m", tables.begins_mathematica, tables.read_mathematica, True),
-        FileFormat("sms", "plinopt matrices", ".sms", plinopt.begins_sms, plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True),
         FileFormat("formulas", "products under names", "", begins_formulas, read_named, other=other_formulas),
-        FileFormat("slp", "plinopt programs", ".slp", plinopt.begins_slp, plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True),
+        FileFormat(
+            "slp", "plinopt programs", ".slp", _opens(r"[a-z]+[0-9]* *:="), plinopt.read_plinopt, other=plinopt.other_plinopt, in_sets=True
+        ),
         FileFormat("exp", "products of sums", ".exp", begins_exp, read_exp, True, other=commuting_exp),
-        FileFormat("fflas", "fflas-ffpack schedules", ".inl", fflas.begins_fflas, _read_fflas),
-        FileFormat("bini", "Bini's form", "", tables.begins_bini, _plain(tables.read_bini)),
+        FileFormat("fflas", "fflas-ffpack schedules", ".inl", _opens(r"\[[^\]\n]*::[^\]\n]*\]"), _read_fflas),
+        FileFormat("bini", "Bini's form", "", _opens(r"[Bb]ini(?: +[0-9]+){4}"), _plain(tables.read_bini)),
         FileFormat("ternary", "ternary_flip_graph tables", "", tables.begins_ternary, _plain(tables.read_ternary, True), True),
         FileFormat("fast-matmul", "fast-matmul table", "", tables.begins_fast_matmul, _plain(tables.read_fast_matmul)),
         FileFormat("commas", "three tables of numbers", "", arrays.begins_commas, arrays.read_commas),

@@ -310,11 +310,6 @@ def begins_npz(begins: Beginning) -> bool:
     return begins.data.startswith(b"PK\x03\x04") and (name.endswith(b".npy") or begins.name.lower().endswith(".npz"))
 
 
-def begins_npy(begins: Beginning) -> bool:
-    """True for an array as `np.save` writes it."""
-    return begins.data.startswith(b"\x93NUMPY")
-
-
 def npz_entries(path: str | Path) -> tuple[str, ...]:
     """The names of the schemes in an archive; empty for that of arrays U, V and W. Raises `BilinearError` (E251, E353)."""
     archive = Archive(Path(path))
@@ -346,11 +341,6 @@ def _letters(archive: Archive) -> list[str]:
 def _dims(name: str) -> Dims | None:
     match = _KEY.fullmatch(name)
     return (int(match[1]), int(match[2]), int(match[3])) if match is not None else None
-
-
-def begins_mat(begins: Beginning) -> bool:
-    """True for a file that MATLAB saved."""
-    return begins.data.startswith(b"MATLAB ")
 
 
 def read_mat(path: Path, asked: Asked) -> Reading:

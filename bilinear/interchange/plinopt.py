@@ -26,7 +26,6 @@ from bilinear.interchange.reader_parts import (
     MOST_PRODUCTS,
     ArithmeticReader,
     Asked,
-    Beginning,
     Linear,
     Maps,
     Reading,
@@ -359,16 +358,6 @@ def require_files(path: Path) -> Files:
         some = f"partner{'s' if files.missing[1:] else ''} {', '.join(files.missing)}"
         raise fail("E352", f"{path} lacks its {some}", "put the files beside one another")
     return files
-
-
-def begins_sms(begins: Beginning) -> bool:
-    """True for a matrix: `7 4 R` comes first."""
-    return re.match(r"[0-9]+ +[0-9]+ +[A-Z]\s", begins.content) is not None
-
-
-def begins_slp(begins: Beginning) -> bool:
-    """True for a program: an assignment with := comes first."""
-    return re.match(r"[a-z]+[0-9]* *:=", begins.content) is not None
 
 
 def read_plinopt(path: Path, asked: Asked) -> Reading:

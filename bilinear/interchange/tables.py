@@ -176,11 +176,6 @@ _BINI = re.compile(rf"Bini\s+{_SIZES}", re.IGNORECASE | re.ASCII)
 _TITLES = ("alpha", "beta", "gamma")
 
 
-def begins_bini(begins: Beginning) -> bool:
-    """True for a file of Bini's form."""
-    return re.match(r"[Bb]ini(?: +[0-9]+){4}", begins.content) is not None
-
-
 def read_bini(path: str | Path) -> Scheme:
     """The scheme in a file of Bini's form (https://github.com/a1880/matrix-multiplication): `Bini m k n rank`, then a line for each
     product.
@@ -292,17 +287,6 @@ _ASSIGNED = re.compile(r"\A\s*[A-Za-z$][A-Za-z0-9$]*\s*=")
 
 Matrix = list[list[Coefficient]]
 Nested: TypeAlias = "Coefficient | list[Nested]"
-
-
-def begins_mathematica(begins: Beginning) -> bool:
-    """True for a list of lists of lists, perhaps behind comments and a name."""
-    head = r"(?:\(\*(?:[^*]|\*(?!\)))*\*\)|\s)*(?:[A-Za-z$][A-Za-z0-9$]*\s*=\s*)?\{\s*\{\s*\{"
-    return re.match(head, begins.text) is not None
-
-
-def begins_maple(begins: Beginning) -> bool:
-    """True where a set of triads is made."""
-    return re.search(r"^\s*(?:[A-Za-z_]\w*\s*:=\s*)?TriadSet\s*\(", begins.text, re.MULTILINE) is not None
 
 
 def read_mathematica(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:

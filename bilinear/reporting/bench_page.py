@@ -155,21 +155,11 @@ COLOURS, MARKS = 6, 3
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A launch as a part of a bar."""
-
-    x: float
-    width: float
-    kind: str
-    title: str
-
-
-@dataclass(frozen=True)
 class Bar:
-    """A plan as a bar of its launches, and the table of them."""
+    """A plan as a bar of its launches, each with its place, width, kind and words, and the table of them."""
 
     title: str
-    segments: tuple[Segment, ...]
+    segments: tuple[tuple[float, float, str, str], ...]
     table: tuple[tuple[str, ...], ...]
 
 
@@ -243,7 +233,7 @@ def _bar(row: Measurement) -> Bar:
     for number, launch in enumerate(row.launches, 1):
         width = BAR_WIDTH * launch.ms / total
         cells = (str(number), launch.kind, launch.what, f"{launch.ms:.3f}", f"{launch.ms / total:.1%}", launch.rate)
-        segments.append(Segment(round(x, 2), round(width, 2), launch.kind, ", ".join(cells[1:])))
+        segments.append((round(x, 2), round(width, 2), launch.kind, ", ".join(cells[1:])))
         table.append(cells)
         x += width
     title = f"{row.plan}, {shape_name(row.shape)}, {row.dtype}: {total:.3f} ms in {len(row.launches)} launches"

@@ -14,22 +14,10 @@ from bilinear.ir.linear import transposed_rows
 from bilinear.reporting.facts import Entries, ExpandedTables, SharedSums, readable
 from bilinear.visible import visible
 
-
-@dataclass(frozen=True)
-class GridCell:
-    """A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1, 4 if not real; `z` is zero."""
-
-    text: str
-    shade: str
-
-
-@dataclass(frozen=True)
-class GridRow:
-    """A product: its name, the product as an equation, and its cells under A, B and C."""
-
-    name: str
-    equation: str
-    parts: tuple[tuple[GridCell, ...], ...]
+GridCell = tuple[str, str]
+"""A readable coefficient and its shade: `p` or `n` for its sign, then 1 to 3 for below, at and above 1, 4 if not real; `z` is zero."""
+GridRow = tuple[str, str, tuple[tuple[GridCell, ...], ...]]
+"""A product: its name, the product as an equation, and its cells under A, B and C."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +31,7 @@ class CoefficientGrid:
     @property
     def unreal(self) -> str:
         """What coefficients that are no real numbers have: λ or i; empty if there are none."""
-        found = [cell.text for row in self.rows for part in row.parts for cell in part if cell.shade[1:] == "4"]
+        found = [text for _, _, parts in self.rows for part in parts for text, shade in part if shade[1:] == "4"]
         return "" if not found else "λ" if "λ" in found[0] else "i"
 
 
@@ -80,15 +68,15 @@ def coefficient_grid(tables: ExpandedTables, w: tuple[Entries, ...], equations: 
     rows = []
     for name, equation, *sparse in zip(tables.products, equations, tables.u, tables.v, w, strict=True):
         full = tuple(_cells(row, len(part)) for row, part in zip(sparse, parts, strict=True))
-        rows.append(GridRow(name, equation, full))
+        rows.append((name, equation, full))
     columns = sum(map(len, parts))
     return CoefficientGrid("large" if columns <= 16 else "medium" if columns <= 30 else "dense", parts, tuple(rows))
 
 
 def _cells(row: Entries, width: int) -> tuple[GridCell, ...]:
-    cells = [GridCell("·", "z")] * width
+    cells = [("·", "z")] * width
     for index, text in row:
-        cells[index] = GridCell(readable(text), shade(text))
+        cells[index] = readable(text), shade(text)
     return tuple(cells)
 
 

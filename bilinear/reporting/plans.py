@@ -29,18 +29,6 @@ if TYPE_CHECKING:  # a plan needs neither schedules nor kernels
 
     from bilinear.planner.best_case import BestCase
 
-__all__ = [
-    "bytes_text",
-    "limits",
-    "names",
-    "pareto_rows",
-    "pareto_table",
-    "plan_html",
-    "plan_json",
-    "plan_rows",
-    "plan_table",
-    "timed_table",
-]
 HEADER = ("plan", "inputs", "strategy", "ms", "TFLOP/s", "workspace", "error bound", "probable", "why")
 PAGE_HEADER = ("ratio", "plan", "ms", "workspace", "why", "TFLOP/s", "error bound", "probable", "strategy", "inputs")
 Rows = list[tuple[str, ...]]
@@ -54,10 +42,11 @@ def plan_table(plan: Plan, explain: bool = False) -> str:
     """
     p = plan.problem
     told = ", ".join(f"{name} {value}" for name, value in limits(plan))
-    header, *rows = plan_rows(plan)
+    names_of = names(plan)
+    rows = [(names_of[c], *_figures(c, plan)) for c in plan.candidates]
     shown = rows if explain else rows[:SHOWN]
     known = [column for column, cells in enumerate(zip(*shown, strict=True)) if set(cells) != {"-"}]
-    header, *cells = [tuple(row[column] for column in known) for row in (header, *shown)]
+    header, *cells = [tuple(row[column] for column in known) for row in (HEADER, *shown)]
     lines = [f"{p.m} x {p.k} by {p.k} x {p.n}, {p.dtype}, {plan.device} ({told})", "", *aligned(cells, header)]
     if len(shown) < len(rows):
         lines.append(f"... and {len(rows) - len(shown)} more: explain=True")
@@ -66,8 +55,9 @@ def plan_table(plan: Plan, explain: bool = False) -> str:
 
 def pareto_table(plan: Plan) -> str:
     """The gain of more workspace: the candidates that no other beats in both time and workspace."""
-    header, *rows = pareto_rows(plan)
-    return "\n".join(aligned(rows, header))
+    names_of = names(plan)
+    rows = [(names_of[c], *_figures(c, plan)[:-3]) for c in pareto_front(plan)]  # without error bounds and reasons
+    return "\n".join(aligned(rows, HEADER[:-3]))
 
 
 def timed_table(plans: Sequence[Plan]) -> str:
@@ -80,18 +70,6 @@ def timed_table(plans: Sequence[Plan]) -> str:
         what = (f"{p.m}x{p.k}x{p.n}", p.dtype, chosen.promise, chosen.name, chosen.tile if chosen.levels else "-")
         rows.append((*what, bytes_text(chosen.workspace or 0), f"{own:.4g}", f"{library:.4g}", f"{library / own:.2f}"))
     return "\n".join(aligned(rows, ("shape", "dtype", "inputs", "fastest", "tile", "workspace", "ms", "library", "ratio")))
-
-
-def plan_rows(plan: Plan) -> Rows:
-    """All candidates with their figures."""
-    told = names(plan)
-    return [HEADER, *((told[c], *_figures(c, plan)) for c in plan.candidates)]
-
-
-def pareto_rows(plan: Plan) -> Rows:
-    """The candidates of the front, without error bounds and reasons."""
-    told = names(plan)
-    return [HEADER[:-3], *((told[c], *_figures(c, plan)[:-3]) for c in pareto_front(plan))]
 
 
 def _page_rows(plan: Plan, candidates: Sequence[Candidate], header: tuple[str, ...]) -> Rows:
@@ -107,7 +85,7 @@ def _page_rows(plan: Plan, candidates: Sequence[Candidate], header: tuple[str, .
 
 def names(plan: Plan) -> dict[Candidate, str]:
     """Readable names of the candidates; with the tile if two would otherwise be equal."""
-    alike = Counter(same for same, _ in {(c.name, c.promise, c.strategy, c.tile) for c in plan.candidates})
+    alike = Counter(same for same, _ in {((c.name, c.promise, c.strategy), c.tile) for c in plan.candidates})
     return {c: f"{c.name} ({c.tile})" if alike[c.name, c.promise, c.strategy] > 1 else c.name for c in plan.candidates}
 
 
@@ -131,11 +109,6 @@ def _figures(c: Candidate, plan: Plan) -> tuple[str, ...]:
 
 ORDERS = ("", "order", "ms", "multiplications", "memory", "ratio")
 PRODUCTS = ("product", "shape", "ms", "plan", "workspace", "intermediates")
-
-
-def chain_json(plan: ChainPlan) -> str:
-    """The plan of a chain as JSON text; matrices are counted from 0."""
-    return json.dumps({"format": "bilinear-chain/1", **asdict(plan)}, indent=1) + "\n"
 
 
 def chain_table(plan: ChainPlan) -> str:
@@ -176,11 +149,6 @@ def _ms(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e3:.4g}"
 
 
-def gram_json(plan: GramPlan) -> str:
-    """The plan as JSON text; ranges of rows are half-open."""
-    return json.dumps({"format": "bilinear-gram/1", **asdict(plan)}, indent=1) + "\n"
-
-
 def gram_table(plan: GramPlan) -> str:
     """The cost of the plan compared with a multiply of two matrices; then its blocks, equal ones together."""
     seconds, plain = plan.seconds or 0.0, plan.plain or 0.0
@@ -194,9 +162,10 @@ def gram_table(plan: GramPlan) -> str:
     return visible_lines([title, "", *sums, "", *aligned(plan.table(), COLUMNS)])
 
 
-def records_json(name: str, found: Sequence[DataclassInstance]) -> str:
-    """Rows of figures as JSON text: bounds of algorithms on a data sheet, or costs of execution modes."""
-    return json.dumps({"format": f"bilinear-{name}/1", "rows": [asdict(one) for one in found]}, indent=1) + "\n"
+def figures_json(name: str, found: DataclassInstance | Sequence[DataclassInstance]) -> str:
+    """The plan of a chain or of A*A^T, or rows of figures, as JSON text; matrices count from 0, and ranges of rows are half-open."""
+    figures = {"rows": [asdict(one) for one in found]} if isinstance(found, Sequence) else asdict(found)
+    return json.dumps({"format": f"bilinear-{name}/1", **figures}, indent=1) + "\n"
 
 
 def best_cases_table(found: Sequence[BestCase], title: str) -> str:

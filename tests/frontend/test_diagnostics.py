@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
-from bilinear.frontend.files import shipped, shipped_digits
+from bilinear.frontend.files import DIGITS, shipped
 from bilinear.frontend.messages import MESSAGES, Message
 from bilinear.source import Source
 
@@ -171,7 +171,7 @@ def test_words_of_the_language_in_any_order(text: str) -> None:
     parse(text)
 
 
-FILES = shipped() | shipped_digits()
+FILES = shipped() | shipped(DIGITS)
 
 
 @given(st.sampled_from(sorted(FILES)), st.data())

@@ -15,7 +15,7 @@ import bilinear
 from bilinear.algebra.complex_products import complex_scheme, four_products, on_complex_blocks, three_products, two_products
 from bilinear.errors import BilinearError
 from bilinear.frontend import LoadedComplex, load, load_any, parse_source
-from bilinear.frontend.files import shipped, shipped_complex
+from bilinear.frontend.files import COMPLEX, shipped
 from bilinear.frontend.printer import print_complex
 from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap
 from bilinear.ir.complex_scheme import ComplexAlgorithm
@@ -231,14 +231,14 @@ def parsed(text: str) -> ComplexAlgorithm:
 
 def test_the_shipped_files_are_what_runs() -> None:
     made = {"complex3": three_products(), "complex4": four_products()}
-    assert [*shipped_complex()] == [*made] and not set(made) & set(shipped())
+    assert [*shipped(COMPLEX)] == [*made] and not set(made) & set(shipped())
     for name, own in made.items():
         found = load_any(name)
         assert isinstance(found, LoadedComplex) and found.scheme.citation
         assert found.scheme.core.tables == own.tables and prove_map(found.scheme.core).holds
 
 
-@pytest.mark.parametrize("text", [MODULO_5, *(path.read_text(encoding="utf-8") for path in shipped_complex().values())])
+@pytest.mark.parametrize("text", [MODULO_5, *(path.read_text(encoding="utf-8") for path in shipped(COMPLEX).values())])
 def test_a_printed_file_means_the_same(text: str) -> None:
     found = parsed(text)
     printed = print_complex(found)
@@ -274,7 +274,7 @@ def test_what_is_wrong_is_told(text: str, code: str, told: str) -> None:
 
 
 def test_a_file_of_ones_own_is_proved_or_refused(tmp_path: Path, shell: Shell) -> None:
-    text = shipped_complex()["complex3"].read_text(encoding="utf-8").replace("complex3", "gauss")
+    text = shipped(COMPLEX)["complex3"].read_text(encoding="utf-8").replace("complex3", "gauss")
     (tmp_path / "gauss.bl").write_text(text.replace("M3 - M1 - M2", "M3 - M1 + M2"), encoding="utf-8")
     status, _, told = shell("verify", str(tmp_path / "gauss.bl"))
     assert status == 1 and "E350" in told and "A.im*B.im in C.im" in told

@@ -15,7 +15,7 @@ from shell import Shell
 from bilinear import matmul
 from bilinear.errors import BilinearError
 from bilinear.frontend import LoadedDigits, load, load_any, load_shipped, parse_source
-from bilinear.frontend.files import Looks, shipped, shipped_digits
+from bilinear.frontend.files import DIGITS, Looks, shipped
 from bilinear.frontend.printer import print_digits
 from bilinear.ir.digits import DigitScheme, Representation, largest_moduli
 from bilinear.ir.element import FLOAT32, FLOAT64, KNOWN
@@ -23,7 +23,7 @@ from bilinear.source import Source
 from bilinear.verify.digits import prove_digits
 
 ROOT = Path(__file__).parents[2]
-NAMES = sorted(shipped_digits())
+NAMES = sorted(shipped(DIGITS))
 
 
 def test_pairs_triples_and_residues_are_shipped() -> None:
@@ -34,7 +34,7 @@ def test_pairs_triples_and_residues_are_shipped() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_file_is_proved_and_is_what_its_comment_says(name: str) -> None:
-    scheme, text = digits(name), shipped_digits()[name].read_text(encoding="utf-8")
+    scheme, text = digits(name), shipped(DIGITS)[name].read_text(encoding="utf-8")
     r = scheme.representation
     assert prove_digits(scheme).holds and scheme.name == name and scheme.citation
     assert text.startswith(f"# A {r.numbers}") and re.search(rf"\b({scheme.rank}|three|six) products", " ".join(text.split()))

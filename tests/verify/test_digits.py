@@ -16,7 +16,7 @@ from oracle import State, execute
 from bilinear.algebra.complex_products import four_products, three_products
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
-from bilinear.frontend.files import shipped_digits
+from bilinear.frontend.files import DIGITS, shipped
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.digits import DigitScheme, Representation, largest_moduli, least_residue, residues
 from bilinear.ir.element import FLOAT64
@@ -118,7 +118,7 @@ def test_four_products_of_pairs_are_exact_and_three_by_karatsuba_too() -> None:
         assert proof.holds and proof.order is None and proof.maps[0].remainder == ()
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(shipped_digits()) if name.startswith("residues")])
+@pytest.mark.parametrize("name", [name for name in sorted(shipped(DIGITS)) if name.startswith("residues")])
 def test_residues_are_proved_modulo_every_modulus(name: str) -> None:
     scheme = digits(name)
     r = scheme.representation
