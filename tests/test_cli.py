@@ -517,6 +517,7 @@ def test_an_option_without_a_meaning_is_named(shell: Shell) -> None:
         (("tune", "--time", "5m"), "--time has no meaning without --shape"),
         (("schedule", "winograd", "--depth-first", "--consume"), "--consume has no meaning with --depth-first"),
         (("schedule", "winograd", "--in-place", "--directly"), "--directly has no meaning with --in-place"),
+        (("schedule", "winograd", "--depth-first", "--few-launches"), "--few-launches has no meaning with --depth-first"),
     ):
         status, _, err = shell(*words)
         assert status == 1 and f"error[E557]: {name}" in err

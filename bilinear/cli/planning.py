@@ -32,6 +32,7 @@ from bilinear.writing import write_file
 if TYPE_CHECKING:
     from bilinear.ir.scheme import Scheme
     from bilinear.planner.plan import Plan
+    from bilinear.scheduling.in_place.partitions import StageProgress
 
 
 def schedule(
@@ -45,6 +46,9 @@ def schedule(
     temporaries: Annotated[int, limit_option(min=0, help="The most blocks to allocate; with --in-place, for each of A and B.")] = 0,
     overwrite: Annotated[bool, limit_option("--overwrite", help="Find C = A*B, with blocks of C as scratch; else C += A*B.")] = False,
     scratch: Annotated[str, limit_option(help="With --overwrite, the operands whose sums blocks of C may hold (default: A, B).")] = "",
+    few_launches: Annotated[
+        bool, limit_option("--few-launches", help="With --in-place, take few launches of products before few stages.")
+    ] = False,
     time: Annotated[str, limit_option(help="End the search after this time with the best so far: seconds, or 90s, 5m.")] = "60",
     output: Output = None,
 ) -> None:
@@ -55,7 +59,7 @@ def schedule(
     if in_place == depth_first:
         what = "two kinds of schedule are named" if in_place else "no kind of schedule is named"
         raise fail("E507", what, "give --in-place or --depth-first")
-    others = {"--consume": consume, "--keep": keep, "--overwrite": overwrite} if depth_first else {}
+    others = {"--consume": consume, "--keep": keep, "--overwrite": overwrite, "--few-launches": few_launches} if depth_first else {}
     others |= {"--accumulate": accumulate, "--directly": directly} if in_place else {}
     lost = [name for name, value in others.items() if value]
     if lost:
@@ -68,29 +72,40 @@ def schedule(
     scheme = loaded.scheme
     proved(scheme)
     if depth_first:
-        _write_found(*_depth_first(scheme, accumulate, directly, temporaries, seconds), output)
+        text, facts = _depth_first(scheme, accumulate, directly, temporaries, seconds)
     else:
-        _write_found(_in_place(scheme, consume, _names(keep), temporaries, overwrite, _names(scratch or "A B"), seconds), "", output)
-
-
-def _write_found(text: str, facts: str, output: Path | None) -> None:
-    """Print or write a schedule, with its facts in a comment."""
-    text = f"# {facts}\n{text}" if facts else text
+        text, facts = _in_place(scheme, consume, _names(keep), temporaries, overwrite, _names(scratch or "A B"), few_launches, seconds)
+    text = f"# {facts}\n{text}"
     if output is None:
         print(text, end="")
         return
     write_file(output, text)
-    say(*filter(None, (facts, f"written to {output}; `bilinear verify {output}` proves it")))
+    say(facts, f"written to {output}; `bilinear verify {output}` proves it")
 
 
-def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, overwrite: bool, scratch: list[str], seconds: float) -> str:
-    """An in-place schedule in the language."""
+def _in_place(
+    scheme: Scheme,
+    consume: bool,
+    keep: list[str],
+    temporaries: int,
+    overwrite: bool,
+    scratch: list[str],
+    few_launches: bool,
+    seconds: float,
+) -> tuple[str, str]:
+    """An in-place schedule in the language, and its costs."""
     from bilinear.frontend.printer import print_schedule, print_scheme
     from bilinear.lowering.prepare import proved_schedule, runnable
     from bilinear.scheduling.in_place.find import find_in_place
     from bilinear.scheduling.scaling import explicit_in_place
 
+    states: list[StageProgress] = []
     with progress_bar() as progress:
+
+        def tell(state: StageProgress) -> None:
+            states[:] = [state]
+            progress(str(state), state.steps, state.planned)
+
         found = find_in_place(
             scheme,
             consume=consume,
@@ -98,11 +113,13 @@ def _in_place(scheme: Scheme, consume: bool, keep: list[str], temporaries: int, 
             temporaries=temporaries,
             overwrite=overwrite,
             scratch=scratch,
+            few_launches=few_launches,
             seconds=seconds,
-            progress=lambda state: progress(str(state), state.steps, state.planned),
+            progress=tell,
         )
     proved_schedule(runnable(found), scheme)
-    return print_scheme(scheme) + "\n" + print_schedule(explicit_in_place(found) if found.workspaces or overwrite else found)
+    written = explicit_in_place(found) if found.workspaces or overwrite else found
+    return print_scheme(scheme) + "\n" + print_schedule(written), states[0].costs
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:

@@ -6,20 +6,23 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from itertools import combinations
 
 import pytest
+import sympy
 from oracle import computes
 from published import needs_folder, published
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load, parse_source
 from bilinear.frontend.printer import print_schedule, print_scheme
-from bilinear.ir.linear import Form, LinearMap, form
+from bilinear.ir.linear import Form, LinearMap, form, transposed_rows
 from bilinear.ir.schedule import RATIONALS, AnySchedule, LinearStage, ProductStage, Schedule
 from bilinear.ir.scheme import Scheme
 from bilinear.lowering.prepare import prepare, runnable
 from bilinear.passes.fuse_linear_stages import fuse_linear_stages
 from bilinear.passes.nest_levels import nest_levels
+from bilinear.passes.order_products import colour_products
 from bilinear.scheduling.in_place.find import find_in_place
 from bilinear.scheduling.in_place.partitions import Independence, StageProgress, find_partition
 from bilinear.scheduling.in_place.walks import PRIME, OperandSide, SumSearch
@@ -124,7 +127,54 @@ def test_progress_tells_the_best_so_far() -> None:
     last = told[-1]
     assert (last.stages, last.fewest, last.additions, last.traffic) == (2, 2, additions(schedule), traffic(schedule))
     assert [(p.additions, p.traffic) for p in told] == sorted(((p.additions, p.traffic) for p in told), reverse=True)
-    assert str(last) == "600/600 steps: 2 product stages (no fewer are possible), 16 additions, 38 blocks moved"
+    assert str(last) == (
+        "600/600 steps: 2 product stages (no fewer are possible), 5 launches of products (at least 4 are needed),"
+        " 16 additions, 38 blocks moved"
+    )
+
+
+def launches(schedule: Schedule) -> int:
+    return len(widths(colour_products(schedule)))
+
+
+def fewest_launches(scheme: Scheme, *, with_maps_on_c: bool) -> int:
+    """Of every partition of the products into sets that may run at once, the fewest sets: ranks are exact, and nothing is left out.
+
+    A launch adds to a block of C once. If C could be mapped, too, independent forms would be enough there as in A and B.
+    """
+    u, v, w = scheme.tables
+    tables = (u, v, transposed_rows(w, scheme.rank))
+
+    def stands(products: tuple[int, ...]) -> bool:
+        left, right, out = (sympy.Matrix([[dict(table[p]).get(i, 0) for i in range(4)] for p in products]) for table in tables)
+        apart = out.rank() == len(products) if with_maps_on_c else all(sum(map(bool, out.col(i))) <= 1 for i in range(4))
+        return apart and left.rank() == right.rank() == len(products)
+
+    sets = [sum(1 << p for p in group) for size in range(1, 5) for group in combinations(range(scheme.rank), size) if stands(group)]
+    fewest = [0] + [scheme.rank + 1] * (2**scheme.rank - 1)
+    for mask in range(1, 2**scheme.rank):
+        fewest[mask] = 1 + min(fewest[mask & ~group] for group in sets if group & mask)
+    return fewest[-1]
+
+
+@pytest.mark.parametrize(("name", "fewest"), [("strassen", 4), ("winograd", 4), ("naive2x2", 2)])
+def test_no_partition_has_fewer_launches_than_the_search_finds(name: str, fewest: int) -> None:
+    scheme = load(name).scheme
+    assert fewest_launches(scheme, with_maps_on_c=False) == fewest
+    assert fewest_launches(scheme, with_maps_on_c=True) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "fewest", "stages"), [("strassen", 4, 2), ("winograd", 4, 2), ("naive2x2", 2, 2), ("hopcroft_kerr", 4, 4), ("laderman", 7, 3)]
+)
+def test_launches_are_as_few_as_the_bound(name: str, fewest: int, stages: int) -> None:
+    told: list[StageProgress] = []
+    scheme = load(name).scheme
+    schedule = find_in_place(scheme, few_launches=True, seconds=0.0, progress=told.append)
+    assert (launches(schedule), len(widths(schedule))) == (fewest, stages) == (told[-1].launches, told[-1].stages)
+    assert told[-1].least == fewest
+    prepared = prepare(scheme, schedule, 1, "restore")
+    assert prepared.authored_proof.recursive and computes(prepared.schedule, trials=1)
 
 
 @pytest.mark.parametrize(("name", "most"), [("strassen", 10), ("winograd", 10), ("laderman", 60)])
@@ -264,7 +314,7 @@ def test_other_numbers_than_rationals_are_refused() -> None:
         find_in_place(parse_source(Source("two.bl", text)).schemes[0])
 
 
-@pytest.mark.parametrize("options", [{"keep": ("C",)}, {"temporaries": -1}, {"effort": 0}])
+@pytest.mark.parametrize("options", [{"keep": ("C",)}, {"temporaries": -1}, {"effort": 0}, {"few_launches": True, "overwrite": True}])
 def test_options_without_meaning_are_refused(options: dict[str, object]) -> None:
     with pytest.raises(BilinearError, match="E553"):
         find_in_place(load("strassen").scheme, **options)  # type: ignore[arg-type]

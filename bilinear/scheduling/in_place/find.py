@@ -248,6 +248,7 @@ def find_in_place(
     temporaries: int = 0,
     overwrite: bool = False,
     scratch: Collection[str] = ("A", "B"),
+    few_launches: bool = False,
     effort: int = 1,
     seconds: float = math.inf,
     seed: int = 0,
@@ -258,11 +259,14 @@ def find_in_place(
     `consume` leaves A and B undefined; operands in `keep` are never written, not even for a moment. Up to `temporaries` blocks for sums of
     A, and as many for sums of B, are allocated if they help; such a schedule does not recurse in place. With `overwrite` it computes C =
     alpha*A*B, and blocks of C hold sums of the operands in `scratch` until a product is written there; the proof states the shape that this
-    requires (K/k = N/n for sums of A, M/m = K/k for sums of B). The result depends only on `seed`; `effort` multiplies the number of
+    requires (K/k = N/n for sums of A, M/m = K/k for sums of B). `few_launches` minimizes the launches of products before the stages, for
+    C += A*B: no two products of a launch add to one block of C. The result depends only on `seed`; `effort` multiplies the number of
     candidates, and `seconds` ends the search early with the best so far. Raises `BilinearError`: E551 if a coefficient is not rational,
     E552 and E559 if an operand cannot be kept, E553 and E560 if an option is invalid.
     """
     _check_options(keep, scratch, temporaries, effort)
+    if few_launches and overwrite:
+        raise fail("E553", "few launches are searched for where products add to C, and C is overwritten", "leave out one of the two")
     tables = rational_tables(scheme)
     for name, rows in zip("AB", tables, strict=False):
         if name in keep and not temporaries and not (overwrite and name in scratch):
@@ -273,7 +277,7 @@ def find_in_place(
         for name, rows, size in zip("AB", tables, (scheme.m * scheme.k, scheme.k * scheme.n), strict=False)
     ]
     outputs = [frozenset(i for i, _ in tables[2][p]) for p in useful]
-    search = StageSearch(sides, outputs, not consume, seed)
+    search = StageSearch(sides, outputs, not consume, seed, few_launches)
     if overwrite:
         search = ScratchSearch(sides, outputs, not consume, seed, ("A" in scratch, "B" in scratch), scheme.m * scheme.n)
     best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ Partition = tuple[frozenset[int], ...]
 class Independence:
     """Decides which sets of products are independent on every side, and remembers the answers."""
 
-    def __init__(self, sides: Sequence[OperandSide]) -> None:
+    def __init__(self, sides: Sequence[OperandSide | OutputSide]) -> None:
         self.sides = sides
         self.known: dict[frozenset[int], tuple[int, ...]] = {}
 
@@ -79,9 +80,9 @@ def find_partition(independence: Independence, products: int, stages: int, gener
 
 @dataclass(frozen=True)
 class StageProgress:
-    """The state of a search: steps done and planned, and the best so far (product stages, block additions, blocks moved).
+    """The state of a search: steps done and planned, and the best so far (product stages, their launches, block additions, blocks moved).
 
-    `fewest` is a lower bound on the product stages.
+    `fewest` is a lower bound on the product stages, `least` one on their launches.
     """
 
     steps: int
@@ -90,13 +91,23 @@ class StageProgress:
     fewest: int
     additions: int
     traffic: int
+    launches: int
+    least: int
 
     def __str__(self) -> str:
-        proved = "no fewer are possible" if self.stages == self.fewest else f"at least {self.fewest} are needed"
+        return f"{self.steps}/{self.planned} steps: {self.costs}"
+
+    @property
+    def costs(self) -> str:
+        """The best so far, and what is proved of it."""
         return (
-            f"{self.steps}/{self.planned} steps: {self.stages} product stages ({proved}),"
-            f" {self.additions} additions, {self.traffic} blocks moved"
+            f"{self.stages} product stages ({_proved(self.stages, self.fewest)}), {self.launches} launches of products"
+            f" ({_proved(self.launches, self.least)}), {self.additions} additions, {self.traffic} blocks moved"
         )
+
+
+def _proved(number: int, least: int) -> str:
+    return "no fewer are possible" if number == least else f"at least {least} are needed"
 
 
 @dataclass(frozen=True)
@@ -144,17 +155,39 @@ class WalkedPartition:
         return self.additions + self.traffic / 1e4 + self.colours / 1e8
 
 
+@dataclass(frozen=True)
+class OutputSide:
+    """The blocks of C that each product is added to, as a third side: no two products of a launch add to one block."""
+
+    outputs: Sequence[frozenset[int]]
+    spare: int = 0
+
+    def needs(self, group: Sequence[int]) -> int:
+        """How often these products add to a block that another of them adds to."""
+        return sum(len(self.outputs[p]) for p in group) - len(frozenset[int]().union(*(self.outputs[p] for p in group)))
+
+    @property
+    def fewest_launches(self) -> int:
+        """A lower bound on the launches: the products that are added to one block need as many."""
+        return max(Counter(block for blocks in self.outputs for block in blocks).values())
+
+
 class StageSearch:
     """Simulated annealing over the ordered partitions of a scheme's products.
 
-    `outputs` lists for each product the blocks of C that it is added to."""
+    `outputs` lists for each product the blocks of C that it is added to. With `few_launches` all partitions have as few contention-free
+    parts as are found.
+    """
 
-    def __init__(self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int) -> None:
+    def __init__(
+        self, sides: Sequence[OperandSide], outputs: Sequence[frozenset[int]], restores: bool, seed: int, few_launches: bool = False
+    ) -> None:
         self.sides, self.outputs, self.restores = sides, outputs, restores
         self.products = len(outputs)
         self.generator = random.Random(seed)
         self.independence = Independence(sides)
         self.fewest = max(side.fewest_stages for side in sides)
+        self.few_launches, self.most_launches = few_launches, len(outputs)
         self.weighed: dict[Partition, WalkedPartition] = {}
         self.steps = 0
 
@@ -190,20 +223,42 @@ class StageSearch:
         return best
 
     def _progress(self, steps: int, effort: StageEffort, best: WalkedPartition) -> StageProgress:
-        return StageProgress(steps, effort.candidates, len(best.order), self.fewest, best.additions, best.traffic)
+        stages = len(best.order)
+        return StageProgress(steps, effort.candidates, stages, self.fewest, best.additions, best.traffic, best.colours, self.least)
+
+    @property
+    def least(self) -> int:
+        """A lower bound on the launches of products: a launch is part of a stage, and adds to a block of C once."""
+        return max(self.fewest, OutputSide(self.outputs).fewest_launches)
 
     def _first_partitions(self, number: int, effort: StageEffort) -> list[Partition]:
-        """Partitions into the fewest stages found, with several tries for each number; at least one, even after the deadline."""
-        stages = self.fewest
-        while True:
-            found = [p for _ in range(3) if (p := self._partition(stages, 40)) is not None]
-            if found:
-                more = (self._partition(stages, 10) for _ in range(number) if not effort.is_over())
-                return found + [p for p in more if p is not None]
-            stages += 1
+        """Partitions into the fewest stages found; with few launches, of those whose launches, joined at random, make the fewest."""
+        if not self.few_launches:
+            return self._partitions(self.independence, self.fewest, number, effort)
+        launches = self._partitions(Independence([*self.sides, OutputSide(self.outputs)]), self.least, number, effort)
+        self.most_launches = len(launches[0])
+        joined = [order for groups in launches for _ in range(10) if self._allows(order := self._joined(groups))] or launches
+        fewest = min(map(len, joined))
+        return [order for order in joined if len(order) == fewest]
 
-    def _partition(self, stages: int, tries: int) -> Partition | None:
-        return find_partition(self.independence, self.products, stages, self.generator, tries * self.products)
+    def _joined(self, launches: Partition) -> Partition:
+        """Launches put, in random order, into the first stage that holds them."""
+        stages: list[frozenset[int]] = []
+        for launch in self.generator.sample(launches, len(launches)):
+            place = next((i for i, stage in enumerate(stages) if self.independence.holds(stage | launch)), len(stages))
+            stages[place:] = [launch.union(*stages[place : place + 1]), *stages[place + 1 :]]
+        return tuple(stages)
+
+    def _partitions(self, independence: Independence, fewest: int, number: int, effort: StageEffort) -> list[Partition]:
+        """Partitions into the fewest groups found, with several tries for each number; at least one, even after the deadline."""
+
+        def found(tries: int) -> Partition | None:
+            return find_partition(independence, self.products, fewest, self.generator, tries * self.products)
+
+        while not (first := [p for _ in range(3) if (p := found(40)) is not None]):
+            fewest += 1
+        more = (found(10) for _ in range(number) if not effort.is_over())
+        return first + [p for p in more if p is not None]
 
     def _neighbour(self, order: Partition) -> Partition:
         """A neighbour with the same number of stages.
@@ -233,8 +288,8 @@ class StageSearch:
         return order
 
     def _allows(self, order: Partition) -> bool:
-        """True if every stage can hold the forms of its products."""
-        return all(group and self.independence.holds(group) for group in order)
+        """True if every stage can hold the forms of its products, and the launches are as few as they should be."""
+        return sum(map(self._colours, order)) <= self.most_launches and all(group and self.independence.holds(group) for group in order)
 
     def _greedy(self, order: Partition) -> WalkedPartition:
         if order not in self.weighed:
