@@ -119,7 +119,6 @@ def matmul(
 
 
 def _check(name: str, operand: object, kind: type[da.Array]) -> None:
-    """Refuse (E771) what is not a matrix of numbers in chunks of known sizes."""
     if not isinstance(operand, kind) or operand.ndim != 2:
         what = f"an array of {operand.ndim} dimensions" if isinstance(operand, kind) else type(operand).__name__
         raise fail("E771", f"{name} is {what}", "matmul multiplies matrices, as arrays of dask.array")
@@ -147,7 +146,6 @@ def _cut(x: da.Array, parts: tuple[int, int], sizes: tuple[int, int]) -> da.Arra
 
 
 def _product(x: da.Array, y: da.Array, scheme: Scheme, levels: int, multiply: partial[Array]) -> da.Array:
-    """The product by so many levels of a scheme, which divide the numbers of chunks."""
     import dask.array
 
     if not levels:

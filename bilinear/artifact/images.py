@@ -149,7 +149,6 @@ def _trial(
 
 
 def _drawn(generator: np.random.Generator, size: int, extents: tuple[int, int], is_complex: bool) -> Array:
-    """Integers in -size ... size, or complex numbers with such parts."""
     real, imaginary = (generator.integers(-size, size + 1, extents).astype(np.float64) for _ in "ri")
     return real + 1j * imaginary if is_complex else real
 
@@ -175,10 +174,6 @@ class OnDevice:
         import cupy
 
         return cupy.full((rows, columns), np.nan, self.dtype)
-
-    def one(self) -> int:
-        """The number 1."""
-        return 1
 
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Array], ...]) -> None:
         """Run one kernel on the current stream."""

@@ -278,14 +278,14 @@ def _kernel(folder: Path, name: str, node: Node, known: dict[str, set[str]]) -> 
         except BilinearError:
             raise image.wrong("is for an unknown architecture") from None
         images.append((target, *_file(folder, image, "path")))
-    arguments = tuple(_argument(argument, known) for argument in node["arguments"].items())
+    kinds = [(argument["kind"].choice(tuple(known)), argument["name"]) for argument in node["arguments"].items()]
+    arguments = tuple(Argument(kind, name.choice(tuple(known[kind]))) for kind, name in kinds)
     shared = node["shared_bytes"].whole(0, 227 * 1024)
-    return BuiltKernel(name, _text(source, path), path, (threads[0], threads[1]), shared, arguments, tuple(images))
-
-
-def _argument(node: Node, known: dict[str, set[str]]) -> Argument:
-    kind = node["kind"].choice(tuple(known))
-    return Argument(kind, node["name"].choice(tuple(known[kind])))
+    try:
+        text = source.decode()
+    except UnicodeDecodeError:
+        raise fail("E622", f"{path} is not text in UTF-8", AGAIN) from None
+    return BuiltKernel(name, text, path, (threads[0], threads[1]), shared, arguments, tuple(images))
 
 
 def _launch(node: Node, kernels: dict[str, BuiltKernel]) -> BuiltLaunch:
@@ -302,7 +302,6 @@ def _cover(node: Node) -> Cover:
 
 
 def _file(folder: Path, node: Node, key: str) -> tuple[str, bytes]:
-    """The path and the content of a file that the manifest names with its hash."""
     name = node[key].text()
     return name, _read_whole(folder, name, node["sha256"].text(), node[key])
 
@@ -323,13 +322,6 @@ def _read_whole(folder: Path, name: str, wanted: str, node: Node) -> bytes:
     return content
 
 
-def _text(content: bytes, path: str) -> str:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        raise fail("E622", f"{path} is not text in UTF-8", AGAIN) from None
-
-
 Values = dict[str, Array]
 Shape = tuple[int, int, int]
 
@@ -342,9 +334,6 @@ class FolderMachine(Protocol):
 
     def workspace(self, space: Space, rows: int, columns: int) -> Array:
         """An uninitialised matrix of this many elements."""
-
-    def one(self) -> Factor:
-        """The number 1, for `alpha` and `beta`."""
 
     def launch(self, kernel: BuiltKernel, blocks: tuple[int, int, int], arguments: tuple[tuple[str, Array], ...]) -> None:
         """Run one kernel; the arguments are pairs of a kind and a value."""
@@ -374,10 +363,15 @@ def multiply(machine: FolderMachine, folder: BuiltFolder, program: BuiltProgram,
     for strip in strips if folder.overwrites else (rest, *strips):
         _run_strip(machine, program, strip, alpha, beta)
     if m:
-        core_beta = machine.one() if k < shape[1] and not folder.overwrites else beta
-        _run_core(machine, folder, program, _cut(operands, slice(m), slice(k), slice(n)), alpha, core_beta)
+        bm, bk, bn = (extent // steps for extent, steps in zip((m, k, n), folder.grid, strict=True))
+        spaces, extents_of = _cut(operands, slice(m), slice(k), slice(n)), {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
+        for space in folder.workspaces:
+            height, width = extents_of[space.shape]
+            spaces[space.name] = machine.workspace(space, space.rows * height, space.columns * width)
+        core_beta = 1 if k < shape[1] and not folder.overwrites else beta
+        _run(machine, program.launches, spaces, (bm, bk, bn), alpha, core_beta)
     if folder.overwrites:
-        _run_strip(machine, program, rest, alpha, machine.one())
+        _run_strip(machine, program, rest, alpha, 1)
 
 
 def _shape(operands: Values) -> Shape:
@@ -394,16 +388,6 @@ def _cut(operands: Values, rows: slice, inner: slice, columns: slice) -> Values:
 def _run_strip(machine: FolderMachine, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
     if operands["A"].size and operands["C"].size:
         _run(machine, program.remainder, operands, _shape(operands), alpha, beta)
-
-
-def _run_core(machine: FolderMachine, folder: BuiltFolder, program: BuiltProgram, operands: Values, alpha: Factor, beta: Factor) -> None:
-    bm, bk, bn = (extent // steps for extent, steps in zip(_shape(operands), folder.grid, strict=True))
-    spaces = dict(operands)
-    extents_of = {"A": (bm, bk), "B": (bk, bn), "C": (bm, bn)}
-    for space in folder.workspaces:
-        height, width = extents_of[space.shape]
-        spaces[space.name] = machine.workspace(space, space.rows * height, space.columns * width)
-    _run(machine, program.launches, spaces, (bm, bk, bn), alpha, beta)
 
 
 def first_difference(folder: BuiltFolder, shape: Shape, name: str, wrong: Array) -> str:

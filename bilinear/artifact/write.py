@@ -20,7 +20,6 @@ from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.frontend.printer import loaded_text
 from bilinear.ir.element import COMPILED, COMPLEX, IN_ARRAYS
-from bilinear.ir.kernel import Grid
 from bilinear.ir.placement import COLOURS, STAGE
 from bilinear.ir.schedule import Schedule
 from bilinear.ir.scheme import Scheme
@@ -129,15 +128,14 @@ def _kernels(program: LaunchProgram, files: dict[str, bytes]) -> dict[str, objec
 
 def _launches(program: LaunchProgram) -> list[dict[str, object]]:
     return [
-        {"kernel": launch.kernel.name, "first": launch.first, "grid": _grid(launch.grid)}
+        {
+            "kernel": launch.kernel.name,
+            "first": launch.first,  # x is the largest, over the tilings, of the product of ceil(extent / step)
+            "grid": {"x": [[[cover.name, cover.step] for cover in tiling] for tiling in launch.grid.tilings], "y": launch.grid.y},
+        }
         | ({} if launch.stage is None else {"stage": launch.stage})
         for launch in program.launches
     ]
-
-
-def _grid(grid: Grid) -> dict[str, object]:
-    """x is the largest, over the tilings, of the product of ceil(extent / step)."""
-    return {"x": [[[cover.name, cover.step] for cover in tiling] for tiling in grid.tilings], "y": grid.y}
 
 
 def _image(name: str, built: Built, files: dict[str, bytes]) -> dict[str, object]:
@@ -156,26 +154,23 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def require_kind(loaded: Loaded, dtype: str, inputs: str, mode: str) -> None:
-    """Refuse (E799) an algorithm for complex numbers on a real type; on a complex type promises (E785) and modes (E557) of real ones."""
-    if dtype not in COMPLEX:
-        if loaded.complex_core is not None:
-            what = f"{loaded.complex_core.name} multiplies complex numbers, and {dtype} is a real type"
-            raise fail("E799", what, f"take complex64 or complex128, or the algorithm of the real products, {loaded.scheme.name}")
-        return
-    if inputs != "preserve":
-        raise fail("E785", f"inputs={inputs!r} lets a schedule write A and B, and complex operands are only read", "use inputs='preserve'")
-    if mode != STAGE:
-        raise fail("E557", f"mode={mode!r} has no meaning for {dtype}: its stages run in one way", "leave it out")
-
-
 def require_options(loaded: Loaded, options: FolderOptions, dtypes: Sequence[str]) -> None:
-    """Refuse options that have no meaning, or none for this algorithm and these types."""
+    """Refuse options that have no meaning, or none for this algorithm and these types.
+
+    Those are an algorithm for complex numbers on a real type (E799), and on a complex type promises (E785) and modes (E557) of real ones.
+    """
     require_levels(options.levels)
     require_inputs(options.inputs)
     require_floats(options.floats)
     require_mode(options.mode, options.floats)
-    require_kind(loaded, dtypes[0], options.inputs, options.mode)
+    if dtypes[0] not in COMPLEX and loaded.complex_core is not None:
+        what = f"{loaded.complex_core.name} multiplies complex numbers, and {dtypes[0]} is a real type"
+        raise fail("E799", what, f"take complex64 or complex128, or the algorithm of the real products, {loaded.scheme.name}")
+    if dtypes[0] in COMPLEX and options.inputs != "preserve":
+        what = f"inputs={options.inputs!r} lets a schedule write A and B, and complex operands are only read"
+        raise fail("E785", what, "use inputs='preserve'")
+    if dtypes[0] in COMPLEX and options.mode != STAGE:
+        raise fail("E557", f"mode={options.mode!r} has no meaning for {dtypes[0]}: its stages run in one way", "leave it out")
     require_contention(options.contention)
     other = next((dtype for dtype in dtypes if dtype not in IN_ARRAYS), "")
     if other and options.contention != COLOURS:
@@ -186,7 +181,12 @@ def programs_of(
     loaded: Loaded, options: FolderOptions, dtypes: Sequence[str], targets: Sequence[CudaTarget], progress: Progress = no_progress
 ) -> tuple[PreparedAlgorithm | None, tuple[LaunchProgram, ...]]:
     """The proofs of an algorithm (none for complex types), and its programs with their images for the targets, if there are any."""
-    prepared, schedule = _prepared(loaded, options, dtypes[0] in COMPLEX)  # verify, schedule, verify the result
+    prepared = None
+    if dtypes[0] in COMPLEX:
+        schedule = prepare_complex((Level(loaded.scheme, loaded.schedule),) * options.levels, core=loaded.complex_core)
+    else:  # verify, schedule, verify the result
+        prepared = prepare(loaded.scheme, loaded.schedule, options.levels, options.inputs, options.mode, contention=options.contention)
+        schedule = prepared.schedule
     for dtype in dtypes:
         require_elements(loaded.scheme, schedule.coefficients, COMPILED[dtype].name, "f")
     return prepared, build_programs(schedule, dtypes, targets, options.floats, progress=progress, mode=options.mode)  # lower, render, build
@@ -196,14 +196,6 @@ def remainders_of(programs: Sequence[LaunchProgram], targets: Sequence[CudaTarge
     """The programs of the plain multiply for the strips that the grid of these programs leaves over."""
     rest = plain_complex() if programs[0].schedule.is_complex else plain().schedule
     return build_programs(rest, [own.dtype for own in programs], targets, floats, named=REMAINDER)
-
-
-def _prepared(loaded: Loaded, options: FolderOptions, is_complex: bool) -> tuple[PreparedAlgorithm | None, Schedule]:
-    """The proved schedule that is compiled, and for real matrices its proofs."""
-    if is_complex:
-        return None, prepare_complex((Level(loaded.scheme, loaded.schedule),) * options.levels, core=loaded.complex_core)
-    prepared = prepare(loaded.scheme, loaded.schedule, options.levels, options.inputs, options.mode, contention=options.contention)
-    return prepared, prepared.schedule
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import typer
 
 from bilinear.errors import fail
 from bilinear.places import require_files
+from bilinear.reporting.table import fitted
 from bilinear.visible import visible_lines
 from bilinear.writing import make_folder, write_file, write_files
 
@@ -183,9 +184,7 @@ def say(*lines: str, error: bool = False) -> None:
 
 def print_fitted(text: Callable[[], str]) -> None:
     """Print the output of a function; on a terminal, tables and lines fit its width, and the verdict is coloured."""
-    from bilinear.reporting.table import fitted
-
-    columns = _columns()
+    columns = columns_of(sys.stdout)
     with fitted(columns):
         found = wrapped(text(), columns)
     print(coloured(_ended(found)) if allows_colour(sys.stdout) else _ended(found), end="")
@@ -193,11 +192,6 @@ def print_fitted(text: Callable[[], str]) -> None:
 
 def _ended(text: str) -> str:
     return text if text.endswith("\n") else f"{text}\n"
-
-
-def _columns() -> int | None:
-    """The width of the terminal; None if the answer goes elsewhere."""
-    return columns_of(sys.stdout)
 
 
 Svg = Annotated[Path | None, output_option("--svg", help="Also write every figure of that page to this folder, as SVG files.")]

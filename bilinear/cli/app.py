@@ -93,7 +93,6 @@ def _not_lost(found: sys.UnraisableHookArgs) -> None:
 
 
 def _run() -> int:
-    """Run a command; returns its exit code."""
     try:
         return app(prog_name="bilinear", standalone_mode=False) or 0
     except SystemExit as stop:

@@ -6,12 +6,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from signal import SIG_DFL, SIGTERM, signal
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,7 @@ from bilinear.cli.answers import limit_option, output_option, problem_option
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import ELEMENTS, IN_ARRAYS, Element
 from bilinear.ir.placement import LEVELS_ALLOWED, MOST_EXTENT
+from bilinear.reporting.table import aligned
 from bilinear.visible import visible
 
 if TYPE_CHECKING:
@@ -162,36 +163,27 @@ def nothing_measured(left_out: Sequence[LeftOut]) -> BilinearError:
     return fail("E686", "nothing was measured", "the notes say why; smaller shapes, or more time, may help", notes=notes)
 
 
-@contextmanager
-def _on_sigterm(act: Callable[[], NoReturn]) -> Iterator[None]:
-    """While the context lasts, the first SIGTERM does this, when Python runs again; a second one ends everything at once.
+ENDED = 128 + SIGTERM
+"""The exit code of a program that SIGTERM has ended."""
 
-    A process that waits for a GPU that never answers needs SIGKILL.
+
+@contextmanager
+def raises_on_sigterm(end: BaseException) -> Iterator[None]:
+    """While the context lasts, the first SIGTERM, which ends the jobs of a cluster, raises this when Python runs again.
+
+    So results are shown and child processes end. A second one ends everything at once. A process that waits for a GPU that never answers
+    needs SIGKILL.
     """
 
     def once(*_: object) -> None:
         signal(SIGTERM, SIG_DFL)
-        act()
+        raise end
 
     before = signal(SIGTERM, once)
     try:
         yield
     finally:
         signal(SIGTERM, before)
-
-
-def ends_on_sigterm() -> AbstractContextManager[None]:
-    """While the context lasts, SIGTERM raises an error, so that results are shown and child processes end."""
-    return _on_sigterm(lambda: sys.exit(128 + SIGTERM))
-
-
-def interrupted_by_sigterm() -> AbstractContextManager[None]:
-    """While the context lasts, SIGTERM, which ends the jobs of a cluster, does what Ctrl-C does."""
-
-    def interrupt() -> NoReturn:
-        raise KeyboardInterrupt
-
-    return _on_sigterm(interrupt)
 
 
 def device_files(named: str = "") -> tuple[str, ...]:
@@ -289,7 +281,6 @@ def run_checks(
 
 def check_table(checks: list[Check]) -> str:
     """The checks as an aligned table."""
-    from bilinear.reporting.table import aligned
 
     rows = []
     for c in checks:
@@ -304,7 +295,6 @@ def check_table(checks: list[Check]) -> str:
 
 def modular_table(checks: Sequence[ModularCheck]) -> str:
     """Checks modulo p as an aligned table."""
-    from bilinear.reporting.table import aligned
 
     rows = []
     for check in checks:
@@ -317,7 +307,6 @@ def modular_table(checks: Sequence[ModularCheck]) -> str:
 
 def modular_times(rows: Sequence[ModularTime], left_out: Sequence[LeftOut]) -> str:
     """Times of products modulo p as an aligned table, and below it what was left out."""
-    from bilinear.reporting.table import aligned
 
     header = ("shape", "modulus", "algorithm", "ms", "TOP/s", "float64 products", "ms", "ratio", "exact")
     cells = []

@@ -14,7 +14,6 @@ RINGS = "Z", "Z/2", "Z/3", "Q", "Q[sqrt(3)]", "Q[i]", "Q[lambda]"
 
 
 def _of(*words: str) -> Names:
-    """Offers the words of a list that begin with the typed text."""
     return lambda incomplete: _beginning(words, incomplete)
 
 

@@ -12,9 +12,10 @@ import typer
 
 from bilinear.cli import completing
 from bilinear.cli.answers import Json, answer, file_of, say, write_result
-from bilinear.cli.common import AlgorithmName, Output, interrupted_by_sigterm, progress_bar, read_seconds, read_shape, seed_of_a_search
+from bilinear.cli.common import AlgorithmName, Output, progress_bar, raises_on_sigterm, read_seconds, read_shape, seed_of_a_search
 from bilinear.errors import BilinearError, fail
 from bilinear.places import holds_another, require_files
+from bilinear.reporting.table import aligned
 from bilinear.visible import WIDEST, visible, visible_lines
 from bilinear.writing import write_file
 
@@ -103,7 +104,6 @@ def _shared_facts(scheme: Scheme, result: Shared, seed: int, tries: int) -> dict
 
 
 def _told_shared(scheme: Scheme, result: Shared, time: str, tries: int) -> str:
-    from bilinear.reporting.table import aligned
 
     counts = _counts(scheme, result)
     rows = [
@@ -205,7 +205,7 @@ def discover(
     shape, seconds = read_shape(format), read_seconds(time)
     task = SearchTask(shape, rank, seed, walkers, over, load(start).scheme if start else None, start, lift)
     require_files(output or Path("walk.bl"), state, file_of(json_file))
-    with interrupted_by_sigterm(), progress_bar() as progress:
+    with raises_on_sigterm(KeyboardInterrupt()), progress_bar() as progress:
         found = discover(task, seconds, state=state, progress=progress)
     written = _write(found, output) if found.reached or best else None
     answer(json_file, lambda: _facts(found, written), lambda: _told(found, written))
@@ -313,12 +313,10 @@ def combine(
 
 
 def _tell(path: Path, error: BilinearError) -> None:
-    """Report the files of a folder that are skipped."""
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
 
 
 def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
-    """A scheme in the language, below its recipe."""
     from bilinear.frontend.printer import readable_text
 
     told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
@@ -328,7 +326,6 @@ def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
 
 
 def _told_combined(recipe: SchemeTree, ring: Ring) -> str:
-    """A summary of a recipe, and its tree."""
     from bilinear.reporting.shipped import compared
 
     volume = recipe.m * recipe.k * recipe.n
@@ -361,7 +358,6 @@ def _combined_facts(recipe: SchemeTree, ring: Ring) -> dict[str, object]:
 
 def _table(best: dict[Triple, SchemeTree], ring: Ring) -> str:
     """The formats m <= k <= n of more than one block, one line each."""
-    from bilinear.reporting.table import aligned
 
     chosen = [recipe for shape, recipe in best.items() if shape == tuple(sorted(shape)) and shape[0] > 1]
     rows = [(r.format, _known(r, ring) or "-", r.m * r.k * r.n, f"{r.exponent:.4f}", sum(r.additions), r.expression) for r in chosen]

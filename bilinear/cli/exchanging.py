@@ -14,6 +14,7 @@ from bilinear.cli.common import AlgorithmName, Output, progress_bar
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.places import holds_another, require_files
+from bilinear.reporting.table import aligned
 from bilinear.visible import visible_lines
 from bilinear.writing import write_files
 
@@ -111,7 +112,6 @@ def _facts(file: Path, result: Imported) -> dict[str, object]:
 
 
 def _told(file: Path, result: Imported) -> str:
-    from bilinear.reporting.table import aligned
 
     scheme, proof = result.scheme, result.proof
     order = [("error", f"O(lambda^{proof.order})")] if proof.order else []
@@ -146,7 +146,6 @@ def _other(file: Path, result: Identified, output: Path | None, json_file: Path 
 def _folder(folder: Path, json_file: Path | None) -> None:
     """The table of every file of a folder that could hold a scheme, and its sums."""
     from bilinear.interchange.folders import PASSED_OVER, REFUSED, by_folder, survey
-    from bilinear.reporting.table import aligned
 
     require_files(file_of(json_file), unread=[folder])
     with progress_bar() as progress:

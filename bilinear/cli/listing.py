@@ -15,10 +15,10 @@ from bilinear.cli.answers import Json, answer, file_of, say
 from bilinear.cli.common import Output, read_shape, waiting, words
 from bilinear.errors import BilinearError, fail
 from bilinear.places import require_files
+from bilinear.reporting.table import aligned
 from bilinear.writing import write_file
 
 if TYPE_CHECKING:
-    from bilinear.ir.scheme import Scheme
     from bilinear.reporting.shipped import LibraryRow
 
 
@@ -71,7 +71,14 @@ def new(
     if (paper is None) == (not format) or (paper is not None and rank is not None):
         raise fail("E507", "a new scheme is of a size, or from a file", "bilinear new NAME 2,2,2, or bilinear new NAME --from paper.txt")
     path = output or Path(f"{name}.bl")
-    text = starting_text(name, *read_shape(format), rank) if paper is None else text_of_paper(name, paper)
+    if paper is None:
+        text = _starting_text(name, *read_shape(format), rank)
+    else:
+        from bilinear.algebra.maps import on_blocks
+        from bilinear.frontend.printer import readable_text
+        from bilinear.interchange.importing import import_scheme
+
+        text = readable_text(replace(on_blocks(import_scheme(paper).scheme), name=name))
     require_files(path)
     if path.exists():
         raise fail("E672", f"{path} is there already", "choose another place with -o")
@@ -84,46 +91,26 @@ def new(
         say(f"written to {path}: {rank} empty rows; fill them in; `bilinear verify {path}` shows what is still wrong")
 
 
-def text_of_paper(name: str, paper: Path) -> str:
-    """The scheme of a file, in the language under this name. Raises `BilinearError`: the readers' errors, E241 if the name cannot be
-    written.
-    """
-    from bilinear.algebra.maps import on_blocks
-    from bilinear.frontend.printer import readable_text
-    from bilinear.interchange.importing import import_scheme
-
-    return readable_text(replace(on_blocks(import_scheme(paper).scheme), name=name))
-
-
-def starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
-    """A file for editing a scheme <m,k,n;rank>.
-
-    Instructions as comments, then a table of zeros, or without a rank the classical product.
-
-    Raises `BilinearError`: E241 if the name cannot be written, E671 if no scheme has this rank, E673 if the table is too large.
-    """
-    from bilinear.algebra.composition import classical
+def _starting_text(name: str, m: int, k: int, n: int, rank: int | None) -> str:
+    """Instructions as comments, then a table of zeros, or without a rank the classical product (E241, E671, E673)."""
+    from bilinear.algebra.composition import classical, numbered
     from bilinear.frontend.printer import print_scheme
+    from bilinear.ir.linear import LinearMap
     from bilinear.ir.ring import RATIONALS
-    from bilinear.ir.scheme import least_rank
+    from bilinear.ir.scheme import Scheme, least_rank
 
     least, most = least_rank(m, k, n), m * k * n
     if rank is not None and not least <= rank <= most:
         raise fail("E671", f"no scheme <{m},{k},{n}> of {rank} products is worth writing", f"between {least} and {most} are possible")
     if (m * k * n if rank is None else rank) * (m * k + k * n + m * n) > MOST_CELLS:
         raise fail("E673", "the table is too large to be edited", f"give smaller sizes: at most {MOST_CELLS} coefficients are written")
-    scheme = replace(classical(m, k, n), name=name, ring=RATIONALS) if rank is None else blank(name, m, k, n, rank)
+    if rank is None:
+        scheme = replace(classical(m, k, n), name=name, ring=RATIONALS)
+    else:
+        rows = ((),) * rank
+        maps = LinearMap(m * k, rows), LinearMap(k * n, rows), LinearMap(rank, ((),) * (m * n))
+        scheme = Scheme(name, m, k, n, *maps, numbered(rank))
     return HELP.format(name=name) + print_scheme(scheme)
-
-
-def blank(name: str, m: int, k: int, n: int, rank: int) -> Scheme:
-    """A scheme whose coefficients are all 0."""
-    from bilinear.algebra.composition import numbered
-    from bilinear.ir.linear import LinearMap
-    from bilinear.ir.scheme import Scheme
-
-    rows = ((),) * rank
-    return Scheme(name, m, k, n, LinearMap(m * k, rows), LinearMap(k * n, rows), LinearMap(rank, ((),) * (m * n)), numbered(rank))
 
 
 ANY = "*"
@@ -147,7 +134,6 @@ def list_algorithms(
 ) -> None:
     """List the shipped schemes with their costs and their schedules."""
     from bilinear.reporting.shipped import library_rows
-    from bilinear.reporting.table import aligned
 
     sizes, is_over = _read_format(format), _read_ring(over)
     require_files(file_of(json_file))
@@ -179,7 +165,6 @@ def _cells(r: LibraryRow) -> Iterator[tuple[object, ...]]:
 
 
 def _transposed() -> str:
-    """The shipped schemes for A*A^T."""
     from bilinear.frontend.algorithms import LoadedGram, load_any
     from bilinear.frontend.files import TRANSPOSED, shipped
 
@@ -188,7 +173,6 @@ def _transposed() -> str:
 
 
 def _own_names() -> list[str]:
-    """The names of the user's own algorithms, as a line; none if there are none."""
     from bilinear.frontend.files import own
 
     return [f"your own (`bilinear list --own`): {', '.join(own())}"] if own() else []
@@ -218,7 +202,6 @@ def _list_own(json_file: Path | None) -> None:
     from bilinear.frontend.files import own
     from bilinear.planner.profiles import own_records
     from bilinear.planner.ways import algorithm_named, hashes
-    from bilinear.reporting.table import aligned
 
     def row(name: str) -> dict[str, str | list[str]]:
         scheme, schedule = hashes((name,))[0]
@@ -249,7 +232,6 @@ def _list_own(json_file: Path | None) -> None:
 
 
 def _read_format(text: str) -> tuple[int | None, int | None, int | None]:
-    """Three sizes, None for any (E670)."""
     written = words((text or ANY).replace("x", ","))
     sizes = [None if word == ANY else int(word) if word.isdecimal() and len(word) < MOST_DIGITS else 0 for word in written]
     sizes *= 3 if len(sizes) == 1 else 1

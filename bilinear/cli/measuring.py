@@ -27,14 +27,15 @@ from bilinear.cli.answers import (
     write_pages,
 )
 from bilinear.cli.common import (
+    ENDED,
     AnyDtypes,
     Shapes,
     device_files,
-    ends_on_sigterm,
     joined,
     modular_times,
     nothing_measured,
     progress_bar,
+    raises_on_sigterm,
     read_accuracy,
     read_dtypes,
     read_seconds,
@@ -235,7 +236,6 @@ def tune(
 
 
 def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] | None:
-    """The shapes for which plans are timed; None if none are given."""
     from bilinear.measure.bench_tasks import read_shapes_file, read_sizes
 
     if given is not None and file is not None:
@@ -246,7 +246,6 @@ def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] |
 
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
-    """The description of the current GPU, measured now, and kept if requested."""
     from bilinear.backends.machine import driver_version
     from bilinear.measure.describe_device import tune_here as measure
     from bilinear.planner.kept_plans import keep_description, require_place
@@ -263,7 +262,6 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
 
 
 def _describe_cpu(output: Path | None, keep: bool) -> None:
-    """Measure, and print, write or keep, the description of the processors here."""
     from bilinear.measure.describe_cpu import tune_cpu
     from bilinear.planner.device_files import cpu_json
     from bilinear.planner.kept_plans import keep_cpu, require_place
@@ -310,7 +308,7 @@ def _search(
     plans: list[Plan] = []
     left_out: list[LeftOut] = []
     try:
-        with ends_on_sigterm(), progress_bar() as progress:
+        with raises_on_sigterm(SystemExit(ENDED)), progress_bar() as progress:
             for found in search(problems, inputs, budget, device, seconds, progress):
                 if isinstance(found, Plan):
                     keep_plan(found, driver_version())

@@ -93,7 +93,6 @@ def _in_place(
     few_launches: bool,
     seconds: float,
 ) -> tuple[str, str]:
-    """An in-place schedule in the language, and its costs."""
     from bilinear.frontend.printer import print_schedule, print_scheme
     from bilinear.lowering.prepare import proved_schedule, runnable
     from bilinear.scheduling.in_place.find import find_in_place
@@ -123,7 +122,6 @@ def _in_place(
 
 
 def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: int, seconds: float) -> tuple[str, str]:
-    """A depth-first schedule in the language, and its costs."""
     from bilinear.frontend.printer import print_schedule, print_scheme
     from bilinear.lowering.prepare import proved_schedule
     from bilinear.scheduling.depth_first.find import find_depth_first
@@ -282,7 +280,6 @@ def _answer_plan(plan: Plan, device: str, explain: bool, json_file: Path | None)
 
 
 def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None) -> None:
-    """Print what a model says of algorithms on a data sheet."""
     from bilinear.planner.best_case import best_cases, sheet_named
     from bilinear.reporting.plans import best_cases_table, figures_json
 
@@ -294,7 +291,6 @@ def _bound(shape: tuple[int, int, int], dtype: str, device: str, levels: str | N
 
 
 def _cost_of_modes(shape: tuple[int, int, int], dtype: str, device: str, levels: str | None, json_file: Path | None) -> None:
-    """Print what each execution mode of a scheme costs."""
     from bilinear.measure.mode_costs import mode_costs, modes_table
     from bilinear.planner.device_files import load_device
     from bilinear.reporting.plans import figures_json
@@ -310,7 +306,6 @@ def _cost_of_modes(shape: tuple[int, int, int], dtype: str, device: str, levels:
 
 
 def _plan_gram(shape: str, dtype: str, device: str, workspace: str, accuracy: float | str | None, json_file: Path | None) -> None:
-    """Choose and print the blocks of A*A^T."""
     from bilinear.reporting.plans import figures_json, gram_table
     from bilinear.runtime.gram_plans import plan_gram
 
@@ -325,7 +320,6 @@ def _plan_gram(shape: str, dtype: str, device: str, workspace: str, accuracy: fl
 
 
 def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str, json_file: Path | None) -> None:
-    """Choose and print the order of a chain."""
     from bilinear.reporting.plans import chain_table, figures_json
     from bilinear.runtime.multi_dot import plan_chain
 

@@ -17,6 +17,7 @@ from bilinear.cli.answers import Json, answer, file_of, limit_option, output_opt
 from bilinear.errors import fail
 from bilinear.places import require_files
 from bilinear.reading import open_input
+from bilinear.reporting.table import aligned
 from bilinear.writing import write_file
 
 PRELOAD = "LD_PRELOAD"
@@ -110,7 +111,6 @@ def _total(rows: list[Row]) -> Row:
 
 
 def _table(rows: list[Row]) -> str:
-    from bilinear.reporting.table import aligned
 
     def cells(row: Mapping[str, object], shape: object, *names: object) -> tuple[object, ...]:
         bound = "-" if row["bound"] is None else f"{_number(row, 'bound'):.1e}"

@@ -142,7 +142,6 @@ def compile(
 
 
 def _in_short(compiled: Compiled) -> Iterator[str]:
-    """What was proved and built, in a few lines."""
     from bilinear.reporting.map_report import ComplexReport
     from bilinear.reporting.report import numbered, summary
 
@@ -160,7 +159,6 @@ def _in_short(compiled: Compiled) -> Iterator[str]:
 
 
 def _told(checks: Sequence[Check]) -> Iterator[str]:
-    """The checks on each device, in a sentence."""
     for device in dict.fromkeys(c.device for c in checks):
         made = [c for c in checks if c.device == device]
         size, held = "x".join(map(str, made[0].shape)), ", ".join(c.dtype for c in made)

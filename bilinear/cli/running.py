@@ -37,6 +37,7 @@ from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files
 from bilinear.reading import open_input
+from bilinear.reporting.table import aligned
 from bilinear.resources import diagnostics_page
 from bilinear.writing import write_file
 
@@ -128,7 +129,6 @@ def run(
 def _run_modulo(
     loaded: Loaded, size: tuple[int, int, int], levels: int, inputs: str, device: str, modulus: int, json_file: Path | None
 ) -> None:
-    """`run` with a modulus: integers in int64."""
     from bilinear.measure.bench_library import check_modulo
     from bilinear.runtime.integers import read_modulus
 
@@ -161,7 +161,6 @@ def show(
 def doctor(json_file: Json = None) -> None:
     """Say what this machine can do, and what to install for the rest."""
     from bilinear.backends.doctor import examine
-    from bilinear.reporting.table import aligned
 
     require_files(file_of(json_file))
     findings = examine()
@@ -214,7 +213,6 @@ def check(
 
 
 def _mapped(path: Path) -> Array:
-    """A .npy file as an array that is read when it is used (E705)."""
     import numpy as np
 
     try:

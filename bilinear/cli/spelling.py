@@ -100,7 +100,6 @@ def _renamed(name: str, now: str, value: str) -> Iterator[str]:
 
 
 def _is_file(command: str, word: str) -> bool:
-    """Whether the word after `--json` is its file."""
     if word == "-" or word.endswith(".json") or word.startswith("/dev/"):
         return True
     return command in WITHOUT_ARGUMENTS and bool(word) and not word.startswith("-")

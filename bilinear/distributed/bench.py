@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr, flush=True)
         return 1
     if connection.comm.rank == 0:
-        print("\n".join(_table(rows, alone, asked, connection.comm.size, connection.name)), flush=True)
+        print("\n".join(_table(rows, alone, asked, connection.comm.size, connection.carrier.name)), flush=True)
     return 0 if all(row.exact and row.moved == row.planned for row in rows) else 1
 
 

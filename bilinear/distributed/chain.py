@@ -13,7 +13,7 @@ from hashlib import sha256
 from importlib.resources import files
 from itertools import pairwise
 from math import isqrt
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -273,14 +273,11 @@ def plan_chain(
     """
     shapes = [*pairwise(extents), (extents[0], extents[-1])]
     lie = tuple(each.spread(*shape, ranks) for each, shape in zip(given, shapes, strict=True))
-    times = _PartTimes(extents, machine, scheme)
-    last = len(extents) - 2
-    root = _Tree(times, lie, ranks).part((0, last), (0, ranks))
-    return RankChainPlan(extents, lie[:-1], lie[-1], root, times.best(0, last, ranks, False).seconds)
+    tree, last = _Tree(extents, machine, scheme, lie, ranks), len(extents) - 2
+    return RankChainPlan(extents, lie[:-1], lie[-1], tree.part((0, last), (0, ranks)), tree.best(0, last, ranks, False).seconds)
 
 
-@dataclass(frozen=True)
-class _LeastSeconds:
+class _LeastSeconds(NamedTuple):
     """The least seconds of a part on a group: its last product splits behind matrix `split`; `left` ranks compute the left operand.
 
     If `left` is 0, all ranks of the group compute both operands, one after the other.
@@ -291,11 +288,14 @@ class _LeastSeconds:
     left: int = 0
 
 
-class _PartTimes:
-    """The least seconds of all parts for all sizes of a group."""
+class _Tree:
+    """The least seconds of all parts for all sizes of a group, and parts with their groups, made from the best ways.
 
-    def __init__(self, extents: tuple[int, ...], machine: Machine, scheme: Scheme | None) -> None:
-        self.extents, self.machine, self.scheme = extents, machine, scheme
+    `lie` says how the matrices and the result lie.
+    """
+
+    def __init__(self, extents: tuple[int, ...], machine: Machine, scheme: Scheme | None, lie: tuple[Spread, ...], ranks: int) -> None:
+        self.extents, self.machine, self.scheme, self.lie, self.ranks = extents, machine, scheme, lie, ranks
         self.best = cache(self._best)
         self.product = cache(self._product)
 
@@ -329,36 +329,25 @@ class _PartTimes:
         by_scheme = estimate(self.machine, (m, k, n), ranks, self.scheme, fewest_levels(self.scheme, ranks)).seconds
         return min(tiles, by_scheme), by_scheme < tiles
 
-
-@dataclass(frozen=True)
-class _Tree:
-    """Parts with their groups, made from the best ways. `lie` says how the matrices and the result lie."""
-
-    times: _PartTimes
-    lie: tuple[Spread, ...]
-    ranks: int
-
     def part(self, span: Run, group: Run) -> ChainPart:
         """A part and its operands on a group."""
         size, (first, last) = group[1] - group[0], span
         if first == last:
             return ChainPart(span, group, self.lie[first] if size == self.ranks else self._slabs(span, group), 0.0)
-        best = self.times.best(first, last, size, True)
+        best = self.best(first, last, size, True)
         middle = group[0] + best.left
         groups = ((group[0], middle), (middle, group[1])) if best.left else (group, group)
         spans = (first, best.split), (best.split + 1, last)
         operands = tuple(self.part(*each) for each in zip(spans, groups, strict=True))
         spread = self.lie[-1] if span == (0, len(self.lie) - 2) else self._slabs(span, group)
-        extents = tuple(self.times.extents[at] for at in (first, best.split + 1, last + 1))
-        m, k, n = extents
-        scheme = self.times.scheme if self.times.product(m, k, n, size)[1] else None
+        m, k, n = (self.extents[at] for at in (first, best.split + 1, last + 1))
+        scheme = self.scheme if self.product(m, k, n, size)[1] else None
         given = [Pieces(each[slice(*group)]) for each in (operands[0].spread, operands[1].spread, spread)]
         return ChainPart(span, group, spread, best.seconds, operands, decompose((m, k, n), size, given, scheme))
 
     def _slabs(self, span: Run, group: Run) -> Spread:
         """Rows of a part on the ranks of a group."""
-        rows, columns = self.times.extents[span[0]], self.times.extents[span[1] + 1]
-        inside = Slab.X.spread(rows, columns, group[1] - group[0])
+        inside = Slab.X.spread(self.extents[span[0]], self.extents[span[1] + 1], group[1] - group[0])
         return (*(NOWHERE,) * group[0], *inside, *(NOWHERE,) * (self.ranks - group[1]))
 
 
@@ -465,7 +454,6 @@ def _product(part: ChainPart, rank: int, held: dict[int, Array], multiply: Multi
 
 
 def _plan_for(asked: AskedChain, dtype: str, ranks: int) -> tuple[RankChainPlan, str]:
-    """The plan, and a digest of it."""
     extents, given = asked.extents, asked.distributions
     if not 3 <= len(extents) <= MOST_MATRICES + 1:
         hint = f"give M + 1 extents for 2 to {MOST_MATRICES} matrices"

@@ -9,7 +9,7 @@ import warnings
 from array import array
 from atexit import register
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event, Thread
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -34,18 +34,11 @@ Round = TypeVar("Round")
 class Carrier(Protocol[Round]):
     """What moves arrays between ranks, round by round."""
 
-    @property
-    def name(self) -> str:
-        """In words."""
-
     def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Round:
         """Begin a round of messages."""
 
     def wait(self, round_: Round) -> None:
         """Let what follows wait for a round."""
-
-    def drain(self) -> None:
-        """Wait for all rounds; raise if a rank is lost (E764)."""
 
 
 def run_steps(steps: Steps, carrier: Carrier[Round]) -> Array:
@@ -67,16 +60,18 @@ def run_steps(steps: Steps, carrier: Carrier[Round]) -> Array:
 Bytes = NDArray[np.uint8]
 
 
-@dataclass
 class Staging:
-    """Copies of arrays on a GPU, for messages. What has arrived is copied back by `land`."""
+    """A round of messages under way, with copies of arrays on a GPU. What has arrived is copied back by `land`."""
 
-    arrivals: list[tuple[Array, NDArray[np.generic]]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.requests = list["MPI.Request"]()
+        self.arrivals = list[tuple[Array, NDArray[np.generic]]]()
+        self.held = list[Bytes]()  # what is sent must not be freed before
 
     def leaving(self, array: Array) -> Bytes:
         """The bytes to send."""
-        host = array if isinstance(array, np.ndarray) else array.get()
-        return _bytes_of(host)
+        self.held.append(_bytes_of(array if isinstance(array, np.ndarray) else array.get()))
+        return self.held[-1]
 
     def arriving(self, array: Array) -> Bytes:
         """The bytes to receive into."""
@@ -90,7 +85,8 @@ class Staging:
         """Copy to the GPU what has arrived."""
         for held, host in self.arrivals:
             held.set(host)
-        self.arrivals.clear()
+        for each in (self.requests, self.arrivals, self.held):
+            each.clear()
 
 
 def _bytes_of(array: NDArray[np.generic]) -> Bytes:
@@ -101,13 +97,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 2e-5, 2e-3
 """Seconds between looks at what is under way."""
 
 
-@dataclass
-class _MpiRequests:
-    requests: list[MPI.Request] = field(default_factory=list)
-    staging: Staging = field(default_factory=Staging)
-    held: list[Bytes] = field(default_factory=list)
-
-
 class ByMpi:
     """Carries rounds of messages over a communicator, as long as no rank is lost."""
 
@@ -116,25 +105,21 @@ class ByMpi:
     def __init__(self, comm: MPI.Intracomm, watch: RankWatch) -> None:
         self.comm, self.watch = comm, watch
 
-    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> _MpiRequests:
+    def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Staging:
         """Begin a round."""
         from mpi4py import MPI
 
-        round_ = _MpiRequests()
+        round_ = Staging()
         for source, tag, x in receives:
-            round_.requests.append(self.comm.Irecv([round_.staging.arriving(x), MPI.BYTE], source, tag))
+            round_.requests.append(self.comm.Irecv([round_.arriving(x), MPI.BYTE], source, tag))
         for target, tag, x in sends:
-            buffer = round_.staging.leaving(x)
-            round_.requests.append(self.comm.Isend([buffer, MPI.BYTE], target, tag))
-            round_.held.append(buffer)
+            round_.requests.append(self.comm.Isend([round_.leaving(x), MPI.BYTE], target, tag))
         return round_
 
-    def wait(self, round_: _MpiRequests) -> None:
+    def wait(self, round_: Staging) -> None:
         """Wait for a round."""
         finish(round_.requests, self.watch)
-        round_.staging.land()
-        round_.held.clear()
-        round_.requests.clear()
+        round_.land()
 
     def drain(self) -> None:
         """Nothing is under way that was waited for."""
@@ -402,7 +387,7 @@ class Connection:
         try:
             self.carrier = self._between_gpus() if on_gpu and self.comm.size > 1 else ByMpi(self.comm, self.watch)
             result = run_steps(steps, self)
-            self.drain()
+            self.carrier.drain()
         except BaseException as error:
             if self.watch.failure is not None and isinstance(error, Exception):
                 self.watch.require_sound()  # what another rank has told is the cause
@@ -421,11 +406,6 @@ class Connection:
         finish([self.comm.Iallreduce([own, MPI.DOUBLE], [found, MPI.DOUBLE], MPI.MAX)], self.watch)
         return found[0]
 
-    @property
-    def name(self) -> str:
-        """What carried the arrays of the last run."""
-        return self.carrier.name
-
     def post(self, sends: Sequence[Message], receives: Sequence[Message]) -> Any:
         """Begin a round of messages, counted."""
         self.watch.since = self.watch.since or monotonic()  # from now on the rank may wait for others at any place, such as in CuPy
@@ -436,10 +416,6 @@ class Connection:
     def wait(self, round_: Any) -> None:
         """Let what follows wait for a round."""
         self.carrier.wait(round_)
-
-    def drain(self) -> None:
-        """Wait for all rounds."""
-        self.carrier.drain()
 
     def _between_gpus(self) -> ByMpi | NcclRounds:
         """NCCL among the current GPUs; MPI, with a warning, if two ranks share one."""

@@ -142,7 +142,6 @@ def from_descriptor(descriptor: Sequence[int], process_grid: ProcessGrid) -> tup
 
 
 def _dealt(extent: int, block: int, parts: int, part: int) -> Runs:
-    """The blocks of one of the parts among which an extent is dealt out."""
     starts = range(part % parts * block, extent, block * parts)
     return joined((start, min(start + block, extent)) for start in starts)
 

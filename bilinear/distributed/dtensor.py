@@ -327,7 +327,6 @@ def _facts(operands: tuple[Array, Array], wanted: Sequence[object] | None, asked
 
 
 def _mesh_of(module: ModuleType, operands: tuple[Array, Array], connection: Connection) -> Mesh:
-    """The mesh of both operands, with the ranks of the communicator. Raises `BilinearError` (E795, E797)."""
     for name, x in zip("AB", operands, strict=True):
         if not isinstance(x, module.DTensor):
             raise fail("E797", f"{name} is of type {type(x).__name__}, and the other operand a DTensor", "distribute_tensor(...) makes one")

@@ -13,7 +13,7 @@ import numpy as np
 
 from bilinear.backends.array_sums import add, added_up, blocks_of, coefficient, evaluate
 from bilinear.distributed.distributions import Rect, Run, Runs, Spread
-from bilinear.distributed.rank_plan import RankPlan, RankTask, begins_result, dealt_out, ends_result
+from bilinear.distributed.rank_plan import RankPlan, begins_result, dealt_out, ends_result
 from bilinear.ir.matrix import Array
 from bilinear.ir.scheme import Scheme
 
@@ -283,20 +283,17 @@ class _Rank:
                 if part.size:
                     found.expect(post, source, PRODUCT, products.strip(task.product), form[self.rank], part)
                 continue
-            if products.total is not None:
-                self._hand_out(post, task, products)
-                products.total = None
+            if products.total is None:
+                continue
+            for target, wanted in enumerate(form):
+                part = wanted.meet(task.result)
+                if target == self.rank:
+                    put(products.strip(task.product), wanted, part, take(products.total, task.result, part))
+                elif part.size:
+                    post.sends.append((target, PRODUCT, dense(take(products.total, task.result, part))))
+            products.total = None
         found.ticket = yield post
         return found
-
-    def _hand_out(self, post: Post, task: RankTask, products: _ProductStrips) -> None:
-        """Keep the rank's own part of a result, and send the others theirs."""
-        for target, wanted in enumerate(self.plan.form[2]):
-            part = wanted.meet(task.result)
-            if target == self.rank:
-                put(products.strip(task.product), wanted, part, take(products.total, task.result, part))
-            elif part.size:
-                post.sends.append((target, PRODUCT, dense(take(products.total, task.result, part))))
 
 
 def _seconds(*arrays: Array) -> float:
@@ -360,7 +357,6 @@ class _MessageRound:
 
 
 def _expanded(x: Array, levels: tuple[Scheme, ...], side: int) -> list[Array]:
-    """The factors of all products of the levels, in the order of the outermost first."""
     found = [x]
     for scheme in levels:
         linear, grid = ((scheme.u, (scheme.m, scheme.k)), (scheme.v, (scheme.k, scheme.n)))[side]
@@ -369,7 +365,6 @@ def _expanded(x: Array, levels: tuple[Scheme, ...], side: int) -> list[Array]:
 
 
 def _collapsed(products: list[Array], levels: tuple[Scheme, ...]) -> Array:
-    """C of the products of all levels."""
     if not levels:
         return products[0]
     scheme, each = levels[0], len(products) // levels[0].rank

@@ -113,19 +113,13 @@ def tiles(rows: int, columns: int, ranks: int) -> tuple[TileOfC, ...]:
     as wide as its share of the ranks. A rank reads its rows of A and its columns of B, so that c is taken for which their sum over all
     ranks is least.
     """
-    layouts = (_in_columns(rows, columns, ranks, count) for count in range(1, ranks + 1))
-
-    def cost(found: tuple[TileOfC, ...]) -> int:
-        return sum(row[1] - row[0] + column[1] - column[0] for row, column in found)
-
-    return min(layouts, key=cost)
-
-
-def _in_columns(rows: int, columns: int, ranks: int, count: int) -> tuple[TileOfC, ...]:
-    shares = near_even(ranks, count)
-    edges = [start * columns // ranks for start, _ in shares] + [columns]
-    widths = pairwise(edges)
-    return tuple((height, width) for (start, stop), width in zip(shares, widths, strict=True) for height in near_even(rows, stop - start))
+    layouts = []
+    for count in range(1, ranks + 1):
+        shares = near_even(ranks, count)
+        widths = pairwise([start * columns // ranks for start, _ in shares] + [columns])
+        heights = (near_even(rows, stop - start) for start, stop in shares)
+        layouts.append(tuple((height, width) for each, width in zip(heights, widths, strict=True) for height in each))
+    return min(layouts, key=lambda found: sum(row[1] - row[0] + column[1] - column[0] for row, column in found))
 
 
 def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[RankTask, ...], ...]:
@@ -144,23 +138,11 @@ def shared_products(products: int, block: Extents, ranks: int) -> tuple[tuple[Ra
             rows, columns = tiles(m, n, group)[rank % group]
             found[rank].append(RankTask(first + rank // group, rows, run(0, k), columns))
     elif rest:
-        for rank in range(ranks):
-            found[rank] += _piece_of_line(first, rest, block, Fraction(rest, ranks), rank)
-    return tuple(tuple(task for task in tasks if _some(task.rows, task.columns)) for tasks in found)
-
-
-def _piece_of_line(first: int, count: int, block: Extents, share: Fraction, rank: int) -> list[RankTask]:
-    """The strips of products between two places on the line on which `count` of them lie end to end."""
-    m, k, n = block
-    start, stop, found = share * rank, share * (rank + 1), []
-    for at in range(count):
-        low, high = (floor(min(max(edge - at, Fraction(0)), Fraction(1)) * m) for edge in (start, stop))
-        found.append(RankTask(first + at, (low, high), run(0, k), (0, n)))
-    return found
-
-
-def _some(*runs: Run) -> bool:
-    return all(start < stop for start, stop in runs)
+        for rank, at in product(range(ranks), range(rest)):
+            edges = (Fraction(rest, ranks) * rank - at, Fraction(rest, ranks) * (rank + 1) - at)
+            low, high = (floor(min(max(edge, Fraction(0)), Fraction(1)) * m) for edge in edges)
+            found[rank].append(RankTask(first + at, (low, high), run(0, k), (0, n)))
+    return tuple(tuple(task for task in tasks if task.result.size) for tasks in found)
 
 
 ROWS, INNER, COLUMNS = range(3)
@@ -254,7 +236,6 @@ def _round(whole: Run, begin: int, low: int, high: int) -> Runs:
 
 
 def _side(shares: Sequence[TileOfC]) -> int:
-    """The shorter side of the largest tile."""
     rows, columns = (max(tile[axis][1] - tile[axis][0] for tile in shares) for axis in (0, 1))
     return min(rows, columns)
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Never, TypeVar, cast
 
 from bilinear.ir.matrix import Layout
 from bilinear.methods.digits.method import DIGITS
-from bilinear.methods.method import Bindable, Binding
+from bilinear.methods.method import Binding
 from bilinear.methods.rounded.method import ROUNDED
 from bilinear.methods.thin.method import THIN
+from bilinear.planner.plan import Choice
 
 if TYPE_CHECKING:  # which is imported with the first call on a GPU
     from bilinear.methods.program import Program
 
-Own = TypeVar("Own", bound=Bindable)
+Own = TypeVar("Own", bound=Choice)
 
 METHODS: tuple[Binding[Never, Never], ...] = (
     THIN,
@@ -28,6 +29,6 @@ def method_of(choice: Own) -> Binding[Own, Never]:
     return cast("Binding[Own, Never]", _BY_NAME[choice.method])
 
 
-def bind(choice: Bindable, a: Layout, b: Layout, c: Layout) -> Program | None:
-    """The product for matrices of these layouts on the current device; None if the method does not multiply them."""
-    return method_of(choice).bind(choice, a, b, c)
+def bind(choice: Choice, a: Layout, b: Layout, c: Layout) -> Program | None:
+    """The product for matrices of these layouts on the current device; None if the method does not multiply them, or binds nothing."""
+    return method_of(choice).bind(choice, a, b, c) if choice.is_bound else None

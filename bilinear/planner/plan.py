@@ -17,6 +17,7 @@ from bilinear.version import __version__
 
 if TYPE_CHECKING:  # imported late
     from bilinear.analysis.traffic import Streaming
+    from bilinear.ir.matrix import Factor, Layout
 
 SHOWN = 4
 """The number of candidates that the text of a plan shows."""
@@ -53,6 +54,12 @@ class Choice(ABC):
     """Whether its error can be too large for a call that asks for no accuracy."""
     has_kernels: ClassVar[bool] = True
     """Whether it launches kernels that are built here: building them takes time, and another version has others."""
+    needs: ClassVar[str] = ""
+    """What arrays it takes, in words, if its method binds it to matrices as they lie; empty for the library and for schedules."""
+    less: ClassVar[str] = "plan with this workspace, or use algorithm='auto'"
+    """What to do if it needs more workspace than is allowed."""
+    by_columns: bool = False
+    """Whether a C that is computed aside lies by columns."""
 
     @property
     @abstractmethod
@@ -93,6 +100,19 @@ class Choice(ABC):
     def why_nothing_kept(self) -> str:
         """Why nothing that it computes from one operand alone can be kept for later products; empty if something can."""
         return f"{self.title} computes nothing from one operand alone"
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether its method binds it to matrices as they lie."""
+        return bool(self.needs)
+
+    def suits(self, out: Layout, beta: Factor) -> bool:
+        """Whether C can be computed in a matrix of this layout."""
+        return True
+
+    def conjugated_as(self, operands: str) -> Choice | None:
+        """The same with the conjugates of these operands ("A", "B", "AB"); None if they must be formed before."""
+        return None if operands else self
 
     def least_gain(self, policy: Policy) -> float:
         """The part of the library's time that it must save to be chosen."""

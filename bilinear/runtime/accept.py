@@ -90,8 +90,12 @@ def _checked(operands: Mapping[str, Array], outs: Mapping[str, Array], workspace
     for (first, x), (second, y) in combinations(zip(outs, written, strict=True), 2):
         if shares_memory(x, y):
             raise fail("E520", f"{first} and {second} share memory, and both are written", "give separate arrays", kind=ArrayValueError)
-    if workspace is not None:
-        _check_buffer(budget_and_buffer(workspace)[1], kind, (*read, *written))
+    buffer = None if workspace is None else budget_and_buffer(workspace)[1]
+    if buffer is not None:  # it is refused also if the library's multiply, which needs none, will run
+        if not can_serve(buffer, kind):
+            raise fail("E529", UNFIT, "give such an array, or a number of bytes")
+        if any(x is not None and shares_memory(buffer, x) for x in (*read, *written)):
+            raise fail("E529", "workspace shares memory with an operand or out", "give a separate one")
     return Given(kind, read, written, workspace)
 
 
@@ -127,7 +131,6 @@ def in_types(
 
 
 def _named_type(torch: ModuleType | None, dtype: object) -> Array:
-    """The type of NumPy, or for tensors of PyTorch, that `dtype=` names."""
     try:
         if torch is None:
             return np.dtype(dtype)  # type: ignore[call-overload]  # anything may be given
@@ -197,16 +200,6 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
         message = f"batches of shapes {first} and {second} cannot be broadcast"
         raise fail("E520", message, "give batches of one shape, or of extents 1", kind=ArrayValueError)
     return tuple(y if x == 1 else x for x, y in zip(longer, filled, strict=True))
-
-
-def _check_buffer(buffer: Array, kind: Kind, arrays: Sequence[Array]) -> None:
-    """Refuse (E529) a workspace that no product of these arrays can use, also if the library's multiply, which needs none, will run."""
-    if buffer is None:
-        return
-    if not can_serve(buffer, kind):
-        raise fail("E529", UNFIT, "give such an array, or a number of bytes")
-    if any(x is not None and shares_memory(buffer, x) for x in arrays):
-        raise fail("E529", "workspace shares memory with an operand or out", "give a separate one")
 
 
 def can_serve(buffer: Array, kind: Kind) -> bool:

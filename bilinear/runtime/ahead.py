@@ -25,7 +25,6 @@ from bilinear.ir.element import COMPILED
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
 from bilinear.ir.placement import Placement
-from bilinear.methods.method import Bindable
 from bilinear.methods.registry import method_of
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
@@ -63,7 +62,7 @@ def _build(plan: Plan, target: CudaTarget, done: Event) -> None:
 def kernels_of(plan: Plan, target: CudaTarget) -> Iterable[AnyKernel]:
     """The kernels that a plan launches for matrices without gaps, at multiples of 16 bytes; none for the library's multiply."""
     problem, choice = plan.problem, plan.chosen.choice
-    if isinstance(choice, Bindable):
+    if choice.is_bound:
         a, b, c = (_without_gaps(problem, name) for name in "ABC")
         return method_of(choice).kernels(choice, a, b, c, target.has_warpgroups)
     recipe = chosen_recipe(plan)
@@ -85,13 +84,11 @@ def fill_cache(plans: Iterable[Plan], progress: Progress = no_progress) -> None:
 
 
 def _without_gaps(p: Problem, name: str) -> Layout:
-    """The layout of a new matrix A, B or C of a problem."""
     (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype).itemsize
     return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
 
 
 def _scheduled(placement: Placement, dtype: str) -> Iterable[AnyKernel]:
-    """The kernels of a placement and of its strips."""
     element = COMPILED[dtype]
     strips = (place_strip(strip, np.dtype(element.name), placement) for strip in placement.strips)
     for part in (placement, *strips):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
@@ -175,20 +175,13 @@ def plan_for(
     None (the library's multiply) if there is no description of the GPU, or if no plan can run.
     """
     a, b, *_ = layouts
-    if max(layouts.extents) > MOST_EXTENT:
+    is_planned = a.element is not None or str(a.dtype) in COMPLEX
+    if max(layouts.extents) > MOST_EXTENT or layouts.overlaps or not is_planned:
         return None
-    if (
-        layouts.overlaps
-        or (a.element is None and str(a.dtype) not in COMPLEX)
-        or not layouts.are_matrices_of(a.dtype)
-        or 0 in (*a.shape, *b.shape)
-    ):
-        return None
-    device = devices_here.current_device()
-    if device is None:
+    if not layouts.are_matrices_of(a.dtype) or 0 in (*a.shape, *b.shape) or (device := devices_here.current_device()) is None:
         return None
     problem = replace(problem_of(layouts, inputs, budget, accumulate), accuracy=accuracy)
-    return _logged(problem, device, gpu_of(layouts))
+    return _logged(_chosen, problem, device, False, gpu_of(layouts))
 
 
 def gpu_of(layouts: Layouts) -> tuple[str, int] | None:
@@ -207,7 +200,7 @@ def cpu_plan_for(layouts: Layouts, cpu: Cpu, budget: int | None, is_warm: bool, 
         return None
     if any(min(x.strides) != x.itemsize for x in layouts.given):  # no BLAS reads these where they lie
         return None
-    return _logged_on_cpu(replace(problem_of(layouts, "preserve", budget), accuracy=accuracy), cpu, is_warm)
+    return _logged(cpu_plan, replace(problem_of(layouts, "preserve", budget), accuracy=accuracy), cpu, is_warm)
 
 
 def problem_of(layouts: Layouts, inputs: str, budget: int | None, accumulate: bool = False) -> Problem:
@@ -236,18 +229,9 @@ def _chosen(problem: Problem, device: Device, explain: bool, gpu: tuple[str, int
 
 
 @kept_by_names(1024)
-def _logged(problem: Problem, device: Device, gpu: tuple[str, int] | None) -> Plan:
-    """The plan; the cache makes it appear in the log once."""
-    return _told(_chosen(problem, device, False, gpu))
-
-
-@kept_by_names(1024)
-def _logged_on_cpu(problem: Problem, cpu: Cpu, is_warm: bool) -> Plan:
-    """The plan; the cache makes it appear in the log once."""
-    return _told(cpu_plan(problem, cpu, is_warm))
-
-
-def _told(plan: Plan) -> Plan:
+def _logged(choose: Callable[..., Plan], problem: Problem, *how: object) -> Plan:
+    """The plan that a function chooses; the cache makes it appear in the log once."""
+    plan = choose(problem, *how)
     p, chosen = plan.problem, plan.chosen
     devices_here.log().info("auto, %d x %d x %d of %s on %s: %s (%s)", p.m, p.k, p.n, p.dtype, plan.device, chosen.name, chosen.why)
     return plan

@@ -89,7 +89,6 @@ def matmul_bits(
 
 
 def _require_packed(a: Array, b: Array, out: Array) -> None:
-    """Refuse (E800) what are not packed matrices that can be multiplied."""
     for name, x in (("a", a), ("b", b), ("out", out)):
         if x is not None and (str(x.dtype) != "uint8" or x.ndim != 2):
             what = f"{name} is an array of {x.dtype} with {x.ndim} dimension(s), and packed matrices are of uint8 with two"

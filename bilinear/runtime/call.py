@@ -120,10 +120,8 @@ _repeats: dict[Key, tuple[TensorRepeat | TorchRepeat | None, object]] = {}
 """Each with what was asked for, which keeps alive what its key names by identity; None for calls of which nothing can be repeated."""
 
 
-def repeated_tensors(
-    torch: ModuleType, a: Array, b: Array, out: Array, asked: Options
-) -> tuple[Key | None, TensorRepeat | TorchRepeat | None]:
-    """The key of a call, and what is kept under it. The key is None for a call that is never kept, or of which nothing can be repeated.
+def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options) -> tuple[Key | None, Array]:
+    """The key under which a call is to be kept, if it is; and the result of one that ran before on a GPU, or None.
 
     Only calls with dense tensors in the memory that holds their elements have one, on processors those of `auto`. As for CuPy's arrays it
     holds no values, and of the addresses only whether B is A^T.
@@ -144,16 +142,7 @@ def repeated_tensors(
     found = _repeats.get(key)
     if found is None:
         return key, None
-    return None if found[0] is None else key, found[0]
-
-
-def keep_tensors(torch: ModuleType, key: Key, arrays: tuple[Array, Array, Array], asked: Options, result: Array) -> None:
-    """Keep what was kept for arrays of a call that has run."""
-    repeat = repeated(*arrays, asked)[1]
-    if repeat is None and (builds_behind() or is_open()):
-        return  # the library may have stood in for a plan that is being built, or a plan may have been tried
-    kept = TensorRepeat(torch, repeat, result) if repeat is not None and repeat.is_launched else None
-    keep(_repeats, key, (kept, asked), MOST_REPEATS)
+    return None, None if found[0] is None else found[0].run(a, b, out, asked.alpha, asked.beta)
 
 
 def keep_pytorchs(torch: ModuleType, key: Key, a: Array, b: Array, asked: Options) -> None:
@@ -214,14 +203,11 @@ def matmul_tensors(
             keep_pytorchs(torch, key, a, b, asked)
         elif a.is_cuda and name_of(a.dtype) not in HALVES:
             with as_arrays(torch, None, (a, b), (out,)) as (left, right, target):  # on PyTorch's stream: another one would end a capture
-                keep_tensors(torch, key, (left, right, target), asked, result)
+                repeat = repeated(left, right, target, asked)[1]
+                if repeat is not None or not (builds_behind() or is_open()):  # else the library may have stood in for another plan
+                    kept = TensorRepeat(torch, repeat, result) if repeat is not None and repeat.is_launched else None
+                    keep(_repeats, key, (kept, asked), MOST_REPEATS)
     return result
-
-
-def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options) -> tuple[Key | None, Array]:
-    """The key under which a call is to be kept, if it is; and the result of one that ran before on a GPU, or None."""
-    key, repeat = repeated_tensors(torch, a, b, out, asked)
-    return (key, None) if repeat is None else (None, repeat.run(a, b, out, asked.alpha, asked.beta))
 
 
 def _matmul_anew(

@@ -268,7 +268,6 @@ def _place(problem: CheckedProduct, row: int) -> tuple[int, ...]:
 
 
 def _working_type(dtypes: list[Dtype], result: Dtype) -> Dtype:
-    """The type in which arrays of these types are checked (E702)."""
     if all(d.kind in "iu" for d in dtypes):
         return result
     for d in dtypes:

@@ -149,7 +149,6 @@ def matmul_parts(
 
 
 def _pair(name: str, parts: Parts) -> Parts:
-    """The two parts; refused (E801) if there are not two arrays."""
     if not isinstance(parts, tuple | list) or len(parts) != 2 or not all(hasattr(x, "dtype") for x in parts):
         raise fail("E801", f"{name} is not a pair of arrays", "give the real and the imaginary part: (x, y)")
     real, imaginary = parts
@@ -157,7 +156,6 @@ def _pair(name: str, parts: Parts) -> Parts:
 
 
 def _require_fitting(read: list[Array], written: list[Array]) -> None:
-    """Refuse (E801) parts that differ in shape or type, and matrices that cannot be multiplied."""
     whole = [*read, *written]
     if {str(x.dtype) for x in whole} - set(IN_ARRAYS) or len({str(x.dtype) for x in whole}) > 1:
         raise fail("E801", f"the parts are of {', '.join(sorted({str(x.dtype) for x in whole}))}", "give all in float32, or all in float64")
@@ -185,9 +183,8 @@ def _multiply(
     device = devices_here.current_device() if kind.on_gpu else None
     tiled = None if device is None else Same(device)
     recipe = Recipe(loaded.by_level, levels, "preserve", device=tiled)
-    columns = frozenset(
-        name for name, *parts in zip("ABC", read[::2] + result[:1], read[1::2] + result[1:], strict=True) if all(map(_by_column, parts))
-    )
+    whole = zip("ABC", read[::2] + result[:1], read[1::2] + result[1:], strict=True)
+    columns = frozenset(name for name, *parts in whole if all(layout_of(x).is_by_column for x in parts))
     number = next(name for name, part in COMPLEX.items() if part.name == str(dtype))
     placement = fitted_placement(recipe, (m, k, n), kind.module.dtype(number), columns)
     aside = (placement.overwrites and beta != 0) or any(layouts_of(x, y, z).overlaps for z in written for x, y in (read[::2], read[1::2]))
@@ -200,7 +197,3 @@ def _multiply(
         for part, found in zip(result, target, strict=True):
             accumulate(part, found, beta)
     return result
-
-
-def _by_column(x: Array) -> bool:
-    return layout_of(x).is_by_column

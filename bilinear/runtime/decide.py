@@ -16,10 +16,9 @@ from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import Dtype, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.methods.method import Bindable
 from bilinear.planner.choose import too_inaccurate
 from bilinear.planner.library import Library
-from bilinear.planner.plan import Plan
+from bilinear.planner.plan import Choice, Plan
 from bilinear.runtime import devices_here
 from bilinear.runtime.auto import cpu_plan_for, gpu_of, plan_for
 from bilinear.runtime.operands import Layouts, fit
@@ -47,7 +46,7 @@ class Decision:
     dtype: Dtype
     recipe: Recipe | None
     placement: Placement | None = None
-    choice: Library | Bindable = THE_LIBRARY
+    choice: Choice = THE_LIBRARY
     workspace: int = 0
     """The bytes of workspace of a plan that was chosen."""
     is_interim: bool = False
@@ -98,7 +97,6 @@ def _decide(options: Options, layouts: Layouts) -> Decision:
 
 
 def _decided(options: Options, layouts: Layouts, plan: Plan | None, shape: tuple[int, ...], dtype: Dtype) -> Decision:
-    """The same with a plan, or without one."""
     if plan is not None and options.is_automatic and _stands_in(plan, options, layouts.extents[1], dtype):
         log.info("%s is being built behind the caller: the library's multiply", plan.chosen.name)
         return Decision(shape, dtype, None, is_interim=True)
@@ -111,8 +109,7 @@ def _decided(options: Options, layouts: Layouts, plan: Plan | None, shape: tuple
         what = f"inputs={options.inputs!r} lets a schedule write A and B, and complex operands are only read"
         raise fail("E785", what, "use inputs='preserve'")
     if recipe is None or reason is not None:
-        found = None if plan is None else plan.chosen.choice
-        choice = found if isinstance(found, Library | Bindable) else THE_LIBRARY
+        choice = THE_LIBRARY if plan is None or plan.chosen.choice.lowered_parts else plan.chosen.choice
         if options.algorithm is not None and recipe is not None and options.alpha != 0:
             warn_unused(recipe.loaded.name, str(reason))
         log.debug("matmul %s by %s of %s: %s (%s)", *shapes, dtype, choice.title, reason)
@@ -141,18 +138,10 @@ def _stands_in(plan: Plan, options: Options, inner: int, dtype: Dtype) -> bool:
 
 
 def _named(options: Options) -> Recipe | None:
-    """The recipe of an algorithm that the caller names; None if there is none."""
     if not isinstance(options.algorithm, Loaded):
         return None
     device = None if options.device is None else Same(options.device)
-    return Recipe(
-        options.algorithm.by_level,
-        options.levels,
-        options.inputs,
-        device=device,
-        conjugated=options.conjugated,
-        contention=options.contention,
-    )
+    return Recipe(options.algorithm.by_level, options.levels, options.inputs, device=device, contention=options.contention)
 
 
 def _choice(options: Options, layouts: Layouts, dtype: Dtype) -> Plan | None:
@@ -183,7 +172,6 @@ def check_library_accuracy(accuracy: float | str | None, inner: int, dtype: Dtyp
 
 
 def _why_library(options: Options, layouts: Layouts, recipe: Recipe | None, dtype: Dtype) -> str | None:
-    """Why the library's multiply runs instead of a schedule; None if a schedule runs."""
     if recipe is None:
         return "the plan chose it, algorithm is auto, or levels is 0"
     if options.alpha == 0:

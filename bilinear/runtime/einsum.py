@@ -41,7 +41,7 @@ def read_subscripts(subscripts: str, shapes: Sequence[Shape]) -> Contraction:
     if len(terms) != len(shapes):
         raise fail("E731", f"{subscripts!r} names {len(terms)} operand(s), and {len(shapes)} are given", "give a term for each operand")
     operands = tuple(_labels(subscripts, term, len(shape)) for term, shape in zip(terms, shapes, strict=True))
-    spread = sorted({label for labels in operands for label in labels if label.startswith(".")}, key=_from_the_left)
+    spread = sorted({x for labels in operands for x in labels if x.startswith(".")}, key=lambda label: -int(label[1:]))  # from the left
     counts = Counter(label for labels in operands for label in labels if not label.startswith("."))
     if not arrow:
         return Contraction(operands, (*spread, *sorted(label for label, count in counts.items() if count == 1)))
@@ -74,19 +74,7 @@ def extents_of(contraction: Contraction, shapes: Iterable[Shape]) -> dict[str, i
     return extents
 
 
-def as_text(contraction: Contraction) -> str:
-    """Subscripts with a letter for each label; refused (E730) if letters run out."""
-    labels = dict.fromkeys(label for labels in contraction.operands for label in labels)
-    if len(labels) > len(ascii_letters):
-        message = f"{len(labels)} dimensions are more than the {len(ascii_letters)} letters among which a path is searched"
-        raise fail("E730", message, "contract two operands at a time")
-    letters: Mapping[str, str] = dict(zip(labels, ascii_letters, strict=False))
-    terms = ["".join(letters[label] for label in labels) for labels in (*contraction.operands, contraction.result)]
-    return f"{','.join(terms[:-1])}->{terms[-1]}"
-
-
 def _labels(subscripts: str, term: str, dimensions: int) -> Labels:
-    """The labels of an operand of so many dimensions."""
     head, dots, tail = _split(subscripts, term)
     spread = dimensions - len(head) - len(tail)
     if spread < 0 or (spread > 0 and not dots):
@@ -104,10 +92,6 @@ def _split(subscripts: str, term: str) -> tuple[Labels, bool, Labels]:
     return tuple(head), bool(dots), tuple(tail)
 
 
-def _from_the_left(label: str) -> int:
-    return -int(label[1:])
-
-
 def _meaningless(subscripts: str, why: str) -> BilinearError:
     return fail("E730", f"{subscripts!r} has no meaning: {why}", 'write letters, commas, "..." and one "->", such as "...ij,jk->...ik"')
 
@@ -117,14 +101,12 @@ def _differ(label: str, one: int, other: int) -> BilinearError:
     return fail("E731", f"the extents {one} and {other} of {name} differ", "give operands whose extents agree")
 
 
-Multiply = Callable[[Array, Array, Array], Array]
-"""A multiply of matrices, and batches of them: a, b, and where the result goes (None for a new array)."""
-
-
 class Work(NamedTuple):
-    """How a sum is carried out: its multiply, and whether products of elements are written to where the result goes."""
+    """How a sum is carried out: its multiply of a and b into where the result goes (None for a new array), and whether products of elements
+    are written there.
+    """
 
-    multiply: Multiply
+    multiply: Callable[[Array, Array, Array], Array]
     writes: bool = True
 
 
@@ -397,7 +379,6 @@ def _shape(array: Array) -> Shape:
 
 
 def _axes(axes: Axes, shapes: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
-    """The axes of both operands, counted from 0; refused (E731) if they are none, or if their extents differ."""
     pair = (range(-int(axes), 0), range(int(axes))) if isinstance(axes, int | np.integer) and axes >= 0 else axes
     try:
         one, other = (normalize_axis_tuple(own, len(shape)) for own, shape in zip(pair, shapes, strict=True))  # type: ignore[arg-type]
@@ -411,14 +392,13 @@ def _axes(axes: Axes, shapes: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
 
 
 def _contract(contraction: Contraction, given: Sequence[Array], out: Array, options: ProductOptions) -> Array:
-    """The sum, as an array of the operands' kind."""
     unknown = next((name for name in options if name not in ProductOptions.__annotations__), None)
     if unknown is not None:
         raise TypeError(f"einsum() got an unexpected keyword argument {unknown!r}")
     check_levels(options.get("levels", "auto"), options.get("algorithm", "auto"))
     if options.get("reproducible") is not None:
-        held = [set(labels) for labels in contraction.operands]
-        if len(held) != 2 or (held[0] ^ held[1]) - set(contraction.result):
+        each = [set(labels) for labels in contraction.operands]
+        if len(each) != 2 or (each[0] ^ each[1]) - set(contraction.result):
             what = "the order of several products, or of sums over one operand, would depend on shapes"
             raise fail("E820", f"reproducible= is kept for one product of two operands: {what}", "give one product after another")
     plain = [np.asarray(x) if isinstance(x, np.ndarray) and not multiplies_itself(x) else x for x in given]
@@ -434,7 +414,11 @@ def _contract(contraction: Contraction, given: Sequence[Array], out: Array, opti
         if target is not None:
             check_out(layout_of(target), (), tuple(extents[label] for label in contraction.result), dtype)
         parts = [without_ones(diagonal(Labelled(x, labels)), extents) for x, labels in zip(arrays, contraction.operands, strict=True)]
-        _check_named(contraction, parts, options)
+        held = [label for part in parts for label in part.labels]
+        is_named = options.get("algorithm", "auto") != "auto"
+        if is_named and not any(held.count(label) > 1 for label in set(held).difference(contraction.result)):
+            what = "an algorithm is named, and nothing here is a matrix product: no two operands share a letter that is summed over"
+            raise fail("E732", what, "leave algorithm= out")
         if options.get("inputs") == "consume":
             check_apart(arrays)
         if options.get("inputs", "preserve") != "preserve" and len(parts) > 2:  # no later product may be refused after the first one wrote
@@ -443,14 +427,6 @@ def _contract(contraction: Contraction, given: Sequence[Array], out: Array, opti
         if out is not None:
             return out
         return kind.give_back(result if is_writable(result) else result.copy())  # DLPack exports no read-only view
-
-
-def _check_named(contraction: Contraction, parts: Sequence[Labelled], options: ProductOptions) -> None:
-    """Refuse (E732) a named algorithm if no product sums over anything."""
-    held = [label for part in parts for label in part.labels]
-    if options.get("algorithm", "auto") != "auto" and not any(held.count(label) > 1 for label in set(held).difference(contraction.result)):
-        message = "an algorithm is named, and nothing here is a matrix product: no two operands share a letter that is summed over"
-        raise fail("E732", message, "leave algorithm= out")
 
 
 def _reduced(parts: list[Labelled], result: Labels, dtype: Dtype, target: Array, work: Work) -> Array:
@@ -472,8 +448,14 @@ def _path(parts: Sequence[Labelled], result: Labels) -> Iterator[tuple[int, int]
     if len(parts) < 3:
         yield from [(0, 1)] * (len(parts) - 1)
         return
-    text = as_text(Contraction(tuple(part.labels for part in parts), result))
-    steps, _ = np.einsum_path(text, *(np.broadcast_to(np.float64(), part.array.shape) for part in parts), optimize="greedy")
+    labels = dict.fromkeys(label for part in parts for label in part.labels)
+    if len(labels) > len(ascii_letters):
+        message = f"{len(labels)} dimensions are more than the {len(ascii_letters)} letters among which a path is searched"
+        raise fail("E730", message, "contract two operands at a time")
+    letters: Mapping[str, str] = dict(zip(labels, ascii_letters, strict=False))
+    *terms, last = ("".join(letters[label] for label in each) for each in (*(part.labels for part in parts), result))
+    shapes = (np.broadcast_to(np.float64(), part.array.shape) for part in parts)
+    steps, _ = np.einsum_path(f"{','.join(terms)}->{last}", *shapes, optimize="greedy")
     count = len(parts)
     for step in steps[1:]:
         places = sorted(step)

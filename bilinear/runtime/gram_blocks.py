@@ -125,7 +125,6 @@ def by_scheme(gram: GramScheme, asked: Options, kind: Kind, x: Array, out: Array
 
 
 def _levels(gram: GramScheme, n: int, k: int) -> int:
-    """One level, and a further one while blocks stay at least `WIDE` wide."""
     found, s = 1, gram.scheme
     n, k = n // s.m, k // s.k
     while min(n // s.m, k // s.k) >= WIDE:
@@ -463,7 +462,6 @@ def gram_of_array(
 
 
 def _operand(a: Array, transposed: bool) -> Array:
-    """The matrix whose product with its transpose is wanted; refused (E791, E792) if there is none."""
     if a.ndim < 2:
         raise fail("E791", f"an array of {a.ndim} dimension(s) is not a matrix", "give an array of shape (..., n, k)")
     if a.dtype.kind not in "biuf":

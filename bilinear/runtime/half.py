@@ -82,7 +82,6 @@ def by_half_itself(asked: Options, kind: Kind, element: Element, a: Array, b: Ar
 
 
 def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None:
-    """What runs; None for the library."""
     extents = layouts.extents
     if not _is_product(asked, layouts) or uses_library():
         return None
@@ -100,7 +99,6 @@ def _recipe(asked: Options, layouts: Layouts, element: Element) -> Recipe | None
 
 
 def _is_product(asked: Options, layouts: Layouts) -> bool:
-    """Whether there is something to multiply."""
     return min(layouts.a.ndim, layouts.b.ndim) > 0 and asked.alpha != 0 and 0 not in (*layouts.a.shape, *layouts.b.shape)
 
 

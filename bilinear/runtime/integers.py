@@ -74,7 +74,7 @@ def by_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array, wide
     alpha, beta = factor("alpha", asked.alpha, dtype), factor("beta", asked.beta, dtype)
     options = asked._replace(kind=kind)
     try:
-        scheme = scheme_for(options, layouts, 0)
+        scheme = scheme_for(options, layouts)
         moduli = moduli_for_integers(a.shape[-1], *_largest(a, b))
         result = kind.module.empty(shape, dtype) if out is None else out
         run(options, scheme, moduli, 0, (a, b, result), (alpha, beta))
@@ -95,7 +95,7 @@ def look_at_residues(asked: Options, kind: Kind, a: Array, b: Array, out: Array)
     if not is_auto:  # where `auto` is refused, the library multiplies
         options = asked._replace(kind=kind)
         moduli = moduli_for_integers(a.shape[-1], *(INTEGERS[str(x.dtype)].largest for x in (a, b)))
-        ready(options, scheme_for(options, layouts, 0), moduli, 0, as_matrices(a, b, out))
+        ready(options, scheme_for(options, layouts), moduli, 0, as_matrices(a, b, out))
     return True
 
 
@@ -141,17 +141,12 @@ def _largest(a: Array, b: Array) -> tuple[int, int]:
         return elements[0].largest, elements[1].largest
     if a.ndim == b.ndim == 2:
         return largest_magnitudes(a, b)
-    left, right = (_bounded(max(int(x.max()), -int(x.min())), x) for x in (a, b))  # of a batch
+    found = (max(int(x.max()), -int(x.min())) for x in (a, b))  # of a batch; kernels read numbers of uint64 above 2^63 as negative ones
+    left, right = (min(most, e.largest) if most < 2**63 else e.largest for most, e in zip(found, elements, strict=True))
     return left, right
 
 
-def _bounded(found: int, x: Array) -> int:
-    """A magnitude, as kernels read it: numbers of uint64 above 2^63 as negative ones."""
-    largest = INTEGERS[str(x.dtype)].largest
-    return min(found, largest) if found < 2**63 else largest
-
-
-def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
+def scheme_for(options: Options, layouts: Layouts) -> Scheme:
     """The scheme of all levels, proved; that of one product for `auto`. Raises `BilinearError` (E501) for too many blocks."""
     if options.algorithm in ("auto", None) or options.levels == 0 or uses_library():
         return plain().scheme
@@ -159,7 +154,7 @@ def scheme_for(options: Options, layouts: Layouts, modulus: int) -> Scheme:
     if (blocks := _blocks(loaded, levels)) > MOST_BLOCKS:
         message = f"{levels} levels of {loaded.name} cut an operand into {blocks} blocks"
         raise fail("E501", message, f"at most {MOST_BLOCKS} blocks of a matrix are read at once: name fewer levels")
-    return _levels_of(Same(loaded), levels, modulus)
+    return _levels_of(Same(loaded), levels, 0)
 
 
 def scheme_modulo(options: Options, layouts: Layouts, p: int) -> Scheme | None:
@@ -172,19 +167,16 @@ def scheme_modulo(options: Options, layouts: Layouts, p: int) -> Scheme | None:
 
 
 def _named_levels(options: Options, layouts: Layouts) -> tuple[Loaded, int]:
-    """The algorithm that is named, and how many levels of it."""
     loaded = options.algorithm if isinstance(options.algorithm, Loaded) else algorithm_as_it_is(str(options.algorithm))
     automatic = isinstance(options.levels, str)
     return loaded, max(1, choose_levels(loaded.scheme, *layouts.extents)) if automatic else int(options.levels)
 
 
 def _schemes(loaded: Loaded, levels: int) -> list[Scheme]:
-    """The schemes of so many levels, the outermost first."""
     return [x.scheme for x in loaded.by_level] if loaded.below else [loaded.scheme] * levels
 
 
 def _blocks(loaded: Loaded, levels: int) -> int:
-    """The most blocks into which levels cut an operand or C."""
     m, k, n = (prod(extents) for extents in zip(*((s.m, s.k, s.n) for s in _schemes(loaded, levels)), strict=True))
     return int(max(m * k, k * n, m * n))
 
@@ -318,7 +310,6 @@ def _by_residues(
 
 
 def _recipe(options: Options, p: int) -> Recipe | None:
-    """What is to run; None for the classical product."""
     if options.algorithm in ("auto", None) or options.levels == 0 or uses_library():
         return None
     named = options.algorithm if isinstance(options.algorithm, Loaded) else algorithm_as_it_is(str(options.algorithm))
@@ -371,7 +362,6 @@ def _by_schedule(
 
 
 def _executor(options: Options, p: int) -> Executor:
-    """What computes modulo p on arrays of this kind; refused (E536) while the stream is captured."""
     if not options.kind.on_gpu:
         return NumpyExecutor(arithmetic=ModularArithmetic(p))
     if is_captured():
@@ -406,7 +396,6 @@ def _holds(dtype: Dtype, p: int) -> bool:
 
 
 def _factor(name: str, value: object, p: int) -> int:
-    """alpha or beta from 0 to p - 1; refused (E598) if it is not an integer."""
     value = value.item() if getattr(value, "shape", None) == () else value  # type: ignore[attr-defined]  # a number of NumPy
     try:
         return operator.index(value) % p  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import inf
 from numbers import Real
@@ -54,58 +53,23 @@ def check_tolerance(
     m, k, n = placement.core
     problems = []
     for space, operand, (rows, columns), count in zip("AB", operands, ((m, k), (k, n)), calls, strict=True):
-        grid = placement.schedule.space(space)
-        numbers = np.finfo(str(operand.layout.dtype))
-        own = _OperandDrift.of(drift, space, numbers, count, limit)
+        grid, numbers = placement.schedule.space(space), np.finfo(str(operand.layout.dtype))
+        moves, own = _moves(drift, space, float(numbers.eps) / 2, count), [block for block in drift.blocks if block.block.space == space]
+        losses = _matrix([block.losses for block in own], [block.block for block in own]) * np.longdouble(numbers.smallest_subnormal)
+        losses = count * (losses + moves @ losses) if losses.any() else losses  # later calls also move earlier losses
         core = operand.part((0, rows), (0, columns))
         for index in indices(operand.layout.shape[:-2]):
-            sizes = executor.magnitudes(core.at(index), grid.rows, grid.columns)
-            problem = own.problem(sizes.ravel(), index, float(numbers.max))
+            sizes = executor.magnitudes(core.at(index), grid.rows, grid.columns).ravel()
+            name = space.lower() + (str(list(index)) if index else "")
+            if not float(sizes.max()) <= float(numbers.max) / drift.growth:
+                problem: Diagnostic | None = _overflow(name, drift.growth)
+            else:
+                problem = _refusal(name, own, sizes, moves, losses, limit)
             if problem is not None:
                 problems.append(problem)
                 break
     if problems:
         raise BilinearError(problems)
-
-
-@dataclass(frozen=True)
-class _OperandDrift:
-    """How far the blocks of A, or of B, may move.
-
-    The bound is `moves` @ magnitudes, for rounding, plus `losses` @ (magnitudes > 0), for underflow.
-    """
-
-    drift: DriftBound
-    space: str
-    moves: Array
-    losses: Array
-    limit: float
-
-    @classmethod
-    def of(cls, drift: DriftBound, space: str, numbers: np.finfo[np.floating], calls: int, limit: float) -> _OperandDrift:
-        """The bounds after this many calls in an element type."""
-        moves = _moves(drift, space, float(numbers.eps) / 2, calls)
-        own = [block for block in drift.blocks if block.block.space == space]
-        once = _matrix([block.losses for block in own], [block.block for block in own])
-        losses = calls * (once + moves @ once) if once.any() else once  # later calls also move earlier losses
-        return cls(drift, space, moves, losses * np.longdouble(numbers.smallest_subnormal), limit)
-
-    def problem(self, sizes: Array, index: tuple[int, ...], largest: float) -> Diagnostic | None:
-        """Why a matrix with blocks of these magnitudes is refused, or None; `largest` is the largest number of its type."""
-        name = self.space.lower() + (str(list(index)) if index else "")
-        if not float(sizes.max()) <= largest / self.drift.growth:
-            return _overflow(name, self.drift.growth)
-        wide = sizes.astype(np.longdouble)
-        rounded, lost = self.moves @ wide, self.losses @ (wide > 0)
-        moved = rounded + lost
-        with np.errstate(divide="ignore", invalid="ignore"):  # infinite for a block of zeros that may move
-            relative = np.where(moved > 0, moved / wide, 0)
-        position = int(np.argmax(relative))
-        if relative[position] <= self.limit:
-            return None
-        own = [drift for drift in self.drift.blocks if drift.block.space == self.space]
-        by_block = dict(zip([d.block for d in own], sizes, strict=True))
-        return _refusal(name, own[position], float(relative[position]), by_block, self.limit, bool(lost[position] > rounded[position]))
 
 
 @lru_cache(maxsize=64)
@@ -131,7 +95,6 @@ def _moves(drift: DriftBound, space: str, unit_roundoff: float, calls: int) -> A
 
 
 def _matrix(rows: Sequence[tuple[tuple[Block, float], ...]], blocks: Sequence[Block]) -> Array:
-    """Weights by block as a matrix over the blocks."""
     place = {block: i for i, block in enumerate(blocks)}
     matrix = np.zeros((len(blocks), len(blocks)), np.longdouble)
     for i, row in enumerate(rows):
@@ -149,15 +112,27 @@ def _overflow(name: str, growth: float) -> Diagnostic:
     return Diagnostic("E533", message, notes=notes, hints=("scale the operand down, or use inputs='preserve'",))
 
 
-def _refusal(name: str, drift: BlockDrift, relative: float, sizes: dict[Block, float], limit: float, underflows: bool) -> Diagnostic:
-    """The refusal: which block may move, by how much, and which larger block causes it."""
+def _refusal(name: str, own: list[BlockDrift], magnitudes: Array, moves: Array, losses: Array, limit: float) -> Diagnostic | None:
+    """Why a matrix with blocks of these magnitudes is refused: which block may move, by how much, and which larger block causes it.
+
+    Blocks move by at most `moves` @ magnitudes, for rounding, plus `losses` @ (magnitudes > 0), for underflow.
+    """
+    wide = magnitudes.astype(np.longdouble)
+    rounded, lost = moves @ wide, losses @ (wide > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):  # infinite for a block of zeros that may move
+        relatives = np.where(rounded + lost > 0, (rounded + lost) / wide, 0)
+    position = int(np.argmax(relatives))
+    relative, drift = float(relatives[position]), own[position]
+    if relatives[position] <= limit:
+        return None
+    sizes = dict(zip([each.block for each in own], magnitudes, strict=True))
     block, largest = drift.block, max(drift.met, key=lambda met: (sizes[met], met))
     message = f"restoring {name} may move block {block} by {relative:.2g} times its largest entry, but tolerance={limit:g}"
     if relative == inf:
         message = f"restoring {name} may leave other numbers in block {block}, which is all zeros, but tolerance={limit:g}"
     note = f"the largest entry of {block} is {sizes[block]:.3g}; {largest}, which is in sums with it, reaches {sizes[largest]:.3g}"
     hint = "use inputs='preserve', fewer levels, or a larger tolerance"
-    if underflows:
+    if lost[position] > rounded[position]:
         note = f"the largest entry of {block} is {sizes[block]:.3g}; the schedule multiplies by fractions, and products may underflow"
         hint = "use inputs='preserve', scale the operand up, or use a larger tolerance"
     return Diagnostic("E533", message, notes=(note,), hints=(hint,))

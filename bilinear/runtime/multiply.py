@@ -13,15 +13,14 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import HALVES, IN_ARRAYS
 from bilinear.ir.matrix import Array, layout_of
 from bilinear.ir.placement import COLOURS
-from bilinear.methods.method import Bindable
 from bilinear.methods.registry import bind
 from bilinear.runtime.arrays import Kind, gpu_executor
 from bilinear.runtime.complex_parts import formed, require_complex
 from bilinear.runtime.decide import Decision, check_library_accuracy, decide
 from bilinear.runtime.operands import Layouts, fit, layouts_of
 from bilinear.runtime.options import Options, ProductOptions, check_options
-from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, Reaches, is_kept, keep_repeat
-from bilinear.runtime.run import adds_with, by_library, by_schedule, library_of, ready_schedule, require_out
+from bilinear.runtime.repeat import CupyRepeat, Key, LibraryRepeat, PlacementRepeat, is_kept, keep_repeat
+from bilinear.runtime.run import adds_with, by_library, library_of, ready_schedule, require_out
 
 log = logging.getLogger("bilinear")
 
@@ -71,7 +70,6 @@ def multiply(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array, ou
 def _run(
     asked: Options, options: Options, kind: Kind, key: Key | None, decision: Decision, layouts: Layouts, a: Array, b: Array, out: Array
 ) -> Array:
-    """Run what was decided."""
     if decision.recipe is None:
         result = None
         try:
@@ -91,7 +89,7 @@ def _run(
         return result
     result = options.kind.module.empty(decision.shape, decision.dtype) if out is None else out
     try:
-        by_schedule(options, decision, decision.recipe, a, b, result)
+        ready_schedule(options, decision, decision.recipe, a, b, result)()
     except (BilinearError, MemoryError) as error:  # raised before anything was written, unless A and B are consumed
         if not options.is_automatic or (isinstance(error, MemoryError) and decision.recipe.promise == "consume"):
             raise
@@ -120,12 +118,11 @@ def _keep(asked: Options, kind: Kind, key: Key | None, decision: Decision, a: Ar
         return
     placement, layouts = decision.placement, (layout_of(a), layout_of(b), layout_of(out))
     if decision.recipe is None:
-        known = kind.module, decision, Reaches(*layouts)
-        choice = decision.choice
-        if isinstance(choice, Bindable) and not choice.suits(layouts[2], asked.beta):
+        known, choice = (kind.module, decision, layouts), decision.choice
+        if not choice.suits(layouts[2], asked.beta):
             return  # it ran aside from out
-        own = bind(choice, *layouts) if isinstance(choice, Bindable) and asked.alpha != 0 else None
-        if own is None and asked.plan is not None and isinstance(choice, Bindable) and asked.alpha != 0:
+        own = bind(choice, *layouts) if asked.alpha != 0 else None
+        if own is None and asked.plan is not None and choice.is_bound and asked.alpha != 0:
             return  # it ran on vectors as matrices
         direct = own or (library_of(layouts, choice) if asked.alpha != 0 else None)
         workspace = 0 if own is None else own.workspace * decision.dtype.itemsize

@@ -14,8 +14,6 @@ from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array, Factor, Layout, Matrix, indices, layout_of, matrix_of
 from bilinear.ir.placement import MOST_EXTENT, Placement
 from bilinear.methods.digits.choice import Digits
-from bilinear.methods.method import Bindable
-from bilinear.planner.library import Library
 from bilinear.planner.plan import Plan, bytes_text
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kept, Kind, make_executor
@@ -26,13 +24,10 @@ from bilinear.runtime.matmul import matmul
 from bilinear.runtime.operands import Layouts, accumulate, fit, layouts_of, matrix_at
 from bilinear.runtime.options import Accuracy, Named, Options, check_factors, check_options, named_levels
 from bilinear.runtime.recipe import Recipe, parted, placement_for
-from bilinear.runtime.run import NEW, by_schedule, run_direct_plan, workspace_address
+from bilinear.runtime.run import NEW, ready_schedule, run_direct_plan, workspace_address
 
 if TYPE_CHECKING:
     from bilinear.methods.digits.binding import Form
-
-KEPT_BY_AUTO = False
-"""Whether digits are kept where `auto` chose them, not a plan of the caller's. Not before a GPU has run them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +42,6 @@ class KeptDigits:
     digits: Digits
     form: Form
     buffer: Array
-
-    @property
-    def name(self) -> str:
-        """What runs, in words."""
-        return self.digits.name
 
     def multiply(self, options: Options, layouts: Layouts, a: Array, b: Array, out: Array) -> Array:
         """alpha * A * B + beta * out of matrices, or of a batch of the other operand, of the dtype that was prepared.
@@ -88,16 +78,6 @@ class KeptDigits:
             raise fail("E538", what, "prepare it again")
         workspace = workspace_address(options, self.digits, own, a, b, c, aside)
         own(a.data.ptr, b.data.ptr, c.data.ptr, *factors, workspace, self.buffer.data.ptr)
-
-
-def keeps_digits(choice: Library | Bindable, is_asked: bool, kind: Kind) -> bool:
-    """Whether digits of an operand of this kind can be kept; if not, a caller's own plan is refused (E539)."""
-    reason = choice.why_nothing_kept
-    if not reason and not kind.on_gpu:
-        reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
-    if reason and is_asked:
-        raise fail("E539", reason, "plan with memory for a product of digits of all of C, or for a schedule that expands its operands")
-    return not reason
 
 
 def kept_digits(digits: Digits, layouts: Layouts, kind: Kind, matrix: Array, side: str) -> KeptDigits:
@@ -145,7 +125,7 @@ class Prepared(Kept):
         m, n = self.operand.shape
         side = "left" if self.side == LEFT else "right"
         name = "the library's multiply" if self.recipe is None else ", then ".join(own.name for own in self.recipe.algorithms)
-        name = name if self.digits is None else self.digits.name
+        name = name if self.digits is None else self.digits.digits.name
         return f"<Prepared {side} operand {m} x {n}, {self.operand.dtype}, for {name}: keeps {bytes_text(self.bytes)}>"
 
     @property
@@ -210,7 +190,7 @@ class Prepared(Kept):
         if 0 not in shape:
             self._check_fits(placement or placement_for(recipe, layouts._replace(out=None)))
         given = matrix_of(self.buffer) if self.bytes else None
-        by_schedule(options, Decision(shape, dtype, recipe, placement), recipe, a, b, result, given)
+        ready_schedule(options, Decision(shape, dtype, recipe, placement), recipe, a, b, result, given)()
         return result
 
     def _check_fits(self, placement: Placement) -> None:
@@ -317,7 +297,12 @@ def _recipe(options: Options, kind: Kind, matrix: Array, side: str, extent: int)
     settled = options.settled(kind)
     decision = decide(settled, layouts)
     recipe, is_asked = decision.recipe, settled.plan is not None
-    if recipe is None and 0 not in matrix.shape and (is_asked or KEPT_BY_AUTO) and keeps_digits(decision.choice, is_asked, kind):
+    if recipe is None and 0 not in matrix.shape and is_asked:  # not of digits that `auto` chose: no GPU has run them yet
+        reason = decision.choice.why_nothing_kept
+        if not reason and not kind.on_gpu:
+            reason = "products of digits run on a GPU, and the library's multiply runs for arrays in the host's memory"
+        if reason:
+            raise fail("E539", reason, "plan with memory for a product of digits of all of C, or for a schedule that expands its operands")
         return cast("Digits", decision.choice), layouts, settled
     if recipe is None or 0 in matrix.shape:
         return None, layouts, options

@@ -104,21 +104,7 @@ def fitted_placement(recipe: Recipe, extents: tuple[int, int, int], dtype: Dtype
         raise fail("E543", f"the plan's parts of C do not fit a multiply of {m} x {k} by {k} x {n}", "plan again")
     left = recipe.left
     own, later = ((m, k, n - left), (m, k, left)) if "C" in by_column else ((m - left, k, n), (left, k, n))
-    same = tuple(map(Same, recipe.algorithms))
-    first = _fitted(
-        same,
-        recipe.levels,
-        recipe.inputs,
-        own,
-        dtype,
-        by_column,
-        recipe.tile,
-        recipe.device,
-        recipe.kept,
-        recipe.modulus,
-        recipe.conjugated,
-        recipe.contention,
-    )
+    first = _fitted(tuple(map(Same, recipe.algorithms)), replace(recipe, algorithms=(), rest=None), own, dtype, by_column)
     return first if recipe.rest is None else _joined(Same(first), Same(fitted_placement(recipe.rest, later, dtype, by_column)))
 
 
@@ -150,36 +136,25 @@ def _joined(first: Same[Placement], rest: Same[Placement]) -> Placement:
 
 @lru_cache(maxsize=256)
 def _fitted(
-    algorithms: tuple[Same[Loaded], ...],
-    levels: int | str,
-    inputs: str,
-    extents: tuple[int, int, int],
-    dtype: Dtype,
-    by_column: frozenset[str],
-    tile: str,
-    device: Same[Device] | None,
-    kept: str,
-    modulus: int,
-    conjugated: str,
-    contention: str,
+    algorithms: tuple[Same[Loaded], ...], asked: Recipe, extents: tuple[int, int, int], dtype: Dtype, by_column: frozenset[str]
 ) -> Placement:
     each = tuple(Level(same.what.scheme, same.what.schedule) for same in algorithms)
-    scheme, own = each[0].scheme, each[0].schedule
-    depth = int(levels) if levels != "auto" else 1 if scheme.ring.is_complex else max(1, choose_levels(scheme, *extents))
+    scheme, own, modulus = each[0].scheme, each[0].schedule, asked.modulus
+    depth = int(asked.levels) if asked.levels != "auto" else 1 if scheme.ring.is_complex else max(1, choose_levels(scheme, *extents))
     is_complex, dtype = dtype.kind == "c", real_type(dtype)
     if is_complex:
-        schedule = prepare_complex(each * depth if len(each) == 1 else each, conjugated, algorithms[0].what.complex_core)
+        schedule = prepare_complex(each * depth if len(each) == 1 else each, asked.conjugated, algorithms[0].what.complex_core)
     elif len(each) == 1:
-        schedule = prepare(scheme, own, depth, inputs, modulus=modulus, contention=contention).schedule
+        schedule = prepare(scheme, own, depth, asked.inputs, modulus=modulus, contention=asked.contention).schedule
     else:
-        schedule = prepare_levels(each, inputs, modulus, contention)
+        schedule = prepare_levels(each, asked.inputs, modulus, asked.contention)
     if modulus:
         require_residues(scheme, schedule.coefficients, modulus)
     else:
         require_elements(scheme, schedule.coefficients, str(dtype), dtype.kind)
-    first, schedule = parted(Same(schedule), kept) if kept else (None, schedule)
+    first, schedule = parted(Same(schedule), asked.kept) if asked.kept else (None, schedule)
     filled = frozenset(space.name for space in first.workspaces) if first is not None else frozenset()
-    placement = place_schedule(schedule, *extents, dtype.itemsize, by_column, tile=tile, filled=filled)
-    if device is None:
+    placement = place_schedule(schedule, *extents, dtype.itemsize, by_column, tile=asked.tile, filled=filled)
+    if asked.device is None:
         return placement
-    return replace(placement, tile=fastest_tile(profile_of(schedule), placement, str(dtype), device.what)[1])
+    return replace(placement, tile=fastest_tile(profile_of(schedule), placement, str(dtype), asked.device.what)[1])

@@ -35,20 +35,8 @@ _PLAIN = (type(None), str, int)
 _ACCURACIES = (*_PLAIN, float)
 
 
-class Reaches:
-    """The distances between the addresses of two operands and a result of known layouts at which they may share bytes."""
-
-    def __init__(self, left: Layout, right: Layout, target: Layout) -> None:
-        self._left, self._right, self._operands = _near(left, target), _near(right, target), _near(left, right)
-
-    def may_overlap(self, left: int, right: int, target: int, writes_inputs: bool) -> bool:
-        """Whether a written array may overlap another one at these addresses. A target of 0 is a new result."""
-        if target and (self._left[0] < left - target < self._left[1] or self._right[0] < right - target < self._right[1]):
-            return True
-        return writes_inputs and self._operands[0] < left - right < self._operands[1]
-
-
 def _near(x: Layout, y: Layout) -> tuple[int, int]:
+    """The distances between the addresses of arrays of two layouts within which they may share bytes."""
     (x_low, x_high), (y_low, y_high) = x.reach, y.reach
     return y_low - x_high, y_high - x_low
 
@@ -60,10 +48,11 @@ class Repeat:
     """Whether a call is launches and nothing else."""
     writes_inputs = False
 
-    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, workspace: int = 0) -> None:
+    def __init__(self, module: ModuleType, decision: Decision, layouts: Operands, workspace: int = 0) -> None:
         self._module, self._empty = module, module.empty
-        self._shape, self._dtype = decision.shape, decision.dtype
-        self._reaches, self.workspace = reaches, workspace
+        self._shape, self._dtype, self._layouts, self.workspace = decision.shape, decision.dtype, layouts, workspace
+        a, b, c = layouts
+        self._left, self._right, self._operands = _near(a, c), _near(b, c), _near(a, b)
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
         """alpha * a @ b + beta * out. None, with nothing written, if `multiply` must decide anew."""
@@ -74,8 +63,10 @@ class Repeat:
         raise NotImplementedError
 
     def may_overlap(self, left: int, right: int, target: int) -> bool:
-        """Whether an array that is written may overlap another one at these addresses."""
-        return self._reaches.may_overlap(left, right, target, self.writes_inputs)
+        """Whether an array that is written may overlap another one at these addresses. A target of 0 is a new result."""
+        if target and (self._left[0] < left - target < self._left[1] or self._right[0] < right - target < self._right[1]):
+            return True
+        return self.writes_inputs and self._operands[0] < left - right < self._operands[1]
 
     def result_bytes(self, out: Array) -> int:
         """The bytes of a new result; 0 if there is an `out`."""
@@ -85,8 +76,8 @@ class Repeat:
 class LibraryRepeat(Repeat):
     """The library's multiply, or a thin product."""
 
-    def __init__(self, module: ModuleType, decision: Decision, reaches: Reaches, multiply: Callable[..., None], workspace: int) -> None:
-        super().__init__(module, decision, reaches, workspace)
+    def __init__(self, module: ModuleType, decision: Decision, layouts: Operands, multiply: Callable[..., None], workspace: int) -> None:
+        super().__init__(module, decision, layouts, workspace)
         self._multiply = multiply
 
     def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array:
@@ -104,7 +95,7 @@ class LibraryRepeat(Repeat):
             target = out.data.ptr
         else:
             target = out.data.ptr
-            if self._reaches.may_overlap(left, right, target, False):
+            if self.may_overlap(left, right, target):
                 return None
         try:
             self._multiply(left, right, target, alpha, beta)
@@ -143,18 +134,14 @@ class PlacementRepeat(Repeat):
         self, module: ModuleType, executor: CudaExecutor, decision: Decision, placement: Placement, inputs: str, layouts: Operands
     ) -> None:
         self._elements = placement.allocated_elements
-        super().__init__(module, decision, Reaches(*layouts), self._elements * decision.dtype.itemsize)
+        super().__init__(module, decision, layouts, self._elements * decision.dtype.itemsize)
         self._executor, self._is_captured = executor, module.cuda.runtime.streamIsCapturing
         self._one: Array
         self._zero: Array
         self._one, self._zero = decision.dtype.type(1), decision.dtype.type(0)
-        self._placement = placement
-        self._parts = parts_of(placement)
-        self._layouts = layouts
+        self._placement, self._parts, self._largest = placement, parts_of(placement), largest_scaling(placement)
         self._bound = executor.bind(placement, *layouts) if placement.rest is None else None  # those of a chain are bound one by one
-        self._largest = largest_scaling(placement)
-        self.writes_inputs = inputs != "preserve"
-        self._scans = inputs == "restore"
+        self.writes_inputs, self._scans = inputs != "preserve", inputs == "restore"
         self._needs_more = bool(self._elements) or self._scans
         self.is_launched = self._bound is not None and not self._scans
 
@@ -166,7 +153,7 @@ class PlacementRepeat(Repeat):
         """
         executor, dtype = self._executor, self._dtype
         left, right, target = a.data.ptr, b.data.ptr, 0 if out is None else out.data.ptr
-        if self._reaches.may_overlap(left, right, target, self.writes_inputs):
+        if self.may_overlap(left, right, target):
             return None
         stream = executor.stream()
         if (self._needs_more or out is None) and self._is_captured(stream):

@@ -18,11 +18,10 @@ from bilinear.errors import fail
 from bilinear.ir.matrix import Array, Call, Matrix, indices, layout_of, matrix_of, real_type
 from bilinear.ir.placement import Placement
 from bilinear.lowering.prepare import check_promise
-from bilinear.methods.method import Bindable
 from bilinear.methods.registry import bind
 from bilinear.planner.library import Library
 from bilinear.planner.library_points import CUBLAS
-from bilinear.planner.plan import LIBRARY
+from bilinear.planner.plan import LIBRARIES, LIBRARY, Choice
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import check_written_inputs
 from bilinear.runtime.arrays import Kind, make_executor
@@ -50,42 +49,40 @@ def require_out(kind: Kind, out: Array) -> None:
         raise not_captured(*NEW)
 
 
-def library_of(layouts: Operands, choice: Library | Bindable) -> Multiply | None:
+def library_of(layouts: Operands, choice: Choice) -> Multiply | None:
     """The library's call for matrices of these layouts; None for what is left to `cupy.matmul`."""
     rules, points = devices_here.library_choice(layouts[2].dtype.name)
-    return multiply_of(*layouts, choice.name if isinstance(choice, Library) else LIBRARY, rules, points)
+    return multiply_of(*layouts, choice.name if choice.name in LIBRARIES else LIBRARY, rules, points)
 
 
-def direct_multiply(options: Options, a: Array, b: Array, out: Array, choice: Library | Bindable) -> Multiply | None:
+def direct_multiply(options: Options, a: Array, b: Array, out: Array, choice: Choice) -> Multiply | None:
     """What multiplies CuPy's own arrays where they lie, without a schedule; None if there is nothing.
 
     The library takes the place of our own kernels only if it keeps the bound that is asked for (else E519).
     """
     layouts = _own_layouts(a, b, out)
-    if isinstance(choice, Library):
-        return None if layouts is None else library_of(layouts, choice)
     own = None if layouts is None else bind(choice, *layouts)
     if own is not None:
         return within_limits(options, choice, own, a, b, out)
-    check_library_accuracy(options.accuracy, a.shape[-1], out.dtype)
+    if choice.is_bound:
+        check_library_accuracy(options.accuracy, a.shape[-1], out.dtype)
     return None if layouts is None else library_of(layouts, choice)
 
 
 def _own_layouts(a: Array, b: Array, out: Array) -> Operands | None:
-    """The layouts of CuPy's own arrays; None if one is of another kind."""
     cupy = sys.modules.get("cupy")
     if cupy is None or not type(a) is type(b) is type(out) is cupy.ndarray:
         return None
     return layout_of(a), layout_of(b), layout_of(out)
 
 
-def within_limits(options: Options, choice: Bindable, own: Program, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
+def within_limits(options: Options, choice: Choice, own: Program, a: Array, b: Array, out: Array, aside: int = 0) -> Multiply:
     """A product whose workspace is the caller's, or memory of the pool; see `workspace_address`."""
     address = workspace_address(options, choice, own, a, b, out, aside)
     return own.within(address) if address else own
 
 
-def workspace_address(options: Options, choice: Bindable, own: Program, a: Array, b: Array, out: Array, aside: int = 0) -> int:
+def workspace_address(options: Options, choice: Choice, own: Program, a: Array, b: Array, out: Array, aside: int = 0) -> int:
     """The address of the caller's workspace for a product; 0 if it takes memory of the pool, or needs none.
 
     Refuses (E535) a product that needs more than is allowed, together with a result of `aside` elements that is computed apart from `out`.
@@ -100,9 +97,7 @@ def workspace_address(options: Options, choice: Bindable, own: Program, a: Array
     return 0
 
 
-def run_direct_plan(
-    options: Options, choice: Bindable, a: Array, b: Array, out: Array, overlaps: bool, factors: tuple[Array, Array]
-) -> None:
+def run_direct_plan(options: Options, choice: Choice, a: Array, b: Array, out: Array, overlaps: bool, factors: tuple[Array, Array]) -> None:
     """Run a plan's own kernels; a vector is a row on the left, a column on the right.
 
     If `out` overlaps an operand, or if it cannot lend memory that the plan needs, the result is computed aside from it, and added to it
@@ -110,9 +105,8 @@ def run_direct_plan(
     """
     left, right, target = as_matrices(a, b, out)
     alpha, beta = factors
-    lends = choice.suits(layout_of(target), beta)
-    aside = overlaps or not lends
-    result = fresh(options.kind.module, target.shape, target.dtype, choice.lies_by_columns) if aside else target
+    aside = overlaps or not choice.suits(layout_of(target), beta)
+    result = fresh(options.kind.module, target.shape, target.dtype, choice.by_columns) if aside else target
     layouts = _own_layouts(left, right, result)
     found = None if layouts is None else bind(choice, *layouts)
     if found is None:
@@ -132,13 +126,11 @@ def _factors(options: Options, decision: Decision, a: Array, b: Array, out: Arra
     return alpha, beta
 
 
-def by_library(
-    options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, choice: Library | Bindable = THE_LIBRARY
-) -> Array:
+def by_library(options: Options, decision: Decision, a: Array, b: Array, out: Array, overlaps: bool, choice: Choice = THE_LIBRARY) -> Array:
     """The product by the library, or by what a method binds to these arrays."""
     xp, on_gpu = options.kind.module, options.kind.on_gpu
-    pinned = choice if isinstance(choice, Bindable) and on_gpu and options.alpha != 0 and not options.is_automatic else None
-    conjugating = None if pinned is None else pinned.conjugated_as(options.conjugated)
+    is_pinned = choice.is_bound and on_gpu and options.alpha != 0 and not options.is_automatic
+    conjugating = choice.conjugated_as(options.conjugated) if is_pinned else None
     if conjugating is None:
         a, b = formed(options.conjugated, a, b)
     if options.alpha == 1 and options.beta == 0 and not on_gpu:
@@ -147,8 +139,8 @@ def by_library(
     if out is None and options.alpha != 0 and not on_gpu:  # keeps the subclass that NumPy chooses, and its mask
         return _scaled(alpha, np.matmul(a, b))
     out = xp.empty(decision.shape, decision.dtype) if out is None else out
-    if pinned is not None:
-        run_direct_plan(options, conjugating or pinned, a, b, out, overlaps, (alpha, beta))
+    if is_pinned:
+        run_direct_plan(options, conjugating or choice, a, b, out, overlaps, (alpha, beta))
         return out
     is_direct = on_gpu and options.alpha != 0 and not overlaps
     direct = direct_multiply(options, a, b, out, choice) if is_direct else None
@@ -177,11 +169,6 @@ def _scaled(alpha: Array, product: Array) -> Array:
     """alpha * product; NumPy would convert an object, which is what two vectors of objects give, to a type of limited range."""
     is_object = not isinstance(product, np.ndarray | np.generic)
     return alpha * product if is_object else np.multiply(alpha, product)
-
-
-def by_schedule(options: Options, decision: Decision, recipe: Recipe, a: Array, b: Array, out: Array, given: Matrix | None = None) -> None:
-    """Run the decision's placement on every matrix of the batch."""
-    ready_schedule(options, decision, recipe, a, b, out, given)()
 
 
 def ready_schedule(

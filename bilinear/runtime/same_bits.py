@@ -31,7 +31,7 @@ from bilinear.runtime.devices_here import uses_library
 from bilinear.runtime.half import FLOAT
 from bilinear.runtime.operands import as_matrices, fit, layouts_of, matrix_at
 from bilinear.runtime.options import Options
-from bilinear.runtime.repeat import Key, LibraryRepeat, Reaches, keep_repeat
+from bilinear.runtime.repeat import Key, LibraryRepeat, keep_repeat
 from bilinear.runtime.run import require_out, run_direct_plan
 
 KEPT = ("float64", "float32", "float16", "complex128", "complex64")
@@ -65,7 +65,7 @@ def by_same_bits(asked: Options, kind: Kind, key: Key | None, a: Array, b: Array
             if bound is not None:
                 decision = Decision(shape, dtype, None, choice=choice)
                 size = bound.workspace * dtype.itemsize
-                keep_repeat(key, asked, LibraryRepeat(kind.module, decision, Reaches(*layouts), bound, size))
+                keep_repeat(key, asked, LibraryRepeat(kind.module, decision, layouts, bound, size))
         return out
     with np.errstate(all="ignore"), subnormals_kept():
         value = _stack(left, right, target.shape, wide, asked.accuracy) if alpha != 0 else np.zeros(target.shape, wide)

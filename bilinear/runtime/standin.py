@@ -116,7 +116,6 @@ def _operands(module: ModuleType, product: OfferedProduct, number: int) -> tuple
 
 
 def _stream(module: ModuleType, handle: int) -> AbstractContextManager[object]:
-    """The program's stream; NumPy has none."""
     stream: AbstractContextManager[object] = nullcontext()
     if module is not np:
         stream = module.cuda.ExternalStream(handle) if handle else module.cuda.Stream.null
@@ -147,7 +146,9 @@ class StandIn:
         module = _module()
         with _stream(module, product.stream):
             parts = [_operands(module, product, number) for number in range(product.batch)]
-            asked, conjugated = self._asked_of(product)
+            alpha, beta = (complex(*pair) if pair[1] else pair[0] for pair in (product.alpha, product.beta))
+            asked = self._asked._replace(alpha=alpha, beta=beta)  # of C^T = op(B)^T * op(A)^T
+            conjugated = "A" * (product.tb == 2) + "B" * (product.ta == 2) if product.type in COMPLEX_TYPES else ""
             if key not in self._known:
                 with self._first:
                     self._known.setdefault(key, self._decided(product, asked, *parts[0]))
@@ -164,14 +165,7 @@ class StandIn:
                 return {"plan": "library", "why": visible(str(error))}, PASSES if is_safe else FAILED
             return found, MULTIPLIED
 
-    def _asked_of(self, product: OfferedProduct) -> tuple[Options, str]:
-        """What is asked for a product, and which operands of C^T = op(B)^T * op(A)^T are conjugated."""
-        alpha, beta = (complex(*pair) if pair[1] else pair[0] for pair in (product.alpha, product.beta))
-        conjugated = "A" * (product.tb == 2) + "B" * (product.ta == 2) if product.type in COMPLEX_TYPES else ""
-        return self._asked._replace(alpha=alpha, beta=beta), conjugated
-
     def _decided(self, product: OfferedProduct, asked: Options, a: Array, b: Array, c: Array) -> dict[str, object]:
-        """What a product of this kind is to run, or the library and why."""
         dtype, inner = DTYPES[product.type], product.k
         shape = f"{dtype}:{product.m}x{inner}x{product.n}"
         for pattern in self._skipped:
@@ -204,7 +198,6 @@ class StandIn:
         return {"plan": decision.recipe.loaded.name, "bound": bound, "why": "BILINEAR_ALGORITHM names it"}
 
     def _tell(self, product: OfferedProduct, found: Mapping[str, object]) -> None:
-        """A line of JSON for a call."""
         if not self._log:
             return
         operations = "".join("NTC"[op] if 0 <= op < 3 else "?" for op in (product.ta, product.tb))

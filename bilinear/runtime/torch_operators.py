@@ -61,11 +61,13 @@ _AUTO, _PLAIN = How(), Options()
 
 
 class ProductContext(Protocol):
-    """What PyTorch keeps between a product and its derivatives."""
+    """What PyTorch keeps between a product, of two matrices or A*A^T, and its derivatives."""
 
     how: How
+    transposed: bool
+    triangle: str | None
     needs_input_grad: tuple[bool, ...]
-    saved_tensors: tuple[Array, Array]
+    saved_tensors: tuple[Array, ...]
 
     def save_for_backward(self, *tensors: Array) -> None:
         """Keep tensors, or None."""
@@ -327,7 +329,13 @@ def product(a: Array, b: Array, how: How) -> Array:
     left, right = a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None]
     if left.shape[-1] != right.shape[-2]:
         return torch.matmul(a, b)  # which refuses it
-    result = _folded(left, right, how) if right.ndim == 2 else _batched(left, right, how)
+    if right.ndim > 2:
+        result = _batched(left, right, how)
+    else:
+        rows = left.shape[:-1]
+        flat = left if left.ndim == 2 else left.reshape(rows.numel(), left.shape[-1])
+        result = multiply(flat, right, how)
+        result = result if left.ndim == 2 else result.reshape(*rows, right.shape[-1])
     result = result if a.ndim > 1 else result.squeeze(-2)
     return result if b.ndim > 1 else result.squeeze(-1)
 
@@ -338,13 +346,6 @@ def as_how(algorithm: str, levels: int | Literal["auto"] = "auto", reproducible:
     if reproducible is not None and not torch.compiler.is_compiling():  # what runs later refuses it, too
         check_options(Options(algorithm=algorithm, reproducible=reproducible), None)
     return How(algorithm, None if isinstance(levels, str) else int(levels), reproducible=reproducible)
-
-
-def _folded(left: Array, right: Array, how: How) -> Array:
-    if left.ndim == 2:
-        return multiply(left, right, how)
-    rows = left.shape[:-1]
-    return multiply(left.reshape(rows.numel(), left.shape[-1]), right, how).reshape(*rows, right.shape[-1])
 
 
 def _batched(left: Array, right: Array, how: How) -> Array:
@@ -412,18 +413,6 @@ def _rank(dtype: torch.dtype) -> int:
     return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != torch.bool)
 
 
-class GramContext(Protocol):
-    """What PyTorch keeps between a product and its derivatives."""
-
-    transposed: bool
-    triangle: str | None
-    how: How
-    saved_tensors: tuple[Array]
-
-    def save_for_backward(self, *tensors: Array) -> None:
-        """Keep tensors."""
-
-
 class _Gram(torch.autograd.Function):  # type: ignore[misc]
     """The operator `bilinear::gram` with its gradient, also for `torch.func`."""
 
@@ -434,14 +423,14 @@ class _Gram(torch.autograd.Function):  # type: ignore[misc]
         return torch.ops.bilinear.gram(a, transposed, triangle, algorithm, levels, reproducible, products, is_own)
 
     @staticmethod
-    def setup_context(ctx: GramContext, inputs: tuple[Array, ...], output: Array) -> None:
+    def setup_context(ctx: ProductContext, inputs: tuple[Array, ...], output: Array) -> None:
         """Keep A, which the derivatives read."""
         a, ctx.transposed, ctx.triangle, algorithm, levels, reproducible, products, is_own = inputs
         ctx.how = How(products) if is_own else How(algorithm, levels, reproducible=reproducible)
         ctx.save_for_backward(a)
 
     @staticmethod
-    def backward(ctx: GramContext, gradient: Array) -> tuple[Array | None, ...]:
+    def backward(ctx: ProductContext, gradient: Array) -> tuple[Array | None, ...]:
         """For C = A A^T and the gradient G of C: (G + G^T) A, without the triangle that was not written."""
         (a,) = ctx.saved_tensors
         own = _triangle(gradient, ctx.triangle)
@@ -449,7 +438,7 @@ class _Gram(torch.autograd.Function):  # type: ignore[misc]
         return product(a, both, ctx.how) if ctx.transposed else product(both, a, ctx.how), *[None] * 7
 
     @staticmethod
-    def tangent(ctx: GramContext, of_a: Array, *_: None) -> Array:
+    def tangent(ctx: ProductContext, of_a: Array, *_: None) -> Array:
         """dA A^T + A dA^T."""
         (a,) = ctx.saved_tensors
         half = product(a.mT, of_a, ctx.how) if ctx.transposed else product(of_a, a.mT, ctx.how)

@@ -240,7 +240,6 @@ class using(TorchFunctionMode):  # type: ignore[misc]  # noqa: N801  (it is call
 
 
 def _why_not(how: How, func: Function, types: Kinds, tensors: Tensors | None, given: Named) -> str | None:
-    """Why PyTorch's own function must run; None if ours may."""
     if tensors is None or not given.keys() <= _KNOWN:
         return f"this form of {func.__name__} has no algorithm"
     operands = [x for x in (*tensors, *given.values()) if isinstance(x, torch.Tensor)]

@@ -148,7 +148,7 @@ def test_the_same_bits_keep_the_accuracy_that_is_asked_for(monkeypatch: pytest.M
     told = []
     for accuracy in ({}, {"BILINEAR_ACCURACY": "twice"}, {"BILINEAR_ACCURACY": "1e-6"}):
         one = standin.StandIn({"BILINEAR_REPRODUCIBLE": "bitwise"} | accuracy)
-        told.append(one._decided(given, one._asked_of(given)[0], *standin._operands(np, given, 0)))
+        told.append(one._decided(given, one._asked, *standin._operands(np, given, 0)))
     wanted = [same_bits_plan(Problem(8, 8, 8, accuracy=accuracy), h100).chosen for accuracy in (None, "twice", 1e-6)]
     assert [one["plan"] for one in told] == [one.name for one in wanted]
     assert len({one.name for one in wanted}) > 1

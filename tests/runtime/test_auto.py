@@ -399,7 +399,7 @@ def test_the_library_never_multiplies_what_was_consumed(
     def short(*_: Any) -> None:
         raise MemoryError("behind the schedule")
 
-    monkeypatch.setattr(multiply, "by_schedule", short)
+    monkeypatch.setattr(multiply, "ready_schedule", short)
     a, b, wanted = operands()
     if falls_back:
         np.testing.assert_array_equal(bilinear.matmul(a, b, workspace="none", inputs=inputs), wanted)

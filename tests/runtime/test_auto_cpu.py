@@ -142,7 +142,7 @@ def test_the_library_runs_where_there_is_no_memory(
 
 def test_a_choice_is_told_once(ran: list[tuple[str, int]], caplog: pytest.LogCaptureFixture) -> None:
     describe()
-    auto._logged_on_cpu.cache_clear()
+    auto._logged.cache_clear()
     a, b = operands()
     with caplog.at_level(logging.INFO, "bilinear"):
         for _ in range(2):

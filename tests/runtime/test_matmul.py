@@ -235,7 +235,7 @@ def test_levels_are_named_one_by_one(algorithm: Any, name: str, levels: int, mod
     a, b = integers(generator, (13, 22), np.int64), integers(generator, (22, 17), np.int64)
     wanted = a @ b if modulus is None else a @ b % modulus
     np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm=algorithm, modulus=modulus), wanted)
-    scheme = scheme_for(asked, layouts_of(a, b, None), 0)
+    scheme = scheme_for(asked, layouts_of(a, b, None))
     each = [bilinear.load(own).scheme for own in (name.split("+") if "+" in name else [name] * levels)]
     assert scheme.rank == prod(own.rank for own in each), "what residues run on a GPU"
 

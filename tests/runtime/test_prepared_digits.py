@@ -26,7 +26,7 @@ from bilinear.methods.digits.launches import CutMultiply
 from bilinear.methods.program import BESIDE
 from bilinear.planner.device_files import load_device
 from bilinear.planner.plan import Plan
-from bilinear.runtime import devices_here, prepared
+from bilinear.runtime import devices_here
 from bilinear.runtime.prepared import Prepared
 
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
@@ -296,11 +296,9 @@ def test_auto_keeps_no_digits_before_a_gpu_has_run_them(gpu: Gpu, monkeypatch: p
     eager = slow_units(H200)
     monkeypatch.setattr(devices_here, "_described", lambda named, index: eager)
     a, b = integers("float32", (70, 900), (900, 70))
-    for by_auto in (False, True):
-        monkeypatch.setattr(prepared, "KEPT_BY_AUTO", by_auto)
-        own = bilinear.prepare(Array(b), rows=70, accuracy="classical")
-        assert (own.digits is not None, own.bytes > 0) == (by_auto, by_auto)
-        np.testing.assert_array_equal(product(own, a, b), a @ b)
+    own = bilinear.prepare(Array(b), rows=70, accuracy="classical")
+    assert own.digits is None and own.bytes == 0
+    np.testing.assert_array_equal(product(own, a, b), a @ b)
     assert gpu.library == 0
     monkeypatch.setenv("BILINEAR_USE_LIBRARY", "1")
     np.testing.assert_array_equal(product(own, a, b), a @ b)

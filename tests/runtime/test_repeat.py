@@ -26,6 +26,7 @@ from bilinear.ir.element import IN_ARRAYS
 from bilinear.ir.matrix import layout_of
 from bilinear.ir.tile import SMALL, TILES, USUAL, beside
 from bilinear.runtime import repeat
+from bilinear.runtime.decide import Decision
 
 pytestmark = needs_emulator
 
@@ -364,10 +365,10 @@ def test_what_may_overlap_is_found_from_addresses() -> None:
         spans = [byte_bounds(x) for x in (a, b, c)]
         a_c, b_c, a_b = (x[0] < y[1] and y[0] < x[1] for x, y in ((spans[0], spans[2]), (spans[1], spans[2]), (spans[0], spans[1])))
         left, right, target = (x.ctypes.data for x in (a, b, c))
-        reaches = repeat.Reaches(*map(layout_of, (a, b, c)))
-        assert reaches.may_overlap(left, right, target, False) == (a_c or b_c)
-        assert reaches.may_overlap(left, right, target, True) == (a_c or b_c or a_b)
-        assert reaches.may_overlap(left, right, 0, True) == a_b and not reaches.may_overlap(left, right, 0, False)
+        one = repeat.Repeat(np, Decision(c.shape, c.dtype, None), (layout_of(a), layout_of(b), layout_of(c)))
+        assert one.may_overlap(left, right, target) == (a_c or b_c) and not one.may_overlap(left, right, 0)
+        one.writes_inputs = True
+        assert one.may_overlap(left, right, target) == (a_c or b_c or a_b) and one.may_overlap(left, right, 0) == a_b
         found.add((a_c, b_c, a_b))
     assert len(found) == 8
 

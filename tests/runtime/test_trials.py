@@ -210,15 +210,15 @@ def test_plans_that_write_their_operands_run_once_a_call(clock: Clock, monkeypat
 
 def test_a_plan_that_cannot_run_is_tried_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library multiplies in its place, and its time is not taken for that of the plan."""
-    by_schedule = sys.modules["bilinear.runtime.multiply"].by_schedule
+    ready_schedule = sys.modules["bilinear.runtime.multiply"].ready_schedule
     broken = auto.plan(N, N, N, "float64").chosen.levels
 
-    def fails(options: Any, decision: Any, recipe: Any, *rest: Any) -> None:
+    def fails(options: Any, decision: Any, recipe: Any, *rest: Any) -> Any:
         if tuple(loaded.scheme.name for loaded in recipe.algorithms) == broken:
             raise BilinearError([])
-        by_schedule(options, decision, recipe, *rest)
+        return ready_schedule(options, decision, recipe, *rest)
 
-    monkeypatch.setattr("bilinear.runtime.multiply.by_schedule", fails)
+    monkeypatch.setattr("bilinear.runtime.multiply.ready_schedule", fails)
     turns = [call(clock) for _ in range(1 + 3 * trials.ROUNDS)]
     assert turns[0] == ((), 1) and len(set(turns[1:4])) == 3
     found = kept()

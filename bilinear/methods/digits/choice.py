@@ -10,7 +10,6 @@ from bilinear.ir.matrix import Factor, Layout
 from bilinear.ir.placement import MOST_LEVELS
 from bilinear.ir.tile import FLOAT_TILES, LOADING_TILES, RESIDUE_TILES
 from bilinear.methods.digits.geometry import geometry_of, products_of, scheme_of
-from bilinear.methods.method import Bindable
 from bilinear.planner.device import Policy
 from bilinear.planner.library import probable_classical_of
 from bilinear.planner.plan import Candidate, Choice, Panel, name_of
@@ -27,7 +26,7 @@ LENT = ("", "A", "B", "P", "AB", "AP", "BP", "ABP")
 
 
 @dataclass(frozen=True)
-class Digits(Bindable):
+class Digits(Choice):
     """How a product of digits runs: the algorithm of each level, the outermost first, the name of its tile, and the blocks of C.
 
     C, row-major, is computed in `cut` blocks of rows and of columns, one after the other, in the same workspace. `conjugated` names the
@@ -50,11 +49,6 @@ class Digits(Bindable):
     needs: ClassVar[str] = (
         "multiplies two matrices or vectors of the type it cuts on a GPU from sm_80 on (on load: sm_90), and needs an out of that type"
     )
-
-    @property
-    def lies_by_columns(self) -> bool:
-        """Whether a C that is computed aside lies by columns."""
-        return self.by_columns
 
     @property
     def needs_little(self) -> bool:

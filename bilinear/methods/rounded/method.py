@@ -11,10 +11,9 @@ from bilinear.errors import fail
 from bilinear.ir.element import FLOAT32
 from bilinear.ir.matrix import Layout
 from bilinear.ir.rounded import CELL, ROUNDINGS, Rounding, RoundKernel, lines_of
-from bilinear.methods.method import Bindable
 from bilinear.planner.device import Device, at
 from bilinear.planner.library import probable_classical_of
-from bilinear.planner.plan import Candidate
+from bilinear.planner.plan import Candidate, Choice
 from bilinear.planner.problem import Problem
 
 if TYPE_CHECKING:  # launches are imported with the first call on a GPU
@@ -27,7 +26,7 @@ PASS = 0.85
 
 
 @dataclass(frozen=True)
-class Rounded(Bindable):
+class Rounded(Choice):
     """How a product of rounded numbers runs: the name of their type."""
 
     tile: str

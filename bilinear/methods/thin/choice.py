@@ -12,10 +12,9 @@ from bilinear.ir.element import COMPILED, ELEMENTS, FLOAT32, Element
 from bilinear.ir.kernel import ThinKernel
 from bilinear.ir.thin_tile import LEAST_TERMS, THIN_TILES, AnyThinTile, ThinTileFacts, ThinTriplesTile
 from bilinear.ir.tile import MOST_SHARED_BYTES
-from bilinear.methods.method import Bindable
 from bilinear.planner.device import LONG_SUM, Device, Policy, ThinRates, ThinTileRates
 from bilinear.planner.library import classical_error, is_thin, probable_classical_of
-from bilinear.planner.plan import Candidate
+from bilinear.planner.plan import Candidate, Choice
 from bilinear.planner.problem import SHORT, Problem
 
 if TYPE_CHECKING:  # imported late
@@ -188,7 +187,7 @@ def _operations(tile: AnyThinTile, view: View) -> int:
 
 
 @dataclass(frozen=True)
-class Thin(Bindable):
+class Thin(Choice):
     """How a thin product runs: the name of its tile, in how many parts sums are split, and whether C^T = B^T A^T is computed instead."""
 
     tile: str
