@@ -139,7 +139,7 @@ def test_an_answer_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: py
     shell = Shell(monkeypatch, capsys)
     plan = ("plan", "--shape", "8192", "--device", "h200")
     wide = shell(*plan)[1]
-    monkeypatch.setattr(answers, "_columns", lambda: 60)
+    monkeypatch.setattr(answers, "columns_of", lambda stream: 60)
     narrow = shell(*plan)[1]
     assert max(map(len, narrow.splitlines()[1:])) <= 60 < max(map(len, wide.splitlines()[1:]))
     assert set(wide.split()) - set(narrow.split()) <= {word for word in wide.split() if set(word) == {"-"}}
