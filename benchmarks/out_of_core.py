@@ -68,8 +68,8 @@ def main() -> int:
     memory = free if limit is None else min(limit, free)
     options = {"algorithm": asked.algorithm, "accuracy": accuracy, "gpus": asked.gpus, "memory": memory}
     where = LINK if asked.on_gpu else BUS
-    extents, named = (asked.n,) * 3, asked.algorithm != "auto"
-    plan = plan_streamed(extents, asked.dtype, gpus=asked.gpus, memory=memory, accuracy=accuracy, named=named, bus=where)
+    extents = (asked.n,) * 3
+    plan = plan_streamed(extents, asked.dtype, gpus=asked.gpus, memory=memory, accuracy=accuracy, algorithm=asked.algorithm, bus=where)
     told(str(plan))
     compute = products_alone(plan, asked.algorithm, accuracy)
     told(f"products alone {compute:.3f} s on one GPU of {asked.gpus}")

@@ -28,7 +28,6 @@ from bilinear.distributed.multiply import (
     check_pieces,
     current,
     require_carrier,
-    runs_in_place,
     said,
     scheme_named,
 )
@@ -43,6 +42,7 @@ from bilinear.lowering.prepare import ready
 from bilinear.planner.chains import MOST_MATRICES
 from bilinear.runtime.arrays import Kind, is_on_gpu
 from bilinear.runtime.matmul import matmul as multiply_here
+from bilinear.runtime.options import runs_in_place
 
 if TYPE_CHECKING:
     from mpi4py import MPI

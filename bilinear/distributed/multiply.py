@@ -19,12 +19,12 @@ from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
 from bilinear.ir.matrix import Array, Dtype
 from bilinear.ir.scheme import Scheme
-from bilinear.lowering.prepare import natural_inputs, ready
+from bilinear.lowering.prepare import ready
 from bilinear.planner.problem import require_accuracy, require_reproducible
 from bilinear.planner.streamed import BALANCES
 from bilinear.runtime.arrays import Kind, adopt, cupy_module, is_on_gpu, kind_of
 from bilinear.runtime.matmul import matmul as multiply_here
-from bilinear.runtime.options import ProductOptions, algorithm_as_it_is, named_levels
+from bilinear.runtime.options import ProductOptions, algorithm_as_it_is, runs_in_place
 from bilinear.runtime.same_bits import require_same_bits
 from bilinear.version import __version__
 
@@ -151,13 +151,6 @@ def plan_for(asked: Request, dtype: str, ranks: int) -> tuple[RankPlan, str]:
     return _planned(
         tuple(asked.shape), ranks, tuple(asked.distributions), scheme, levels, asked.memory, dtype, whole, consumes, asked.balance
     )
-
-
-def runs_in_place(algorithm: str, levels: int | Literal["auto"], dtype: str) -> bool:
-    """Whether a schedule is named that writes its operands, and can write those of this type. Raises what `load` raises."""
-    if algorithm == "auto" or levels == 0 or np.dtype(dtype).kind == "c":
-        return False
-    return natural_inputs(named_levels(algorithm, levels)[0].schedule) != "preserve"
 
 
 def check_options(asked: Request) -> None:

@@ -292,17 +292,21 @@ def stream_plan(
     *,
     reserve: int = 0,
     whole: bool = False,
+    consumes: bool = False,
     bus: float = BUS,
 ) -> StreamPlan:
     """The plan of a product of host matrices on GPUs, each with `memory` bytes.
 
     The time is the longest of copies in, copies out and products on one GPU, with the first load and the last store. Products take what
     the planner predicts for a block, in place if that is faster though blocks are loaded again; without a description of the device they
-    count as nothing, and what is settled already by the library's rate, with workspace `reserve` times as large as its blocks. `whole` and
-    an accuracy leave k uncut: neither promise holds for a sum of products. Raises `BilinearError` (E774) if no blocks fit.
+    count as nothing, and what is settled already by the library's rate, with workspace `reserve` times as large as its blocks, or with none
+    if it `consumes` them. `whole` and an accuracy leave k uncut: neither promise holds for a sum of products. Raises `BilinearError` (E774)
+    if no blocks fit.
     """
     extents, whole = (problem.m, problem.k, problem.n), whole or problem.accuracy is not None
-    fitting = list(_candidates(extents, problem, gpus, memory, reserve, whole, bus))
+    inputs = "consume" if consumes else "preserve"
+    uncut = StreamPlan(extents, extents, problem.itemsize, gpus, memory, inputs, problem.accumulate, bus)
+    fitting = list(_candidates(uncut, reserve, whole))
     if not fitting:
         hint = "give more memory=, or run on a GPU with more of it free"
         hint += "; without accuracy= and reproducible= k may be cut" if whole else ""
@@ -311,7 +315,7 @@ def stream_plan(
     if device is None:
         return replace(min(fitting, key=lambda plan: _seconds(plan, 0.0)), compute=None, seconds=None)
     by_library = sorted((_timed(plan, _library(plan, problem, device)) for plan in fitting), key=_by_time)
-    if reserve:
+    if reserve or consumes:
         return by_library[0]
     refined = []
     for plan in by_library[:REFINED]:
@@ -322,18 +326,18 @@ def stream_plan(
     return min(refined, key=_by_time)
 
 
-def _candidates(extents: Extents, problem: Problem, gpus: int, memory: int, reserve: int, whole: bool, bus: float) -> Iterator[StreamPlan]:
+def _candidates(uncut: StreamPlan, reserve: int, whole: bool) -> Iterator[StreamPlan]:
     """For every number of blocks along m and k, the fewest along n that fit, and the next three: more blocks hide more of a copy."""
-    m, k, n = extents
+    m, k, n = uncut.extents
     seen: set[Extents] = set()
     for inner in (1,) if whole else _counts(k):
         for rows in _counts(m):
             fitting = 0
             for columns in _counts(n):
                 block = even_blocks(m, rows), even_blocks(k, inner), even_blocks(n, columns)
-                plan = StreamPlan(extents, block, problem.itemsize, gpus, memory, reads=problem.accumulate, bus=bus)
-                kept = reserve * sum(map(plan.most_elements, "ABC")) * problem.itemsize
-                if plan.workspace < kept or plan.counts[0] * plan.counts[2] < gpus:
+                plan = replace(uncut, block=block)
+                kept = reserve * sum(map(plan.most_elements, "ABC")) * plan.itemsize
+                if plan.workspace < kept or plan.counts[0] * plan.counts[2] < plan.gpus:
                     continue
                 fitting += 1
                 if block not in seen:

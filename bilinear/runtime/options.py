@@ -18,6 +18,7 @@ from bilinear.frontend import Loaded, load, load_for_arrays, names_of_levels
 from bilinear.frontend.files import Looks
 from bilinear.ir.matrix import Array, Dtype, Factor
 from bilinear.ir.placement import COLOURS, LEVELS_ALLOWED, MOST_LEVELS
+from bilinear.lowering.prepare import natural_inputs
 from bilinear.planner.cpu import Cpu
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
@@ -88,6 +89,13 @@ def named_levels(algorithm: Named, levels: int | Literal["auto"]) -> tuple[Loade
         raise fail("E514", f"{what} whose levels are named one by one", f"leave levels= out: {LEVELS_ALLOWED}")
     each = [x if isinstance(x, Loaded) else algorithm_as_it_is(str(x), load_for_arrays) for x in names]
     return _together(tuple(map(Same, each))), len(each)
+
+
+def runs_in_place(algorithm: Named, levels: int | Literal["auto"], dtype: str) -> bool:
+    """Whether a schedule is named that writes its operands, and can write those of this type. Raises what `load` raises."""
+    if algorithm == "auto" or levels == 0 or np.dtype(dtype).kind == "c":
+        return False
+    return natural_inputs(named_levels(algorithm, levels)[0].schedule) != "preserve"
 
 
 @lru_cache(maxsize=MOST_NAMED)

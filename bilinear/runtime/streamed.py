@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from bilinear.runtime.accept import accepted, shares_memory
 from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.call import matmul_arrays
-from bilinear.runtime.options import Options, check_options
+from bilinear.runtime.options import Named, Options, check_options, runs_in_place
 from bilinear.runtime.same_bits import require_kernels, require_same_bits
 
 log = logging.getLogger("bilinear")
@@ -44,7 +45,8 @@ def plan_streamed(
     device: str | None = None,
     accuracy: float | str | None = None,
     accumulate: bool = False,
-    named: bool = False,
+    algorithm: Named = "auto",
+    levels: int | Literal["auto"] = "auto",
     reproducible: str | None = None,
     bus: float = BUS,
 ) -> StreamPlan:
@@ -64,8 +66,8 @@ def plan_streamed(
         As in `matmul`.
     accumulate : bool
         Whether beta is not 0.
-    named : bool
-        Whether an algorithm will be named, whose workspace is reserved, instead of chosen for the block.
+    algorithm, levels
+        As in `matmul`. The workspace of what is named is reserved; a schedule that runs in place needs none, and consumes its blocks.
     reproducible : str, optional
         As in `matmul`: k is not cut.
     bus : float
@@ -79,7 +81,7 @@ def plan_streamed(
     Raises
     ------
     BilinearError
-        E543, E554, E774, E820.
+        E543, E554, E774, E820, and what `load` raises.
 
     Examples
     --------
@@ -92,9 +94,12 @@ def plan_streamed(
     m, k, n = extents
     problem = Problem(m, k, n, dtype, accuracy=accuracy, accumulate=accumulate)
     whole = reproducible is not None
-    reserve = SAME_BITS * (COPIED if dtype in COMPLEX else 1) if whole else int(named)
+    consumes = runs_in_place(algorithm, levels, dtype)
+    reserve = int(not consumes and (algorithm != "auto" or levels != "auto"))
+    if whole:
+        reserve = SAME_BITS * (COPIED if dtype in COMPLEX else 1)
     known = devices_here.device_of(device)
-    return stream_plan(METHODS, problem, min(gpus, m * n), memory, known, reserve=reserve, whole=whole, bus=bus)
+    return stream_plan(METHODS, problem, min(gpus, m * n), memory, known, reserve=reserve, whole=whole, consumes=consumes, bus=bus)
 
 
 def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object, memory: object, balance: str) -> Array:
@@ -138,7 +143,8 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object
         memory=budget if limit is None else min(budget, limit),
         accuracy=asked.accuracy,
         accumulate=bool(beta != 0),
-        named=asked.algorithm != "auto" or asked.levels != "auto",
+        algorithm=asked.algorithm or "auto",
+        levels=asked.levels,
         reproducible=asked.reproducible,
         bus=LINK if kind.on_gpu else BUS,
     )

@@ -7,6 +7,7 @@ import importlib
 import json
 import signal
 import sys
+import tracemalloc
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, permutations
@@ -24,6 +25,8 @@ from bilinear.errors import BilinearError
 from bilinear.methods.registry import METHODS
 from bilinear.planner.problem import Problem
 from bilinear.planner.streamed import COMPUTE, STREAMS, StreamPlan, even_blocks, stream_plan
+from bilinear.runtime.options import Options
+from bilinear.runtime.streamed import _block as multiply_block
 from bilinear.runtime.streamed import numbers_of, plan_streamed
 
 ORDERS: list[Any] = [*permutations(STREAMS), None]
@@ -159,6 +162,47 @@ def test_blocks_have_the_bits_of_one_product() -> None:
     given = a, b, np.full((61, 73), np.nan)
     run_streamed(plan, [LateDevice(None, seed, times=bitwise) for seed in range(2)], given, (1, 0))
     assert given[2].tobytes() == bitwise(a, b).tobytes()
+
+
+class InBlocks(LateDevice):
+    """Multiplies as a GPU's device does, and keeps the most bytes that a product took beside its slots."""
+
+    def __init__(self, asked: Options) -> None:
+        super().__init__(None)
+        self.asked, self.most = asked, 0
+
+    def multiply(self, a: Any, b: Any, c: Any, shape: tuple[int, int, int], factors: tuple[Any, Any], inputs: str) -> None:
+        m, k, n = shape
+
+        def product() -> None:
+            left, right, target = a[: m * k].reshape(m, k), b[: k * n].reshape(k, n), c[: m * n].reshape(m, n)
+            multiply_block(self.asked, left.copy(), right.copy(), target.copy(), factors, inputs)  # proves and places
+            tracemalloc.start()
+            multiply_block(self.asked, left, right, target, factors, inputs)
+            self.most = max(self.most, tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+
+        self._later(COMPUTE, product)
+
+
+def test_a_schedule_runs_in_place_in_what_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workspace counted: none in place for blocks four times as large, but more blocks for a scheme; and no matrix is written."""
+    monkeypatch.setattr("bilinear.backends.workers.worker_count", lambda: 1)  # each has a buffer of a fixed size
+    grown, random = {}, np.random.default_rng(2)
+    for name in ("msmes", "strassen"):
+        peaks = []
+        for n in (256, 512):
+            plan = plan_streamed((n, n, n), "float64", memory=8 * 8 * n * n, algorithm=name, levels=1)
+            a, b = (random.integers(-9, 10, (n, n)).astype(float) for _ in range(2))
+            c, kept = np.full((n, n), np.nan), (a.copy(), b.copy())
+            device = InBlocks(Options(algorithm=name, levels=1, workspace=plan.workspace).as_named())
+            run_streamed(plan, [device], (a, b, c), (1, 0))
+            assert np.array_equal(c, a @ b) and np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
+            peaks.append(device.most)
+        grown[name] = peaks[1] - peaks[0]
+        assert plan.inputs == ("preserve" if name == "strassen" else "consume")
+    assert grown["msmes"] < 8 * 128**2 / 10 < 8 * 128**2 < grown["strassen"]
+    assert plan_streamed((512, 512, 512), "complex128", memory=2**24, algorithm="msmes").inputs == "preserve", "by its scheme"
 
 
 def test_extents_of_blocks() -> None:
