@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from each_case import each
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 TEXTS = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.py"))}
@@ -52,13 +53,13 @@ def without_gpu() -> dict[str, tuple[object, str]]:
     return ends([(name, WORDS.get(name, [])) for name in ON_GPU])
 
 
-@pytest.mark.parametrize("name", WITH_OPTIONS)
+@each("name", WITH_OPTIONS)
 def test_help_needs_no_cupy(helps: dict[str, tuple[object, str]], name: str) -> None:
     code, text = helps[name]
     assert code in (0, None) and text.startswith("usage: ")
 
 
-@pytest.mark.parametrize("name", ON_GPU)
+@each("name", ON_GPU)
 def test_without_a_gpu_the_cause_is_shown(without_gpu: dict[str, tuple[object, str]], name: str) -> None:
     end, _ = without_gpu[name]
     assert str(end).startswith("error[E680]: no GPU can be timed here: CuPy is not installed")

@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from artifact.built_folders import written
+from each_case import each
 from shell import Shell
 
 import bilinear
@@ -38,8 +39,8 @@ schedule thrice of one
 """
 
 
-@pytest.mark.parametrize("take", TAKES)
-@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 65, 10**9, 10**30])
+@each("take", TAKES)
+@each("levels", [MOST_LEVELS + 1, 65, 10**9, 10**30])
 def test_more_levels_than_any_schedule_has_are_refused(take: str, levels: int) -> None:
     call: Callable[[int], Any] = TAKES[take]
     start = time.process_time()
@@ -90,8 +91,8 @@ def test_products_of_a_schedule_are_counted_where_it_has_more_than_its_scheme(tm
             bilinear.load(file).verify(levels=levels)
 
 
-@pytest.mark.parametrize("shape", [MOST_EXTENT + 1, 99999999999, "9" * 5000, f"1,{2**31},1"])
-@pytest.mark.parametrize("command", [("run", "strassen"), ("compile", "strassen"), ("plan", "--device", "h200"), ("combine",)])
+@each("shape", [MOST_EXTENT + 1, 99999999999, "9" * 5000, f"1,{2**31},1"])
+@each("command", [("run", "strassen"), ("compile", "strassen"), ("plan", "--device", "h200"), ("combine",)])
 def test_shapes_have_a_largest_extent(command: tuple[str, ...], shape: int | str, shell: Shell) -> None:
     where = (str(shape),) if command == ("combine",) else ("--shape", str(shape))
     status, _, error = shell(*command, *where)

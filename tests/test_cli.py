@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from shell import Shell
 
 import bilinear
@@ -74,7 +75,7 @@ def test_compile_as_json_holds_the_report_and_the_checks(shell: Shell) -> None:
     assert {kernel["architecture"] for kernel in result["kernels"]} == {"sm_90"}
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "code"),
     [
         (("nothing_of_this_name",), "E121"),
@@ -171,7 +172,7 @@ def test_nothing_is_written_where_the_check_fails(shell: Shell, tmp_path: Path, 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "code"),
     [
         ({"dtypes": "float64"}, "E503"),
@@ -588,7 +589,7 @@ def test_a_plan_needs_no_gpu(shell: Shell) -> None:
         assert status == 1 and "error[E534]" in err
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         ("combine", "2,2,3"),
@@ -599,7 +600,7 @@ def test_a_plan_needs_no_gpu(shell: Shell) -> None:
         ("new", "mine", "2,2,2"),
     ],
 )
-@pytest.mark.parametrize("place", ["no/such/folder/x.bl", "n" * 300])
+@each("place", ["no/such/folder/x.bl", "n" * 300])
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(shell: Shell, words: tuple[object, ...], place: str) -> None:
     status, out, err = shell(*words, "-o", place)
     assert status == 1 and out == "" and err.startswith("error[E612]: cannot write ") and list(Path().iterdir()) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from described import check_examples, check_parameters
+from each_case import each
 
 import bilinear
 import bilinear.dask
@@ -19,7 +20,7 @@ ELSEWHERE = {f"{module.__name__}.matmul": module.matmul for module in (bilinear.
 """Their examples need other packages, and run with the tests that have these."""
 
 
-@pytest.mark.parametrize("name", [*CALLED, *ELSEWHERE])
+@each("name", [*CALLED, *ELSEWHERE])
 def test_every_parameter_is_described(name: str) -> None:
     check_parameters((CALLED | ELSEWHERE)[name])
 

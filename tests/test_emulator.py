@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 
 from bilinear.emulator import (
     ORDERS,
@@ -453,7 +454,7 @@ def test_arguments() -> None:
     assert a[1, 2] == 7 and a[2, 2] == 8
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "error", "message"),
     [
         ([np.zeros(1)], TypeError, "2 parameters, not 1"),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 
 import bilinear
 
@@ -40,7 +41,7 @@ def _example(name: str) -> Path:
     return CHECKOUT / "examples" / name
 
 
-@pytest.mark.parametrize("example", [example for example in EXAMPLES if example.name != CHECKER], ids=lambda path: path.stem)
+@each("example", [example for example in EXAMPLES if example.name != CHECKER])
 def test_an_example_is_short(example: Path) -> None:
     assert len(example.read_text().splitlines()) <= MOST_LINES
 

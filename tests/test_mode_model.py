@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_case import each
 from shell import Shell
 
 from bilinear.backends.bound_launches import grid_blocks, launch_values
@@ -62,8 +63,8 @@ def placed(name: str, levels: int, mode: str, size: int, dtype: str = "float32")
     return mode_costs.placed(mode, dtype, (size,) * 3, name, levels)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("name", "levels", "size"), [("strassen", 2, 300), ("laderman", 1, 333)])
+@each("mode", MODES)
+@each(("name", "levels", "size"), [("strassen", 2, 300), ("laderman", 1, 333)])
 def test_groups_and_items_are_those_that_are_launched(name: str, levels: int, size: int, mode: str) -> None:
     launches, placement = placed(name, levels, mode, size)
     values = launch_values(placement, {}, 1, 0, lambda array: array)
@@ -79,8 +80,8 @@ def test_groups_and_items_are_those_that_are_launched(name: str, levels: int, si
             assert steps.calculations == 1 or mode in ("stage", ALIKE)
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("name", "levels"), [("strassen", 2), ("laderman", 1), ("winograd", 1)])
+@each("mode", MODES)
+@each(("name", "levels"), [("strassen", 2), ("laderman", 1), ("winograd", 1)])
 def test_traffic_is_that_of_the_maps(name: str, levels: int, mode: str) -> None:
     """What is read first and written is the same in every mode; a task reads each term of its form."""
     launches, placement = placed(name, levels, mode, 432)

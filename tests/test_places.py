@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -158,8 +159,8 @@ def test_a_pipe_is_written_to(tmp_path: Path) -> None:
     assert found == ["new"] and pipe.is_fifo()
 
 
-@pytest.mark.parametrize("place", ["/dev/stdout", "/dev/stderr", "/dev/fd/1"])
-@pytest.mark.parametrize("into", ["file", "pipe"])
+@each("place", ["/dev/stdout", "/dev/stderr", "/dev/fd/1"])
+@each("into", ["file", "pipe"])
 def test_what_a_command_prints_into_takes_a_file_too(tmp_path: Path, place: str, into: str) -> None:
     program = f"from pathlib import Path; from bilinear.writing import write_file; print('first'); write_file(Path('{place}'), 'then\\n')"
     command = [sys.executable, "-c", f"{program}; print('last')"]

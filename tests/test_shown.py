@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from importlib import import_module
 
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.frontend import parse_source
@@ -44,7 +45,7 @@ class Cells(HTMLParser):
             self.rows[-1].append(data)
 
 
-@pytest.mark.parametrize(
+@each(
     ("shown", "line"),
     [
         (bilinear.load("strassen"), "<Algorithm strassen <2,2,2;7> over Q>"),
@@ -54,7 +55,6 @@ class Cells(HTMLParser):
         (bilinear.plan_chain([(2, 3), (3, 4)], "int8"), "<ChainPlan of 2 matrices, int8: A1 A2 by multiplications>"),
         (PLAN, "<Plan of 8192 x 8192 by 8192 x 8192, float64, NVIDIA H200: residues14>"),
     ],
-    ids=["scheme", "schedule", "report", "chain", "counted chain", "plan"],
 )
 def test_a_prompt_shows_one_line(shown: object, line: str) -> None:
     assert repr(shown) == line
@@ -105,7 +105,7 @@ def test_a_notebook_shows_a_report_as_its_page_in_a_frame() -> None:
     assert frame["srcdoc"] == report.html()
 
 
-@pytest.mark.parametrize("name", sorted(set(bilinear.__all__).difference({"__version__"})))
+@each("name", sorted(set(bilinear.__all__).difference({"__version__"})))
 def test_a_public_signature_says_what_it_takes_and_gives(name: str) -> None:
     value = getattr(bilinear, name)
     own = [member for key, member in vars(value).items() if not key.startswith("_")] if isinstance(value, type) else [value]

@@ -16,6 +16,7 @@ from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.cli.app import app
@@ -54,7 +55,7 @@ def dead(page: Path) -> list[str]:
     return lost
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@each("page", PAGES)
 def test_the_links_of_a_page_resolve(page: Path) -> None:
     assert dead(page) == []
 

@@ -8,6 +8,7 @@ import unicodedata
 from pathlib import Path
 
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 from shell import Shell
@@ -45,7 +46,7 @@ def test_every_character_can_be_seen(text: str) -> None:
     assert all(c in shown for c in text if is_text(c) and visible(c) == c)
 
 
-@pytest.mark.parametrize("character", UNSEEN, ids=ascii)
+@each("character", UNSEEN)
 def test_what_cannot_be_seen_is_escaped_so_that_the_language_reads_it_again(character: str) -> None:
     shown = visible(character)
     assert shown.isascii() and shown.startswith("\\")

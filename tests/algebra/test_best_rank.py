@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import permutations, product
 
 import pytest
+from each_case import each
 
 from bilinear.algebra.change_basis import change_basis
 from bilinear.algebra.composition import MOST_SIZE, SchemeTree, best_compositions, joined
@@ -81,8 +82,8 @@ def test_every_recipe_makes_what_it_says() -> None:
 OPERATORS = ("(x)", "(+m)", "(+k)", "(+n)")
 
 
-@pytest.mark.parametrize("outer", OPERATORS)
-@pytest.mark.parametrize("inner", OPERATORS)
+@each("outer", OPERATORS)
+@each("inner", OPERATORS)
 def test_parentheses_stand_where_they_are_needed(outer: str, inner: str) -> None:
     strassen = LIBRARY[0][1]
     leaf = SchemeTree(2, 2, 2, 7, (5, 5, 8), text="strassen", leaf=strassen)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracle import scheme_computes
@@ -134,7 +135,7 @@ def test_block_splitting_by_repeated_sums() -> None:
     check(direct_sum(top, classical(1, 3, 3), "m"), (3, 3, 3), 7 + 4 + 6 + 9)
 
 
-@pytest.mark.parametrize("of", [RECTANGULAR, HOPCROFT_KERR, HALVES, MODULO, IN_BASES, ROOTS, APPROXIMATE], ids=lambda s: s.name)
+@each("of", [RECTANGULAR, HOPCROFT_KERR, HALVES, MODULO, IN_BASES, ROOTS, APPROXIMATE])
 def test_the_six_permutations(of: Scheme) -> None:
     m, k, n = of.m, of.k, of.n
     shapes = [(m, k, n), (k, n, m), (n, m, k), (n, k, m), (m, n, k), (k, m, n)]
@@ -220,7 +221,7 @@ def test_changes_of_basis_over_other_rings() -> None:
     check(change_basis(IN_BASES, [[1, 1], [0, 1]], [[2]], [[1, 0], [1, 1]]), (2, 1, 2), 4)
 
 
-@pytest.mark.parametrize(
+@each(
     ("of", "p", "said"),
     [
         (STRASSEN, [[1, 2], [2, 4]], "the matrix P has no inverse over Q"),
@@ -310,7 +311,7 @@ SPECIAL = (ROOTS, IMAGINARY, MODULO, APPROXIMATE)
 OTHER = replace(HALVES, ring=Ring("Z/2"))
 
 
-@pytest.mark.parametrize(("first", "second"), [(x, y) for x in SPECIAL for y in (*SPECIAL, OTHER) if x is not y], ids=lambda s: s.name)
+@each(("first", "second"), [(x, y) for x in SPECIAL for y in (*SPECIAL, OTHER) if x is not y])
 def test_rings_that_do_not_join(first: Scheme, second: Scheme) -> None:
     with pytest.raises(BilinearError) as raised:
         tensor(first, second)

@@ -14,6 +14,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
+from each_case import each
 from published import FOLDER, needs_folder
 from shell import Shell
 
@@ -103,10 +104,8 @@ def random_rows(generator: random.Random, rows: int, columns: int, among: Sequen
     return [[generator.choice(among) for _ in range(columns)] for _ in range(rows)]
 
 
-@pytest.mark.parametrize(
-    "among", [(0, 1, -1), (0, 0, 1, -1, 2), (0, 1, Fraction(1, 2), -3, Fraction(-5, 4))], ids=["signs", "twos", "fractions"]
-)
-@pytest.mark.parametrize("seed", range(6))
+@each("among", [(0, 1, -1), (0, 0, 1, -1, 2), (0, 1, Fraction(1, 2), -3, Fraction(-5, 4))])
+@each("seed", range(6))
 def test_what_is_found_computes_the_matrix_and_costs_what_it_says(among: Sequence[Coefficient], seed: int) -> None:
     chance = random.Random(seed)
     rows = random_rows(chance, chance.randint(1, 9), chance.randint(1, 5), among)
@@ -116,7 +115,7 @@ def test_what_is_found_computes_the_matrix_and_costs_what_it_says(among: Sequenc
     assert shared.scheme.u.additions <= scheme.u.additions
 
 
-@pytest.mark.parametrize("seed", range(12))
+@each("seed", range(12))
 def test_what_is_called_least_is_the_least(seed: int) -> None:
     chance = random.Random(100 + seed)
     rows = random_rows(chance, chance.randint(2, 5), chance.randint(2, 4), (0, 1, 1, -1))

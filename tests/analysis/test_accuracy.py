@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.analysis.accuracy import (
@@ -361,11 +362,9 @@ def grid_of(x: Any, rows: int, columns: int) -> list[Any]:
     return [part for row in np.split(x, rows) for part in np.split(row, columns, axis=1)]
 
 
-@pytest.mark.parametrize("positive", [False, True])
-@pytest.mark.parametrize("levels", [1, 2])
-@pytest.mark.parametrize(
-    ("name", "inputs"), [("strassen", "preserve"), ("winograd", "preserve"), ("laderman", "preserve"), ("msmes", "restore")]
-)
+@each("positive", [False, True])
+@each("levels", [1, 2])
+@each(("name", "inputs"), [("strassen", "preserve"), ("winograd", "preserve"), ("laderman", "preserve"), ("msmes", "restore")])
 def test_the_bounds_hold(name: str, inputs: str, levels: int, positive: bool) -> None:
     loaded, size = load(name), 72
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule

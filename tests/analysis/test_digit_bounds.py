@@ -8,6 +8,7 @@ from math import inf, ldexp
 import numpy as np
 import pytest
 from digit_unit import Reals, by_norm, digits, digits_of, exact, exponents, kept, multiply
+from each_case import each
 
 from bilinear.analysis.accuracy import BITS, error_bound, expected, least_exact_vectors, least_vectors, shrinking
 from bilinear.analysis.digit_bounds import (
@@ -145,8 +146,8 @@ def test_long_sums(kind: str) -> None:
     assert (error <= allowed(SCHEMES["pairs"], Summation(), a, b, size)).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["pairs", "triples"])
+@each("kind", KINDS)
+@each("name", ["pairs", "triples"])
 def test_products_may_share_their_sums(name: str, kind: str) -> None:
     scheme = SCHEMES[name]
     if not scheme.representation.scaled and kind in SCALED_ONLY:
@@ -160,8 +161,8 @@ def test_products_may_share_their_sums(name: str, kind: str) -> None:
         assert digit_bound(scheme, 700, how).relative > digit_bound(scheme, 700, replace(how, others="separate")).relative
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("inner", [37, 700])
+@each("kind", KINDS)
+@each("inner", [37, 700])
 def test_small_products_may_be_summed_before_the_large_ones(inner: int, kind: str) -> None:
     """As thin products do: the error is within a bound that is smaller than that of any order, and as probable as that of separate sums."""
     kind = "normal" if kind in SCALED_ONLY else kind
@@ -290,8 +291,8 @@ def test_a_block_level_amplifies_what_is_independent() -> None:
     assert norm_growth(load("classical").scheme) == 1 and norm_growth(load("naive2x2").scheme) == 1
 
 
-@pytest.mark.parametrize("levels", [0, 1, 2])
-@pytest.mark.parametrize("name", ["winograd", "strassen", "laderman"])
+@each("levels", [0, 1, 2])
+@each("name", ["winograd", "strassen", "laderman"])
 def test_block_levels_above_digits(name: str, levels: int) -> None:
     """With the roundings of classical leaf products the bound is the block scheme's; digits keep theirs, and err as is probable."""
     block, inner = load(name).scheme, 90
@@ -345,7 +346,7 @@ GRID = np.arange(1 - 2**BITS, 2**BITS, 2).astype(float)
 DIRECTIONS = [(1, 0), (1, 1), (1, -1), (1, 2), (3, 1), (1, 1e-3)]
 
 
-@pytest.mark.parametrize("direction", DIRECTIONS)
+@each("direction", DIRECTIONS)
 def test_no_more_vectors_shrink_a_row_than_stated(direction: tuple[float, float]) -> None:
     row = np.array(direction) / np.linalg.norm(direction)
     projected = np.sort(abs(row[0] * GRID[:, None] + row[1] * GRID).ravel())

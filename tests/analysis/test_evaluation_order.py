@@ -6,7 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-import pytest
+from each_case import each
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -96,10 +96,10 @@ def test_orders_compute_the_map_and_count_what_they_hold(case: tuple[LinearMap, 
     wanted = [sum((exactly(c) * memory[index] for index, c in row), Fraction(0)) for row in linear.matrix]
     evaluation = evaluate(linear, own)
     earlier = read_ahead(evaluation, most)
-    for each in (evaluation, earlier):
-        assert run(each, memory, own) == wanted
-        assert list(live_values(each.instructions)) == counted(each.instructions)
-        assert each.live == max(counted(each.instructions), default=0)
+    for evaluated in (evaluation, earlier):
+        assert run(evaluated, memory, own) == wanted
+        assert list(live_values(evaluated.instructions)) == counted(evaluated.instructions)
+        assert evaluated.live == max(counted(evaluated.instructions), default=0)
     assert earlier.live <= max(evaluation.live, most)
 
 
@@ -116,7 +116,7 @@ def parts(name: str, levels: int) -> list[BlockMap]:
     return [part for stage in stages if isinstance(stage, LinearStage) for m in stage.maps for part in components(m)]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "levels", "most"),
     [("winograd", 1, 4), ("winograd", 2, 16), ("winograd", 3, 46), ("strassen", 3, 86), ("msmes", 3, 39), ("hopcroft_kerr", 2, 63)],
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 from recursion_counts import block_additions, published_counts, recursion_counts, temporaries
 from schedule_oracle import run_stage, steps
 
@@ -66,7 +67,7 @@ def test_a_level_takes_what_table_2_says(name: str) -> None:
     assert (schedule.products, block_additions(schedule), temporaries(schedule)) == LEVEL[name]
 
 
-@pytest.mark.parametrize(("name", "size", "levels", "operations", "calls", "kilobytes"), ROWS)
+@each(("name", "size", "levels", "operations", "calls", "kilobytes"), ROWS)
 def test_table_3_follows_from_the_schedules(name: str, size: int, levels: int, operations: int, calls: int, kilobytes: int) -> None:
     found = published_counts(written(name), size, levels, tests_on_entry=name == "r_s_mm")
     assert (found.operations, found.calls, found.storage * 4 / 1024) == (operations, calls, kilobytes)

@@ -10,6 +10,7 @@ from math import isqrt, log2
 import numpy as np
 import pytest
 from digit_unit import KINDS, allowed, as_integers, by_residues, data, digits, norm_upward, scale_exponent
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,8 +51,8 @@ def test_products_are_exact_and_no_element_is_further_off_than_the_bound(name: s
             assert abs(found - wanted) <= allowed(bound.rounded, bound.cut, inner, x, y) + Fraction(1, 2**1075)
 
 
-@pytest.mark.parametrize("inner", [1, 100, 131072, 10**6])
-@pytest.mark.parametrize("name", ["residues8", "residues15"])
+@each("inner", [1, 100, 131072, 10**6])
+@each("name", ["residues8", "residues15"])
 def test_scales_are_as_large_as_they_may_be(name: str, inner: int) -> None:
     representation = digits(name).representation
     for norm in (Fraction(1), Fraction(3, 7), Fraction(10) ** 300, Fraction(1, 10**300), Fraction(5e-324), 0.1):
@@ -191,7 +192,7 @@ def test_products_of_pieces_are_the_product(size: int, data: st.DataObject) -> N
     assert found == x * y
 
 
-@pytest.mark.parametrize(
+@each(
     ("p", "element", "pieces"),
     [
         (2, "float32", 1),

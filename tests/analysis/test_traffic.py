@@ -9,6 +9,7 @@ from itertools import permutations, product
 from math import isqrt, log2, sqrt
 
 import pytest
+from each_case import each
 
 from bilinear.analysis.traffic import (
     Extents,
@@ -48,7 +49,7 @@ def tiled(extents: Extents, rows: int, columns: int, depth: int) -> tuple[int, i
     return moved, most, done
 
 
-@pytest.mark.parametrize("seed", range(30))
+@each("seed", range(30))
 def test_tiled_loops_move_what_the_formula_says(seed: int) -> None:
     generator = random.Random(seed)
     m, k, n, rows, columns, depth = (generator.randint(1, 9) for _ in range(6))
@@ -93,8 +94,8 @@ def cached(cells: Iterator[Cell], fast: int) -> int:
     return moved + sum(held.values())
 
 
-@pytest.mark.parametrize("fast", [3, 8, 27, 50, 100])
-@pytest.mark.parametrize("extents", [(9, 9, 9), (12, 5, 8), (3, 20, 6), (14, 14, 2)])
+@each("fast", [3, 8, 27, 50, 100])
+@each("extents", [(9, 9, 9), (12, 5, 8), (3, 20, 6), (14, 14, 2)])
 def test_no_order_of_the_loops_moves_less_than_the_bound(extents: Extents, fast: int) -> None:
     m, k, n = extents
     least = traffic_bound(extents, fast)

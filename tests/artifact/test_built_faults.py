@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from artifact.built_folders import FIRST, VERSIONS, kernels, launches, needs_emulator, refresh, refusal, written
+from each_case import each
 
 from bilinear.artifact import check_folder
 from bilinear.artifact import identities as built_identity
@@ -60,7 +61,7 @@ BROKEN: list[tuple[Edit, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("edit", "code", "message"), BROKEN, ids=[message[-40:] for _, _, message in BROKEN])
+@pytest.mark.parametrize(("edit", "code", "message"), BROKEN)
 def test_a_manifest_that_is_not_whole(edit: Edit, code: str, message: str, tmp_path: Path) -> None:
     folder = written(tmp_path / "built", "msmes", dtypes=("float64",))
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -73,7 +74,7 @@ def test_a_manifest_that_is_not_whole(edit: Edit, code: str, message: str, tmp_p
     assert message in found.message
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"format": 1}', b"null"])
+@each("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b'{"format": 1}', b"null"])
 def test_a_manifest_that_is_none(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(content)
     assert refusal(tmp_path).code == "E621"

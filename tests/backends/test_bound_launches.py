@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
@@ -214,7 +215,7 @@ def test_what_is_kept_is_bounded(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> N
             assert len(cuda_executor._bounds) <= 2 and len(decide._decisions) <= 3
 
 
-@pytest.mark.parametrize("at", range(7))
+@each("at", range(7))
 def test_a_launch_that_fails_leaves_the_operands_whole(at: int, gpu: Gpu) -> None:
     """A strip or a product stage may fail. If a linear stage fails, the error names the blocks that it was writing."""
     (x, y, _), (a, b, c) = operands(3, ODD)
@@ -330,8 +331,8 @@ def test_what_is_converted_or_made_aside_is_captured_by_a_schedule(algorithm: st
         np.testing.assert_array_equal(c.host, 6.0)
 
 
-@pytest.mark.parametrize("is_repeated", [False, True])
-@pytest.mark.parametrize("options", [{"algorithm": "classical", "levels": 1}, {"levels": 0}, {"algorithm": "msmes", "inputs": "consume"}])
+@each("is_repeated", [False, True])
+@each("options", [{"algorithm": "classical", "levels": 1}, {"levels": 0}, {"algorithm": "msmes", "inputs": "consume"}])
 def test_a_fresh_result_is_not_captured_first_or_repeated(options: dict[str, Any], is_repeated: bool, gpu: Gpu) -> None:
     (x, y, _), (a, b, _) = operands(9, EVEN)
     if is_repeated:

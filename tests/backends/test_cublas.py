@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from artifact.built_folders import needs_emulator
+from each_case import each
 from numpy.lib.stride_tricks import as_strided
 from runtime.blas import gemm
 from runtime.pretended_gpu import Array, Gpu
@@ -81,7 +82,7 @@ WIDE = np.zeros((12, 12))
 PACKED = np.zeros(6, [("x", "f8"), ("y", "f4")])["x"]
 
 
-@pytest.mark.parametrize(
+@each(
     "odd",
     [
         WIDE[::2, ::2][:4, :4],
@@ -95,7 +96,6 @@ PACKED = np.zeros(6, [("x", "f8"), ("y", "f4")])["x"]
         Layout((4, 4), (8 * (MOST + 1), 8), DOUBLE),
         np.zeros((1, 4, 4)),
     ],
-    ids=["gaps both ways", "rows reversed", "columns reversed", "one row", "one column", "Hankel", "overlap", "half", "far", "batch"],
 )
 def test_other_layouts_are_left_to_cupy(odd: Any) -> None:
     x, odd = by_rows(4, 4), layout_of(odd)
@@ -120,8 +120,8 @@ def operands(seed: int, dtype: str = "float64", orders: Any = "CCC") -> tuple[li
 
 
 @needs_emulator
-@pytest.mark.parametrize(("dtype", "kind"), [("float32", "s"), ("float64", "d")])
-@pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC", "FFF"])
+@each(("dtype", "kind"), [("float32", "s"), ("float64", "d")])
+@each("orders", ["CCC", "FCF", "CFC", "FFF"])
 def test_first_and_repeated_calls_ask_for_the_same(orders: Any, dtype: str, kind: str, gpu: Gpu) -> None:
     """Also with factors: one call, which reads C only if beta is not 0."""
     asked: set[tuple[Any, ...]] = set()

@@ -7,6 +7,7 @@ from math import inf, isfinite, isnan, nan, prod
 
 import numpy as np
 import pytest
+from each_case import each
 
 from bilinear.analysis.digit_bounds import largest_scaled, probable_same_bits, same_bits_bound
 from bilinear.backends.same_bits import same_bits_product, slicing
@@ -85,8 +86,8 @@ def same(x: Array, y: Array) -> bool:
     return x.dtype == y.dtype and np.ascontiguousarray(x).tobytes() == np.ascontiguousarray(y).tobytes()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("dtype", "count"), [("float64", 14), ("float64", 17), ("float32", 9), ("float16", 7)])
+@each("kind", KINDS)
+@each(("dtype", "count"), [("float64", 14), ("float64", 17), ("float32", 9), ("float16", 7)])
 def test_every_element_is_the_exact_integer_rounded_once(dtype: str, count: int, kind: str) -> None:
     random = np.random.default_rng([count, KINDS.index(kind)])
     representation = residues_of(FLOAT64 if dtype == "float64" else FLOAT32, count)
@@ -96,8 +97,8 @@ def test_every_element_is_the_exact_integer_rounded_once(dtype: str, count: int,
         assert same(same_bits_product(a, b, limit, np.dtype(dtype)), by_integers(a, b, limit, dtype))
 
 
-@pytest.mark.parametrize("k", [1, 2, 700])
-@pytest.mark.parametrize("count", [7, 8, 9, 13, 14, 17])
+@each("k", [1, 2, 700])
+@each("count", [7, 8, 9, 13, 14, 17])
 def test_no_sum_of_the_product_is_beyond_float64(count: int, k: int) -> None:
     """Integers of the largest size with the signs that make sums largest: an inexact sum anywhere would change the last bits."""
     limit = largest_scaled(residues_of(FLOAT64, count), k)

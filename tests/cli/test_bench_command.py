@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 from measure.bench_gpu import Gpu, pretend
 from shell import Shell
 
@@ -154,7 +155,7 @@ def test_a_failed_check_is_an_error_after_the_table(gpu: Gpu, shell: Shell) -> N
     assert "error[E685]: winograd, 1 level at 64x64x64, float64, failed its check" in err and "integers exact: False" in err
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "code"),
     [
         (("--shape", "4x5"), "E681"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from each_case import each
 from shell import Shell
 
 from bilinear.cli.app import COMMANDS
@@ -26,14 +27,14 @@ def test_the_help_groups_the_commands(shell: Shell) -> None:
         assert panel in text and re.search(rf"│ {name} ", text)
 
 
-@pytest.mark.parametrize(("name", "command"), [(name, command) for name, command, _, _ in COMMANDS])
+@each(("name", "command"), [(name, command) for name, command, _, _ in COMMANDS])
 def test_the_paragraphs_of_a_help_are_one_line_each(name: str, command: Callable[..., object]) -> None:
     """Typer keeps the line breaks of a paragraph, and wraps it in other places as well; a listing begins with a backspace."""
     paragraphs = (command.__doc__ or "").strip().split("\n\n")
     assert command.__doc__ and not [text for text in paragraphs if "\n" in text and not text.lstrip(" ").startswith("\b")], name
 
 
-@pytest.mark.parametrize(("name", "example"), [(name, example) for name, _, _, example in COMMANDS])
+@each(("name", "example"), [(name, example) for name, _, _, example in COMMANDS])
 def test_the_help_of_a_command_has_an_example_of_it(name: str, example: str, shell: Shell) -> None:
     _, text, _ = shell(name, "--help")
     assert f"Example: bilinear {example}" in " ".join(text.split()) and example.split(maxsplit=1)[0] == name
@@ -56,7 +57,7 @@ def test_a_code_that_does_not_exist(shell: Shell) -> None:
     assert err == f"error[E590]: 'E999' is the code of no error\n  hint: codes go from E101 to {last}: bilinear explain E301\n"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "found"),
     [
         ("give device='h200', or a file", "give --device h200, or a file"),
@@ -93,7 +94,7 @@ def test_hints_of_commands_are_not_pythons(shell: Shell, monkeypatch: pytest.Mon
     assert shell("plan", "--shape", "64", "--device", "h200")[1].rstrip().endswith("more: --explain")
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "said"),
     [
         (("run", "strassen", "--levels", "x"), "error[E514]: --levels x is not a number of levels"),
@@ -138,9 +139,7 @@ def test_levels_of_a_run_may_be_chosen(shell: Shell, monkeypatch: pytest.MonkeyP
         assert check["levels"] == levels and check["passed"]
 
 
-@pytest.mark.parametrize(
-    ("text", "count"), [("1G", 2**30), ("1GiB", 2**30), ("2GB", 2 * 10**9), ("1.5 MiB", 3 * 2**19), ("64K", 65536), ("none", 0)]
-)
+@each(("text", "count"), [("1G", 2**30), ("1GiB", 2**30), ("2GB", 2 * 10**9), ("1.5 MiB", 3 * 2**19), ("64K", 65536), ("none", 0)])
 def test_sizes_have_units(text: str, count: int) -> None:
     assert budget_and_buffer(text) == (count, None)
 

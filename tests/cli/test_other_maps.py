@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from each_case import each
 from shell import Shell
 
 from bilinear.frontend import LoadedDigits, LoadedGram, load_any
@@ -60,7 +61,7 @@ def test_a_plan_shows_its_blocks_beside_the_plain_product(shell: Shell) -> None:
     assert found["format"] == "bilinear-gram/1" and found["n"] == 3000 and found["seconds"] < found["plain"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "message"),
     [
         (("--shape", "8x9x10"), "error[E504]: A*A^T is square, and --shape 8x9x10 has 8 rows and 10 columns"),

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from each_case import each
 from shell import Shell
 
 import bilinear
@@ -43,7 +44,7 @@ def contents() -> dict[str, bytes]:
     return {str(path): path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
     [
         *(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from shell import Shell
 from typer.main import get_command
 
@@ -18,7 +19,7 @@ from bilinear.frontend import load
 from bilinear.measure.bench_tasks import read_sizes
 
 
-@pytest.mark.parametrize(
+@each(
     ("given", "now"),
     [
         ("bench --sizes 64,8x9x10 --dtypes float32", "bench --shape 64 --shape 8x9x10 --dtype float32"),
@@ -40,7 +41,7 @@ def test_a_command_line_is_written_as_it_is_spelled_now(given: str, now: str) ->
     assert as_spelled_now(given.split())[0] == now.split(" ") if now else as_spelled_now([]) == ([], [])
 
 
-@pytest.mark.parametrize(
+@each(
     ("python", "options"),
     [
         ("accuracy=-1.0 is wrong", "--accuracy -1.0 is wrong"),

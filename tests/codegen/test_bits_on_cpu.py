@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.emulated import c_types
+from each_case import each
 
 import bilinear
 from bilinear.codegen.build import build_kernels
@@ -67,8 +68,8 @@ def placed(x: Any, even: bool) -> Any:
 
 
 @needs_emulator
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(
+@each("order", ORDERS)
+@each(
     ("shape", "even"),
     [
         ((1030, 128, 256), True),
@@ -80,6 +81,7 @@ def placed(x: Any, even: bool) -> Any:
     ],
 )
 def test_products_are_exact(gpu: Launches, shape: tuple[int, int, int], even: bool, order: Order) -> None:
+    gpu.clear()
     gpu.order = order
     a, b, wanted = drawn(*shape)
     found = bilinear.matmul_bits(placed(a, even), placed(b, even))

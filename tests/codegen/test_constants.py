@@ -14,6 +14,7 @@ import pytest
 from artifact.built_folders import needs_emulator, refresh, refusal, written
 from codegen.emulated import EmulatedExecutor, address, c_types
 from codegen.test_kernels_on_cpu import layout
+from each_case import each
 
 import bilinear
 from bilinear.artifact.check_folder import verify_built
@@ -155,9 +156,9 @@ def test_a_denominator_that_the_field_does_not_have_is_skipped(tmp_path: Path) -
     assert (row.verdict, row.reason) == ("skipped", "the denominator of a constant is a multiple of 2^61-1")
 
 
-@pytest.mark.parametrize("dtype", IN_ARRAYS)
-@pytest.mark.parametrize(("power", "held"), [(40, ("float64",)), (50, ("float64",)), (320, ())])
-@pytest.mark.parametrize("is_large", [True, False])
+@each("dtype", IN_ARRAYS)
+@each(("power", "held"), [(40, ("float64",)), (50, ("float64",)), (320, ())])
+@each("is_large", [True, False])
 def test_what_a_type_cannot_hold_is_refused(power: int, held: tuple[str, ...], dtype: str, is_large: bool, tmp_path: Path) -> None:
     factors = [str(10**80)] * (power // 80) + [str(10 ** (power % 80))] * (power % 80 > 0)
     both = "*".join(factors), "/".join(["1", *factors])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from codegen import emulated
 from codegen.emulated import EmulatedExecutor, address, c_types
+from each_case import each
 
 from bilinear.backends.executor import execute
 from bilinear.codegen.lower import schedule_to_launches
@@ -209,15 +210,15 @@ def test_rows_that_begin_anywhere(tile: str, late: int, at: Literal["start", "en
         np.testing.assert_array_equal(c, whole[0] @ whole[1])
 
 
-@pytest.mark.parametrize("orders", ["CFC", "FCF", "FFF", "CCF", "SCC", "CSF", "SSS"])
-@pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
+@each("orders", ["CFC", "FCF", "FFF", "CCF", "SCC", "CSF", "SSS"])
+@each(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
 def test_every_layout(name: str, inputs: str, orders: str) -> None:
     multiply(name, inputs, 1, (22, 18, 26), "float64", orders=orders, beta=0)
     multiply(name, inputs, 1, (17, 9, 13), "float32", orders=orders)
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 9, 1), (2, 1, 2), (3, 2, 70), (64, 2, 2), (5, 0, 4)])
-@pytest.mark.parametrize(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
+@each("shape", [(1, 1, 1), (1, 9, 1), (2, 1, 2), (3, 2, 70), (64, 2, 2), (5, 0, 4)])
+@each(("name", "inputs"), [("msmes", "restore"), ("strassen", "preserve")])
 def test_small_and_empty_extents(name: str, inputs: str, shape: tuple[int, int, int]) -> None:
     multiply(name, inputs, 1, shape, "float64")
     multiply(name, inputs, 1, shape, "float64", beta=0)
@@ -255,8 +256,8 @@ def test_deleting_any_barrier_is_caught(dtype: str, tile: str) -> None:
         assert not all(right(mutant, order) for order in ORDERS), f"the barrier in line {line} is not needed"
 
 
-@pytest.mark.parametrize("element", IN_ARRAYS.values(), ids=str)
-@pytest.mark.parametrize("value", [0.0, np.inf, -np.inf, np.nan])
+@each("element", IN_ARRAYS.values())
+@each("value", [0.0, np.inf, -np.inf, np.nan])
 def test_the_scan_finds_what_is_not_finite(element: Element, value: float) -> None:
     kernel = ScanKernel(f"scan_{element.cuda}", element)
     module = compile_on_cpu(render(kernel), {kernel.name: [f"{element.cuda} *", *["long long"] * 4, "int *"]})
@@ -303,8 +304,8 @@ def mirrors(source: str, kernel: MirrorKernel, dtype: str, order: str) -> bool:
     return right
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int16", "float32", "float64", "complex128"])
-@pytest.mark.parametrize("order", ["C", "F"])
+@each("dtype", ["int8", "int16", "float32", "float64", "complex128"])
+@each("order", ["C", "F"])
 def test_a_triangle_is_mirrored(dtype: str, order: str) -> None:
     kernel = MirrorKernel(np.dtype(dtype).itemsize)
     assert mirrors(render(kernel), kernel, dtype, order)
@@ -335,14 +336,14 @@ WRONG_TILES: list[tuple[str, ProductTile]] = [
 ]
 
 
-@pytest.mark.parametrize(("dtype", "tile"), WRONG_TILES, ids=lambda value: getattr(value, "name", value))
+@each(("dtype", "tile"), WRONG_TILES)
 def test_tiles_that_would_be_wrong_are_not_compiled(dtype: str, tile: ProductTile) -> None:
     kernel = replace(product_kernel(dtype), tile=tile)
     with pytest.raises(CompileError, match=r"static assertion|static_assert"):
         compile_on_cpu(render(kernel), {kernel.name: c_types(kernel)})
 
 
-@pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
+@each(("dtype", "tile"), ALL_TILES)
 def test_shared_memory_is_what_the_text_asserts(dtype: str, tile: str) -> None:
     """The text computes its shared memory from its own constants, and compiles only if the launch has the same number."""
     kernel = product_kernel(dtype, tile)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from codegen.emulated import EmulatedExecutor, c_types
 from codegen.test_kernels_on_cpu import layout
+from each_case import each
 
 from bilinear.backends.bound_launches import MOST_BLOCKS, MOST_DEPTH, grid_blocks
 from bilinear.backends.executor import execute
@@ -101,7 +102,7 @@ def test_every_kernel_is_built(name: str, levels: int, mode: str) -> None:
                 assert used.spill_stores + used.spill_loads <= most, own.kernel.name
 
 
-@pytest.mark.parametrize(("name", "levels"), CASES)
+@each(("name", "levels"), CASES)
 def test_every_task_runs_once(name: str, levels: int) -> None:
     """The rows that a stage's launches run are its tasks: a form each, or a product each, or a whole place."""
     for mode in CUT:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from shell import Shell
 
 from bilinear.codegen.build import dtypes_of
@@ -286,9 +287,7 @@ def test_a_name_says_how_its_images_are_built_and_where_they_lie(name: str, kind
     assert target.path("product") == f"{kind}/{name}/product.{kind}"
 
 
-@pytest.mark.parametrize(
-    "name", ["sm_80a", "sm_90f", "compute_80a", "sm_9", "sm_90 ", "sm90", "lto_90", "", "sm_90\n", "sm_\u0669\u0660", "sm_" + "9" * 5000]
-)
+@each("name", ["sm_80a", "sm_90f", "compute_80a", "sm_9", "sm_90 ", "sm90", "lto_90", "", "sm_90\n", "sm_\u0669\u0660", "sm_" + "9" * 5000])
 def test_what_names_no_architecture_is_refused(name: str) -> None:
     with pytest.raises(BilinearError, match=r"E603.*names no CUDA architecture") as caught:
         CudaTarget(name)
@@ -336,7 +335,7 @@ def test_a_device_has_the_target_of_its_capability() -> None:
     assert target_of("90") == target_of(90) == CudaTarget("sm_90")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "capability", "wanted"),
     [
         ("sm_80", 80, True), ("sm_80", 89, True), ("sm_80", 90, False), ("sm_90", 89, False), ("sm_90a", 90, True), ("sm_90a", 100, False),
@@ -347,7 +346,7 @@ def test_which_images_run_where(name: str, capability: int, wanted: bool) -> Non
     assert CudaTarget(name).runs_on(capability) == wanted
 
 
-@pytest.mark.parametrize(
+@each(
     ("target", "threads", "registers", "shared_bytes", "resident"),
     [
         ("sm_90", 128, 168, 65536, 3),  # by registers: 4 warps of 5376 in 65536; shared memory would hold 3, too

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from artifact.built_folders import VERSIONS, written
+from each_case import each
 
 from bilinear.artifact.read import read_folder
 from bilinear.artifact.write import FolderOptions, output_files
@@ -128,7 +129,7 @@ NAMES = ["plain", "remainder", "remainder_l1_product_f64", "x_l1_linear1", "Msme
 STRANGE = ["", "a.b", "a b", "9", "é", "a" * 300, "a" * 299 + "b", "../..", "a\nb", "\ud800", "x/y", "CON."]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_kernels_of_a_schedule_and_of_the_remainder_are_apart(name: str, tmp_path: Path) -> None:
     file = tmp_path / "x.bl"
     file.write_text(re.sub("^schedule msmes", f"schedule {name}", (load("msmes").path).read_text(), flags=re.MULTILINE))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.test_thin_on_cpu import assert_exact, element_of, emulated, laid, strides
+from each_case import each
 
 from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda.target import CudaTarget
@@ -216,8 +217,8 @@ def test_numbers_of_any_size_are_within_the_bound(tile: ThinTriplesTile, by_rows
         assert not (abs(without - exact) <= 40 * 2.0**-24 * sizes).all()
 
 
-@pytest.mark.parametrize("tile", [KEPT, RING])
-@pytest.mark.parametrize("size", [-44, -41, -38, -36, -30, 30, 33, 35, 38])
+@each("tile", [KEPT, RING])
+@each("size", [-44, -41, -38, -36, -30, 30, 33, 35, 38])
 def test_no_digit_is_lost_below_the_smallest_bfloat16_or_above_the_largest(tile: ThinTriplesTile, size: int) -> None:
     """Also of numbers below the smallest normal float: A has them, and B makes the product usual where it can."""
     generator = np.random.default_rng(4)
@@ -267,9 +268,7 @@ def test_a_kept_tile_holds_only_a_b_of_one_slice() -> None:
     assert RING.holds(10**6, 100, 7) and RING_OF_DOUBLES.holds(10**6, 100, 7)
 
 
-@pytest.mark.parametrize(
-    "tile", [tile for tile in THIN_TILES["float64"].values() if isinstance(tile, ThinBulkMmaTile)], ids=lambda x: x.name
-)
+@each("tile", [tile for tile in THIN_TILES["float64"].values() if isinstance(tile, ThinBulkMmaTile)])
 def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinBulkMmaTile) -> None:
     """Each quarter of it has every fourth warp."""
     all_warps = tile.threads // 32

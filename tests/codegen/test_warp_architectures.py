@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from each_case import each
 
 from bilinear.codegen.build import build_kernels
 from bilinear.codegen.cuda import nvrtc
@@ -118,8 +119,8 @@ def test_all_kernels_are_built_for_every_architecture(architecture: str) -> None
     assert by_warps == (architecture != "sm_90a")
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_120"])
-@pytest.mark.parametrize("width", [1, 4])
+@each("architecture", ["sm_80", "sm_90", "sm_120"])
+@each("width", [1, 4])
 def test_rounding_is_built_everywhere(architecture: str, width: int) -> None:
     (found,) = build_kernels((RoundKernel(width),), CudaTarget(architecture))[0].resources
     assert found.spill_stores == found.spill_loads == 0 and found.registers <= 64

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 from shell import Shell
 
 from bilinear.cli import discovering
@@ -118,7 +119,7 @@ def test_ctrl_c_or_sigterm_ends_with_what_was_reached(
         assert prove_scheme(load(facts["file"]).scheme).holds
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "code"),
     [
         (("2,2", "--rank", 7), "E504"),

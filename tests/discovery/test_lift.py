@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 from published import FOLDER
@@ -31,7 +32,7 @@ def modulo_2(name: str) -> Scheme:
     return scheme_of(scheme, [table.tolist() for table in residues_of(scheme, "E743")], Ring("Z/2"))
 
 
-@pytest.mark.parametrize("name", ["strassen", "winograd", "hopcroft_kerr", "laderman", "perminov_434", "moosbauer_poole_555"])
+@each("name", ["strassen", "winograd", "hopcroft_kerr", "laderman", "perminov_434", "moosbauer_poole_555"])
 def test_residues_of_schemes_over_z_are_lifted_to_z(name: str) -> None:
     scheme = modulo_2(name)
     assert prove_scheme(scheme).holds and not prove_scheme(replace(scheme, ring=Ring("Z"))).holds
@@ -51,7 +52,7 @@ def test_a_scheme_is_lifted_to_a_power_of_2(power: int) -> None:
         assert (np.array(rows) % 2 == others).all()
 
 
-@pytest.mark.parametrize("over", ["Z/2", "Z/6", "Z/7", "Z/0", f"Z/{2**49}", "Z/99999999999999999999"])
+@each("over", ["Z/2", "Z/6", "Z/7", "Z/0", f"Z/{2**49}", "Z/99999999999999999999"])
 def test_what_is_no_power_of_2_is_not_lifted_to(over: str) -> None:
     with pytest.raises(BilinearError, match="E740"):
         lift(modulo_2("strassen"), over=over)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from discovery.flips import multiplication
+from each_case import each
 
 from bilinear.discovery import flip_search
 from bilinear.discovery.flip_search import AnyWalker, Found, LowestRank, WalkState, read_state, write_state
@@ -173,7 +174,7 @@ def test_a_lower_rank_is_written_before_the_next_round(tmp_path: Path, monkeypat
     assert kept == told and len(told) > 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("task", "code", "message"),
     [
         (SearchTask((2, 2, 2), 8), "E660", "there is no point in searching for rank 8 in <2,2,2>: the classical scheme has rank 8"),
@@ -354,7 +355,7 @@ BAD: list[tuple[Callable[[str], str], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("edit", "reason"), BAD)
+@each(("edit", "reason"), BAD)
 def test_what_is_no_state_of_the_search_is_refused(tmp_path: Path, edit: Callable[[str], str], reason: str) -> None:
     path = tmp_path / "walk.json"
     kept(path)

@@ -12,6 +12,7 @@ from time import process_time
 
 import numpy as np
 import pytest
+from each_case import each
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
@@ -150,7 +151,7 @@ TERMS = """scheme terms <2,2,2;7>
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("right", "wrong", "told"),
     [
         ("B12 - B22", "B12 + B22", "writing -B22 for +B22 in M3 (line 4, column 19)"),
@@ -307,7 +308,7 @@ TABLE = """scheme table <2,2,2;7> over RING
 """
 
 
-@pytest.mark.parametrize(
+@each(
     ("ring", "x", "y", "right", "wrong"),
     [
         ("Q[sqrt(3)]", "sqrt(3)", "sqrt(3)/3", "-sqrt(3)/3", "sqrt(3)/3"),

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from each_case import each
 from hostile import MOST_SECONDS
 
 from bilinear.algebra.composition import classical, direct_sum, rotate, tensor, transpose
@@ -49,7 +50,7 @@ EXPRESSIONS = {
 }
 
 
-@pytest.mark.parametrize(("expression", "wanted"), EXPRESSIONS.items(), ids=EXPRESSIONS)
+@each(("expression", "wanted"), EXPRESSIONS.items())
 def test_expressions(expression: str, wanted: Scheme) -> None:
     (found,) = parsed(f"scheme y = {expression}").schemes
     assert found.name == "y" and found.tables == wanted.tables and found.ring == wanted.ring

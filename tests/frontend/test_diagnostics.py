@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from each_case import each
 from hostile import MOST_SECONDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -39,12 +40,12 @@ def said_about(text: str) -> str:
     return "nothing"
 
 
-@pytest.mark.parametrize(("title", "source", "said"), cases(), ids=[title for title, _, _ in cases()])
+@each(("title", "source", "said"), cases())
 def test_diagnostic(title: str, source: str, said: str) -> None:
     assert said_about(source) == said
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda m: f"{m.code}-{m.label}")
+@each("message", MESSAGES)
 def test_every_syntax_message_has_an_example(message: Message) -> None:
     with pytest.raises(BilinearError) as raised:
         parse_source(Source("x.bl", message.example))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,7 +117,7 @@ def test_schedules(found: list[Stage], in_place: bool, restores: tuple[str, ...]
     assert parse_source(Source("x.bl", print_schedule(schedule))).schedules == (schedule,)
 
 
-@pytest.mark.parametrize("name", sorted(shipped()))
+@each("name", sorted(shipped()))
 def test_shipped(name: str) -> None:
     loaded = load(name)
     assert parse_source(Source("x.bl", print_scheme(loaded.scheme))).schemes == (loaded.scheme,)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
+from each_case import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -224,7 +225,7 @@ def test_what_is_printed_parses_to_what_was_printed(found: list[Stage], result: 
     assert read(print_schedule(schedule)) == schedule
 
 
-@pytest.mark.parametrize(
+@each(
     ("claim", "result"),
     [
         ("C = A*B", Result()),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 from published import FOLDER, needs_folder, published
@@ -127,7 +128,7 @@ def schemes(draw: st.DrawFn) -> Scheme:
     return Scheme("any", m, k, n, *maps, tuple(f"M{p + 1}" for p in range(rank)), Ring(ring), bases=bases)
 
 
-@pytest.mark.parametrize(
+@each(
     ("form_name", "ring", "numbers"),
     [
         ("sms", "Q[sqrt(3)]", [generator("sqrt(3)") * Fraction(-1, 2), generator("sqrt(3)"), Fraction(2, 3)]),
@@ -220,7 +221,7 @@ def test_a_written_file_is_read_by_how_it_begins(name: str, tmp_path: Path) -> N
         assert format_of(bare)[0].name == form_name and format_of(bare, "json")[0].name == "json"
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "name"),
     [
         ("(a11+a22)*(b11)*(c11)\n", "exp"),
@@ -253,8 +254,8 @@ def test_no_format(tmp_path: Path) -> None:
         import_file(tmp_path / "x")
 
 
-@pytest.mark.parametrize("form_name", WRITERS)
-@pytest.mark.parametrize("name", ["strassen", "hopcroft_kerr", "classical"])
+@each("form_name", WRITERS)
+@each("name", ["strassen", "hopcroft_kerr", "classical"])
 def test_c_the_other_way_round_is_found_and_told(form_name: str, name: str, tmp_path: Path) -> None:
     scheme, usual = classical() if name == "classical" else load(name).scheme, FORMATS[form_name].transposed
     path = written(tmp_path, turned(scheme, not usual), form_name)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from each_case import each
 from foreign import U, V
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +69,7 @@ def test_indices_beyond_nine_and_sizes_from_the_largest(tmp_path: Path) -> None:
     assert scheme.format == "<1,1,2;2>" and transposed and prove_scheme(scheme).holds
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code", "message"),
     [
         ("", "E254", "holds no product"),
@@ -140,7 +141,7 @@ def test_inputs_that_are_not_read_move_no_step(tmp_path: Path) -> None:
     assert maps.u.matrix == (((0, 3), (1, -3)), ((0, 1), (1, -1))) and maps.w.matrix == (((0, 3),), ((0, 2),))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code", "message"),
     [
         ("", "E254", "the output o0 is missing"),
@@ -228,12 +229,12 @@ T_2 = B_{2,2} - T_1 & M_4 = (A_{1,1} - A_{2,1}) (B_{2,2} - B_{1,2}) & C_{1,2} = 
 ROMAN = ("", "I", "II", "III", "IV", "V", "VI", "VII")
 
 
-def each(pattern: str, becomes: str | Callable[[re.Match[str]], str]) -> str:
+def replaced(pattern: str, becomes: str | Callable[[re.Match[str]], str]) -> str:
     return re.sub(pattern, becomes, AS_PRINTED)
 
 
 def in_latex() -> str:
-    rows = each(r"([ABC])(\d)(\d)", r"\\mathbf{\1}_{\2\3}").replace("M", "M_").replace(" = ", " &= ").replace("\n", ", \\\\\n")
+    rows = replaced(r"([ABC])(\d)(\d)", r"\\mathbf{\1}_{\2\3}").replace("M", "M_").replace(" = ", " &= ").replace("\n", ", \\\\\n")
     return f"The seven products are\n\\begin{{align}}\n{rows}\\end{{align}}\nwhere $n = 2$ and $C_{{ij}}$ denotes a block.\n"
 
 
@@ -253,7 +254,7 @@ def with_indices_below() -> str:
 
 def in_place() -> str:
     """Blocks numbered from 0, and products added to those of C."""
-    text, added = each(r"([AB])(\d)(\d)", lambda m: f"{m[1]}_{2 * int(m[2]) + int(m[3]) - 3}"), ""
+    text, added = replaced(r"([AB])(\d)(\d)", lambda m: f"{m[1]}_{2 * int(m[2]) + int(m[3]) - 3}"), ""
     for line in text.splitlines()[7:]:
         block = f"C_{2 * int(line[1]) + int(line[2]) - 3}"
         added += "".join(f"{block} {sign or '+'}= {product}; " for sign, product in re.findall(r"([+-]?) ?(M\d)", line[5:]))
@@ -263,15 +264,17 @@ def in_place() -> str:
 PASTED: dict[str, str] = {
     "minus": AS_PRINTED.replace("-", "\u2212").replace(")(", ") \u00b7 (").replace(")B", ") \u00d7 B").replace("1(", "1\u22c5("),
     "lower": AS_PRINTED.lower().replace("\n", ",\n"),
-    "roman": each(r"M(\d)", lambda m: ROMAN[int(m[1])]).replace("-", "\u2013").replace("\n", ".\n"),
+    "roman": replaced(r"M(\d)", lambda m: ROMAN[int(m[1])]).replace("-", "\u2013").replace("\n", ".\n"),
     "latex": in_latex(),
     "winograd": WINOGRAD,
-    "indices": each(r"([ABC])(\d)(\d)", lambda m: f"{m[1].lower()}_{m[2]}{m[3]}" if m[1] == "A" else f"{m[1].lower()}_{{{m[2]},{m[3]}}}"),
+    "indices": replaced(
+        r"([ABC])(\d)(\d)", lambda m: f"{m[1].lower()}_{m[2]}{m[3]}" if m[1] == "A" else f"{m[1].lower()}_{{{m[2]},{m[3]}}}"
+    ),
     "unicode": AS_PRINTED.translate({ord("A"): 0x1D434, ord("B"): 0x1D435, **{48 + i: 0x2080 + i for i in range(10)}}),
     "words": "3.1 The e\ufb03cient products\n\n"
     + AS_PRINTED.replace("C11", "(5)\n\nand so, with N = 2k, the blocks of C are\nC11")
     + "\n\f12\n",
-    "commas": each(r"([ABC])(\d)(\d)", r"\1\2, \3").replace("M1 +", "M 1 +").replace("+ B2, 2)\n", "+ B2, 2)    (1)\n", 1),
+    "commas": replaced(r"([ABC])(\d)(\d)", r"\1\2, \3").replace("M1 +", "M 1 +").replace("+ B2, 2)\n", "+ B2, 2)    (1)\n", 1),
     "columns": in_columns(),
     "below": with_indices_below(),
     "in place": in_place(),
@@ -279,7 +282,7 @@ PASTED: dict[str, str] = {
 """Strassen's scheme, or Winograd's, in the styles of papers."""
 
 
-@pytest.mark.parametrize("style", PASTED)
+@each("style", PASTED)
 def test_what_is_pasted_is_proved(tmp_path: Path, style: str) -> None:
     (tmp_path / "paper.txt").write_text(PASTED[style], encoding="utf-8")
     found = import_scheme(tmp_path / "paper.txt")
@@ -293,7 +296,7 @@ def test_what_is_pasted_is_proved(tmp_path: Path, style: str) -> None:
     assert [told.partition(", which")[0] for told in found.found] == ([read[style]] if style in read else [])
 
 
-@pytest.mark.parametrize("style", PASTED)
+@each("style", PASTED)
 def test_what_cannot_be_read_is_pointed_at(tmp_path: Path, style: str) -> None:
     """Each sign + of a text in turn becomes one that no formula has."""
     text = PASTED[style]
@@ -323,7 +326,7 @@ def test_ladermans_scheme_of_rows_that_wrap(tmp_path: Path) -> None:
     assert import_scheme(tmp_path / "laderman.txt").scheme.tables == scheme.tables
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "place", "told"),
     [
         ("I = (A + A )(B + B )\nII = (A + A )B\nC = I + II\n", (1, 6), "'A' is not known here.*has its row and column"),

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from each_case import each
 from schedule_oracle import computes_in_every_order, computes_interleaved
 from trace_oracle import leaves_no_trace, lost_everywhere
 
@@ -69,7 +70,7 @@ def test_all_are_read() -> None:
 
 
 @needs_file
-@pytest.mark.parametrize("name", COMPLETE)
+@each("name", COMPLETE)
 def test_complete_schedules_are_decided(name: str) -> None:
     foreign = published()[name]
     result, a, b, shapes = COMPLETE[name]
@@ -87,7 +88,7 @@ def test_complete_schedules_are_decided(name: str) -> None:
 
 
 @needs_file
-@pytest.mark.parametrize("name", COMPLETE)
+@each("name", COMPLETE)
 def test_what_is_lost_leaves_no_trace_at_random_inputs(name: str) -> None:
     schedule = published()[name].schedule
     for fate in proof_of(published()[name]).fates:
@@ -151,7 +152,7 @@ def test_an_original_block_that_was_overwritten_is_a_gap() -> None:
     assert any(d.message.startswith("A11_original is read before") for d in prove_schedule(foreign.schedule).failures)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "message"),
     [
         ("10: S = A11 + A12", "this is not a step"),

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 from oracle import scheme_computes
@@ -85,7 +86,7 @@ def changed_reduced(key: str, value: Any) -> dict[str, Any]:
 LONG = "7" * 101
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "code", "line", "message"),
     [
         ('{"u":', "E255", 1, "this is not JSON"),
@@ -185,7 +186,7 @@ def test_the_sizes_tell_whether_c_is_transposed(tmp_path: Path, c: str, transpos
         read_mathematica(written_lists(tmp_path, text), Asked(transposed=not transposed))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code", "message"),
     [
         ("", "E254", "a list is not closed"),

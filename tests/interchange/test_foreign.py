@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 from foreign import COMMUTING, FILES, U_COLUMNS, V_COLUMNS, W_COLUMNS, U, V, W, arrays, columns, matlab, notebook, square, triads
 from hostile import MOST_SECONDS
 from hypothesis import given, settings
@@ -36,7 +37,7 @@ def written(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_one_scheme_in_every_format(tmp_path: Path, name: str) -> None:
     found = import_file(written(tmp_path, name, FILES[name]))
     told = {
@@ -52,7 +53,7 @@ def test_one_scheme_in_every_format(tmp_path: Path, name: str) -> None:
         assert tables == [U, V]
 
 
-@pytest.mark.parametrize("name", FILES)
+@each("name", FILES)
 def test_every_reader_reads_what_editors_and_papers_do_to_a_text(tmp_path: Path, name: str) -> None:
     printed = FILES[name].replace("-", "\u2212").replace("*", "\u22c5").replace(" ", "\u00a0").replace("\n", "\r\n")
     plain = import_scheme(written(tmp_path, name, FILES[name]))
@@ -219,7 +220,7 @@ MALFORMED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "code", "message"), MALFORMED)
+@each(("name", "text", "code", "message"), MALFORMED)
 def test_malformed_files_are_refused(tmp_path: Path, name: str, text: str, code: str, message: str) -> None:
     begin = time.process_time()
     with pytest.raises(BilinearError) as caught:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from hostile import MOST_SECONDS
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,7 +75,7 @@ def refusal(path: Path, entry: str = "") -> str:
     return f"{diagnostic.code} {diagnostic.message}"
 
 
-@pytest.mark.parametrize("dtype", ["i1", "i8", ">i4", "f4", "f8", ">f8"])
+@each("dtype", ["i1", "i8", ">i4", "f4", "f8", ">f8"])
 def test_one_array_and_an_array_of_arrays_mean_the_same(tmp_path: Path, dtype: str) -> None:
     tables = [np.array(table, dtype=dtype) for table in (U, V, W)]
     stacked = read_npz(archive(tmp_path / "a.npz", np.stack(tables)))
@@ -122,7 +123,7 @@ class Evil:
         return self.how
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@each("protocol", range(6))
 def test_nothing_is_executed(tmp_path: Path, protocol: int) -> None:
     mark = tmp_path / "executed"
     for evil in (Evil(os.system, f"touch {mark}"), Evil(eval, f"open({str(mark)!r}, 'w')"), Evil(np.save, str(mark), [1])):
@@ -183,7 +184,7 @@ def test_arrays_of_python_numbers_in_either_memory_order(tmp_path: Path) -> None
         assert prove_scheme(read_npz(archive(tmp_path / "a.npz", held))).holds
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each("name", HOSTILE)
 def test_hostile_pickles_are_refused(tmp_path: Path, name: str) -> None:
     begin = time.process_time()
     assert refusal(raw(tmp_path / "x.npz", npy_of(HOSTILE[name]))).startswith("E353")
@@ -209,7 +210,7 @@ HEADERS = {
 }
 
 
-@pytest.mark.parametrize("name", HEADERS)
+@each("name", HEADERS)
 def test_malformed_arrays_are_refused(tmp_path: Path, name: str) -> None:
     assert refusal(raw(tmp_path / "x.npz", HEADERS[name])).startswith("E353")
 
@@ -302,9 +303,9 @@ def tables(scheme: Scheme) -> list[Any]:
     return dense
 
 
-@pytest.mark.parametrize("name", ["strassen", "winograd", "hopcroft_kerr"])
-@pytest.mark.parametrize("rows", [False, True])
-@pytest.mark.parametrize("dtype", ["i4", "f4", "f8", "c16", "O"])
+@each("name", ["strassen", "winograd", "hopcroft_kerr"])
+@each("rows", [False, True])
+@each("dtype", ["i4", "f4", "f8", "c16", "O"])
 def test_either_orientation_of_the_tables(name: str, rows: bool, dtype: str) -> None:
     scheme = load(name).scheme
     u, v, w = (table.astype(dtype).T if rows else table.astype(dtype) for table in tables(scheme))
@@ -312,7 +313,7 @@ def test_either_orientation_of_the_tables(name: str, rows: bool, dtype: str) -> 
     assert scheme_from_arrays(u.tolist(), v.tolist(), w.tolist()).tables == scheme.tables
 
 
-@pytest.mark.parametrize("turned", range(8))
+@each("turned", range(8))
 def test_each_table_has_an_orientation_of_its_own(turned: int) -> None:
     scheme = load("strassen").scheme
     u, v, w = (table.T if turned >> i & 1 else table for i, table in enumerate(tables(scheme)))
@@ -373,7 +374,7 @@ def test_complex_numbers_are_of_q_of_i() -> None:
     assert str(scheme.ring) == "Q[i]" and scheme.u.outputs == ((((0, generator("i"))),),)
 
 
-@pytest.mark.parametrize(
+@each(
     ("value", "number"),
     [
         (np.float64(1) / 3, Fraction(1, 3)),
@@ -395,13 +396,13 @@ def test_every_kind_of_number(value: Any, number: Any) -> None:
     assert exact_number(value, "x") == number
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, "1", None, 1e300, 1e-300, complex(0, np.nan), Fraction(1, 3**200), [1]])
+@each("value", [np.nan, np.inf, -np.inf, "1", None, 1e300, 1e-300, complex(0, np.nan), Fraction(1, 3**200), [1]])
 def test_what_is_no_coefficient(value: Any) -> None:
     with pytest.raises(BilinearError, match="E357"):
         exact_number(value, "x")
 
 
-@pytest.mark.parametrize(
+@each(
     ("arrays", "code"),
     [
         (([1], [[1]], [[1]]), "E357"),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 
 from bilinear.errors import BilinearError
 from bilinear.interchange.importing import Imported, import_arrays, import_file
@@ -182,7 +183,7 @@ def plants() -> Iterator[tuple[Tables, str]]:
         yield wrong, f"writing {place} makes it correct"
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
+@each("writer", WRITERS)
 def test_the_right_file_is_proved_and_one_wrong_sign_is_told_at_its_place(writer: Writer, tmp_path: Path) -> None:
     found = import_file(writer(*STRASSEN, tmp_path))
     assert isinstance(found, Imported) and found.proof.holds and found.scheme.tables == import_arrays(*STRASSEN).scheme.tables
@@ -194,7 +195,7 @@ def test_the_right_file_is_proved_and_one_wrong_sign_is_told_at_its_place(writer
         assert ("M1 is the first product of the file" in told.notes) == (writer is not formulas)
 
 
-@pytest.mark.parametrize("writer", WRITERS, ids=lambda writer: writer.__name__)
+@each("writer", WRITERS)
 def test_a_lost_number_is_told_by_what_the_row_must_be(writer: Writer, tmp_path: Path) -> None:
     wrong = deepcopy(STRASSEN)
     wrong[2][3][2] = 0  # C21 = M2 + M4

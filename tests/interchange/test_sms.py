@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from each_case import each
 from foreign import FAST_MATMUL
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,7 +81,7 @@ def test_a_letter_is_a_placeholder_that_is_never_an_integer(tmp_path: Path) -> N
     assert diagnostic.code == "E256" and "sqrt(3), i" in diagnostic.notes[0] and "1013" not in diagnostic.notes[0]
 
 
-@pytest.mark.parametrize(
+@each(
     ("left", "code", "place", "message"),
     [
         (LEFT.replace("2 2 R", "2 2"), "E252", (2, 1), "a line of a matrix has three words"),
@@ -172,7 +173,7 @@ def test_a_table_with_temporaries_is_read_as_steps(tmp_path: Path) -> None:
     assert not prove_scheme(scheme).holds
 
 
-@pytest.mark.parametrize(
+@each(
     ("token", "value"),
     [
         ("-3", -3),
@@ -196,7 +197,7 @@ def test_every_way_to_write_a_number(tmp_path: Path, token: str, value: object) 
     assert str(scheme.ring) == ("Q[lambda]" if "x" in token and value is not None else "Q")
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code", "place", "message"),
     [
         (STRASSEN.replace("0 0 0 0 1 0 1", "0 0 z 0 1 0 1", 1), "E252", (3, 5), "'z' is not a number of these tables"),

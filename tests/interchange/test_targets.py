@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 
 from bilinear.errors import BilinearError
 from bilinear.frontend import load
@@ -201,7 +202,7 @@ def outputs(target: BilinearMap, a: np.ndarray, b: np.ndarray) -> list[int]:
     return [sum(int(rational(c)) * int(a[i]) * int(b[j]) for i, j, c in row) for row in target.rows]
 
 
-@pytest.mark.parametrize(("left", "right"), PAIRS)
+@each(("left", "right"), PAIRS)
 def test_the_tensor_of_a_product_is_that_of_numpy(left: str, right: str) -> None:
     rng = np.random.default_rng(7)
     target = structured_product(left, right, 3, 3, 3)
@@ -232,7 +233,7 @@ def flat(tables: list[list[list[int]]]) -> np.ndarray:
     return np.stack([2 * numbers, np.full_like(numbers, 2)], axis=1).reshape(1, -1)
 
 
-@pytest.mark.parametrize(("left", "right"), PAIRS)
+@each(("left", "right"), PAIRS)
 def test_files_are_proved_as_what_their_names_tell(tmp_path: Path, left: str, right: str) -> None:
     target = structured_product(left, right, 2, 2, 2)
     text, tables = program(target)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 
 from bilinear.codegen.render import environment
 from bilinear.emulator import compile_on_cpu, skip_reason
@@ -105,15 +106,15 @@ ALL_TILES = [(dtype, tile) for dtype in TILES for tile in TILES[dtype]]
 SIZES = (USUAL, LARGE, SMALL)
 
 
-@pytest.mark.parametrize(("dtype", "name"), ALL_TILES)
+@each(("dtype", "name"), ALL_TILES)
 def test_a_tile_is_found_by_its_name_and_by_its_unit_and_size(dtype: str, name: str) -> None:
     tile = TILES[dtype][name]
     assert tile.name == name and tile_on(dtype, tile.instruction.unit, tile.size) == name
     assert beside(dtype, name, tile.size) == name
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("dtype", "name"), ALL_TILES)
+@each("size", SIZES)
+@each(("dtype", "name"), ALL_TILES)
 def test_beside_a_tile_is_one_of_every_size_on_its_unit(dtype: str, name: str, size: str) -> None:
     other = TILES[dtype][beside(dtype, name, size)]
     assert (other.size, other.instruction) == (size, TILES[dtype][name].instruction)
@@ -135,14 +136,14 @@ def test_a_unit_without_a_tile_is_refused(unit: str, size: str) -> None:
         tile_on("float64", unit, size)
 
 
-@pytest.mark.parametrize(("dtype", "name"), ALL_TILES)
+@each(("dtype", "name"), ALL_TILES)
 def test_a_product_is_multiplied_and_added_up_in_the_types_of_the_instruction(dtype: str, name: str) -> None:
     own = ELEMENTS[dtype]
     inner = FLOAT64 if name.startswith("doubles") else own.arithmetic
     assert precision_of(own, TILES[dtype][name]) == Precision(own, inner, inner, own)
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "lanes", "message"),
     [
         ((0, 8, 8), 32, "cannot share sums of 0 x 8"),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from shell import Shell
 
 import bilinear
@@ -86,8 +87,8 @@ def test_printed_text_means_the_same(text: str) -> None:
     assert again.inside.tables == found.inside.tables and again.format == found.format
 
 
-@pytest.mark.parametrize(("text", "levels"), [(COMPOSED[0], 1), (COMPOSED[0], 2), (COMPOSED[1], 1), (COMPOSED[3], 1), ("complex4", 1)])
-@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@each(("text", "levels"), [(COMPOSED[0], 1), (COMPOSED[0], 2), (COMPOSED[1], 1), (COMPOSED[3], 1), ("complex4", 1)])
+@each("dtype", ["complex64", "complex128"])
 def test_products_are_exact(text: str, levels: int, dtype: str) -> None:
     a, b = gaussian(23, 31, dtype=dtype), gaussian(31, 18, dtype=dtype)
     wanted = (a.astype("complex128") @ b).astype(dtype)
@@ -124,7 +125,7 @@ def test_schemes_with_complex_coefficients_multiply_complex_matrices(text: str, 
         assert (bilinear.matmul(x, y, algorithm=[text, "winograd"]) == a @ b).all()
 
 
-@pytest.mark.parametrize(
+@each(
     "call",
     [
         lambda a: bilinear.matmul(a.real, a.real, algorithm="alphaevolve_444", levels=1),
@@ -164,7 +165,7 @@ def test_real_arrays_are_refused(dtype: str) -> None:
             bilinear.matmul(a, a, algorithm="complex3 (x) winograd", modulus=7)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code", "told"),
     [
         ("scheme s = complex3 (x) complex4", "E236", "both multiply complex numbers"),
@@ -254,7 +255,7 @@ def test_two_products_modulo_5_are_proved() -> None:
     assert not prove_map(parsed(MODULO_5.replace("2 B.im)\n  M2", "3 B.im)\n  M2")).core).holds
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "code", "told"),
     [
         ("scheme x <1,1,1;1>: of complex numbers\n  M1 = A.r * B.re\n  C.re = M1\n  C.im = M1", "E235", "'A.r'"),

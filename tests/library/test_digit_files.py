@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from digit_unit import digits
+from each_case import each
 from shell import Shell
 
 from bilinear import matmul
@@ -32,7 +33,7 @@ def test_pairs_triples_and_residues_are_shipped() -> None:
     assert [*NAMES] == [*gaussian, "pairs", *residues, "triples"] and not set(NAMES) & set(shipped())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_a_file_is_proved_and_is_what_its_comment_says(name: str) -> None:
     scheme, text = digits(name), shipped(DIGITS)[name].read_text(encoding="utf-8")
     r = scheme.representation
@@ -51,7 +52,7 @@ def test_moduli_are_the_largest_that_are_coprime() -> None:
     assert all(digits(name).representation.moduli == moduli[: digits(name).rank] for name in NAMES if name.startswith("residues"))
 
 
-@pytest.mark.parametrize("name", [*NAMES, "winograd (x) pairs", "strassen (x) residues8 (x) strassen", "residues9 (x) laderman"])
+@each("name", [*NAMES, "winograd (x) pairs", "strassen (x) residues8 (x) strassen", "residues9 (x) laderman"])
 def test_printed_text_means_the_same(name: str) -> None:
     scheme = digits(name)
     text = print_digits(scheme)

@@ -14,6 +14,7 @@ from math import log2
 from pathlib import Path
 
 import pytest
+from each_case import each
 from oracle import scheme_computes
 from shell import Shell
 
@@ -47,7 +48,7 @@ def test_every_file_is_a_scheme_of_its_name_or_a_schedule_of_one() -> None:
     assert ROWS["bini"].runs == "proved only" and ROWS["bini"].strategies == ()
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each("name", ROWS)
 def test_a_row_counts_what_the_tables_hold(name: str) -> None:
     row, scheme = ROWS[name], load(name).scheme
     u, v, w = scheme.tables
@@ -66,7 +67,7 @@ def test_a_row_counts_what_the_tables_hold(name: str) -> None:
         assert row.growth == max(sum(abs(Fraction(str(c))) * left[p] * right[p] for p, c in form) for form in w)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@each("name", ROWS)
 def test_what_a_file_says_of_itself_is_so(name: str) -> None:
     row = ROWS[name]
     assert row.why.endswith(".") and (row.citation or name == "naive2x2")
@@ -230,7 +231,7 @@ def test_what_is_there_is_not_written_over(shell: Shell) -> None:
     assert Path("mine.bl").read_text() == "mine"
 
 
-@pytest.mark.parametrize(
+@each(
     ("words", "said"),
     [
         (("x", "2", "--rank", "3"), "error[E671]: no scheme <2,2,2> of 3 products is worth writing\n  hint: between 7 and 8 are possible"),
@@ -271,7 +272,7 @@ def test_the_totals_are_those_that_the_source_prints() -> None:
     assert all(row.source and row.modulo_2 <= row.least[1] and sorted(row.least) == list(row.least) for row in rows)
 
 
-@pytest.mark.parametrize(
+@each(
     ("sides", "least", "modulo_2", "author"),
     [
         ((2, 2, 2), (7, 7, 7), 7, "Strassen"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -38,8 +39,8 @@ def checked(text: str, inputs: str = "preserve", dtype: str = "float32", levels:
     return check(parsed(text), (37, 41, 29), dtype, levels, inputs)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(
+@each("dtype", ["float32", "float64"])
+@each(
     ("text", "inputs", "exact"),
     [
         (ROOT, "preserve", None),

@@ -12,6 +12,7 @@ from statistics import median
 
 import numpy as np
 import pytest
+from each_case import each
 from measure.bench_gpu import pretend
 from measure.digits_by_model import digit_times, rounded_time
 from shell import Shell
@@ -135,8 +136,8 @@ def thin_times(dtype: str, device: Device, real: ThinRates, spread: float = 0.0)
     return found
 
 
-@pytest.mark.parametrize("real", [{}, {"launch": 2.0, "copies": 0.5}, {"adding": 1.8}], ids=str)
-@pytest.mark.parametrize("dtype", THIN_TILES)
+@each("real", [{}, {"launch": 2.0, "copies": 0.5}, {"adding": 1.8}])
+@each("dtype", THIN_TILES)
 def test_noise_moves_no_rate_that_tiles_share_and_times_do(dtype: str, real: dict[str, float]) -> None:
     """The model is off by a tenth, as it is on a GPU. Fitted freely, rates that few times tell of moved by up to 8 times."""
     start = H200.thin_rates(dtype)

@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from each_case import each
 from network.lockstep import pieces, run_all, spoiling, times
 from network.test_plan import distributions
 from ranks import best_levels, holds
@@ -103,7 +104,7 @@ def test_a_plan_tells_its_order_groups_and_seconds() -> None:
     assert repr(chain_plan((4, 5, 6), 2)) == "<RankChainPlan of 2 matrices on 2 ranks: A1 A2>"
 
 
-@pytest.mark.parametrize(
+@each(
     ("extents", "options", "code"),
     [
         ((4, 5), {}, "E550"),
@@ -132,7 +133,7 @@ def received(plan: RankPlan) -> int:
     return max(sum(size for (_, target), size in pairs.items() if target == rank) for rank in range(plan.ranks))
 
 
-@pytest.mark.parametrize(("ranks", "levels", "n"), [(1, 1, 64), (7, 1, 28), (7, 2, 56), (49, 2, 196), (14, 1, 56), (28, 1, 56)])
+@each(("ranks", "levels", "n"), [(1, 1, 64), (7, 1, 28), (7, 2, 56), (49, 2, 196), (14, 1, 56), (28, 1, 56)])
 def test_received_bytes_are_those_of_the_plan(ranks: int, levels: int, n: int) -> None:
     """With more ranks than products their strips do not lie along the tiles, so that a little more or less is a rank's own."""
     found = estimate(H200, (n, n, n), ranks, WINOGRAD, levels).received / H200.itemsize

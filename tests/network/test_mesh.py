@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 from network.lockstep import Network, indices, run_all, times
 from numpy.typing import NDArray
 
@@ -77,11 +78,11 @@ def test_chunks_are_those_of_torch(whole: tuple[int, int], parts: int) -> None:
     """Of ceil(length / parts), then what is left, then nothing."""
     start, stop = whole
     size = max(1, -(-(stop - start) // parts))
-    each = [list(range(start, stop))[at * size : (at + 1) * size] for at in range(parts)]
-    assert [list(range(*chunk(whole, parts, at))) for at in range(parts)] == each
+    parted = [list(range(start, stop))[at * size : (at + 1) * size] for at in range(parts)]
+    assert [list(range(*chunk(whole, parts, at))) for at in range(parts)] == parted
 
 
-@pytest.mark.parametrize("mesh", [*ONE.values(), *TWO], ids=str)
+@each("mesh", [*ONE.values(), *TWO])
 def test_ranks_hold_what_dtensors_hold(mesh: Mesh) -> None:
     matrix = np.arange(5 * 7).reshape(5, 7)
     for placements in product((ROWS, COLUMNS, COPIES), repeat=len(mesh.shape)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from each_case import each
 from network.launch import mpirun, needs_mpi, told_by
 
 pytestmark = needs_mpi
@@ -17,7 +18,7 @@ def test_products_are_exact_and_their_traffic_is_the_plans(ranks: int) -> None:
     assert len(re.findall(r"rank \d: 30 products", done.stdout)) == ranks
 
 
-@pytest.mark.parametrize(
+@each(
     ("way", "error"),
     [
         ("shape", "rank 1 cannot take part: its piece of B has the shape (4, 12), by the distribution it is 4 x 13 (E767)"),

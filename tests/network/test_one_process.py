@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backends.pretended_gpus import OnGpu, pretended
+from each_case import each
 from network.lockstep import pieces, times
 from network.test_plan import distributions
 
@@ -48,8 +49,8 @@ def matrices(m: int, k: int, n: int) -> tuple[Any, Any]:
     return generator.integers(-9, 10, (m, k)), generator.integers(-9, 10, (k, n))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("name", ["2d", "winograd", "laderman"])
+@each("ranks", [1, 2, 3, 4, 7])
+@each("name", ["2d", "winograd", "laderman"])
 def test_plans_are_exact(copies: Any, name: str, ranks: int) -> None:
     known = distributions(ranks)
     for at, extents in enumerate([(24, 24, 24), (13, 17, 11), (3, 30, 2)]):
@@ -121,8 +122,8 @@ def module(copies: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     return SimpleNamespace(copies=copies, array=found)
 
 
-@pytest.mark.parametrize("options", [{}, {"decomposition": "strassen"}, {"balance": "queue"}, {"algorithm": "msmes"}])
-@pytest.mark.parametrize("extents", [(20, 14, 9), (1, 8, 5), (16, 2, 16)])
+@each("options", [{}, {"decomposition": "strassen"}, {"balance": "queue"}, {"algorithm": "msmes"}])
+@each("extents", [(20, 14, 9), (1, 8, 5), (16, 2, 16)])
 def test_distributed_arrays_go_in_and_come_out(module: Any, extents: tuple[int, int, int], options: Any) -> None:
     m, k, n = extents
     a, b = matrices(m, k, n)

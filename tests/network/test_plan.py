@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 from network.lockstep import Network, Rank, indices, pieces, run, run_all, times
@@ -74,8 +75,8 @@ def test_more_levels_are_exact(ranks: int, levels: int) -> None:
     check(decompose((19, 16, 21), ranks, [Slab.X, Slab.Y, Slab.X], SCHEMES["winograd"], levels))
 
 
-@pytest.mark.parametrize("name", ["winograd", "laderman"])
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+@each("name", ["winograd", "laderman"])
+@each("ranks", [1, 2, 4])
 def test_depth_first_levels_save_memory_and_are_exact(name: str, ranks: int) -> None:
     scheme = SCHEMES[name]
     free = decompose((64, 60, 72), ranks, [Slab.X] * 3, scheme, 1)
@@ -129,8 +130,8 @@ def test_whole_products_begin_with_the_columns_that_a_rank_has() -> None:
     check(plan)
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-@pytest.mark.parametrize("is_tight", [False, True])
+@each("ranks", [1, 2, 3, 4])
+@each("is_tight", [False, True])
 def test_k_is_whole_where_an_accuracy_is_promised(ranks: int, is_tight: bool) -> None:
     free = decompose((300, 200, 400), ranks, [Slab.X] * 3, whole=True)
     memory = workspace(free) * 97 // 100 if is_tight else workspace(free)
@@ -162,9 +163,9 @@ def test_too_little_memory_is_refused_with_what_is_needed() -> None:
     assert workspace(decompose((32, 32, 32), 2, [Slab.X] * 3, SCHEMES["winograd"], memory=least)) == least
 
 
-@pytest.mark.parametrize("consumes", [False, True])
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-@pytest.mark.parametrize(("name", "levels"), [(None, None), ("winograd", 1), ("winograd", 2), ("laderman", 1)])
+@each("consumes", [False, True])
+@each("ranks", [1, 2, 4])
+@each(("name", "levels"), [(None, None), ("winograd", 1), ("winograd", 2), ("laderman", 1)])
 def test_no_more_memory_is_taken_than_is_told(name: str | None, levels: int | None, ranks: int, consumes: bool) -> None:
     """All ranks run in one process here, and what is under way is in memory, too: that is at most the whole traffic."""
     plan = decompose((96, 96, 96), ranks, [Slab.X, Slab.Y, Slab.X], SCHEMES.get(name or ""), levels, consumes=consumes)
@@ -209,7 +210,7 @@ def test_in_place_a_rank_needs_no_workspace_and_writes_no_piece(decomposition: s
     assert max(grown["msmes"], grown["winograd_in_place"]) < 8 * 256**2 / 10 < 8 * 256**2 < grown["strassen"]
 
 
-@pytest.mark.parametrize("ranks", RANKS)
+@each("ranks", RANKS)
 def test_blocks_by_a_queue_are_exact_in_all_distributions(ranks: int) -> None:
     known = distributions(ranks)
     for at, extents in enumerate(EXTENTS):
@@ -271,7 +272,7 @@ def of_tiles(extents: tuple[int, int, int], grid: tuple[int, int]) -> int:
     return (q - 1) * m * k + (p - 1) * k * n
 
 
-@pytest.mark.parametrize(("ranks", "levels", "depth"), [(2, 2, 0), (7, 1, 0), (7, 2, 0), (7, 1, 1), (49, 2, 0), (1, 1, 0)])
+@each(("ranks", "levels", "depth"), [(2, 2, 0), (7, 1, 0), (7, 2, 0), (7, 1, 1), (49, 2, 0), (1, 1, 0)])
 def test_traffic_of_whole_products_is_the_formula(ranks: int, levels: int, depth: int) -> None:
     """From the home distributions nothing else travels; 49 products over two ranks leave one that is cut, and are counted without."""
     scheme, side = SCHEMES["strassen"], 2 ** (levels + depth) * 7
@@ -324,13 +325,13 @@ def test_the_order_of_a_breadth_first_level_is_reached() -> None:
     plan = decompose((196, 196, 196), 49, [Slab.X] * 3, SCHEMES["strassen"], 2)
     assert recursive_order(plan, 49) == pytest.approx((196 / 4) ** 2)
     at_home = RankPlan(plan.extents, (), plan.breadth, plan.home, plan.home, plan.form, plan.tasks)
-    each = Counter(traffic(at_home))
-    received = [sum(size for (_, target), size in each.items() if target == rank) for rank in range(49)]
+    moved = Counter(traffic(at_home))
+    received = [sum(size for (_, target), size in moved.items() if target == rank) for rank in range(49)]
     assert max(received) <= 3 * recursive_order(plan, 49)
 
 
-@pytest.mark.parametrize("ranks", [*range(1, 12), 30, 49, 50])
-@pytest.mark.parametrize("products", [1, 7, 23, 49])
+@each("ranks", [*range(1, 12), 30, 49, 50])
+@each("products", [1, 7, 23, 49])
 def test_products_are_shared_evenly(products: int, ranks: int) -> None:
     """Every element of every product is computed once, and no rank has more than its share but for a strip of each product it cuts."""
     block = 12, 5, 10
@@ -356,7 +357,7 @@ def test_a_plan_of_a_scheme_is_proved_first(tmp_path_factory: pytest.TempPathFac
         plan_for(Request((8, 8, 8), (Slab.X,) * 3, str(wrong)), "float64", 2)
 
 
-@pytest.mark.parametrize(
+@each(
     ("asked", "code"),
     [
         (Request((8, 8), (Slab.X,) * 3), "E760"),  # type: ignore[arg-type]
@@ -426,8 +427,8 @@ def distributions(ranks: int) -> list[Distribution]:
     return [Slab.X, Slab.Y, *map(BlockNonCyclic, grids), *cyclic]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 7])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (9, 14), (3, 20)])
+@each("ranks", [1, 2, 3, 4, 6, 7])
+@each(("rows", "columns"), [(1, 1), (9, 14), (3, 20)])
 def test_every_element_lies_on_one_rank(ranks: int, rows: int, columns: int) -> None:
     for distribution in distributions(ranks):
         spread = distribution.spread(rows, columns, ranks)
@@ -456,7 +457,7 @@ def test_block_cyclic_is_scalapacks(layout: str, wanted: list[int]) -> None:
         assert i in indices(spread[rank].rows) and j in indices(spread[rank].columns)
 
 
-@pytest.mark.parametrize(
+@each(
     ("make", "message"),
     [
         (lambda: Slab(2), "a slab along axis 2"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
+from each_case import each
 from oracle import computes
 
 from bilinear.algebra.maps import fold_bases
@@ -44,8 +45,8 @@ def msmes() -> Schedule:
     return schedule
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-@pytest.mark.parametrize("levels", [1, 2])
+@each("name", SCHEMES)
+@each("levels", [1, 2])
 def test_the_three_phases_compute_the_product(name: str, levels: int) -> None:
     loaded = load(name)
     prepared = prepare(loaded.scheme, None, levels, "preserve")
@@ -85,10 +86,8 @@ def test_a_colour_adds_to_no_block_twice_and_every_block_has_one_first_write(lev
     assert sorted(firsts) == sorted(schedule.space("C").blocks)
 
 
-@pytest.mark.parametrize("levels", [1, 2])
-@pytest.mark.parametrize(
-    ("name", "groups"), [("msmes", 4), ("winograd_in_place", 4), ("hopcroft_kerr_in_place", 7), ("laderman_in_place", 9)]
-)
+@each("levels", [1, 2])
+@each(("name", "groups"), [("msmes", 4), ("winograd_in_place", 4), ("hopcroft_kerr_in_place", 7), ("laderman_in_place", 9)])
 def test_at_once_products_only_add_and_colours_are_the_fewest_groups(name: str, groups: int, levels: int) -> None:
     loaded = load(name)
     prepared = prepare(loaded.scheme, loaded.schedule, levels, "restore", contention=ATOMICS)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.algorithm import Algorithm, load
@@ -29,10 +30,8 @@ def lowered(name: str, levels: int) -> Schedule:
     return prepare(loaded.scheme, loaded.schedule, levels, "preserve").schedule
 
 
-@pytest.mark.parametrize("operand", ["A", "B"])
-@pytest.mark.parametrize(
-    ("name", "levels"), [*((name, 1) for name in EXPANDED), ("strassen", 2), ("msmes", 2), ("winograd_depth_first", 1)]
-)
+@each("operand", ["A", "B"])
+@each(("name", "levels"), [*((name, 1) for name in EXPANDED), ("strassen", 2), ("msmes", 2), ("winograd_depth_first", 1)])
 def test_the_parts_one_after_the_other_multiply(name: str, levels: int, operand: str) -> None:
     schedule = lowered(name, levels)
     parts = split_operand(schedule, operand)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from each_case import each
 
 from bilinear.errors import BilinearError
 from bilinear.planner.chains import MOST_MATRICES, ChainOrder, ProductWay, chain_extents, plan_chain
@@ -184,7 +185,7 @@ def test_without_times_the_plan_says_so() -> None:
     assert plan_shapes([(10, 100), (100, 5), (5,)]).chosen.text == "A1 (A2 A3)"
 
 
-@pytest.mark.parametrize(
+@each(
     ("shapes", "message"),
     [
         ([], f"a chain of 0 matrices\n  hint: give 2 to {MOST_MATRICES}, and multiply a longer chain in parts"),

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -64,8 +65,8 @@ def test_thin_problems_on_which_the_library_is_slow_take_the_thin_kernel(shape: 
     assert plan.chosen.choice == Thin(plan.chosen.tile, thin_of(plan.chosen).parts, shape[2] > shape[0])
 
 
-@pytest.mark.parametrize("shape", [(1, 5296, 3113), (4081, 364, 1), (1, 178914, 18), (17625, 1718, 1), (314239, 39, 1)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@each("shape", [(1, 5296, 3113), (4081, 364, 1), (1, 178914, 18), (17625, 1718, 1), (314239, 39, 1)])
+@each("dtype", ["float32", "float64"])
 def test_a_product_with_a_vector_is_the_librarys(shape: tuple[int, int, int], dtype: str) -> None:
     """At every one of these the kernel for thin products was slower, or saved less than 10 %."""
     plan = make_plan(Problem(*shape, dtype), H200, explain=True)
@@ -209,8 +210,8 @@ def test_without_workspace_only_what_allocates_nothing_runs() -> None:
         assert not chosen.rest or problem.lends
 
 
-@pytest.mark.parametrize("by_column", [(), ("C",)])
-@pytest.mark.parametrize("shape", [(16384, 16384, 16384), (20000, 9000, 12345), (12345, 9000, 20000), (9001, 8009, 8191)])
+@each("by_column", [(), ("C",)])
+@each("shape", [(16384, 16384, 16384), (20000, 9000, 12345), (12345, 9000, 20000), (9001, 8009, 8191)])
 def test_temporaries_fit_into_what_is_computed_later(shape: tuple[int, int, int], by_column: tuple[str, ...]) -> None:
     m, k, n = shape
     chosen = Borrowing(Problem(m, k, n, workspace=0, column_major=by_column), H200, 512).best()
@@ -320,7 +321,7 @@ def test_residues_are_left_out_where_they_cannot_win() -> None:
     assert make_plan(narrow, DESCRIBED).chosen.tile not in RESIDUE_TILES
 
 
-@pytest.mark.parametrize(
+@each(
     ("facts", "code"),
     [
         ({"m": 0}, "E543"),
@@ -409,7 +410,7 @@ def _choice(value: dict[str, Any], number: int = 0) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "code"),
     [
         (lambda v: v.update(version="0.0.0"), "E546"),
@@ -460,7 +461,7 @@ def test_a_changed_plan_is_refused(change: Any, code: str) -> None:
         plan_from_json(json.dumps(value), "plan.json")
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "cause"),
     [
         (lambda v: v.clear(), "format is missing"),
@@ -562,7 +563,7 @@ def test_named_levels_may_add_atomically(tmp_path: Path) -> None:
             planned(*named, **options)
 
 
-@pytest.mark.parametrize("levels", [3, "winograd", (), ("",), (1,), ("nothing",), ("classical",) * 21])
+@each("levels", [3, "winograd", (), ("",), (1,), ("nothing",), ("classical",) * 21])
 def test_levels_that_mean_nothing_are_refused(levels: Any) -> None:
     with pytest.raises(BilinearError, match="E543"):
         bilinear.plan(4096, 4096, 4096, device="h200", levels=levels)
@@ -593,18 +594,18 @@ def test_contenders_are_every_way_in_every_tile_by_predicted_time(problem: Probl
     by_way: dict[tuple[Any, ...], list[Candidate]] = {}
     for candidate in found:
         by_way.setdefault((candidate.levels, candidate.choice.inputs, candidate.rest), []).append(candidate)
-    for (_, _, rest), each in by_way.items():
-        assert rest or sorted(c.tile for c in each) == sorted(TILES[problem.dtype])
+    for (_, _, rest), alike in by_way.items():
+        assert rest or sorted(c.tile for c in alike) == sorted(TILES[problem.dtype])
     weighed = [c for c in make_plan(problem, H200).candidates if c.levels and c.workspace is not None]
     assert len(weighed) > 2
     for other in weighed:
-        each = by_way.get((other.levels, other.choice.inputs, other.rest), [])
-        assert bool(each) != (other.why.startswith("needs ") or "accuracy=" in other.why)
-        assert not each or (each[0].ms, each[0].tile, each[0].workspace) == (other.ms, other.tile, other.workspace)
+        tiles = by_way.get((other.levels, other.choice.inputs, other.rest), [])
+        assert bool(tiles) != (other.why.startswith("needs ") or "accuracy=" in other.why)
+        assert not tiles or (tiles[0].ms, tiles[0].tile, tiles[0].workspace) == (other.ms, other.tile, other.workspace)
 
 
-@pytest.mark.parametrize("inputs", ["preserve", "restore"])
-@pytest.mark.parametrize("workspace", [None, 2**31, 0])
+@each("inputs", ["preserve", "restore"])
+@each("workspace", [None, 2**31, 0])
 def test_contenders_keep_the_limits(inputs: str, workspace: int | None) -> None:
     problem = replace(LARGE, inputs=inputs, workspace=workspace)
     found = contenders(problem, H200)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 from shell import Shell
 
 import bilinear
@@ -39,7 +40,7 @@ def with_rates(**changed: Any) -> Cpu:
     return replace(FAST, elements=tuple((name, replace(own, **changed)) for name, own in FAST.elements))
 
 
-@pytest.mark.parametrize("way", [*cpu_ways(LARGE), Way(("winograd", "winograd"))], ids=lambda way: " ".join(way.levels))
+@each("way", [*cpu_ways(LARGE), Way(("winograd", "winograd"))])
 def test_a_way_takes_its_products_its_traffic_and_its_stages(way: Way) -> None:
     n, (schedule, profile) = 4096, lowered(way)
     facts = lowered_facts(schedule, "preserve", len(schedule.stages))
@@ -116,7 +117,7 @@ def test_a_description_is_found_for_its_processors_and_library_alone(caplog: pyt
     assert "E542" in caplog.text and "bilinear-cpu/1" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each(
     ("where", "value", "told"),
     [
         (("memory",), 0.5, "memory is not a whole number"),

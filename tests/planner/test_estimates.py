@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from each_case import each
 from runtime.pretended_gpu import forget_devices
 
 from bilinear.backends import doctor
@@ -87,7 +88,7 @@ def test_rates_follow_the_data_sheets() -> None:
     assert h20 / dict(load_device(reference).digits)["pairs_on_load"].product[0][1] == pytest.approx(148 / 989)
 
 
-@pytest.mark.parametrize("short", ["a10", "a40", "rtx3090", "l4", "l40s", "rtx4090", "rtx6000ada", "rtx5090", "rtxpro6000", "gb10"])
+@each("short", ["a10", "a40", "rtx3090", "l4", "l40s", "rtx4090", "rtx6000ada", "rtx5090", "rtxpro6000", "gb10"])
 def test_where_float64_is_slow_residues_multiply_it(short: str) -> None:
     library, chosen = (
         next(c for c in make_plan(Problem(8192, 8192, 8192), load_device(short)).candidates if c.is_library is is_library)
@@ -96,7 +97,7 @@ def test_where_float64_is_slow_residues_multiply_it(short: str) -> None:
     assert chosen.tile == "residues14" and 10 < (library.ms or 0.0) / (chosen.ms or 1.0) < 40
 
 
-@pytest.mark.parametrize("short", ["k20c", "k40c", "m40", "p100", "v100", "t4", "gtx1660ti"])
+@each("short", ["k20c", "k40c", "m40", "p100", "v100", "t4", "gtx1660ti"])
 def test_before_sm_80_all_is_left_to_the_library(short: str) -> None:
     for problem in (
         Problem(8192, 8192, 8192, "float32", accuracy="classical"),
@@ -107,7 +108,7 @@ def test_before_sm_80_all_is_left_to_the_library(short: str) -> None:
         assert [c.name for c in plan.candidates] == ["library"] and "an estimate" in plan.device
 
 
-@pytest.mark.parametrize("name", ESTIMATED)
+@each("name", ESTIMATED)
 def test_shipped_estimates_say_what_they_are_and_can_be_kept(name: str) -> None:
     device = load_device(name)
     assert device_named(device.name) == device and device.policy == WIDE

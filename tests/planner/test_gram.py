@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -24,8 +25,8 @@ def covered(plan: GramPlan) -> None:
     assert plan.multiplications == count.sum() * plan.k <= plan.n**2 * plan.k
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 64, 255, 256, 257, 300, 1000])
-@pytest.mark.parametrize("most", [0, 1, 7, 64, 300, 5000])
+@each("n", [1, 2, 3, 64, 255, 256, 257, 300, 1000])
+@each("most", [0, 1, 7, 64, 300, 5000])
 def test_blocks_by_size_cover_the_triangle(n: int, most: int) -> None:
     if n <= 300 or most > 1:
         plan = plan_by_size(n, 3, "int64", most, "winograd")
@@ -41,8 +42,8 @@ def costs(seed: int) -> BlockTimes:
     return BlockTimes(product, diagonal, 0.0, 1e12)
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("n", [LEAST, 2 * LEAST, 2000, 3000, 4096])
+@each("seed", range(5))
+@each("n", [LEAST, 2 * LEAST, 2000, 3000, 4096])
 def test_no_plan_of_the_same_cuts_takes_less(n: int, seed: int) -> None:
     times = costs(seed)
 
@@ -68,8 +69,8 @@ def test_a_gain_within_the_margin_is_none() -> None:
     assert len(slow.steps) == 1 and slow.seconds == plain, "nothing is mirrored in one block of the library"
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("n", [512, 3000, 8192, 16384])
+@each("dtype", ["float64", "float32"])
+@each("n", [512, 3000, 8192, 16384])
 def test_a_described_gpu_gains_from_the_symmetry(n: int, dtype: str) -> None:
     plan = bilinear.plan_gram(n, n, dtype, device="h200")
     if n <= 4096:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 
 from bilinear.codegen.lower import schedule_to_launches
 from bilinear.errors import BilinearError
@@ -44,10 +45,8 @@ THIN = json.loads(device_json(H200))["thin"]["float32"]
 LIBRARY = THIN["library"]
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs"), [("winograd", "preserve"), ("laderman", "preserve"), ("msmes", "restore"), ("msmes", "consume")]
-)
-@pytest.mark.parametrize("levels", [1, 2])
+@each(("name", "inputs"), [("winograd", "preserve"), ("laderman", "preserve"), ("msmes", "restore"), ("msmes", "consume")])
+@each("levels", [1, 2])
 def test_the_counts_are_those_of_the_launches(name: str, inputs: str, levels: int) -> None:
     loaded = load(name)
     schedule = prepare(loaded.scheme, loaded.schedule, levels, inputs).schedule
@@ -95,7 +94,7 @@ def test_one_tile_more_than_a_wave_costs_more_than_a_part_of_it() -> None:
         assert (1 + 1 / own.blocks) * full < 1.05 * more <= 2.1 * full, own.name
 
 
-@pytest.mark.parametrize(
+@each(
     ("blocks", "tiles", "taken"),
     [(1, 133, 2.0), (1, 264, 2.0), (2, 264 + 133, 2.0), (2, 264 + 100, 1.625), (4, 528, 1.0), (4, 528 + 200, 1.5), (4, 300, 0.75)],
 )

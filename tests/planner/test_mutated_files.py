@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -119,8 +120,8 @@ def test_rates_that_a_description_lacks_are_not_needed(dtype: str) -> None:
     assert plan.seconds and bilinear.plan(4096, 64, 4096, dtype, device=device, explain=True).chosen.ms
 
 
-@pytest.mark.parametrize("accuracy", [None, 1e-3])
-@pytest.mark.parametrize("dtype", ["complex64", "complex128", "float16", "bfloat16", "int8"])
+@each("accuracy", [None, 1e-3])
+@each("dtype", ["complex64", "complex128", "float16", "bfloat16", "int8"])
 def test_gram_is_planned_for_the_types_that_are_cut_by_time(dtype: str, accuracy: float | None) -> None:
     with pytest.raises(BilinearError, match=f"E543.*no plans of A\\*A\\^T for dtype='{dtype}'"):
         bilinear.plan_gram(4096, 4096, dtype, device="h200", accuracy=accuracy)

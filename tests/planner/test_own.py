@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from shell import Shell
 
 import bilinear
@@ -251,8 +252,8 @@ OF_EACH_KIND = [("float64", None), ("float16", None), ("float32", "pairs"), ("fl
 """Types and products whose plans are made in different ways."""
 
 
-@pytest.mark.parametrize(("dtype", "products"), OF_EACH_KIND)
-@pytest.mark.parametrize(
+@each(("dtype", "products"), OF_EACH_KIND)
+@each(
     ("first", "second", "ring", "code"),
     [
         ("i 0 | 1 0 | -i", "0 1 | 0 1 | 1", "Q[i]", "E528"),  # right, and not for real numbers

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
+from each_case import each
 from shell import Shell
 
 from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY, fitting_side, operand_reads
@@ -46,7 +47,7 @@ def moved(schedule: Schedule, n: int, side: int) -> int:
     return total
 
 
-@pytest.mark.parametrize(
+@each(
     ("levels", "inputs", "saved"),
     [
         (("winograd",), "preserve", 7 / 8),
@@ -57,7 +58,7 @@ def moved(schedule: Schedule, n: int, side: int) -> int:
         (("classical",), "preserve", 1),
     ],
 )
-@pytest.mark.parametrize("n", [1024, 16384])
+@each("n", [1024, 16384])
 def test_a_plan_moves_what_its_stages_move(levels: tuple[str, ...], inputs: str, saved: float, n: int) -> None:
     found = of(pinned_plan(Problem(n, n, n, inputs=inputs), H200, levels), levels=levels)
     loaded = load(levels[0])
@@ -93,11 +94,9 @@ def test_a_product_that_is_added_reads_what_it_adds_to() -> None:
     assert twice.traffic - once.traffic == 64 * 64 * 8
 
 
-@pytest.mark.parametrize("dtype", IN_ARRAYS)
-@pytest.mark.parametrize("column_major", [(), ("C",)])
-@pytest.mark.parametrize(
-    "extents", [(16384,) * 3, (20000, 300, 20000), (1, 1, 1), (10**6, 8, 8), (8, 10**6, 8), (5000, 70_000, 3000), (257, 255, 4)]
-)
+@each("dtype", IN_ARRAYS)
+@each("column_major", [(), ("C",)])
+@each("extents", [(16384,) * 3, (20000, 300, 20000), (1, 1, 1), (10**6, 8, 8), (8, 10**6, 8), (5000, 70_000, 3000), (257, 255, 4)])
 def test_no_plan_is_better_than_the_bounds(extents: tuple[int, int, int], column_major: tuple[str, ...], dtype: str) -> None:
     for inputs, workspace in (("preserve", None), ("preserve", 0), ("restore", 0)):
         plan = make_plan(Problem(*extents, dtype, inputs, workspace, column_major=column_major), H200)
@@ -199,7 +198,7 @@ def test_what_may_be_read_is_not_less_than_what_is_predicted(shape: tuple[int, i
     assert found.share >= bounds.traffic / (MEASURED.bandwidth * 1e9) / (plan.chosen.ms * 1e-3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("shape", "kind"),
     [
         ((20_480, 20_480, 8), "large x tall-and-skinny (TSM2R)"),

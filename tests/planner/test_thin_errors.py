@@ -6,6 +6,7 @@ from math import ceil
 from pathlib import Path
 
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.analysis.digit_bounds import digit_bound, probable_classical, probable_digits
@@ -46,10 +47,8 @@ def test_an_explained_plan_of_long_sums_is_read_again(tmp_path: Path) -> None:
     assert bilinear.load_plan(tmp_path / "plan.json") == plan
 
 
-@pytest.mark.parametrize(
-    "tile", [tile for tile in THIN_TILES["float32"].values() if isinstance(tile, ThinTriplesTile)], ids=lambda x: x.name
-)
-@pytest.mark.parametrize("inner", [LEAST_TERMS, 33, 64, 65, 1000, 1_000_000])
+@each("tile", [tile for tile in THIN_TILES["float32"].values() if isinstance(tile, ThinTriplesTile)])
+@each("inner", [LEAST_TERMS, 33, 64, 65, 1000, 1_000_000])
 def test_the_probable_error_is_at_most_the_classical_one(inner: int, tile: ThinTriplesTile) -> None:
     assert probable_digits(load_digits("triples"), inner, in_triples(tile)) <= 1.001 * probable_classical(inner, 2.0**-24)
 
@@ -60,7 +59,7 @@ def test_shorter_sums_would_have_a_larger_one() -> None:
     assert not THIN_TILES["float32"][WHOLE.tile].holds(short, 48, 1)
 
 
-@pytest.mark.parametrize("tile", [*TILES, ThinTriplesTile(64, 16, 64, 2, 1)])
+@each("tile", [*TILES, ThinTriplesTile(64, 16, 64, 2, 1)])
 def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinTriplesTile) -> None:
     fetching = 32 * tile.fetchers
     if tile.registers:
@@ -73,7 +72,7 @@ def test_the_registers_of_all_threads_fit_a_multiprocessor(tile: ThinTriplesTile
 H200 = load_device("h200")
 
 
-@pytest.mark.parametrize("k", [712_352, 217_688, 1_449_460, 65, 100, 204_792])
+@each("k", [712_352, 217_688, 1_449_460, 65, 100, 204_792])
 def test_every_tile_may_split_long_sums_and_no_part_is_empty(k: int) -> None:
     """Whatever k is: a count that does not divide into whole slices is replaced by one that does."""
     found: dict[str, set[int]] = {}

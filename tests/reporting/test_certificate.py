@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 from reporting.certificates import ALGORITHMS, Certificate, certificate_of, is_right
 from reporting.ring_schemes import approximate, in_rings, over_z2, ratio, scaled, with_bases
 from soak.statements import rehashed
@@ -206,7 +207,7 @@ def test_any_change_is_noticed_by_the_hash(tmp_path: Path) -> None:
     assert [word for word in words if not word.startswith("refused")] == []
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each("name", ALGORITHMS)
 def test_a_wrong_coefficient_of_a_scheme_is_refused_with_new_hashes(name: str, tmp_path: Path) -> None:
     """One changed coefficient adds a product of rank one to an output, so the scheme is wrong: no product of these has a zero factor."""
     dice = random.Random(2)
@@ -329,7 +330,7 @@ def right_but_for(found: Certificate, what: str) -> Certificate:
     return {**one, "sha256": digest(one)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("what", "name", "message"),
     [
         ("nothing", "msmes", "accepted"),
@@ -408,8 +409,8 @@ NEW, MORE = 0, 1
 
 def overwriting(*products: tuple[int, int, int]) -> Certificate:
     """Of C = alpha*A*B for a row of two blocks and a column: (the pair, the coefficient, 1 where C11 keeps what it held)."""
-    each = LinearMap(2, (((0, 1),), ((1, 1),)))
-    scheme = Scheme("row", 1, 2, 1, each, each, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
+    pair = LinearMap(2, (((0, 1),), ((1, 1),)))
+    scheme = Scheme("row", 1, 2, 1, pair, pair, LinearMap(2, (((0, 1), (1, 1)),)), ("M1", "M2"))
     stages = (
         ProductStage((Product(Block("A", 0, p), Block("B", p, 0), (Target(Block("C", 0, 0), coefficient, kept),)),))
         for p, coefficient, kept in products

@@ -14,6 +14,7 @@ from html.parser import HTMLParser
 from itertools import combinations
 
 import pytest
+from each_case import each
 from reporting.reports import ALGORITHMS, alone, hostile, huge, of_scheme, proved, refused_schedule, refused_scheme
 
 from bilinear.frontend import load
@@ -78,7 +79,7 @@ REPORTS: dict[str, Callable[[], Report]] = {
 }
 
 
-@pytest.mark.parametrize("which", REPORTS)
+@each("which", REPORTS)
 def test_every_page_is_well_formed_and_loads_nothing(which: str) -> None:
     report = REPORTS[which]()
     text = report.html()
@@ -129,7 +130,7 @@ def test_the_grid_holds_every_coefficient() -> None:
     assert shaded == entries and page.count("td", "z") == 23 * 27 - entries
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("1", "p2"),

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from each_case import each
 from shell import Shell
 
 from bilinear.frontend import LoadedComplex, LoadedGram, load, load_any, parse_source
@@ -30,7 +31,7 @@ def test_tables_are_the_golden_ones(name: str, update_golden: bool) -> None:
     assert text == path.read_text(encoding="utf-8") == latex(found)
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "expected"),
     [
         ("A21 += A22", r"A_{21} \mathrel{+}= A_{22}"),

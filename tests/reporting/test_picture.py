@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from each_case import each
 from reporting.reports import huge, of_scheme
 from reporting.test_play import run
 
@@ -58,7 +59,7 @@ def test_the_page_holds_the_whole_picture() -> None:
     assert max(len(marks.path) for marks in picture.marks) > 10_000
 
 
-@pytest.mark.parametrize("seed", range(20))
+@each("seed", range(20))
 def test_rows_and_columns_are_sorted_by_what_they_share(seed: int) -> None:
     rng = random.Random(seed)
     rows, widths = rng.randint(1, 9), [rng.randint(1, 6) for _ in range(3)]

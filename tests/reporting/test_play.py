@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from each_case import each
 from numpy.typing import NDArray
 from reporting.reports import proved, refused_schedule
 
@@ -74,9 +75,7 @@ def executed(name: str, shown: Play) -> None:
                 assert change.value == block and (state[block] == original[block]).all()
 
 
-@pytest.mark.parametrize(
-    "name", ["msmes", "winograd_in_place", "hopcroft_kerr_in_place", "laderman_in_place", "strassen", "s_mm", "r_s_mm", "w_mm"]
-)
+@each("name", ["msmes", "winograd_in_place", "hopcroft_kerr_in_place", "laderman_in_place", "strassen", "s_mm", "r_s_mm", "w_mm"])
 def test_what_is_shown_is_what_exact_execution_leaves(name: str) -> None:
     schedule = facts(name)
     shown = play(schedule)

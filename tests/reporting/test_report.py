@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from each_case import each
 from reporting.reports import ALGORITHMS, alone, hostile, of_scheme, proved, refused_schedule, refused_scheme
 from reporting.ring_schemes import approximate, in_rings, with_bases
 
@@ -64,14 +65,14 @@ def first(value: Any, path: str) -> Any:
     return found[0] if found else None
 
 
-@pytest.mark.parametrize("path", KEYS)
+@each("path", KEYS)
 def test_keys_of_the_json_are_stable(path: str) -> None:
     reports = [json.loads(report.json()) for report in (proved("msmes"), refused_scheme(), refused_schedule())]
     found = [value for report in reports if (value := first(report, path)) is not None]
     assert found and [list(value) for value in found] == [KEYS[path]] * len(found)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@each("name", ALGORITHMS)
 def test_every_view_of_every_algorithm(name: str) -> None:
     report = proved(name)
     assert str(report).startswith(f"{name}: proved\n") and report.markdown().startswith(f"# {name}: proved\n")
@@ -234,7 +235,7 @@ def test_states_are_told_after_every_stage() -> None:
     assert {state.block: state.value for state in schedule.stages[0].states}["A21"] == "A21 + A22"
 
 
-@pytest.mark.parametrize("number", range(len(in_rings())))
+@each("number", range(len(in_rings())))
 def test_every_ring_has_its_report(number: int) -> None:
     scheme, order = in_rings()[number]
     report = of_scheme(scheme)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from each_case import each
 from mutants import expanded, mutant, mutations
 from reporting.certificates import is_right
 from reporting.ring_schemes import in_rings
@@ -283,7 +284,7 @@ FILE_NAMES = {
 """Names of files, and what is advised in place of those that coqc refuses."""
 
 
-@pytest.mark.parametrize("name", FILE_NAMES)
+@each("name", FILE_NAMES)
 def test_a_file_that_coqc_would_not_take_is_not_written(name: str, shell: Shell, tmp_path: Path) -> None:
     status, _, err = shell("verify", "strassen", "--rocq", tmp_path / name)
     if not FILE_NAMES[name]:

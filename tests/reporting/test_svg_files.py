@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from each_case import each
 from reporting.reports import alone, hostile, huge, of_scheme, proved, refused_scheme
 from shell import Shell
 
@@ -39,7 +40,7 @@ def page(name: str) -> str:
     return PAGES[name]()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@each("name", PAGES)
 def test_every_figure_stands_alone(name: str) -> None:
     files = svg_files(page(name))
     labelled = set(re.findall(r'<(?:svg|table)[^>]* id="(?!stages)([\w-]+)"', page(name)))

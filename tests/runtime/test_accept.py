@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from numpy.lib.stride_tricks import as_strided
 from runtime.pretended_gpu import Array as Pretence
 
@@ -83,8 +84,8 @@ def refused(call: Call, given: list[Any], out: Any, codes: str) -> None:
     assert [x.tobytes() for x in every] == before
 
 
-@pytest.mark.parametrize("bad", BAD_OUTS)
-@pytest.mark.parametrize("name", CALLS)
+@each("bad", BAD_OUTS)
+@each("name", CALLS)
 def test_no_entry_point_writes_where_it_cannot(name: str, bad: str) -> None:
     dtype, call = CALLS[name]
     refused(call, arrays(dtype), BAD_OUTS[bad](np.full((N, N), 7, dtype)), "E518|E520|E530|E550|E598|E772|E79.|E80.")
@@ -104,8 +105,8 @@ STRANGERS = [
 STRANGERS += [("jax._src.core", "Tracer", "bilinear.jax"), ("elsewhere", "Thing", "give an array")]
 
 
-@pytest.mark.parametrize(("module", "kind", "hint"), STRANGERS)
-@pytest.mark.parametrize("name", CALLS)
+@each(("module", "kind", "hint"), STRANGERS)
+@each("name", CALLS)
 def test_what_is_no_matrix_in_memory_is_refused_by_its_type(name: str, module: str, kind: str, hint: str) -> None:
     dtype, call = CALLS[name]
     stranger = type(kind, (Stranger,), {"__module__": module})()
@@ -113,7 +114,7 @@ def test_what_is_no_matrix_in_memory_is_refused_by_its_type(name: str, module: s
         call([stranger, *arrays(dtype)[1:]], np.full((N, N), 7, dtype))
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_no_mask_is_lost(name: str) -> None:
     """Only `matmul` and chains of it call the multiply of a subclass."""
     dtype, call = CALLS[name]
@@ -123,7 +124,7 @@ def test_no_mask_is_lost(name: str) -> None:
     refused(call, [masked, *arrays(dtype)[1:]], np.full((N, N), 7, dtype), "E733.*MaskedArray|E772")
 
 
-@pytest.mark.parametrize("name", CALLS)
+@each("name", CALLS)
 def test_no_operand_is_none(name: str) -> None:
     dtype, call = CALLS[name]
     if name not in ("parts", "bits"):
@@ -149,9 +150,9 @@ BAD_OPERANDS: dict[str, tuple[str, Callable[[Any, Any, Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("inputs", ["restore", "consume"])
-@pytest.mark.parametrize("bad", BAD_OPERANDS)
-@pytest.mark.parametrize("name", IN_PLACE)
+@each("inputs", ["restore", "consume"])
+@each("bad", BAD_OPERANDS)
+@each("name", IN_PLACE)
 def test_a_chain_is_refused_before_its_first_product_writes(name: str, bad: str, inputs: str) -> None:
     """Whichever operand is bad, and wherever it is, every operand is as it was."""
     count, call = IN_PLACE[name]
@@ -196,8 +197,8 @@ def test_parts_that_are_written_lie_apart() -> None:
         assert (o == 7).all()
 
 
-@pytest.mark.parametrize("x", [np.arange(60) % 5, (np.arange(60) % 5).astype("u1")])
-@pytest.mark.parametrize("how", [{}, {"algorithm": "rxtx", "levels": 1}, {"triangle": "upper"}])
+@each("x", [np.arange(60) % 5, (np.arange(60) % 5).astype("u1")])
+@each("how", [{}, {"algorithm": "rxtx", "levels": 1}, {"triangle": "upper"}])
 def test_gram_of_integers_into_floats(x: Any, how: Any) -> None:
     a = x.reshape(5, 12)
     for dtype in (float, a.dtype):

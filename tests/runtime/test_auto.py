@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.backends.numpy_executor import NumpyExecutor
@@ -241,7 +242,7 @@ def test_a_budget_holds_for_a_named_algorithm() -> None:
     np.testing.assert_array_equal(bilinear.matmul(a, b, algorithm="msmes", inputs="restore", workspace="none"), wanted)
 
 
-@pytest.mark.parametrize("workspace", ["much", -1, 1.5, True, b"x", object()])
+@each("workspace", ["much", -1, 1.5, True, b"x", object()])
 def test_a_malformed_workspace_is_refused(workspace: Any) -> None:
     a, b, _ = operands()
     with pytest.raises(BilinearError, match=r"E534|E529"):

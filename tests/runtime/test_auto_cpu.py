@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from planner.test_cpu import FAST, RATES
 from runtime.test_auto import Counting
 from shell import Shell
@@ -60,8 +61,8 @@ def test_without_a_description_the_library_runs(ran: list[tuple[str, int]]) -> N
     assert np.array_equal(bilinear.matmul(a, b), a @ b) and not ran
 
 
-@pytest.mark.parametrize("shape", [(256, 256, 256), (300, 257, 513)])
-@pytest.mark.parametrize("orders", ["CC", "FC", "CF", "FF"])
+@each("shape", [(256, 256, 256), (300, 257, 513)])
+@each("orders", ["CC", "FC", "CF", "FF"])
 def test_with_one_the_chosen_schedule_runs(ran: list[tuple[str, int]], shape: tuple[int, int, int], orders: str) -> None:
     describe()
     a, b = (np.asarray(x, order=order) for x, order in zip(operands(*shape), orders, strict=True))  # type: ignore[call-overload]

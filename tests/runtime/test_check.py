@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from shell import Shell
 
 import bilinear
@@ -190,8 +191,8 @@ def test_integers_are_checked_modulo_their_range() -> None:
     assert bilinear.check(a, b, a.astype(np.int32) @ b.astype(np.int32)).passed  # in C's type
 
 
-@pytest.mark.parametrize("inner", ["int8", "uint8", "int64"])
-@pytest.mark.parametrize("outer", ["int8", "uint16", "int32", "uint64"])
+@each("inner", ["int8", "uint8", "int64"])
+@each("outer", ["int8", "uint16", "int32", "uint64"])
 def test_a_product_of_integers_in_another_type_passes_and_an_error_of_its_wrapping_does_not(inner: str, outer: str) -> None:
     """C in a narrower type is the product modulo that; in a wider one it is the product, or what `matmul` wraps around before."""
     generator, limits = np.random.default_rng(9), np.iinfo(inner)
@@ -221,8 +222,8 @@ def test_exact_products_of_zeros_pass_and_others_do_not(dtype: str) -> None:
             assert bilinear.check(x, y, wrong, tolerance=0, **how).passed is False
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("place", range(3))
+@each("value", [np.nan, np.inf, -np.inf])
+@each("place", range(3))
 def test_what_is_not_finite_has_no_bound(value: float, place: int) -> None:
     arrays = [np.ones((4, 4)), np.ones((4, 4)), np.full((4, 4), 4.0)]
     arrays[place][2, 1] = value
@@ -314,7 +315,7 @@ def test_a_device_computes_everything_that_is_large(dtype: str, monkeypatch: pyt
 HALF = np.ones((2, 2))
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "arrays", "options"),
     [
         ("E702", (HALF, np.ones((3, 2)), HALF), {}),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from codegen.emulated import EmulatedExecutor
+from each_case import each
 
 import bilinear
 from bilinear.analysis.accuracy import PROBABLE, run_error_bound
@@ -33,9 +34,9 @@ def exactly(a: Any, b: Any) -> Any:
     return (x @ z - y @ w) + 1j * (x @ w + y @ z)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 2, 2), (7, 9, 5), (16, 17, 33), (0, 3, 2), (3, 0, 2), (40, 3, 40)])
-@pytest.mark.parametrize(("algorithm", "levels"), [("winograd", 1), ("strassen", 2), ("laderman", 1), ("winograd_depth_first", 2)])
+@each("dtype", DTYPES)
+@each("shape", [(1, 1, 1), (2, 2, 2), (7, 9, 5), (16, 17, 33), (0, 3, 2), (3, 0, 2), (40, 3, 40)])
+@each(("algorithm", "levels"), [("winograd", 1), ("strassen", 2), ("laderman", 1), ("winograd_depth_first", 2)])
 def test_gaussian_integers_are_exact(dtype: str, shape: tuple[int, int, int], algorithm: str, levels: int) -> None:
     m, k, n = shape
     a, b = gaussian(m, k, dtype=dtype), gaussian(k, n, dtype=dtype)
@@ -44,9 +45,9 @@ def test_gaussian_integers_are_exact(dtype: str, shape: tuple[int, int, int], al
     np.testing.assert_array_equal(product, exactly(a, b))
 
 
-@pytest.mark.parametrize("algorithm", ["winograd", "classical", "split_k", "msmes", "karstadt_schwartz", "winograd_223"])
-@pytest.mark.parametrize("alpha", [1, -2, 3j, 2 - 1j, 0])
-@pytest.mark.parametrize("beta", [0, 1, -2, 1j, 3 - 2j])
+@each("algorithm", ["winograd", "classical", "split_k", "msmes", "karstadt_schwartz", "winograd_223"])
+@each("alpha", [1, -2, 3j, 2 - 1j, 0])
+@each("beta", [0, 1, -2, 1j, 3 - 2j])
 def test_factors_are_complex(algorithm: str, alpha: complex, beta: complex) -> None:
     a, b, c = gaussian(12, 14), gaussian(14, 10), gaussian(12, 10)
     wanted = alpha * exactly(a, b) + (beta * c if beta else 0)
@@ -62,8 +63,8 @@ def layouts(a: Any) -> list[Any]:
     return [a, np.asfortranarray(a), wide[::2, ::3], a[::-1, ::-1].copy()[::-1, ::-1], a.astype(a.dtype.newbyteorder())]
 
 
-@pytest.mark.parametrize("left", range(5))
-@pytest.mark.parametrize("right", range(5))
+@each("left", range(5))
+@each("right", range(5))
 def test_operands_are_read_where_they_lie(left: int, right: int) -> None:
     a, b = layouts(gaussian(10, 13))[left], layouts(gaussian(13, 9))[right]
     for out in layouts(gaussian(10, 9))[:4]:
@@ -101,8 +102,8 @@ def test_a_result_that_overlaps_an_operand_or_has_another_type() -> None:
     np.testing.assert_array_equal(a, 1j * wanted)
 
 
-@pytest.mark.parametrize("conjugated", ["A", "B", "AB"])
-@pytest.mark.parametrize("algorithm", ["winograd", "classical", "auto"])
+@each("conjugated", ["A", "B", "AB"])
+@each("algorithm", ["winograd", "classical", "auto"])
 def test_conjugates_are_signs_of_the_schedule(conjugated: str, algorithm: str) -> None:
     a, b = gaussian(9, 11), gaussian(11, 6)
     named = algorithm if algorithm == "auto" else load(algorithm)
@@ -159,8 +160,8 @@ def test_what_is_not_finite_is_not_hidden(bad: complex) -> None:
     assert not np.isfinite(product[~np.isfinite(classical)]).any()
 
 
-@pytest.mark.parametrize(("algorithm", "levels"), [("winograd", 1), ("winograd", 2), ("strassen", 1), ("laderman", 1), ("classical", 1)])
-@pytest.mark.parametrize("tiny", [1.0, 1e-6])
+@each(("algorithm", "levels"), [("winograd", 1), ("winograd", 2), ("strassen", 1), ("laderman", 1), ("classical", 1)])
+@each("tiny", [1.0, 1e-6])
 def test_errors_are_within_the_traced_bound(algorithm: str, levels: int, tiny: float) -> None:
     generator = np.random.default_rng(levels)
     a, b = (generator.uniform(-1, 1, s) + 1j * tiny * generator.uniform(-1, 1, s) for s in ((36, 90), (90, 44)))
@@ -212,12 +213,10 @@ def operands(m: int, k: int, n: int, dtype: str, orders: str) -> tuple[list[Any]
     return parts, a @ b, c
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("orders", ["CCCCCC", "CFSCFS", "FFFFFF"])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (33, 41, 29), (0, 3, 2), (3, 0, 2)])
-@pytest.mark.parametrize(
-    ("algorithm", "levels"), [("winograd", "auto"), ("classical", 1), ("complex4 (x) strassen", 2), ("split_k", 1), ("msmes", 1)]
-)
+@each("dtype", ["float32", "float64"])
+@each("orders", ["CCCCCC", "CFSCFS", "FFFFFF"])
+@each("shape", [(1, 1, 1), (33, 41, 29), (0, 3, 2), (3, 0, 2)])
+@each(("algorithm", "levels"), [("winograd", "auto"), ("classical", 1), ("complex4 (x) strassen", 2), ("split_k", 1), ("msmes", 1)])
 def test_products_are_exact(dtype: str, orders: str, shape: tuple[int, int, int], algorithm: str, levels: Any) -> None:
     (a, ai, b, bi, c, ci), product, old = operands(*shape, dtype, orders)
     real, imaginary = bilinear.matmul_parts((a, ai), (b, bi), algorithm=algorithm, levels=levels)
@@ -255,7 +254,7 @@ def test_kernels_read_and_write_both_parts_where_they_lie(monkeypatch: pytest.Mo
 X, Y = np.ones((4, 3)), np.ones((3, 4))
 
 
-@pytest.mark.parametrize(
+@each(
     ("a", "b", "options", "code"),
     [
         (X, (Y, Y), {}, "E801"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from runtime.pretended_gpu import Array, Gpu
@@ -140,8 +141,8 @@ def test_the_product_is_written_where_out_lies(products: Any) -> None:
     assert np.shares_memory(products[0][2], out) and (out == (x @ y).T).all()
 
 
-@pytest.mark.parametrize("subscripts", ["ij->ji", "ij,jk->ik", "ij,jk->ki", "ij,ij->ji", "ij,jk,kl->li", "ii,j->ij"])
-@pytest.mark.parametrize("at", [0, -1])
+@each("subscripts", ["ij->ji", "ij,jk->ik", "ij,jk->ki", "ij,ij->ji", "ij,jk,kl->li", "ii,j->ij"])
+@each("at", [0, -1])
 def test_an_out_that_overlaps_an_operand_gets_the_sum(subscripts: str, at: int) -> None:
     arrays = operands([(3,) * len(term) for term in subscripts.partition("->")[0].split(",")], np.int64)
     expected, out = np.einsum(subscripts, *arrays).copy(), arrays[at]
@@ -165,7 +166,7 @@ def test_the_options_are_those_of_every_product(products: Any) -> None:
         bilinear.einsum("ij,jk", a, b, optimize=True)  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("axes", [0, 1, 2, 3, (1, 0), ([1, 2], [0, 1]), ([0, -1], [-1, 1]), ((), ()), (np.array([0]), [2]), np.int64(2)])
+@each("axes", [0, 1, 2, 3, (1, 0), ([1, 2], [0, 1]), ([0, -1], [-1, 1]), ((), ()), (np.array([0]), [2]), np.int64(2)])
 def test_tensordot_is_numpys(axes: Any) -> None:
     a, b = operands([(3, 3, 3), (3, 3, 3)], np.int64)
     found, expected = bilinear.tensordot(a, b, axes), np.tensordot(a, b, axes)
@@ -198,7 +199,7 @@ WRONG: list[tuple[Any, list[Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("subscripts", "arrays", "code", "told"), WRONG)
+@each(("subscripts", "arrays", "code", "told"), WRONG)
 def test_what_has_no_meaning_is_refused(subscripts: Any, arrays: list[Any], code: str, told: str) -> None:
     with pytest.raises(BilinearError, match=f"error.{code}.: .*{told}"):
         bilinear.einsum(subscripts, *arrays)
@@ -216,7 +217,7 @@ INTERLEAVED: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("labels", INTERLEAVED)
+@each("labels", INTERLEAVED)
 def test_numbers_stand_for_letters(labels: tuple[Any, ...]) -> None:
     a, b, *rest = labels
     x, y = operands([(3, 3), (3, 3)], np.int64)
@@ -240,8 +241,8 @@ CASTS: list[tuple[str, Any, str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("given_type", "dtype", "casting", "out"), CASTS)
-@pytest.mark.parametrize("subscripts", [None, "ij,jk->ik"])
+@each(("given_type", "dtype", "casting", "out"), CASTS)
+@each("subscripts", [None, "ij,jk->ik"])
 def test_types_and_casts_are_numpys(subscripts: str | None, given_type: str, dtype: Any, casting: Any, out: str | None) -> None:
     """`matmul` and `einsum` beside NumPy's: the type of the result, its numbers, and what is refused."""
     a, b = (x.astype(given_type) for x in operands([(5, 6), (6, 4)], np.int64))
@@ -279,7 +280,7 @@ def test_types_and_casts_without_a_meaning_are_refused(options: Any, code: str) 
         bilinear.matmul(ONES, ONES, **options)
 
 
-@pytest.mark.parametrize("axes", [-1, 3, 1.5, (0,), (0, 1, 2), ([0, 0], [0, 1]), ([0], [0, 1]), (0, 5), "ab", None, (1, 0)])
+@each("axes", [-1, 3, 1.5, (0,), (0, 1, 2), ([0, 0], [0, 1]), ([0], [0, 1]), (0, 5), "ab", None, (1, 0)])
 def test_axes_that_do_not_fit_are_refused(axes: Any) -> None:
     with pytest.raises(BilinearError, match=r"E731.*cannot be summed over axes="):
         bilinear.tensordot(ONES, np.ones((3, 2)), axes)

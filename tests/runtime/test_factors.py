@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.errors import BilinearError
@@ -41,9 +42,9 @@ BEYOND: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-@pytest.mark.parametrize(("dtype", "value"), BEYOND, ids=map(str, range(len(BEYOND))))
+@each("way", WAYS)
+@each("name", ["alpha", "beta"])
+@each(("dtype", "value"), BEYOND)
 def test_what_the_type_cannot_hold_is_refused(dtype: str, value: Any, name: str, way: dict[str, Any]) -> None:
     a, out = np.ones((4, 4), dtype), np.ones((4, 4), dtype)
     with pytest.raises(BilinearError, match="E528") as caught:
@@ -53,8 +54,8 @@ def test_what_the_type_cannot_hold_is_refused(dtype: str, value: Any, name: str,
     np.testing.assert_array_equal(out, np.ones((4, 4), dtype))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
+@each("way", WAYS)
+@each(
     ("dtype", "value"),
     [
         ("f2", 65504),
@@ -104,9 +105,9 @@ def test_alpha_times_a_coefficient_may_overflow(tmp_path: Path) -> None:
     np.testing.assert_allclose(out, 4 * 1.5e38 * 1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("way", WAYS[:2])
-@pytest.mark.parametrize("value", ["x", None, object(), b"2", {}, Decimal(2)])
-@pytest.mark.parametrize("name", ["alpha", "beta"])
+@each("way", WAYS[:2])
+@each("value", ["x", None, object(), b"2", {}, Decimal(2)])
+@each("name", ["alpha", "beta"])
 def test_objects_are_multiplied_by_what_multiplies_them(name: str, value: Any, way: dict[str, Any]) -> None:
     a = np.array([[Fraction(i, j) for i in (1, 2)] for j in (3, 4)], object)
     out = a.copy()
@@ -140,7 +141,7 @@ def test_a_result_of_no_dimensions_takes_factors() -> None:
     assert bilinear.matmul(a, a, out, beta=2)[()] == 10**60 + 15
 
 
-@pytest.mark.parametrize("alpha", [2, -0.5, 2**62, 2**70, Fraction(1, 3), np.array(-0.5)])
+@each("alpha", [2, -0.5, 2**62, 2**70, Fraction(1, 3), np.array(-0.5)])
 def test_the_inner_product_of_objects_keeps_their_arithmetic(alpha: Any) -> None:
     """It is an object and no array, which NumPy's functions would convert to int64 or float64."""
     x = np.array([3, 4, 5], object)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.operands import integers
 
 import bilinear
@@ -383,9 +384,9 @@ def overwritten(shape: tuple[int, int, int]) -> tuple[Any, Any, Any]:
     return integers(generator, (m, k)), integers(generator, (k, n)), integers(generator, (m, n))
 
 
-@pytest.mark.parametrize("beta", [0, 1, -2])
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize(("name", "inputs"), CASES)
+@each("beta", [0, 1, -2])
+@each("shape", SHAPES)
+@each(("name", "inputs"), CASES)
 def test_every_shape_and_beta(name: str, inputs: Any, shape: tuple[int, int, int], beta: int) -> None:
     a, b, c = overwritten(shape)
     wanted, kept = 3 * (a @ b) + beta * c, (a.copy(), b.copy())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.operands import LAYOUTS, integers, laid_out
 from runtime.pretended_gpu import Array, Gpu
 from runtime.test_auto_cpu import EAGER, describe
@@ -46,8 +47,8 @@ def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("triangle", TRIANGLES)
-@pytest.mark.parametrize(
+@each("triangle", TRIANGLES)
+@each(
     ("dtype", "algorithm"),
     [*product(("float64", "float32", "int64", "longdouble"), ALGORITHMS), ("int8", "strassen:2"), ("bool", "auto"), ("float16", "auto")],
 )
@@ -59,10 +60,10 @@ def test_integers_are_exact_in_every_type(dtype: str, algorithm: str, triangle: 
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("algorithm", ["auto", "winograd"])
-@pytest.mark.parametrize("triangle", TRIANGLES)
+@each("transposed", [False, True])
+@each("layout", LAYOUTS)
+@each("algorithm", ["auto", "winograd"])
+@each("triangle", TRIANGLES)
 def test_operand_and_out_lie_anyhow(layout: str, algorithm: str, triangle: Any, transposed: bool) -> None:
     a = matrix()
     n = a.shape[1 if transposed else 0]
@@ -78,8 +79,8 @@ def test_operand_and_out_lie_anyhow(layout: str, algorithm: str, triangle: Any, 
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("triangle", TRIANGLES)
-@pytest.mark.parametrize("beta", [0, 2])
+@each("triangle", TRIANGLES)
+@each("beta", [0, 2])
 def test_only_one_triangle_of_out_is_read_and_only_the_named_one_written(triangle: Any, beta: int) -> None:
     a, below = matrix((29, 11)), np.tril(np.ones((29, 29), bool))
     kept = np.triu(np.ones((29, 29), bool)) if triangle == "upper" else below
@@ -98,9 +99,9 @@ def test_only_one_triangle_of_out_is_read_and_only_the_named_one_written(triangl
 
 
 @pytest.mark.usefixtures("small_tiles")
-@pytest.mark.parametrize("triangle", TRIANGLES)
-@pytest.mark.parametrize("algorithm", ["auto", "winograd"])
-@pytest.mark.parametrize("shape", [(3, 20, 9), (2, 3, 17, 20), (0, 4, 5), (2, 0, 5), (2, 5, 0), (1, 1), (0, 3), (7, 0), (1, 1, 1)])
+@each("triangle", TRIANGLES)
+@each("algorithm", ["auto", "winograd"])
+@each("shape", [(3, 20, 9), (2, 3, 17, 20), (0, 4, 5), (2, 0, 5), (2, 5, 0), (1, 1), (0, 3), (7, 0), (1, 1, 1)])
 def test_batches_and_empty_extents(shape: tuple[int, ...], algorithm: str, triangle: Any) -> None:
     a = matrix(shape)
     assert (bilinear.gram(a, algorithm=algorithm, triangle=triangle) == KEEP[triangle](exact(a))).all()
@@ -140,8 +141,8 @@ def test_inf_and_nan_stay_symmetric() -> None:
     assert np.isnan(found[500]).all() and np.isinf(by_library[3, 3]) and by_library[0, 0] == exact(a[:1, :])
 
 
-@pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("triangle", TRIANGLES)
+@each("transposed", [False, True])
+@each("triangle", TRIANGLES)
 def test_out_may_overlap_the_operand(transposed: bool, triangle: Any) -> None:
     a = matrix((21, 21))
     wanted, before = KEEP[triangle](exact(a, transposed)), a.copy()
@@ -260,8 +261,8 @@ def test_without_a_description_it_is_numpys_multiply(monkeypatch: pytest.MonkeyP
 
 
 @needs_a_compiler
-@pytest.mark.parametrize("triangle", TRIANGLES)
-@pytest.mark.parametrize("algorithm", ["auto", "winograd"])
+@each("triangle", TRIANGLES)
+@each("algorithm", ["auto", "winograd"])
 def test_arrays_on_a_gpu(gpu: Gpu, algorithm: str, triangle: Any) -> None:
     a = matrix((70, 40))
     found = bilinear.gram(Array(a), algorithm=algorithm, levels=1 if algorithm != "auto" else "auto", triangle=triangle)

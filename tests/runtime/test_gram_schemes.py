@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.operands import LAYOUTS, laid_out
 from runtime.test_gram import KEEP, TRIANGLES, exact, matrix
 
@@ -70,7 +71,7 @@ def test_the_shipped_scheme_is_that_of_the_paper() -> None:
     assert "26 of two matrices, 8 of one by its transpose" in str(report) and '"proved": true' in report.json()
 
 
-@pytest.mark.parametrize("product", range(34))
+@each("product", range(34))
 def test_a_scheme_with_one_wrong_coefficient_is_refused(product: int) -> None:
     found = load_any("rxtx")
     assert isinstance(found, LoadedGram)
@@ -85,7 +86,7 @@ def test_a_scheme_with_one_wrong_coefficient_is_refused(product: int) -> None:
         bilinear.gram(matrix(), algorithm=LoadedGram(wrong, found.source, found.path))
 
 
-@pytest.mark.parametrize(
+@each(
     ("text", "message"),
     [
         ("scheme x <2,1,2;3>: B = A", r"E793.*'B = A' is not a claim of a scheme"),
@@ -155,8 +156,8 @@ def test_integers_are_exact_at_every_level(name: str, levels: Any, triangle: Any
         assert out.tobytes() == np.ascontiguousarray(out.T).tobytes()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64", "int8", "longdouble"])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("dtype", ["float32", "int64", "int8", "longdouble"])
+@each("layout", LAYOUTS)
 def test_types_and_layouts(dtype: str, layout: str) -> None:
     a = matrix((37, 30), dtype) if dtype != "int8" else matrix((37, 30), dtype) % 3
     out = laid_out(np.zeros((37, 37), dtype), layout)
@@ -164,7 +165,7 @@ def test_types_and_layouts(dtype: str, layout: str) -> None:
     assert (out == exact(a).astype(dtype)).all()
 
 
-@pytest.mark.parametrize("shape", [(3, 20, 9), (2, 2, 9, 8), (0, 8, 8), (3, 3), (4, 0), (0, 4), (16, 3), (3, 16), (5, 5)])
+@each("shape", [(3, 20, 9), (2, 2, 9, 8), (0, 8, 8), (3, 3), (4, 0), (0, 4), (16, 3), (3, 16), (5, 5)])
 def test_batches_and_what_the_grid_does_not_divide(shape: tuple[int, ...]) -> None:
     a = matrix(shape)
     assert (bilinear.gram(a, algorithm="rxtx", levels=2) == exact(a)).all()

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.blas import narrowed, widened
 from runtime.operands import in_layout
 from runtime.pretended_gpu import Array, Gpu
@@ -187,8 +188,8 @@ def test_an_operand_of_float32_makes_it_a_product_of_float32(gpu: Gpu) -> None:
     assert gpu.by_cublas == []
 
 
-@pytest.mark.parametrize("element", [FLOAT16, BFLOAT16], ids=str)
-@pytest.mark.parametrize(
+@each("element", [FLOAT16, BFLOAT16])
+@each(
     ("algorithm", "levels", "shape", "layouts"),
     [
         ("winograd", 1, (16, 24, 32), ("rows", "rows", "rows")),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.operands import integers
 
 import bilinear
@@ -88,8 +89,8 @@ def test_read_only_overlapping_and_repeated_operands_are_refused(inputs: str) ->
         refuse("E525", a, b, inputs=inputs, algorithm=name)
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, object])
+@each("value", [np.inf, -np.inf, np.nan])
+@each("dtype", [np.float32, np.float64, object])
 def test_values_that_cannot_be_restored_are_refused(value: float, dtype: Any) -> None:
     a, b = (x.astype(dtype) for x in operands((9, 9), (9, 9)))
     b[8, 8] = value

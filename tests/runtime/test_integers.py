@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime import pretended_gpu
 from runtime.operands import in_layout
 from runtime.pretended_gpu import Array, Gpu, compiled
@@ -221,8 +222,8 @@ def test_mutants_fail(gpu: Gpu, name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert changed and (found.host != a @ b).any()
 
 
-@pytest.mark.parametrize(("left", "right"), [("int64", "int32"), ("uint64", "uint8"), ("uint32", "int16"), ("int8", "int64")])
-@pytest.mark.parametrize("layouts", [("rows", "columns"), ("gaps", "back"), ("columns", "gaps")])
+@each(("left", "right"), [("int64", "int32"), ("uint64", "uint8"), ("uint32", "int16"), ("int8", "int64")])
+@each("layouts", [("rows", "columns"), ("gaps", "back"), ("columns", "gaps")])
 def test_one_look_bounds_both_operands(gpu: Gpu, left: str, right: str, layouts: tuple[str, str]) -> None:
     for shapes in (((3, 700), (700, 2)), ((600, 1), (1, 5))):
         for extreme in (0, 1, 5, "least", "most"):

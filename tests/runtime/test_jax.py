@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from backends.test_same_bits import numbers
 from described import check_examples
+from each_case import each
 
 import bilinear.jax
 from bilinear.errors import BilinearError
@@ -42,8 +43,8 @@ def multiply(**options: Any) -> Callable[[Any, Any], Any]:
     return lambda a, b: bilinear.jax.matmul(a, b, **options)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "complex64", "float16", "bool"])
-@pytest.mark.parametrize("shapes", SHAPES)
+@each("dtype", ["float32", "int32", "complex64", "float16", "bool"])
+@each("shapes", SHAPES)
 def test_the_product_is_jaxs_compiled_or_not(jax: Any, shapes: Any, dtype: str) -> None:
     a, b = operands(jax, shapes, dtype)
     expected = jax.numpy.matmul(a, b)
@@ -52,8 +53,8 @@ def test_the_product_is_jaxs_compiled_or_not(jax: Any, shapes: Any, dtype: str) 
         assert np.array_equal(found, expected)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("kind", ["decades", "subnormal", "special"])
+@each("dtype", ["float32", "float16"])
+@each("kind", ["decades", "subnormal", "special"])
 def test_bits_are_the_hosts_though_jax_flushes_subnormal_numbers(jax: Any, dtype: str, kind: str) -> None:
     random, product = np.random.default_rng(2), multiply(reproducible="bitwise")
     a, b = (numbers(random, kind, shape, dtype).astype(dtype) for shape in ((6, 40), (40, 5)))
@@ -81,7 +82,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return seen
 
 
-@pytest.mark.parametrize(
+@each(
     ("axes", "shapes"),
     [
         ((0, 0), ((6, 4, 4), (6, 4, 4))),
@@ -99,8 +100,8 @@ def test_a_mapped_product_is_one_call(jax: Any, calls: Any, axes: Any, shapes: A
     assert np.array_equal(found, jax.vmap(jax.numpy.matmul, axes)(a, b)) and len(calls) == 1
 
 
-@pytest.mark.parametrize("dtype", ["float32", "complex64"])
-@pytest.mark.parametrize("shapes", SHAPES)
+@each("dtype", ["float32", "complex64"])
+@each("shapes", SHAPES)
 def test_gradients_are_jaxs(jax: Any, shapes: Any, dtype: str) -> None:
     """Of a polynomial of integers, whose derivatives are integers."""
     a, b = operands(jax, shapes, dtype)
@@ -135,7 +136,7 @@ def test_a_large_product_does_not_wait_for_itself(jax: Any) -> None:
     assert np.array_equal(jax.jit(lambda a, b: bilinear.jax.matmul(bilinear.jax.matmul(a, b), b))(a, b), a @ b @ b)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "code"),
     [
         ({"levels": -1}, "E514"),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from pages import ROOT
 from runtime.operands import integers
 
@@ -71,8 +72,8 @@ def assert_same(ours: Any, theirs: Any) -> None:
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "strassen", "hopcroft_kerr"])
-@pytest.mark.parametrize(("left", "right"), SHAPES)
+@each("algorithm", ["auto", "strassen", "hopcroft_kerr"])
+@each(("left", "right"), SHAPES)
 def test_shapes(left: tuple[int, ...], right: tuple[int, ...], algorithm: str) -> None:
     generator = np.random.default_rng(0)
     a, b = integers(generator, left), integers(generator, right)
@@ -84,9 +85,9 @@ def test_shapes(left: tuple[int, ...], right: tuple[int, ...], algorithm: str) -
         np.testing.assert_array_equal(out, theirs)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
-@pytest.mark.parametrize("right", TYPES)
-@pytest.mark.parametrize("left", TYPES)
+@each("algorithm", ["auto", "strassen"])
+@each("right", TYPES)
+@each("left", TYPES)
 def test_types(left: str, right: str, algorithm: str) -> None:
     generator = np.random.default_rng(0)
     a, b = (integers(generator, shape, np.int64, 0, 2).astype(t) for shape, t in (((5, 6), left), ((6, 4), right)))
@@ -110,9 +111,9 @@ OUTS = [
 ]
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
-@pytest.mark.parametrize("operand", ["f8", "f4", "i4"])
-@pytest.mark.parametrize(("shape", "dtype"), OUTS)
+@each("algorithm", ["auto", "strassen"])
+@each("operand", ["f8", "f4", "i4"])
+@each(("shape", "dtype"), OUTS)
 def test_out(shape: tuple[int, ...], dtype: str, operand: str, algorithm: str) -> None:
     generator = np.random.default_rng(0)
     a, b = integers(generator, (5, 6), operand), integers(generator, (6, 4), operand)
@@ -122,8 +123,8 @@ def test_out(shape: tuple[int, ...], dtype: str, operand: str, algorithm: str) -
     np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "strassen"])
-@pytest.mark.parametrize("operand", ["i8", "f4", "f8", "f2", "D", "?", "O"])
+@each("algorithm", ["auto", "strassen"])
+@each("operand", ["i8", "f4", "f8", "f2", "D", "?", "O"])
 def test_factors_in_every_type(operand: str, algorithm: str) -> None:
     generator = np.random.default_rng(0)
     whole = [integers(generator, shape, np.int64, 0, 2) for shape in ((5, 6), (6, 4), (5, 4))]
@@ -191,7 +192,7 @@ def test_the_library_gives_its_own_bits(options: dict[str, Any], caplog: pytest.
     assert "the library's multiply" in caplog.text
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "code"),
     [
         ({"inputs": "keep"}, "E513"),
@@ -225,8 +226,8 @@ LEVELS: list[tuple[Any, str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("algorithm", "name", "levels"), LEVELS)
-@pytest.mark.parametrize("modulus", [None, 7])
+@each(("algorithm", "name", "levels"), LEVELS)
+@each("modulus", [None, 7])
 def test_levels_are_named_one_by_one(algorithm: Any, name: str, levels: int, modulus: int | None) -> None:
     asked = Options(algorithm=algorithm).as_named()
     assert isinstance(asked.algorithm, Loaded) and (asked.algorithm.name, asked.levels) == (name, levels)
@@ -240,7 +241,7 @@ def test_levels_are_named_one_by_one(algorithm: Any, name: str, levels: int, mod
     assert scheme.rank == prod(own.rank for own in each), "what residues run on a GPU"
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "code"),
     [
         ({"algorithm": "strassen:2", "levels": 2}, "E514"),
@@ -281,8 +282,8 @@ def test_fractions_in_a_scheme_are_refused_for_integers_only(tmp_path: Any) -> N
 LAST = [{"algorithm": "strassen", "levels": 1}, {"levels": 0}, {"alpha": 2}, {"algorithm": "winograd", "alpha": 2, "levels": 1}]
 
 
-@pytest.mark.parametrize("options", LAST)
-@pytest.mark.parametrize("dimensions", [3, 32, 33, 34, 35, 63, 64])
+@each("options", LAST)
+@each("dimensions", [3, 32, 33, 34, 35, 63, 64])
 def test_arrays_of_as_many_dimensions_as_numpy_has(dimensions: int, options: dict[str, Any]) -> None:
     if dimensions > 32 and np.lib.NumpyVersion(np.__version__) < "2.0.0":
         pytest.skip("this NumPy has 32")
@@ -338,9 +339,9 @@ def subclasses() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("options", LAST)
-@pytest.mark.parametrize("first", list(subclasses()))
-@pytest.mark.parametrize("second", list(subclasses()))
+@each("options", LAST)
+@each("first", list(subclasses()))
+@each("second", list(subclasses()))
 def test_subclasses_come_back_as_numpy_gives_them(first: str, second: str, options: dict[str, Any]) -> None:
     a, b = subclasses()[first], subclasses()[second]
     try:

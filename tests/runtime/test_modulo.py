@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.operands import LAYOUTS, laid_out
@@ -44,8 +45,8 @@ def check(found: Any, wanted: Any, p: int) -> None:
     assert found.dtype.kind in "iu" and (found.size == 0 or (found.min() >= 0 and int(found.max()) < p))
 
 
-@pytest.mark.parametrize("p", MODULI)
-@pytest.mark.parametrize("dtype", TYPES)
+@each("p", MODULI)
+@each("dtype", TYPES)
 def test_integers_of_all_types(dtype: str, p: int) -> None:
     generator = np.random.default_rng(1)
     for m, k, n in ((5, 7, 4), (3, 1100, 2), (1, 1, 1), (4, 0, 3), (0, 2, 3)):
@@ -55,7 +56,7 @@ def test_integers_of_all_types(dtype: str, p: int) -> None:
         assert found.dtype == (a.dtype if dtype != "?" and np.iinfo(dtype).max >= p - 1 else np.int64)
 
 
-@pytest.mark.parametrize("p", MODULI)
+@each("p", MODULI)
 def test_the_largest_residues_of_one_sign(p: int) -> None:
     """Sums that are as large as the bounds allow, in more terms than one sum of floats holds."""
     for size in (p // 2, -(p // 2), p - 1):
@@ -98,8 +99,8 @@ def test_fractions_are_numbers_where_their_denominators_are_invertible() -> None
             bilinear.matmul(a, b, modulus=p, algorithm=algorithm, levels=1)
 
 
-@pytest.mark.parametrize("p", [7, 2**31 - 1, 2**61 - 1])
-@pytest.mark.parametrize(("algorithm", "inputs"), [("msmes", "restore"), ("msmes", "consume"), ("winograd_in_place", "consume")])
+@each("p", [7, 2**31 - 1, 2**61 - 1])
+@each(("algorithm", "inputs"), [("msmes", "restore"), ("msmes", "consume"), ("winograd_in_place", "consume")])
 def test_in_place_without_workspace(algorithm: str, inputs: Any, p: int) -> None:
     generator = np.random.default_rng(5)
     for levels in (1, 2):
@@ -112,7 +113,7 @@ def test_in_place_without_workspace(algorithm: str, inputs: Any, p: int) -> None
             np.testing.assert_array_equal(right, b)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 def test_layouts(layout: str) -> None:
     generator, p = np.random.default_rng(6), 65521
     a, b, old = (generator.integers(-p, p, shape) for shape in ((23, 31), (31, 26), (23, 26)))
@@ -124,7 +125,7 @@ def test_layouts(layout: str) -> None:
     np.testing.assert_array_equal(left, a)
 
 
-@pytest.mark.parametrize(
+@each(
     ("left", "right"), [((7,), (7, 4)), ((5, 7), (7,)), ((7,), (7,)), ((3, 5, 7), (7, 4)), ((3, 1, 5, 7), (2, 7, 4)), ((2, 0, 7), (7, 4))]
 )
 def test_shapes_are_those_of_numpy(left: tuple[int, ...], right: tuple[int, ...]) -> None:
@@ -201,7 +202,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@each("name", REFUSED)
 def test_what_has_no_meaning_is_refused(name: str) -> None:
     call, message = REFUSED[name]
     out = np.full((4, 4), 99)
@@ -230,10 +231,8 @@ def test_products_are_those_of_the_definition(m: int, k: int, n: int, seed: int)
     assert np.array_equal(bilinear.matmul_bits(packed(a), packed(b)), packed(wanted))
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (65, 64, 130), (130, 257, 33), (64, 512, 256), (40, 0, 9)])
-@pytest.mark.parametrize(
-    ("algorithm", "levels"), [("walk_444_mod2", 1), ("strassen", 1), ("winograd", 3), ("laderman", 1), ("perminov_434", 1)]
-)
+@each("shape", [(1, 1, 1), (65, 64, 130), (130, 257, 33), (64, 512, 256), (40, 0, 9)])
+@each(("algorithm", "levels"), [("walk_444_mod2", 1), ("strassen", 1), ("winograd", 3), ("laderman", 1), ("perminov_434", 1)])
 def test_schemes_over_z2_run_on_blocks_of_bits(shape: tuple[int, int, int], algorithm: str, levels: int) -> None:
     a, b, wanted = drawn(*shape)
     x, y = packed(a), packed(b)
@@ -292,7 +291,7 @@ def test_what_is_not_packed_is_refused(a: Any, b: Any, out: Any, told: str) -> N
         bilinear.matmul_bits(a, b, out)
 
 
-@pytest.mark.parametrize(
+@each(
     ("algorithm", "levels", "code"),
     [
         ("accurate_halves", 1, "E594"),

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
+from each_case import each
 from runtime.operands import LAYOUTS, integers, laid_out
 from runtime.pretended_gpu import Array, Gpu
 from runtime.test_torch_tensors import STREAM, Place, Tensor, Torch
@@ -36,9 +37,9 @@ def exact(chain: list[Any]) -> Any:
     return reduce(lambda x, y: np.asarray(x).dot(y), [x.astype(object) for x in chain])
 
 
-@pytest.mark.parametrize("dtype", ["int64", "float64", "float32", "object"])
-@pytest.mark.parametrize("count", [2, 3, 4])
-@pytest.mark.parametrize("ends", [(), (0,), (-1,), (0, -1)])
+@each("dtype", ["int64", "float64", "float32", "object"])
+@each("count", [2, 3, 4])
+@each("ends", [(), (0,), (-1,), (0, -1)])
 def test_integers_are_exact_with_vectors_at_the_ends(dtype: str, count: int, ends: tuple[int, ...]) -> None:
     chain = matrices(EXTENTS[: count + 1], dtype)
     for end in ends:
@@ -52,7 +53,7 @@ def test_integers_are_exact_with_vectors_at_the_ends(dtype: str, count: int, end
     assert (out == expected).all()
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@each("layout", LAYOUTS)
 def test_operands_and_out_lie_anyhow(layout: str) -> None:
     chain = matrices(dtype=np.float64)
     out = laid_out(np.zeros((EXTENTS[0], EXTENTS[-1])), layout)
@@ -98,8 +99,8 @@ def test_the_memory_is_what_the_plan_says() -> None:
     assert plan.chosen.peak < sum(step.m * step.n * 8 for step in plan.chosen.steps[:-1])
 
 
-@pytest.mark.parametrize("at", range(4))
-@pytest.mark.parametrize("turned", [False, True])
+@each("at", range(4))
+@each("turned", [False, True])
 def test_an_out_that_overlaps_an_operand_gets_the_product(at: int, turned: bool) -> None:
     chain = matrices((5, 5, 5, 5, 5))
     out = chain[at]
@@ -224,9 +225,9 @@ def test_tensors_are_multiplied_in_pytorchs_memory(gpu: Gpu, monkeypatch: pytest
     arrays._pool.cache_clear()
 
 
-@pytest.mark.parametrize("form", ["csr_array", "csc_array", "coo_matrix"])
-@pytest.mark.parametrize("places", [(0,), (1,), (3,), (0, 1), (0, 3), (0, 1, 2)])
-@pytest.mark.parametrize("dtype", ["float64", "int64"])
+@each("form", ["csr_array", "csc_array", "coo_matrix"])
+@each("places", [(0,), (1,), (3,), (0, 1), (0, 3), (0, 1, 2)])
+@each("dtype", ["float64", "int64"])
 def test_sparse_matrices_of_a_chain_are_multiplied_by_their_library(form: str, places: tuple[int, ...], dtype: str) -> None:
     chain = matrices(dtype=dtype)
     for at in places:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 
 import bilinear
 from bilinear.runtime import einsum as own
@@ -33,8 +34,8 @@ def operands(contraction: str, seed: int = 1) -> list[Any]:
     return [generator.integers(-3, 4, (3,) * len(term)) for term in terms]
 
 
-@pytest.mark.parametrize("optimize", ["auto", "greedy", False])
-@pytest.mark.parametrize("contraction", CONTRACTIONS)
+@each("optimize", ["auto", "greedy", False])
+@each("contraction", CONTRACTIONS)
 def test_a_contraction_is_exact(contraction: str, optimize: Any) -> None:
     arrays = operands(contraction)
     found = oe.contract(contraction, *arrays, backend="bilinear", optimize=optimize)

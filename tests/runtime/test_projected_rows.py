@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.pretended_gpu import Array, Gpu, pretend
 
 import bilinear
@@ -140,8 +141,8 @@ def test_it_finds_what_the_processor_finds(gpu: Gpu) -> None:
         assert (found.rows, found.worst) == (wanted.rows, wanted.worst)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e308])
-@pytest.mark.parametrize("place", range(3))
+@each("value", [np.nan, np.inf, 1e308])
+@each("place", range(3))
 def test_what_is_not_finite_has_no_bound(gpu: Gpu, value: float, place: int) -> None:
     arrays = [np.ones((40, 40)) for _ in "abc"]
     arrays[place][37, 3] = value

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from artifact.built_folders import needs_emulator
 from choices import running
+from each_case import each
 from numpy.lib.array_utils import byte_bounds
 from runtime.pretended_gpu import Array, Gpu
 
@@ -144,8 +145,8 @@ def test_a_repeat_looks_twice_for_a_file_of_a_shipped_name(options: dict[str, An
     assert asked == looks
 
 
-@pytest.mark.parametrize("options", [{}, WINOGRAD, IN_PLACE | {"inputs": "restore"}])
-@pytest.mark.parametrize("given", [True, False])
+@each("options", [{}, WINOGRAD, IN_PLACE | {"inputs": "restore"}])
+@each("given", [True, False])
 def test_other_arrays_and_factors(options: dict[str, Any], given: bool, gpu: Gpu) -> None:
     for seed, (alpha, beta) in enumerate([(1, 0), (1, 0), (2, 0), (2.5, 0.5), (-1, 1), (0, 0)]):
         if beta and not given:
@@ -278,7 +279,7 @@ def test_memory_that_is_short_is_told(gpu: Gpu) -> None:
         bilinear.matmul(a, b, c, **WINOGRAD)
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "code"),
     [
         ({"levels": True}, "E514"),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from backends.test_same_bits import by_integers, numbers, same
+from each_case import each
 
 import bilinear
 from bilinear.analysis.digit_bounds import largest_scaled
@@ -60,8 +61,8 @@ def test_ways_of_a_call_have_the_same_bits(dtype: str) -> None:
     assert [name for name, way in ways.items() if not same(way, c)] == []
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-@pytest.mark.parametrize("kind", ["special", "ties"])
+@each("dtype", ["float64", "float32", "float16"])
+@each("kind", ["special", "ties"])
 def test_factors_round_as_the_formula_says(dtype: str, kind: str) -> None:
     a, b = operands(dtype, kind)
     limit, wide = largest_scaled(same_bits_residues(dtype, 40, None), 40), np.result_type(dtype, "float32")
@@ -106,7 +107,7 @@ def test_integers_are_exact_without_it() -> None:
     assert same(bitwise(np.zeros((2, 0)), np.zeros((0, 3))), np.zeros((2, 3)))
 
 
-@pytest.mark.parametrize(
+@each(
     ("code", "call"),
     [
         ("E820", lambda a, b: bitwise(a, b, algorithm="winograd")),

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from codegen.emulated import c_type
 from digit_unit import KINDS, allowed, data, scale_exponent, slow_units
+from each_case import each
 from runtime.operands import laid
 from runtime.pretended_gpu import Array, Gpu, compiled, require_exact
 
@@ -119,7 +120,7 @@ def launch(kernel: Any, blocks: int, values: Mapping[str, Any]) -> None:
     module.launch(kernel.name, (blocks, 1), kernel.threads, arguments, shared_bytes=kernel.shared_bytes)
 
 
-@pytest.mark.parametrize("products", [name for name, tile in RESIDUE_TILES.items() if not tile.gaussian])
+@each("products", [name for name, tile in RESIDUE_TILES.items() if not tile.gaussian])
 def test_what_is_put_together_is_rounded_once(products: str) -> None:
     """The Chinese remainder theorem on the largest numbers there are, on small ones, and on those between, in exact arithmetic."""
     tile = RESIDUE_TILES[products]
@@ -166,10 +167,10 @@ def test_a_shorter_chunk_gives_the_same() -> None:
     tile = replace(RESIDUE_TILES["residues7"], chunk=256)
     generator, results = np.random.default_rng(2), []
     digits = [generator.integers(-98, 98, (7, 2, 5 * 16384)).astype(np.int8).view(np.uint8) for _ in "AB"]
-    for each, name in ((tile, "in_chunks"), (RESIDUE_TILES["residues7"], "whole")):
+    for form, name in ((tile, "in_chunks"), (RESIDUE_TILES["residues7"], "whole")):
         p = np.zeros((7, 256, 256), np.uint8)
         values = {"DA": digits[0], "DB": digits[1], "panels_m": 2, "panels_n": 2, "slices": 5, "planes": 7, "P": p, "m": 256, "pitch": 256}
-        launch(product_kernel(name, each), 2, values)
+        launch(product_kernel(name, form), 2, values)
         results.append(p)
     np.testing.assert_array_equal(results[0], results[1])
     left, right = (unswizzled(x) for x in digits)
@@ -259,7 +260,7 @@ def test_auto_takes_residues_and_keeps_the_accuracy(gpu: Gpu, monkeypatch: pytes
     assert gpu.library == 0 and [name for name, _ in gpu.launches if name.startswith("residue_product")] == ["residue_product_14_f64"] * 2
 
 
-@pytest.mark.parametrize(
+@each(
     ("options", "message"),
     [
         ({"dtype": "float32", "products": "residues15"}, r"E543.* residues15 represent float64, not float32"),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.blas import as_tf32, narrowed, widened
 from runtime.operands import laid
 from runtime.pretended_gpu import Array, Gpu
@@ -39,9 +40,9 @@ def rounded(name: str, x: Any) -> Any:
     return as_tf32(x) if name == "tf32" else widened(narrowed(x, True), True)
 
 
-@pytest.mark.parametrize("by_columns", ["", "A", "B", "C", "AB", "ABC"])
-@pytest.mark.parametrize("padded", [0, 3, 4])
-@pytest.mark.parametrize("name", ROUNDINGS)
+@each("by_columns", ["", "A", "B", "C", "AB", "ABC"])
+@each("padded", [0, 3, 4])
+@each("name", ROUNDINGS)
 def test_it_is_the_product_of_the_rounded_numbers(gpu: Gpu, name: str, padded: int, by_columns: str) -> None:
     """Odd extents, lines that begin at multiples of 16 bytes and elsewhere; in the pool's memory, and in the caller's."""
     generator, (m, k, n) = np.random.default_rng(4), (37, 300, 29)
@@ -60,8 +61,8 @@ def test_it_is_the_product_of_the_rounded_numbers(gpu: Gpu, name: str, padded: i
     assert names <= {"rounded_bfloat16_1", "rounded_bfloat16_4"} and bool(names) == (name == "bfloat16")
 
 
-@pytest.mark.parametrize("name", ROUNDINGS)
-@pytest.mark.parametrize("inner", [1, 100, 3000])
+@each("name", ROUNDINGS)
+@each("inner", [1, 100, 3000])
 def test_bounds_hold_and_errors_are_as_probable(gpu: Gpu, name: str, inner: int) -> None:
     generator = np.random.default_rng(inner)
     worst = np.full((8, inner), 2 - 2.0**-23), np.full((inner, 8), 2 - 2.0**-23)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from runtime.late_device import LateDevice
 
 import bilinear
@@ -269,8 +270,8 @@ def test_blocks_move_from_a_slow_gpu_and_bits_do_not(slowed: int) -> None:
     assert found[0].tobytes() == found[1].tobytes() and np.allclose(found[0], a @ b)
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("inputs", ["preserve", "consume"])
+@each("order", ORDERS)
+@each("inputs", ["preserve", "consume"])
 def test_products_by_a_queue_are_exact(inputs: str, order: Any) -> None:
     for block in BLOCKS:
         plan, given = plan_of(block, 3, inputs=inputs, reads=True), matrices()
@@ -312,7 +313,7 @@ def test_gpus_that_are_asked_for() -> None:
             numbers_of(wrong, 3)
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "reason"),
     [
         ({"a": [[1.0]]}, "E772.*matrices of NumPy"),

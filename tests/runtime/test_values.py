@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import given
 from hypothesis import strategies as st
 from runtime.operands import ALGORITHMS, LAYOUTS, integers, laid_out
@@ -63,8 +64,8 @@ def test_several_tiles_of_every_buffer(name: str, inputs: Any, layouts: tuple[st
         assert np.array_equal(a, whole[0]) and np.array_equal(b, whole[1])
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("levels", [1, 2])
+@each("name", ALGORITHMS)
+@each("levels", [1, 2])
 def test_objects_are_exact(name: str, levels: int) -> None:
     """Integers far beyond 64 bits, and Fractions, with rational factors."""
     generator = np.random.default_rng(0)
@@ -78,8 +79,8 @@ def test_objects_are_exact(name: str, levels: int) -> None:
     assert all(isinstance(value, Fraction | int) for value in out.flat)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
+@each("name", ALGORITHMS)
+@each("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64])
 def test_integers_wrap_around_as_numpy_does(name: str, dtype: Any) -> None:
     generator = np.random.default_rng(1)
     info = np.iinfo(dtype)
@@ -118,8 +119,8 @@ def test_integers_are_restored_after_wrapping_around() -> None:
     assert np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.longdouble])
-@pytest.mark.parametrize(("name", "inputs"), [run for run in RUNS if run[1] != "consume"])
+@each("dtype", [np.float32, np.float64, np.longdouble])
+@each(("name", "inputs"), [run for run in RUNS if run[1] != "consume"])
 def test_normal_data_stays_within_the_allowance(name: str, inputs: Any, dtype: Any) -> None:
     """Compared with exact rational arithmetic on a few rows: every float is a fraction."""
     generator = np.random.default_rng(5)

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 from artifact.built_folders import needs_emulator
 from choices import running
+from each_case import each
 from runtime.operands import integers, laid_out
 from runtime.pretended_gpu import Array, undescribed
 
@@ -526,7 +527,7 @@ def test_a_chain_is_kept_in_a_file(tmp_path: Path) -> None:
     assert load_plan(tmp_path / "plan.json") == plan
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "code"),
     [
         ({"extent": 0}, "E545"),

@@ -11,6 +11,7 @@ from pathlib import Path as FilePath
 
 import numpy as np
 import pytest
+from each_case import each
 from hypothesis import example, given
 from hypothesis import strategies as st
 from oracle import computes
@@ -104,8 +105,8 @@ def products(schedule: Schedule) -> Iterator[ProductStage]:
     return (stage for stage in schedule.stages if isinstance(stage, ProductStage))
 
 
-@pytest.mark.parametrize("accumulate", [False, True])
-@pytest.mark.parametrize("name", ["winograd", "strassen", "hopcroft_kerr"])
+@each("accumulate", [False, True])
+@each("name", ["winograd", "strassen", "hopcroft_kerr"])
 def test_every_product_is_one_stage_and_overwrites_one_block(name: str, accumulate: bool) -> None:
     schedule = found(name, accumulate).schedule
     stages = list(products(schedule))
@@ -115,8 +116,8 @@ def test_every_product_is_one_stage_and_overwrites_one_block(name: str, accumula
     assert not accumulate or all(target.block.space != "C" for target in targets)
 
 
-@pytest.mark.parametrize(("outer", "inner"), [("winograd", "winograd"), ("strassen", "winograd"), ("hopcroft_kerr", "strassen")])
-@pytest.mark.parametrize("accumulate", [False, True])
+@each(("outer", "inner"), [("winograd", "winograd"), ("strassen", "winograd"), ("hopcroft_kerr", "strassen")])
+@each("accumulate", [False, True])
 def test_levels_nest(outer: str, inner: str, accumulate: bool) -> None:
     levels = [found(outer, accumulate).schedule, found(inner).schedule]
     assert not why_not_nested(*levels)
@@ -124,7 +125,7 @@ def test_levels_nest(outer: str, inner: str, accumulate: bool) -> None:
     assert prove_schedule(flat).holds and computes(flat, trials=1)
 
 
-@pytest.mark.parametrize(("name", "accumulate", "directly"), [bar for bar in BARS if bar[0] != "laderman"])
+@each(("name", "accumulate", "directly"), [bar for bar in BARS if bar[0] != "laderman"])
 def test_schedules_are_written_and_read_again(name: str, accumulate: bool, directly: bool) -> None:
     scheme, one = load(name).scheme, found(name, accumulate, directly)
     written = explicit_depth_first(one.schedule)
@@ -159,8 +160,8 @@ def scaled(scheme: Scheme) -> Scheme:
     return replace(scheme, name="scaled", u=maps[0], v=maps[1], w=maps[2])
 
 
-@pytest.mark.parametrize(("accumulate", "directly"), MODES)
-@pytest.mark.parametrize("name", ["winograd", "strassen", "naive2x2"])
+@each(("accumulate", "directly"), MODES)
+@each("name", ["winograd", "strassen", "naive2x2"])
 def test_any_rational_coefficients_will_do(name: str, accumulate: bool, directly: bool) -> None:
     one = find_depth_first(scaled(load(name).scheme), accumulate=accumulate, directly=directly)
     assert computes(in_shared_memory(one.schedule)) and prove_schedule(explicit_depth_first(one.schedule)).holds

@@ -10,6 +10,7 @@ from itertools import combinations
 
 import pytest
 import sympy
+from each_case import each
 from oracle import computes
 from published import needs_folder, published
 
@@ -197,9 +198,9 @@ def test_fractions_of_forms_go_into_the_coefficients_of_c() -> None:
     assert additions(schedule) == 16
 
 
-@pytest.mark.parametrize("q", [Fraction(1), Fraction(1, 3**40)])
-@pytest.mark.parametrize("name", ["winograd", "naive2x2"])
-@pytest.mark.parametrize("options", [{}, {"temporaries": 1}, {"temporaries": 4, "keep": ("A", "B")}, {"consume": True}])
+@each("q", [Fraction(1), Fraction(1, 3**40)])
+@each("name", ["winograd", "naive2x2"])
+@each("options", [{}, {"temporaries": 1}, {"temporaries": 4, "keep": ("A", "B")}, {"consume": True}])
 def test_fractions_of_any_size_are_exact(q: Fraction, name: str, options: dict[str, object]) -> None:
     scheme = sheared(load(name).scheme, q)
     schedule = find_in_place(scheme, seconds=0.0, **options)  # type: ignore[arg-type]
@@ -284,8 +285,8 @@ def test_forms_equal_up_to_a_factor_bound_the_stages() -> None:
     assert OperandSide(((1, 2, 0), (2, 4, 0), (3, 6, 0), (0, 0, 1)), 3).fewest_stages == 3
 
 
-@pytest.mark.parametrize("name", ["hopcroft_kerr", "laderman"])
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@each("name", ["hopcroft_kerr", "laderman"])
+@each("seed", [0, 1, 2])
 def test_the_counts_of_the_search_are_those_of_the_fused_schedule(name: str, seed: int) -> None:
     told: list[StageProgress] = []
     schedule = find_in_place(load(name).scheme, seconds=0.0, seed=seed, progress=told.append)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from each_case import each
 from oracle import computes
 from shell import Shell
 
@@ -63,7 +64,7 @@ def test_what_is_found_computes_the_product_and_is_proved(name: str, options: di
     assert prove_schedule(schedule, load(name).scheme).holds
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@each("options", OPTIONS)
 def test_what_is_found_is_written_and_read_again(options: dict[str, object]) -> None:
     scheme, schedule = load("winograd").scheme, explicit_in_place(found("winograd", **options)[0])
     (again,) = parse_source(Source("found.bl", print_scheme(scheme) + print_schedule(schedule))).schedules

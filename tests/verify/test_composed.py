@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from each_case import each
 
 from bilinear.algebra.composition import tensor
 from bilinear.errors import BilinearError
@@ -115,7 +116,7 @@ def mutant(schedule: Schedule, chance: random.Random) -> Schedule:
     return replace(schedule, stages=tuple(stages))
 
 
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
+@each("case", CASES)
 def test_what_the_passes_make_is_proved_by_its_levels(case: tuple[str, ...]) -> None:
     levels, flat = levels_and_flat(case[0], case[1:])
     by_algebra, proof = prove_schedule(flat), by_levels(flat, levels)

@@ -11,6 +11,7 @@ from random import Random
 import numpy as np
 import pytest
 from digit_unit import digits
+from each_case import each
 from oracle import State, execute
 
 from bilinear.algebra.complex_products import four_products, three_products
@@ -118,7 +119,7 @@ def test_four_products_of_pairs_are_exact_and_three_by_karatsuba_too() -> None:
         assert proof.holds and proof.order is None and proof.maps[0].remainder == ()
 
 
-@pytest.mark.parametrize("name", [name for name in sorted(shipped(DIGITS)) if name.startswith("residues")])
+@each("name", [name for name in sorted(shipped(DIGITS)) if name.startswith("residues")])
 def test_residues_are_proved_modulo_every_modulus(name: str) -> None:
     scheme = digits(name)
     r = scheme.representation
@@ -145,7 +146,7 @@ def test_moduli_that_share_a_factor_are_refused_also_without_a_file() -> None:
     assert "253 and 253 share a factor" in prove_digits(shared).failures
 
 
-@pytest.mark.parametrize(
+@each(
     ("block", "wrong"),
     [("strassen", 0), ("winograd", 0), ("laderman", 0), ("accurate_halves", 1), ("accurate_sqrt3", 8), ("bini", 8)],
 )
@@ -221,8 +222,8 @@ def product(schedule: Schedule, state: State, alpha: int, beta: int) -> State:
     return found
 
 
-@pytest.mark.parametrize("conjugated", CONJUGATED)
-@pytest.mark.parametrize("names", [("winograd",), ("classical",), ("split_k",), ("winograd_depth_first",), ("strassen", "winograd_223")])
+@each("conjugated", CONJUGATED)
+@each("names", [("winograd",), ("classical",), ("split_k",), ("winograd_depth_first",), ("strassen", "winograd_223")])
 def test_schedules_multiply_matrices_that_do_not_commute(names: tuple[str, ...], conjugated: str) -> None:
     schedule, generator = by(*names, conjugated=conjugated), random.Random(len(names))
     _agrees(schedule, generator)

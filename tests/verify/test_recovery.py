@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from each_case import each
 from schedule_oracle import computes_in_every_order, run_stage, start_of, steps
 from trace_oracle import leaves_no_trace, lost_everywhere
 
@@ -65,7 +66,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@each("case", CASES)
 def test_verdicts(case: str) -> None:
     more, a, b = CASES[case]
     schedule = with_steps(*more)
@@ -191,7 +192,7 @@ def over(ring: str, *more: str, head: str = "C = A*B, temporaries X Y") -> Sched
     return prove_schedule(loaded.schedules[0], loaded.schemes[0])
 
 
-@pytest.mark.parametrize(
+@each(
     ("ring", "more", "verdict", "divisor"),
     [
         ("Z", ("A11 = 2 A11",), LINEAR, "2"),
@@ -362,7 +363,7 @@ def test_costs_and_shapes_of_msmes() -> None:
     assert proof.stages[1].products == ("M2", "M3", "M4", "M5")
 
 
-@pytest.mark.parametrize(
+@each(
     ("more", "statement"),
     [
         ((), ""),
@@ -397,7 +398,7 @@ def proof_of(steps_: tuple[str, ...], head: str = "C = A*B, temporaries X Y") ->
     return prove_schedule(parse_source(Source("x.bl", f"schedule s of naive2x2: {head}\n{lines}")).schedules[0], load("naive2x2").scheme)
 
 
-@pytest.mark.parametrize(
+@each(
     ("lines", "told"),
     [
         (("X = Y", *CLASSICAL), "E405: Y is read before anything is written to it"),

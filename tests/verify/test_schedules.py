@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from each_case import each
 from oracle import computes, scheme_computes
 from schedule_oracle import computes_in_every_order, computes_interleaved
 
@@ -199,7 +200,7 @@ def test_every_verdict_on_a_mutant_agrees_with_exact_execution(name: str, mutati
 NAMES = tuple(row.name for row in library_rows())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 def test_shipped_schemes_are_proved_and_compute_the_product(name: str) -> None:
     scheme = load(name).scheme
     proof = prove_scheme(scheme)

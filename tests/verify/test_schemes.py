@@ -10,6 +10,7 @@ from fractions import Fraction
 from itertools import islice, product
 
 import pytest
+from each_case import each
 from mutants import Mutation, Oracle, expanded, mutant, mutations, verdicts
 from oracle import scheme_computes
 from published import needs_folder, published
@@ -248,7 +249,7 @@ def with_idle_parts(scheme: Scheme) -> Scheme:
     return replace(scheme, u=u, v=v, w=LinearMap(rank + 3, tuple(rows)), products=names, places=None)
 
 
-@pytest.mark.parametrize("ring", ["Z", "Q", "Z/2", "Z/3", "Q[sqrt(3)]", "Q[i]"])
+@each("ring", ["Z", "Q", "Z/2", "Z/3", "Q[sqrt(3)]", "Q[i]"])
 def test_a_mutant_is_right_where_a_partner_is_zero(ring: str) -> None:
     scheme = replace(with_idle_parts(expanded(load("strassen").scheme)), ring=Ring(ring))
     count, correct = agree(scheme, mutations(scheme))
