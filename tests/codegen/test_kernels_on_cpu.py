@@ -108,7 +108,7 @@ def test_every_tile(dtype: str, tile: str, shape: tuple[int, int, int]) -> None:
     multiply("strassen", "preserve", 1, shape, dtype, tile=tile)
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("dtype", "tile"), ALL_TILES)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [("msmes", "restore", 1), ("winograd_in_place", "consume", 2)])
 def test_products_of_a_stage_at_once(name: str, inputs: str, levels: int, dtype: str, tile: str) -> None:

@@ -192,6 +192,7 @@ def discover(task: SearchTask, seconds: float = 600, **options: Any) -> Found:
     return flip_search.discover(task, seconds, **options)
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("blocks", "rank"), [((2, 2, 2), 7), ((2, 2, 3), 11), ((2, 3, 3), 15), ((3, 3, 3), 23)])
 def test_known_ranks_are_found_and_lifted(blocks: tuple[int, int, int], rank: int) -> None:
     """A search ends by itself here; that the time would end it is no more than a way out."""
@@ -234,7 +235,7 @@ def test_a_walk_from_a_padded_scheme_drops_what_is_too_much(ring: str) -> None:
     assert "--from padded.bl" in found.scheme.citation and prove_scheme(found.scheme).holds
 
 
-@pytest.mark.parametrize("ring", ["Z", "Z/2"])
+@pytest.mark.parametrize("ring", [pytest.param("Z", marks=pytest.mark.slow), "Z/2"])
 def test_a_walk_from_the_classical_scheme_by_name_is_the_walk_from_it(ring: str) -> None:
     """The order of the products differs, but no other thing."""
     found = discover(SearchTask((2, 2, 2), 7, ring=ring, start=classical(2, 2, 2), named="classical"))

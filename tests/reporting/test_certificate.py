@@ -207,6 +207,7 @@ def test_any_change_is_noticed_by_the_hash(tmp_path: Path) -> None:
     assert [word for word in words if not word.startswith("refused")] == []
 
 
+@pytest.mark.sample(3)
 @each("name", ALGORITHMS)
 def test_a_wrong_coefficient_of_a_scheme_is_refused_with_new_hashes(name: str, tmp_path: Path) -> None:
     """One changed coefficient adds a product of rank one to an output, so the scheme is wrong: no product of these has a zero factor."""
