@@ -29,25 +29,15 @@ def normalise_signs(scheme: Scheme) -> Scheme:
     Since (-a)*b = -(a*b), all four sign choices of a product give the same result. Named sums stay unchanged.
     """
     u, v, _ = scheme.tables
-    left, right = [_sign(row) for row in u], [_sign(row) for row in v]
+    left, right = ([-1 if row and is_negative(row[0][1]) else 1 for row in table] for table in (u, v))
     signs = [a * b for a, b in zip(left, right, strict=True)]
-    return replace(scheme, u=_signed(scheme.u, left), v=_signed(scheme.v, right), w=_reading_signed(scheme.w, signs), places=None)
-
-
-def _sign(row: Form) -> int:
-    return -1 if row and is_negative(row[0][1]) else 1
+    w = scheme.w.mapped(lambda row: tuple((i, signs[i] * c if i < scheme.rank else c) for i, c in row))
+    return replace(scheme, u=_signed(scheme.u, left), v=_signed(scheme.v, right), w=w, places=None)
 
 
 def _signed(linear: LinearMap, signs: list[int]) -> LinearMap:
     outputs = tuple(tuple((i, sign * c) for i, c in row) for row, sign in zip(linear.outputs, signs, strict=True))
     return replace(linear, outputs=outputs)
-
-
-def _reading_signed(linear: LinearMap, signs: list[int]) -> LinearMap:
-    def row(terms: Form) -> Form:
-        return tuple((i, signs[i] * c if i < linear.inputs else c) for i, c in terms)
-
-    return replace(linear, outputs=tuple(map(row, linear.outputs)), steps=tuple(map(row, linear.steps)))
 
 
 Matrix = Sequence[Sequence[Coefficient]]
@@ -136,7 +126,7 @@ class _Column:
 
     @property
     def scalings(self) -> int:
-        return sum(_is_scaling(c) for _, c in self.image)
+        return sum(c not in (1, -1) for _, c in self.image)
 
 
 def change_to_sparse_bases(scheme: Scheme, *, seed: int = 0) -> Scheme:
@@ -172,21 +162,12 @@ def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple
         space = VectorSpan(ring)
         chosen = [column for column in shuffled if len(space.pivots) < size and space.extend(column.x)]
         change = inverse([[column.x[i] for column in chosen] for i in range(size)], ring)
-        found.append((_weight(chosen, change, ring), chosen, change))
+        entries = [c for row in change for c in row if c] + [c for column in chosen for c in column.x if c]
+        images = [c for column in chosen for _, c in column.image]
+        scalings = sum(column.scalings for column in chosen), sum(c not in (1, -1) for c in entries)
+        found.append(((not all(map(ring.holds, entries + images)), len(images), *scalings, len(entries)), chosen, change))
     _, chosen, change = min(found, key=lambda one: one[0])
-    images = transposed_rows([column.image for column in chosen], len(rows))
-    return images, tuple(form(enumerate(row)) for row in change)
-
-
-def _weight(chosen: Sequence[_Column], change: Sequence[Sequence[Coefficient]], ring: Ring) -> tuple[bool, int, int, int, int]:
-    entries = [c for row in change for c in row if c] + [c for column in chosen for c in column.x if c]
-    images = [c for column in chosen for _, c in column.image]
-    foreign = not all(ring.holds(c) for c in entries + images)
-    return foreign, len(images), sum(map(_is_scaling, images)), sum(map(_is_scaling, entries)), len(entries)
-
-
-def _is_scaling(value: Coefficient) -> bool:
-    return value not in (1, -1)
+    return transposed_rows([column.image for column in chosen], len(rows)), tuple(form(enumerate(row)) for row in change)
 
 
 class VectorSpan:

@@ -60,11 +60,7 @@ def of_conjugates(algorithm: BilinearAlgorithm, conjugated: str, grid: Grid = WH
 
 def _turned(linear: LinearMap) -> LinearMap:
     imaginary = range(linear.inputs // 2, linear.inputs)
-
-    def turned(row: Form) -> Form:
-        return form((index, -c if index in imaginary else c) for index, c in row)
-
-    return replace(linear, outputs=tuple(map(turned, linear.outputs)), steps=tuple(map(turned, linear.steps)))
+    return linear.mapped(lambda row: form((index, -c if index in imaginary else c) for index, c in row))
 
 
 def on_complex_blocks(core: BilinearAlgorithm, block: Scheme) -> BilinearAlgorithm:

@@ -259,27 +259,19 @@ def tensor_digits(outer: AnyScheme, inner: AnyScheme) -> DigitScheme:
         raise fail("E236", message, "a number is cut once: compose one of them with block schemes")
     if isinstance(outer, DigitScheme):
         assert isinstance(inner, Scheme)
-        made = _with_inside(outer, inner)
+        representation = outer.representation
+        if not representation.is_modular:
+            message = f"{inner.name} would add up digits of {representation.name}, and sums of {representation.digit} are rounded"
+            raise fail("E236", message, f"write {inner.name} (x) {outer.name}: numbers are then added up before they are cut")
+        made = replace(outer, inside=inner if outer.inside is None else tensor(outer.inside, inner))
     else:
         assert isinstance(inner, DigitScheme) and isinstance(outer, Scheme)
-        made = _with_above(outer, inner)
+        if outer.ring.modulus or outer.ring.is_approximate:
+            message = f"{outer.name} is over {outer.ring}, and its sums are formed in {inner.representation.of} before they are cut"
+            raise fail("E236", message, "take a block scheme over Z or Q")
+        made = replace(inner, above=outer if inner.above is None else tensor(outer, inner.above))
     require_size(*made.sizes, made.rank, 0)
     return replace(made, name=joined_name(outer, "x", inner), citation=joined_citations(outer, inner))
-
-
-def _with_above(outer: Scheme, inner: DigitScheme) -> DigitScheme:
-    if outer.ring.modulus or outer.ring.is_approximate:
-        message = f"{outer.name} is over {outer.ring}, and its sums are formed in {inner.representation.of} before they are cut"
-        raise fail("E236", message, "take a block scheme over Z or Q")
-    return replace(inner, above=outer if inner.above is None else tensor(outer, inner.above))
-
-
-def _with_inside(outer: DigitScheme, inner: Scheme) -> DigitScheme:
-    representation = outer.representation
-    if not representation.is_modular:
-        message = f"{inner.name} would add up digits of {representation.name}, and sums of {representation.digit} are rounded"
-        raise fail("E236", message, f"write {inner.name} (x) {outer.name}: numbers are then added up before they are cut")
-    return replace(outer, inside=inner if outer.inside is None else tensor(outer.inside, inner))
 
 
 TENSOR = "(x)"

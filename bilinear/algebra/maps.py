@@ -169,10 +169,7 @@ def reduced(scheme: Scheme) -> Scheme:
 
 
 def _reduced(linear: LinearMap, p: int) -> LinearMap:
-    def row(terms: Form) -> Form:
-        return form((index, least_residue(c, p)) for index, c in terms)
-
-    return LinearMap(linear.inputs, tuple(map(row, linear.outputs)), tuple(map(row, linear.steps)), linear.names)
+    return linear.mapped(lambda row: form((index, least_residue(c, p)) for index, c in row))
 
 
 def least_residue(value: Coefficient, p: int) -> int:

@@ -334,6 +334,11 @@ class Names:
         self.products.append(Factors(name, left, right, span))
         return Value("M", len(self.products) - 1)
 
+    def coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
+        """A signed coefficient, 1 if none is written; None if it is wrong, which is reported (E205)."""
+        value = 1 if number is None else read_number(number.text, number.span, self.reporter, self.header.ring)
+        return value * sign if value is not None else None
+
     def look_up(self, plain: Plain) -> Value | None:
         """The value of a name in a sum; None if it has none, which is reported unless its definition already was."""
         word = plain.name

@@ -39,7 +39,6 @@ from bilinear.source import Source, Span
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree
-    from lark.exceptions import UnexpectedInput
 
     Child = Tree[Token] | Token | None
 
@@ -171,18 +170,12 @@ def _parse(text: str, source: Source, reporter: Reporter, broken: list[Broken]) 
         return _parser().parse(text)
     except UnexpectedInput as error:
         accepted = frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
-        found = syntax_error(source, text, _offset(error, text), accepted)
+        place = None if getattr(getattr(error, "token", None), "type", "") == "$END" else error.pos_in_stream
+        found = syntax_error(source, text, len(text) if place is None else place, accepted)
     reporter.found.append(found.diagnostic)
     statement, start, end = broken_statement(source, text, found.offset, found.opening)
     broken.append(statement)
     return text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
-
-
-def _offset(error: UnexpectedInput, text: str) -> int:
-    token = getattr(error, "token", None)
-    if token is not None and token.type == "$END":
-        return len(text)
-    return error.pos_in_stream if error.pos_in_stream is not None else len(text)
 
 
 def without_comments(text: str) -> str:
@@ -235,18 +228,15 @@ class TreeReader:
             steps = tuple(self._update(cast("Tree[Token]", child).children) for child in children[3:-1])
             return BasisStatement(second, steps, span) if tree.data == "basis" else StageStatement(first is not None, steps, span)
         if tree.data == "composition":
-            return self._composition(children)
+            keyword, title, format_, ring = (self._word(child) if child is not None else None for child in children[:4])
+            value = self._expression(children[5], MOST_NESTED)
+            return CompositionStatement(_sure(title), format_, ring, value, Span(self.source, _sure(keyword).span.start, value.span.end))
         words = [self._word(child) if child is not None else None for child in children]
         span = self._span(words[0], next(word for word in reversed(words) if word is not None))
         if tree.data == "scheme":
             return SchemeHeader(_sure(words[1]), _sure(words[2]), words[3], span, words[4])
         header = DigitsHeader if tree.data == "digits" else ScheduleHeader
         return header(_sure(words[1]), _sure(words[3]), words[4], span)
-
-    def _composition(self, children: Sequence[Child]) -> CompositionStatement:
-        word, name, format_, ring = (self._word(child) if child is not None else None for child in children[:4])
-        value = self._expression(children[5], MOST_NESTED)
-        return CompositionStatement(_sure(name), format_, ring, value, Span(self.source, _sure(word).span.start, value.span.end))
 
     def _expression(self, child: Child, depth: int) -> Expression:
         """An expression; text nested deeper than `depth` becomes one word, which names nothing."""
@@ -390,7 +380,10 @@ def broken_statement(source: Source, text: str, offset: int, opening: bool) -> t
     `opening` says that the offset is a `{` without a `}`: its whole stage is dropped.
     """
     marked = skeleton(text)
-    start, end = _stage_range(marked, offset) if opening else _range(marked, offset)
+    start, end = _range(marked, offset)
+    if opening:
+        following = re.compile(r"\n[ \t]*(?:scheme|schedule|digits|source|restore|stage|basis)\b").search(marked, offset)
+        start, end = statement_start(marked, offset), following.start() if following is not None else len(marked)
     while start < end and marked[start].isspace():
         start += 1
     word = keyword_of(text[start : start + 200])
@@ -418,12 +411,6 @@ def _stage_end(text: str, offset: int) -> int:
         return close + 1
     stop = text.find("\n", offset)
     return stop if stop >= 0 else len(text)
-
-
-def _stage_range(text: str, offset: int) -> tuple[int, int]:
-    """The range of a stage without a `}`: up to the next line that begins a statement."""
-    following = re.compile(r"\n[ \t]*(?:scheme|schedule|digits|source|restore|stage|basis)\b").search(text, offset)
-    return statement_start(text, offset), following.start() if following is not None else len(text)
 
 
 @dataclass(frozen=True)

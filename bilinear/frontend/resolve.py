@@ -199,7 +199,8 @@ class Composer:
             self._reporter.report("E644", message, header.format.span, "another format", hint=f"write {scheme.format}, or leave it out")
             return None
         if ring is not None and not (isinstance(scheme, Scheme) and lies_over(scheme, ring)):
-            own = _ring_of(scheme)
+            ring_of = scheme.core if isinstance(scheme, ComplexAlgorithm) else scheme
+            own = ring_of.representation.name if isinstance(ring_of, DigitScheme) else ring_of.ring
             message = f"{shown(header.name.text)} is over {own}, not over {ring}"
             self._reporter.report("E640", message, header.ring.span if header.ring else None, "another ring", hint="leave out the ring")
             return None
@@ -282,13 +283,6 @@ class Composer:
         hint = "name the inner part in a composition of its own"
         self._reporter.report("E647", f"compositions nest at most {MOST_NESTED} deep", place, "too deep", hint=hint)
         return None
-
-
-def _ring_of(scheme: AnyScheme) -> str:
-    """The ring of a scheme, or the digits that it is over, as they are written."""
-    if isinstance(scheme, DigitScheme):
-        return scheme.representation.name
-    return str(scheme.ring if isinstance(scheme, Scheme) else scheme.core.ring)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -72,7 +73,7 @@ class EquationReader:
             return
         terms = equation.terms
         if len(terms) == 1 and len(terms[0].factors) == 2:
-            factors = self._factors(terms[0], self._coefficient(terms[0].sign, terms[0].number))
+            factors = self._factors(terms[0], self.names.coefficient(terms[0].sign, terms[0].number))
             value = self._add_product(name.text, terms[0], factors, equation.span) if factors is not None else None
             self.names.define(name, value)
             return
@@ -137,7 +138,7 @@ class EquationReader:
         return TypedForm(kind, total, tuple(pieces)) if total is not None else None
 
     def _term(self, term: Term) -> TypedForm | None:
-        scale = self._coefficient(term.sign, term.number)
+        scale = self.names.coefficient(term.sign, term.number)
         if len(term.factors) == 1:
             return self._factor(term.factors[0], scale, term.number)
         factors = self._factors(term, 1)
@@ -167,7 +168,7 @@ class EquationReader:
         """A factor as a form; None if it has none, which is reported. `number` precedes it; a sign may precede a `signed` one."""
         found: list[tuple[Plain, Value, Coefficient]] = []
         for plain in factor.terms:
-            value, coefficient = self.names.look_up(plain), self._coefficient(plain.sign, plain.number)
+            value, coefficient = self.names.look_up(plain), self.names.coefficient(plain.sign, plain.number)
             if value is not None and coefficient is not None and scale is not None:
                 found.append((plain, value, coefficient * scale))
         if len(found) < len(factor.terms):
@@ -185,12 +186,6 @@ class EquationReader:
             for plain, value, coefficient in found
         )
         return TypedForm(kind, total, pieces) if total is not None else None
-
-    def _coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
-        if number is None:
-            return sign
-        value = read_number(number.text, number.span, self.reporter, self.names.header.ring)
-        return value * sign if value is not None else None
 
 
 def _sum_span(equation: Update) -> Span:
@@ -222,13 +217,9 @@ def read_bases(body: Sequence[Statement], names: Names) -> Bases | None:
 
 class _BasisReader:
     def __init__(self, space: str, names: Names) -> None:
-        self.space = space
-        self.blocks = names.blocks
-        self.header: FormatAndRing = names.header
-        self.reporter: Reporter = names.reporter
+        self.space, self.names, self.reporter = space, names, names.reporter
 
     def map(self, basis: BasisStatement) -> LinearMap:
-        rows, columns = self.blocks[self.space]
         outputs: dict[int, Form] = {}
         for step in basis.steps:
             target = self.target(step)
@@ -237,7 +228,8 @@ class _BasisReader:
                 self.reporter.report("E228", f"{step.targets[0].name.text} is changed twice", step.span, "changed again")
             if target is not None and value is not None:
                 outputs[target] = value
-        return LinearMap(rows * columns, tuple(outputs.get(i, ((i, 1),)) for i in range(rows * columns)))
+        size = math.prod(self.names.blocks[self.space])
+        return LinearMap(size, tuple(outputs.get(i, ((i, 1),)) for i in range(size)))
 
     def target(self, step: Update) -> int | None:
         plain = step.targets[0]
@@ -252,8 +244,8 @@ class _BasisReader:
             message = f"{shown(word.text)} is not a block of {self.space}"
             self.reporter.report("E228", message, word.span, f"expected a block of {self.space}")
             return None
-        block = read_block(word, self.blocks, self.reporter)
-        return number_of(block, self.blocks) if block is not None else None
+        block = read_block(word, self.names.blocks, self.reporter)
+        return number_of(block, self.names.blocks) if block is not None else None
 
     def value(self, step: Update, target: int) -> Form | None:
         sign = -1 if step.operator.text == "-=" else 1
@@ -263,22 +255,14 @@ class _BasisReader:
             if len(term.factors) > 1:
                 self.reporter.report("E228", "a product in a change of basis", term.span, "a product", hint="bases are changed by sums")
                 return None
-            scale = self.coefficient(term.sign * sign, term.number)
+            scale = self.names.coefficient(term.sign * sign, term.number)
             for plain in term.factors[0].terms:
-                read = self.term(plain, scale)
-                sound = sound and read is not None
-                found += [read] if read is not None else []
+                number, coefficient = self.number(plain.name), self.names.coefficient(plain.sign, plain.number)
+                if number is None or coefficient is None or scale is None:
+                    sound = False
+                else:
+                    found.append((number, coefficient * scale))
         return add_up(found, step.span, self.reporter) if sound else None
-
-    def term(self, plain: Plain, scale: Coefficient | None) -> tuple[int, Coefficient] | None:
-        number, coefficient = self.number(plain.name), self.coefficient(plain.sign, plain.number)
-        if number is None or coefficient is None or scale is None:
-            return None
-        return number, coefficient * scale
-
-    def coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
-        value = 1 if number is None else read_number(number.text, number.span, self.reporter, self.header.ring)
-        return value * sign if value is not None else None
 
 
 MOST_COUNTED = 100_000
@@ -384,7 +368,8 @@ def read_scheme_of(
     `needed` says which of n blocks of C have to be defined, by those that are given; the others are empty.
     """
     before = reporter.count
-    names = Names(format_, reporter, later=_definitions(body))
+    definitions = (s.targets[0].name for s in reversed(body) if isinstance(s, Update))  # the first of a name counts
+    names = Names(format_, reporter, later={word.text: word.span for word in definitions})
     citation = read_citation(body, reporter)
     bases = read_bases(body, names)
     _read_body(names, body)
@@ -406,15 +391,6 @@ def read_citation(body: Sequence[Statement], reporter: Reporter) -> str:
         note = f"the first is at {citations[0].span}"
         reporter.report("E219", "a second citation", second.span, "given again", note=note, hint="put both into one text")
     return citations[0].text if citations else ""
-
-
-def _definitions(body: Sequence[Statement]) -> dict[str, Span]:
-    places: dict[str, Span] = {}
-    for statement in body:
-        if isinstance(statement, Update):
-            word = statement.targets[0].name
-            places.setdefault(word.text, word.span)
-    return places
 
 
 def _read_body(names: Names, body: Sequence[Statement]) -> None:

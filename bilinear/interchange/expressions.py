@@ -81,8 +81,11 @@ def read_exp(path: Path, asked: Asked = NOTHING_ASKED) -> Reading:
     if any(_mixed(product) for product in products):
         raise fail("E252", f"{where}: a product has one sum of a, one of b and one of c", "`bilinear import` reads those that mix a and b")
     (m, k, n), flipped = _dims(where, products, asked.transposed)
-    left, right, last = (tuple(_numbered(product[letter], _columns(letter, m, k, n, flipped)) for product in products) for letter in "abc")
-    return Reading(by_products(source, where.stem, (m, k, n), (left, right, last), flipped, _ring(source, products)), flipped)
+    tables = [
+        [form((i * columns + j, c) for (_, i, j), c in product[letter].items()) for product in products]
+        for letter, columns in (("a", k), ("b", n), ("c", m if flipped else n))
+    ]
+    return Reading(by_products(source, where.stem, (m, k, n), tables, flipped, _ring(source, products)), flipped)
 
 
 def commuting_exp(path: Path, ring: Ring | None) -> Identified | None:
@@ -138,10 +141,6 @@ def _dims(where: Path, products: list[Factors], transposed: bool | None) -> tupl
     return (m, k, n), flipped
 
 
-def _columns(letter: str, m: int, k: int, n: int, flipped: bool) -> int:
-    return {"a": k, "b": n, "c": m if flipped else n}[letter]
-
-
 def _ring(source: Source, products: list[Factors]) -> Ring:
     imaginary = any(isinstance(c, Symbolic) for product in products for total in product.values() for c in total.values())
     return said_ring(source) or Ring("Q[i]" if imaginary else "Q")
@@ -194,10 +193,6 @@ def _indexed(name: str, packed: bool, base: int) -> tuple[str, Block] | None:
 def _extents(products: list[Factors], letter: str) -> tuple[int, int]:
     blocks = [block for product in products for total in product.values() for block in total if block[0] == letter]
     return 1 + max(i for _, i, _ in blocks), 1 + max(j for _, _, j in blocks)
-
-
-def _numbered(total: dict[Indexed, Coefficient], columns: int) -> Form:
-    return form((i * columns + j, c) for (_, i, j), c in total.items())
 
 
 Block = tuple[int, ...]

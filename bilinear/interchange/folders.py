@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -157,28 +157,20 @@ class FolderRow:
     seconds: float = 0.0
 
 
-@dataclass
-class _Survey:
-    folder: Path
-    known: dict[str, FolderRow] = field(default_factory=dict)
-    """The row of each set of three files, by the start of their names."""
-
-
 def survey(folder: Path, progress: Callable[[str, int, int], None] = lambda what, done, of: None) -> Iterator[FolderRow]:
     """Read and prove every file below a folder, in the order of their names; licenses and descriptions are left out."""
     paths = [path for path in files_below(folder) if not path.name.lower().startswith(_NO_TABLES)]
-    session = _Survey(folder)
+    known: dict[str, FolderRow] = {}  # the row of each set of three files, by the first of them
     for number, path in enumerate(paths):
         progress(path.name, number, len(paths))
-        yield from _rows(session, path)
+        yield from _rows(path, str(path.relative_to(folder)), known)
 
 
-def _rows(session: _Survey, path: Path) -> Iterator[FolderRow]:
-    name = str(path.relative_to(session.folder))
+def _rows(path: Path, name: str, known: dict[str, FolderRow]) -> Iterator[FolderRow]:
     try:
         form, _ = format_of(path)
         if form.in_sets:
-            yield replace(_of_a_set(session, path, form.name), file=name)
+            yield replace(_of_a_set(known, path, form.name), file=name)
         elif form.name == "fflas":
             yield from _schedules(path, name)
         else:
@@ -195,7 +187,7 @@ def _not_read(name: str, form: str, error: BilinearError) -> FolderRow:
     return FolderRow(name, "" if passed_over else form, PASSED_OVER if passed_over else REFUSED, _told(error))
 
 
-def _of_a_set(session: _Survey, path: Path, form: str) -> FolderRow:
+def _of_a_set(known: dict[str, FolderRow], path: Path, form: str) -> FolderRow:
     files = files_of(path)
     if files is None or files.missing:
         lacking = (
@@ -203,12 +195,10 @@ def _of_a_set(session: _Survey, path: Path, form: str) -> FolderRow:
         )
         return FolderRow(path.name, form, LACKS, lacking)
     first = str(files.scheme[0])
-    seconds = 0.0 if first in session.known else None
-    if first not in session.known:
-        session.known[first] = _timed(partial(_imported, path, path.name, form))
-    row = session.known[first]
+    row = replace(known[first], seconds=0.0) if first in known else _timed(partial(_imported, path, path.name, form))
+    known.setdefault(first, row)
     changes = ", as its changes of basis" if path in (files.bases or ()) and row.verdict == PROVED else ""
-    return replace(row, what=f"{row.what}{changes}", seconds=row.seconds if seconds is None else seconds)
+    return replace(row, what=f"{row.what}{changes}")
 
 
 def _imported(path: Path, name: str, form: str, entry: str = "") -> FolderRow:

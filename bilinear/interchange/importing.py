@@ -13,7 +13,7 @@ from bilinear.interchange import arrays, fmm_json, npz, plinopt, tables, targets
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.expressions import begins_exp, begins_formulas, commuting_exp, other_formulas, read_exp, read_named
 from bilinear.interchange.papers import HEAD as HEAD_OF_FORMULA
-from bilinear.interchange.reader_parts import Asked, Beginning, Reading
+from bilinear.interchange.reader_parts import Asked, Beginning, Reading, assemble
 from bilinear.interchange.targets import Identified
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.ring import RINGS, Ring, parse_ring
@@ -79,7 +79,10 @@ FORMATS = {
     f.name: f
     for f in (
         FileFormat("npz", "AlphaTensor archive, or arrays U, V and W", ".npz", npz.begins_npz, npz.read_npz, True, entries=npz.npz_entries),
-        FileFormat("npy", "flip-cpd array", ".npy", _bytes(b"\x93NUMPY"), targets.read_npy, other=targets.other_npy),
+        FileFormat(
+            *("npy", "flip-cpd array", ".npy", _bytes(b"\x93NUMPY"), _plain(lambda path: assemble(targets.read_flat(path), None))),
+            other=lambda path, ring: targets.other_structure(path, targets.read_flat(path), ring),
+        ),
         FileFormat("notebook", "Jupyter notebook", ".ipynb", _has(_NOTEBOOK), arrays.read_python, True, entries=arrays.python_entries),
         FileFormat("python", "Python's arrays", ".py", _has(_PYTHON), arrays.read_python, True, entries=arrays.python_entries),
         FileFormat("json", "FastMatrixMultiplication JSON", ".json", _has(r'\A\s*\{\s*"'), fmm_json.read_json, True),

@@ -108,8 +108,12 @@ def parsed_json(source: Source, claims: str, hint: str) -> dict[str, object]:
     """
     if not re.search(claims, source.text):
         raise fail("E653", f"{source.name} holds no scheme", hint)
+
+    def integer(digits: str) -> int | str:
+        return int(digits) if len(digits) <= MOST_DIGITS else digits
+
     try:
-        data = json.loads(source.text, parse_int=_integer, parse_float=str, parse_constant=str)
+        data = json.loads(source.text, parse_int=integer, parse_float=str, parse_constant=str)
     except json.JSONDecodeError as error:
         raise malformed(source, error.pos, error.pos + 1, f"this is not JSON: {error.msg}", "here", code="E255") from None
     except RecursionError:
@@ -117,10 +121,6 @@ def parsed_json(source: Source, claims: str, hint: str) -> dict[str, object]:
     if not isinstance(data, dict):
         raise malformed(source, 0, 1, "this JSON is not an object", "a scheme is {...}", code="E255")
     return data
-
-
-def _integer(text: str) -> int | str:
-    return int(text) if len(text) <= MOST_DIGITS else text
 
 
 def picked(path: str | Path, names: Sequence[str], entry: str) -> str:
@@ -264,7 +264,11 @@ def require_one_rank(maps: Maps) -> None:
         if linear.steps and _longest(linear) > MOST_BITS:
             raise fail("E253", f"{source.name}: the coefficients of its temporaries may grow to more than {MOST_BITS} bits")
     if maps.bases is not None:
-        _require_composable(source, (u, v, w), maps.bases)
+        bases, (x, y, z) = maps.bases, (linear.steps + linear.outputs for linear in (u, v, w))
+        pairs = ((x, bases.a.outputs), (y, bases.b.outputs), (bases.c.outputs, z[-len(w.outputs) :]))
+        work = sum(len(inner[i]) for outer, inner in pairs for row in outer for i, _ in row if i < len(inner))
+        if work > MOST_EXPANDED:
+            raise fail("E253", f"{source.name}: composing it with its changes of basis takes {work} steps", f"at most {MOST_EXPANDED}")
     rank = len(u.outputs)
     if max(maps.sizes) > MOST_BLOCKS or rank > MOST_PRODUCTS:
         told = "A has {} blocks, B {}, C {}".format(*maps.sizes)
@@ -282,14 +286,6 @@ def _longest(linear: LinearMap) -> int:
         bits.append(max((c.numerator.bit_length() + bits[i] for i, c in numbers), default=0) + len(terms).bit_length())
         denominators += lcm(*(c.denominator for _, c in numbers)).bit_length() - 1
     return max(bits) + denominators
-
-
-def _require_composable(source: Source, maps: tuple[LinearMap, LinearMap, LinearMap], bases: Bases) -> None:
-    u, v, w = (linear.steps + linear.outputs for linear in maps)
-    pairs = ((u, bases.a.outputs), (v, bases.b.outputs), (bases.c.outputs, w[-len(maps[2].outputs) :]))
-    work = sum(len(inner[i]) for outer, inner in pairs for row in outer for i, _ in row if i < len(inner))
-    if work > MOST_EXPANDED:
-        raise fail("E253", f"{source.name}: composing it with its changes of basis takes {work} steps", f"at most {MOST_EXPANDED}")
 
 
 def shape(dims: Dims) -> str:

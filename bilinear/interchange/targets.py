@@ -18,7 +18,7 @@ import numpy as np
 
 from bilinear.errors import fail
 from bilinear.interchange.npz import MOST_MEMBER, read_array
-from bilinear.interchange.reader_parts import MOST_PRODUCTS, Asked, Maps, Reading, assemble, dims_of, read_data, require_one_rank
+from bilinear.interchange.reader_parts import MOST_PRODUCTS, Maps, dims_of, read_data, require_one_rank
 from bilinear.ir.bilinear_map import BilinearAlgorithm, BilinearMap, polynomial_product, product_modulo, product_with_transpose
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import residue
@@ -55,7 +55,7 @@ def structured_product(left: str, right: str, m: int, k: int, n: int, outputs: f
         b, b_names = {(j, i): value for (i, j), value in a.items()}, tuple(f"{name}^T" for name in a_names)
     else:
         b, b_names = _operand(right, "B", k, n)
-    places = [(i, j) for i in range(m) for j in range(n) if _wanted(left + right, i, j)]
+    places = [(i, j) for i in range(m) for j in range(n) if i <= j or not (left + right == "uu" or right == TRANSPOSED)]
     rows = tuple(tuple(_terms(a, b, place, k)) for place in places)
     left_out = [number for number in range(len(places)) if outputs is not None and number not in outputs]
     rows = tuple(() if number in left_out else row for number, row in enumerate(rows))
@@ -89,10 +89,6 @@ def _operand(kind: str, letter: str, rows: int, columns: int) -> tuple[Entries, 
 def _is_entry(kind: str, i: int, j: int) -> bool:
     """Whether the entry at a place is a value of its own: not 0, and not determined by another entry."""
     return kind == "g" or (i >= j if kind == "l" else i < j or (i == j and kind != "k"))
-
-
-def _wanted(kinds: str, i: int, j: int) -> bool:
-    return i <= j or not (kinds == "uu" or kinds.endswith(TRANSPOSED))
 
 
 PRIMES = (2, 3, 5, 7)
@@ -135,19 +131,14 @@ def identify(maps: Maps) -> Identified | None:
     named = next((p for p in PRIMES if order and order in (p**e for e in range(1, 20))), 0)
     rings = [Ring(f"Z/{named}")] if named else [maps.ring, *(Ring(f"Z/{p}") for p in PRIMES if not maps.ring.generator)]
     for ring in rings:
-        for algorithm in (_algorithm(maps, target, ring) for target in _known(maps, ring)):
+        for target in _known(maps, ring):
+            algorithm = _algorithm(maps, target, ring)
             if _fits(algorithm) and prove_map(algorithm).holds:
-                found = _as_a_field(algorithm)
-                return Identified(found, prove_map(found))
+                if is_division_algebra(algorithm):  # a product modulo an irreducible polynomial is told with its field
+                    title = f"the field of order {ring.modulus ** len(target.outputs)}: {target.title}"
+                    algorithm = replace(algorithm, target=replace(target, title=title))
+                return Identified(algorithm, prove_map(algorithm))
     return _semifield(maps, rings) or _part(maps)
-
-
-def _as_a_field(algorithm: BilinearAlgorithm) -> BilinearAlgorithm:
-    """The algorithm of a product modulo an irreducible polynomial, titled with its field."""
-    target, p = algorithm.target, algorithm.ring.modulus
-    if not is_division_algebra(algorithm):
-        return algorithm
-    return replace(algorithm, target=replace(target, title=f"the field of order {p ** len(target.outputs)}: {target.title}"))
 
 
 def _algorithm(maps: Maps, target: BilinearMap, ring: Ring) -> BilinearAlgorithm:
@@ -227,11 +218,6 @@ class Structure:
     partial: bool
 
     @property
-    def general(self) -> bool:
-        """True for the product of two general matrices."""
-        return self.left == self.right == "g"
-
-    @property
     def sizes(self) -> tuple[int, int, int]:
         """The numbers of left values, right values and outputs."""
         return structured_product(self.left, self.right, self.m, self.k, self.n).sizes
@@ -252,20 +238,10 @@ def prove_structured(maps: Maps, structure: Structure) -> Identified:
     require_one_rank(maps)
     wanted = frozenset(number for number, row in enumerate(maps.w.matrix) if row) if structure.partial else None
     target = structured_product(structure.left, structure.right, structure.m, structure.k, structure.n, wanted)
-    algorithm = BilinearAlgorithm(maps.name, target, maps.u, maps.v, maps.w, maps.ring)
+    algorithm = _algorithm(maps, target, maps.ring)
     proof = prove_map(algorithm)
     proof.require()
     return Identified(algorithm, proof)
-
-
-def read_npy(path: Path, asked: Asked) -> Reading:
-    """The product of general matrices in a `.npy` file, by `read_flat`, whose errors it raises."""
-    return Reading(assemble(read_flat(path), None), False)
-
-
-def other_npy(path: Path, ring: Ring | None) -> Identified | None:
-    """The product of matrices with structure that the name of a `.npy` file tells."""
-    return other_structure(path, read_flat(path), ring)
 
 
 def other_structure(path: Path, maps: Maps, ring: Ring | None) -> Identified | None:
@@ -273,7 +249,7 @@ def other_structure(path: Path, maps: Maps, ring: Ring | None) -> Identified | N
     maps = maps if ring is None else replace(maps, ring=ring)
     structure = structure_of(path)
     if structure is not None:
-        return None if structure.general else prove_structured(maps, structure)
+        return None if structure.left == structure.right == "g" else prove_structured(maps, structure)
     return None if dims_of(*maps.sizes) is not None else identify(maps)
 
 

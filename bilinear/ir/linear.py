@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
@@ -67,6 +67,10 @@ class LinearMap:
         for step in self.steps:
             values.append(substitute(step, values))
         return tuple(substitute(output, values) for output in self.outputs)
+
+    def mapped(self, row: Callable[[Form], Form]) -> LinearMap:
+        """The same map with every step and every output changed."""
+        return LinearMap(self.inputs, tuple(map(row, self.outputs)), tuple(map(row, self.steps)), self.names)
 
     def additions_of_table(self, most: float = inf) -> int:
         """The additions of the map as a table; not all are counted if they are more than `most`."""

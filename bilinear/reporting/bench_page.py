@@ -44,7 +44,11 @@ NOTES = (
 def bench_table(result: Benchmark) -> str:
     """The machine, the rows, how to read them, and what was not measured."""
     header, *rows = bench_cells(result)
-    lines = [machine_line(result), "", *aligned(rows, header), "", *NOTES, energy_note(result)]
+    named = (("driver", "driver_version"), ("CuPy", "cupy"), ("cuBLAS", "cublas"), ("PyTorch", "torch"), ("commit", "commit"))
+    versions = [f"{title} {result.machine[key]}" for title, key in named if result.machine.get(key)]
+    limits = [f"at most {result.machine[key]}" for key in ("clocks.max.sm", "power.limit") if result.machine.get(key)]
+    machine = ", ".join([str(result.machine.get("gpu")), *limits, *versions])
+    lines = [machine, "", *aligned(rows, header), "", *NOTES, energy_note(result)]
     if result.left_out:
         lines += ["", "left out:", *(f"  {left.what}: {left.why}" for left in result.left_out)]
     return visible_lines(lines)
@@ -76,14 +80,6 @@ def bench_row(row: Measurement) -> tuple[str, ...]:
     loads = ("-" if value is None else f"{value:.0f}" for value in (load.clock, load.power))
     plan = (f"{row.ratio:.3f}", interval, shape_name(row.shape), row.dtype, row.plan)
     return (*plan, *times, row.inputs, budget, f"{workspace_share(row):.3f}", rounds, *checks, *loads)
-
-
-def machine_line(result: Benchmark) -> str:
-    """GPU, versions and commit, as far as known."""
-    named = (("driver", "driver_version"), ("CuPy", "cupy"), ("cuBLAS", "cublas"), ("PyTorch", "torch"), ("commit", "commit"))
-    found = [f"{title} {result.machine[key]}" for title, key in named if result.machine.get(key)]
-    limits = [f"at most {result.machine[key]}" for key in ("clocks.max.sm", "power.limit") if result.machine.get(key)]
-    return ", ".join([str(result.machine.get("gpu")), *limits, *found])
 
 
 def grid_summary(rows: Sequence[Measurement]) -> str:

@@ -469,7 +469,9 @@ def stage_title(kind: str, contended: Sequence[str]) -> str:
 def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts:
     """The costs of a lowered schedule with its number of launches."""
     products = [stage for stage in lowered.stages if isinstance(stage, ProductStage)]
-    maps = [m for stage in lowered.stages if isinstance(stage, LinearStage) for m in stage.maps]
+    maps = [one for stage in lowered.stages if isinstance(stage, LinearStage) for one in stage.maps]
+    m, k, n = lowered.m, lowered.k, lowered.n
+    share = {"A": 1 / (m * k), "B": 1 / (k * n), "C": 1 / (m * n)}  # of a block, in units of N*N
     return LoweredFacts(
         inputs=inputs,
         levels=lowered.levels,
@@ -477,7 +479,7 @@ def lowered_facts(lowered: Schedule, inputs: str, launches: int) -> LoweredFacts
         products=sum(len(stage.products) for stage in products),
         colours=len(products),
         widths=tuple(len(stage.products) for stage in products),
-        sums_traffic=sum(_block_share(lowered, block.space) for m in maps for block in m.sources + m.targets),
+        sums_traffic=sum(share[lowered.space(block.space).shape] for one in maps for block in one.sources + one.targets),
         workspace=_workspace(lowered),
         contended=any(stage.contended for stage in products),
         sha256=schedule_hash(lowered),
@@ -501,11 +503,6 @@ def _stage_line(stage: Stage, fact: StageFact, names: Sequence[str], sums: Mappi
             products.append(StageProduct(name, (str(p.left), str(p.right)), tuple((str(t.block), str(t.coefficient)) for t in p.targets)))
     known = fact.number, fact.kind, fact.steps, fact.contended, fact.width
     return StageLine(*known, tuple(products), fact.states, tuple(sums.items()), stage_moves(stage))
-
-
-def _block_share(schedule: Schedule, space: str) -> float:
-    m, k, n = schedule.m, schedule.k, schedule.n
-    return {"A": 1 / (m * k), "B": 1 / (k * n), "C": 1 / (m * n)}[schedule.space(space).shape]
 
 
 def _workspace(schedule: Schedule) -> float:

@@ -387,6 +387,13 @@ def complex_report(
         runs = f"{prepared.name}: {stages}, proved against both at {levels} level(s)"
         told = f"{ERRORS} as the schedule runs, its products summed classically"
         equations += blocks.equations
+    notes = []
+    if core.tables == three_products().tables:
+        notes.append(
+            f"three products have {PROBABLE:.2f} times the probable error by norm of four, and no bound for a small imaginary part"
+        )
+    if is_over_reals(core.ring):
+        notes.append(f"any scheme runs the products: matmul(a, b, algorithm='{core.name} (x) winograd') of complex arrays")
     additions = whole.u.additions + whole.v.additions + whole.w.additions
     costs = f"{whole.rank} real products and {additions} additions"
     rows = (("computes", computes), ("costs", costs), ("proof", proved_by), ("runs", runs), ("source", found.citation))
@@ -398,7 +405,7 @@ def complex_report(
         facts=tuple(row for row in rows if row[1]),
         products=written_products(core),
         error_table=(("K", "real", "imaginary", "four products"), *table) if table else (),
-        notes=(told, *_complex_notes(core)),
+        notes=(told, *notes),
         kernels=tuple(line for program in programs for line in kernel_lines(program)),
         computes=computes,
         ring=ring,
@@ -410,13 +417,6 @@ def complex_report(
         errors=errors,
         source=found.citation,
     )
-
-
-def _complex_notes(core: BilinearAlgorithm) -> Iterator[str]:
-    if core.tables == three_products().tables:
-        yield f"three products have {PROBABLE:.2f} times the probable error by norm of four, and no bound for a small imaginary part"
-    if is_over_reals(core.ring):
-        yield f"any scheme runs the products: matmul(a, b, algorithm='{core.name} (x) winograd') of complex arrays"
 
 
 CONFIDENCE = 0.99

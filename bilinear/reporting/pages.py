@@ -30,12 +30,8 @@ def environment(html: bool) -> Environment:
     Values are made visible, and escaped in HTML, because names and citations are foreign text.
     """
     filters: dict[str, Filter] = {"readable": readable, "shortened": shortened, "cell": _cell, "code": _code}
-    return templates(filters, autoescape=html, finalize=_finalized)
-
-
-def _finalized(value: object) -> object:
-    """A value as printed; text made by templates keeps its line breaks."""
-    return visible(value) if type(value) is str else value
+    # text made by templates keeps its line breaks
+    return templates(filters, autoescape=html, finalize=lambda value: visible(value) if type(value) is str else value)
 
 
 def _cell(value: object) -> str:

@@ -361,6 +361,11 @@ def plan_chart(plan: Plan) -> PlanChart:
     told = names(plan)
     numbers = {c: str(number) for number, c in enumerate(front, 1)}
     named = [(places[c], (told[c], *filter(None, [numbers.get(c)]))) for c in important if c.strategy != LIBRARY]
+    dots = []
+    for c in reversed(important):
+        kind = "chosen" if c is plan.chosen else "refused" if not c.able else "front" if c in front else "able"
+        title = f"{told[c]} ({c.strategy}, {c.promise}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
+        dots.append(Dot(*places[c], kind, title, (told[c], f"{c.ms:.4g} ms, {bytes_text(c.workspace or 0)} of workspace")))
     return PlanChart(
         f"workspace, {unit}",
         tuple(Tick(x(t * size), f"{t:g}") for t in _round_steps(0, most / size)),
@@ -368,7 +373,7 @@ def plan_chart(plan: Plan) -> PlanChart:
         library,
         budget,
         _steps(corners),
-        tuple(Dot(*places[c], _kind(c, plan, front), _told(c, told[c]), _lines(c, told[c])) for c in reversed(important)),
+        tuple(dots),
         _labels(named, list(places.values()), corners, library, budget),
         len(known) - len(timed),
     )
@@ -387,20 +392,6 @@ def _steps(points: list[PlanPoint]) -> str:
         return ""
     (x, y), *rest = points
     return f"M{x:g} {y:g}" + "".join(f"H{px:g}V{py:g}" for px, py in rest)
-
-
-def _kind(candidate: Candidate, plan: Plan, front: tuple[Candidate, ...]) -> str:
-    if candidate is plan.chosen:
-        return "chosen"
-    return "refused" if not candidate.able else "front" if candidate in front else "able"
-
-
-def _told(c: Candidate, name: str) -> str:
-    return f"{name} ({c.strategy}, {c.promise}): {c.ms:.4g} ms, {c.workspace or 0} bytes of workspace; {c.why}"
-
-
-def _lines(c: Candidate, name: str) -> tuple[str, str]:
-    return name, f"{c.ms:.4g} ms, {bytes_text(c.workspace or 0)} of workspace"
 
 
 def _labels(

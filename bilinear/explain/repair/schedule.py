@@ -273,31 +273,23 @@ def _product_edits(steps: WrittenSteps, step: WrittenProduct) -> Iterator[StepEd
     others = [block for block in _blocks(steps, "C") if block not in dict(step.targets)]
     for number, (block, c) in enumerate(step.targets):
         before, after = step.targets[:number], step.targets[number + 1 :]
-        yield _target_turned(replace(step, targets=(*before, (block, -c), *after)), block, text, text.targets[number])
+        (begin, stop, mark), minus, span = text.sign(text.targets[number])
+        turned, old = (str(block), f"-{block}") if minus else (f"-{block}", str(block))
+        told, patch = f"writing {turned} for {old} in {text.span.text}", (begin, stop, mark.replace("+", ""))
+        yield StepEdit("sign", "C", replace(step, targets=(*before, (block, -c), *after)), told, f"write {turned}", span, (patch,))
         for other in others:
             yield _renamed(replace(step, targets=(*before, (other, c), *after)), "C", block, other, text, text.targets[number])
         if before or after:
-            yield _target_left_out(replace(step, targets=(*before, *after)), block, text, number)
+            start = span.start if number == 0 else text.span.start + text.targets[number - 1].end()
+            end = text.blanked.index(",", text.targets[0].end()) + 1 + text.span.start if number == 0 else span.end
+            new, told = replace(step, targets=(*before, *after)), f"leaving out {block} in {text.span.text}"
+            yield StepEdit("drop", "C", new, told, "leave this out", span, ((start, end, ""),))
     last = step.span.start + text.targets[-1].end()
     for other, sign in product(others, (1, -1)):
         name = f"{'-' if sign < 0 else ''}{other}"
         new = replace(step, targets=(*step.targets, (other, -sign if text.operator[0] == "-=" else sign)))
         told = f"adding the target {name} to {step.span.text}"
         yield StepEdit("add", "C", new, told, f"add {name}", step.span, ((last, last, f", {name}"),))
-
-
-def _target_turned(new: WrittenProduct, block: Block, text: _Text, token: re.Match[str]) -> StepEdit:
-    (start, end, sign), minus, span = text.sign(token)
-    turned, old = (str(block), f"-{block}") if minus else (f"-{block}", str(block))
-    told = f"writing {turned} for {old} in {text.span.text}"
-    return StepEdit("sign", "C", new, told, f"write {turned}", span, ((start, end, sign.replace("+", "")),))
-
-
-def _target_left_out(new: WrittenProduct, block: Block, text: _Text, number: int) -> StepEdit:
-    _, _, span = text.sign(text.targets[number])
-    start = span.start if number == 0 else text.span.start + text.targets[number - 1].end()
-    end = text.blanked.index(",", text.targets[0].end()) + 1 + text.span.start if number == 0 else span.end
-    return StepEdit("drop", "C", new, f"leaving out {block} in {text.span.text}", "leave this out", span, ((start, end, ""),))
 
 
 SIDES = ("A", "B", "C")
