@@ -1,27 +1,25 @@
-"""`matmul` for JAX: a call of the host inside of compiled functions, with `vmap` and gradients. JAX is imported by the first call.
+"""`matmul` for JAX, inside of compiled functions, with `vmap` and derivatives of every kind. JAX is imported by the first call.
 
-JAX's arrays go to the host's memory and the result comes back from there, on a GPU across its bus (docs/how-to/einsum.md).
+XLA calls back with its own buffers: the host's, or a GPU's with the stream that it computes on. Nothing is copied (docs/how-to/einsum.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from importlib import import_module
-from types import ModuleType
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from bilinear.errors import fail, install
 from bilinear.ir.matrix import Array
 from bilinear.runtime import matmul as host
-from bilinear.runtime.arrays import NUMPY
+from bilinear.runtime.arrays import NUMPY, cupy_module, cupy_stream
 from bilinear.runtime.multiply import looked_at
 from bilinear.runtime.options import Named, Options, ProductOptions, check_options
 
 __all__ = ["matmul"]
-
-Product = Callable[[Array, Array], Array]
 
 
 def matmul(
@@ -33,11 +31,11 @@ def matmul(
     accuracy: float | Literal["classical", "twice"] | None = None,
     reproducible: Literal["bitwise"] | None = None,
 ) -> Array:
-    """a @ b with the shapes, types and batches of `jax.numpy.matmul`, by `bilinear.matmul` on the host.
+    """a @ b with the shapes, types and batches of `jax.numpy.matmul`, by `bilinear.matmul` where the arrays lie: CPU, or CUDA with CuPy.
 
-    It works inside `jax.jit` and `jax.vmap`, whose batch is one call, and `jax.grad` differentiates it any number of times in reverse:
-    gradients are products by the same algorithm. JAX refuses forward mode (`jax.jvp`, `jax.jacfwd`). A named algorithm is read when the
-    function is traced, and stays in what `jax.jit` keeps. The cost is told in docs/how-to/einsum.md.
+    It works inside `jax.jit` and `jax.vmap`, whose batch is one call. JAX differentiates it forwards and in reverse, any number of times:
+    derivatives are products by the same algorithm. A named algorithm is read when the function is traced, and stays in what `jax.jit`
+    keeps. The cost is told in docs/how-to/einsum.md.
 
     Parameters
     ----------
@@ -59,8 +57,9 @@ def matmul(
     TypeError
         As `jax.numpy.matmul` does.
     BilinearError
-        While the function is traced: what `bilinear.matmul` raises for arrays of these shapes and types, E736 for types that NumPy does not
-        multiply, such as bfloat16, and E735 if JAX is not installed. What depends on values arrives from the host as JAX's error.
+        While the function is traced: what `bilinear.matmul` raises for NumPy's arrays of these shapes and types, E736 for types that NumPy
+        does not multiply, such as bfloat16, E737 for arrays on several devices, E735 if JAX is not installed or too old, and E512 on a GPU
+        without CuPy. What depends on values, or on the GPU, arrives as JAX's error, which holds the diagnostic.
 
     Examples
     --------
@@ -71,7 +70,7 @@ def matmul(
     Array([[ 2.,  3.],
            [ 6., 11.]], dtype=float32)
     """
-    jax = _jax()
+    jax, product = _product()
     jnp = jax.numpy
     asked = Options(algorithm=algorithm, levels=levels, accuracy=accuracy, reproducible=reproducible).as_named()
     check_options(asked, None)
@@ -82,48 +81,85 @@ def matmul(
     x, y = x[None] if x.ndim == 1 else x, y[:, None] if y.ndim == 1 else y
     count = max(x.ndim, y.ndim)  # `vmap` puts its batch before the first dimension of both
     x, y = (jnp.expand_dims(z, tuple(range(count - z.ndim))) for z in (x, y))
-    return _product(asked)(x, y).reshape(result.shape)
+    return product(x, y, asked=asked).reshape(result.shape)
 
 
-def _product(asked: Options) -> Product:
-    """The product of two batches of matrices, of one type and of equally many dimensions, with its derivatives."""
-    jax = _jax()
+@cache
+def _product() -> tuple[Any, Callable[..., Array]]:
+    """JAX, and a primitive of it: the product of two batches of matrices, of one type and of equally many dimensions.
+
+    JAX derives all derivatives from its being bilinear.
+    """
+    try:
+        jax = import_module("jax")
+        call_back = import_module("jax.experimental.buffer_callback").buffer_callback
+        core, ad, batching, mlir = (import_module(f"jax.{name}") for name in _PARTS)
+    except ImportError as error:
+        raise fail("E735", f"JAX cannot be used: {error}", install("jax")) from None
+    product = core.Primitive("bilinear_matmul")
+    call = jax.jit(product.bind, static_argnames="asked")
+
+    def run(x: Array, y: Array, *, asked: Options) -> Array:
+        with jax.disable_jit(False):
+            return call(x, y, asked=asked)
+
+    def described(x: Array, y: Array, *, asked: Options) -> Array:
+        alike = (np.empty(z.shape, z.dtype) for z in (x, y))
+        looked_at(NUMPY, *alike, **_options(asked))  # refuse now what the host would
+        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
+        return x.update(shape=shape, weak_type=False)
+
+    def lowered(multiply: Callable[..., None], context: Any, x: Array, y: Array, *, asked: Options) -> Array:
+        if getattr(context.module_context.axis_context, "num_devices", 1) > 1:
+            raise fail("E737", "these arrays lie on several devices", "multiply their parts in jax.shard_map, or use one device")
+        if multiply is _on_gpu:
+            cupy_module()
+        back = call_back(partial(multiply, _options(asked)), context.avals_out[0])
+        return mlir.lower_fun(back, multiple_results=False)(context, x, y)
+
+    def batched(operands: tuple[Array, Array], axes: tuple[int | None, int | None], *, asked: Options) -> tuple[Array, int]:
+        pairs = zip(operands, axes, strict=True)
+        x, y = (z[None] if axis is None else jax.numpy.moveaxis(z, axis, 0) for z, axis in pairs)
+        return product.bind(x, y, asked=asked), 0
+
+    product.def_impl(run)
+    product.def_abstract_eval(described)
+    batching.primitive_batchers[product] = batched
+    for platform, multiply in (("cpu", _on_the_host), ("cuda", _on_gpu)):
+        mlir.register_lowering(product, partial(lowered, multiply), platform=platform)
+    ad.defbilinear(
+        product,
+        lambda change, x, y, asked: _as(x.aval, product.bind(change, y.mT, asked=asked)),
+        lambda change, x, y, asked: _as(y.aval, product.bind(x.mT, change, asked=asked)),
+    )
+    return jax, product.bind
+
+
+_PARTS = "extend.core", "interpreters.ad", "interpreters.batching", "interpreters.mlir"
+
+
+def _options(asked: Options) -> ProductOptions:
     options: ProductOptions = {"algorithm": asked.algorithm or "auto", "levels": asked.levels, "accuracy": asked.accuracy}
     options["reproducible"] = asked.reproducible  # type: ignore[typeddict-item]
-
-    def on_the_host(x: Array, y: Array) -> Array:
-        return host.matmul(np.asarray(x), np.asarray(y), **options)
-
-    def by_callback(x: Array, y: Array) -> Array:
-        shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
-        alike = (np.empty(z.shape, z.dtype) for z in (x, y))
-        looked_at(NUMPY, *alike, **options)  # refuse now what the host would
-        return jax.pure_callback(on_the_host, jax.ShapeDtypeStruct(shape, x.dtype), x, y, vmap_method="expand_dims")
-
-    def forward(x: Array, y: Array) -> tuple[Array, tuple[Array, Array]]:
-        return product(x, y), (x, y)
-
-    def backward(kept: tuple[Array, Array], change: Array) -> tuple[Array, Array]:
-        x, y = kept
-        return _as(x, product(change, y.mT)), _as(y, product(x.mT, change))
-
-    product: Product = jax.custom_vjp(by_callback)
-    product.defvjp(forward, backward)  # type: ignore[attr-defined]
-    return product
+    return options
 
 
-def __dir__() -> list[str]:
-    return __all__
+def _on_the_host(options: ProductOptions, context: Any, out: Array, x: Array, y: Array) -> None:
+    host.matmul(np.asarray(x), np.asarray(y), np.asarray(out), **options)
 
 
-def _jax() -> ModuleType:
-    try:
-        return import_module("jax")
-    except ImportError as error:
-        raise fail("E735", f"JAX cannot be imported: {error}", install("jax")) from None
+def _on_gpu(options: ProductOptions, context: Any, out: Array, x: Array, y: Array) -> None:
+    cupy = cupy_module()
+    a, b, c = (cupy.asarray(z) for z in (x, y, out))
+    with c.device, cupy_stream(context.stream):
+        host.matmul(a, b, c, **options)
 
 
 def _as(operand: Array, change: Array) -> Array:
     """The gradient of an operand that was used for several matrices of the batch: the sum over them."""
     repeated = tuple(axis for axis, extent in enumerate(operand.shape[:-2]) if extent == 1)
     return change.sum(axis=repeated, keepdims=True)
+
+
+def __dir__() -> list[str]:
+    return __all__
