@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import import_module
-from typing import Any, Literal
+from types import ModuleType, SimpleNamespace
+from typing import Literal
 
 import numpy as np
 
@@ -85,7 +86,7 @@ def matmul(
 
 
 @cache
-def _product() -> tuple[Any, Callable[..., Array]]:
+def _product() -> tuple[ModuleType, Callable[..., Array]]:
     """JAX, and a primitive of it: the product of two batches of matrices, of one type and of equally many dimensions.
 
     JAX derives all derivatives from its being bilinear.
@@ -109,7 +110,7 @@ def _product() -> tuple[Any, Callable[..., Array]]:
         shape = (*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1])
         return x.update(shape=shape, weak_type=False)
 
-    def lowered(multiply: Callable[..., None], context: Any, x: Array, y: Array, *, asked: Options) -> Array:
+    def lowered(multiply: Callable[..., None], context: SimpleNamespace, x: Array, y: Array, *, asked: Options) -> Array:
         if getattr(context.module_context.axis_context, "num_devices", 1) > 1:
             raise fail("E737", "these arrays lie on several devices", "multiply their parts in jax.shard_map, or use one device")
         if multiply is _on_gpu:
@@ -144,11 +145,11 @@ def _options(asked: Options) -> ProductOptions:
     return options
 
 
-def _on_the_host(options: ProductOptions, context: Any, out: Array, x: Array, y: Array) -> None:
+def _on_the_host(options: ProductOptions, context: SimpleNamespace, out: Array, x: Array, y: Array) -> None:
     host.matmul(np.asarray(x), np.asarray(y), np.asarray(out), **options)
 
 
-def _on_gpu(options: ProductOptions, context: Any, out: Array, x: Array, y: Array) -> None:
+def _on_gpu(options: ProductOptions, context: SimpleNamespace, out: Array, x: Array, y: Array) -> None:
     cupy = cupy_module()
     a, b, c = (cupy.asarray(z) for z in (x, y, out))
     with c.device, cupy_stream(context.stream):
