@@ -197,6 +197,7 @@ def page(result: dict[str, Any]) -> str:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--html", type=Path, help="draw the page of the results in --json, without measuring")
+    parser.add_argument("--only", choices=("thin", "squares"), help="measure one paper; what --json holds of the other one stays")
     parser.add_argument("--seconds", type=float, default=85.0, help="begin with no further problem after so long")
     options = parser.parse_args()
     if options.html:
@@ -204,7 +205,11 @@ def main() -> None:
         return
     need_gpu()
     begun, rows = monotonic(), list[Row]()
+    if options.only and options.json and options.json.exists():
+        rows = [row for row in json.loads(options.json.read_text())["rows"] if row["part"] != options.only]
     for problem in problems(copy_rate()):
+        if options.only not in (None, problem.func.__name__):
+            continue
         if monotonic() - begun > options.seconds:
             print("stopped", flush=True)
             break
