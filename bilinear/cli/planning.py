@@ -189,6 +189,9 @@ def plan(
         str,
         typer.Option(help="With --levels: colours (in order), or atomics (at once), as in compile.", autocompletion=completing.contention),
     ] = "colours",
+    prefer: Annotated[
+        Literal["time", "energy"], limit_option(help="energy: of plans that are about as fast, the one that takes the fewest joules.")
+    ] = "time",
     accumulate: Annotated[bool, problem_option("--accumulate", help="Plan C += A*B; plans that overwrite C are excluded.")] = False,
     model: Annotated[
         Literal["thesis"] | None, typer.Option(help="Bound the times of MSMES, or of --levels, by the data sheet of --device.")
@@ -207,7 +210,7 @@ def plan(
 
     pins, pages = {"levels": levels, "products": products}, {"explain": explain, "html": html, "svg": svg}
     at_once = contention != "colours"
-    sums: dict[str, object] = {"accumulate": accumulate, "reproducible": reproducible, "contention": at_once}
+    sums: dict[str, object] = {"accumulate": accumulate, "reproducible": reproducible, "contention": at_once, "prefer": prefer != "time"}
 
     def require_alone(option: str, others: Mapping[str, object]) -> None:
         lost = [name for name, value in others.items() if value]
@@ -227,7 +230,7 @@ def plan(
     levels = None if levels == "auto" else levels
     if model or modes:
         size, limits = read_shape(shape), {"inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
-        others: dict[str, object] = {"accuracy": accuracy, "products": products, "accumulate": accumulate, "contention": at_once}
+        others: dict[str, object] = {"accuracy": accuracy, "products": products, **sums}
         require_alone("model" if model else "modes", {"modes": model and modes, **others, **pages, **limits})
         (_bound if model else _cost_of_modes)(size, dtype, device, levels, json_file)
         return
@@ -251,6 +254,7 @@ def plan(
             products=products,
             reproducible=reproducible,  # type: ignore[arg-type]  # checked there
             contention=contention,  # type: ignore[arg-type]  # likewise
+            prefer=prefer,
         )
     write_pages(lambda date: plan_html(plan, date), html, svg)
     _answer_plan(plan, device, explain, json_file)
