@@ -138,7 +138,7 @@ def probable_error(
     leaf = k // scheme.k**levels
     rest = k - leaf * scheme.k**levels
     mixed, constant = _leaf_weights(scheme, levels, means)
-    left, right, out = _side_depths(scheme, levels)
+    left, right, out = (side.flat_depth(levels) / 2 for side in sides(scheme))  # on average a partial sum of a chain has half its variance
     both = (means[0] * means[1]) ** 2
     variance = mixed * (_random(leaf, fine) + leaf * (left + right + out)) + constant * (
         _steady(leaf, fine) + leaf * (left + right) + leaf**2 * out
@@ -160,7 +160,7 @@ def probable_gram_error(gram: GramScheme, n: int, inner: int, confidence: float 
     scheme = gram.scheme
     rows, leaf = n - n % scheme.m, inner // scheme.k
     rest = inner - leaf * scheme.k
-    left, right, out = _side_depths(scheme, 1)
+    left, right, out = (side.flat_depth(1) / 2 for side in sides(scheme))
     mixed, constant = _gram_weights(gram)
     variance = mixed * (_random(leaf, fine) + leaf * (left + right + out))
     variance += constant * (_steady(leaf, fine) + leaf * (left + right) + leaf**2 * out)
@@ -230,13 +230,6 @@ def _moments(scheme: Scheme) -> tuple[Moments, Moments]:
 
 def _worst(scheme: Scheme, left: tuple[float, ...], right: tuple[float, ...]) -> float:
     return max(sum(to_float(c) ** 2 * left[p] * right[p] for p, c in row) for row in scheme.tables[2])
-
-
-def _side_depths(scheme: Scheme, levels: int) -> tuple[float, float, float]:
-    """Half the flat depth of each side: on average, a partial sum in a chain of additions has half the chain's variance."""
-    depths = (side.flat_depth(levels) / 2 for side in sides(scheme))
-    left, right, out = depths
-    return left, right, out
 
 
 @dataclass(frozen=True)
@@ -311,7 +304,7 @@ def growth_factor(scheme: Scheme) -> Fraction | float:
     """
     u, v, w = scheme.tables
     if any(isinstance(c, Symbolic) for table in (u, v, w) for row in table for _, c in row):
-        sizes = [_size(a) * _size(b) for a, b in zip(u, v, strict=True)]
+        sizes = [sum(magnitude(c) for _, c in a) * sum(magnitude(c) for _, c in b) for a, b in zip(u, v, strict=True)]
         return max(sum(magnitude(c) * sizes[p] for p, c in row) for row in w) * SLACK
     weights = [_norm(a) * _norm(b) for a, b in zip(u, v, strict=True)]
     return max(sum((abs(_rational(c)) * weights[p] for p, c in row), Fraction(0)) for row in w)
@@ -485,10 +478,6 @@ def path_growth(scheme: Products) -> float:
 
 def _norm(row: Form) -> Fraction:
     return sum((abs(_rational(c)) for _, c in row), Fraction(0))
-
-
-def _size(row: Form) -> float:
-    return sum(magnitude(c) for _, c in row)
 
 
 def _rational(value: object) -> Fraction:

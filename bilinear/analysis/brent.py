@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -142,7 +142,6 @@ def _lowest(row: Form) -> int:
 
 
 def _powers(value: Coefficient) -> tuple[tuple[int, Fraction | int], ...]:
-    """A coefficient split by the powers of its generator."""
     if not isinstance(value, Symbolic):
         return ((0, value),)
     return tuple((sum(power for _, power in monomial), c) for monomial, c in value.terms)
@@ -170,23 +169,19 @@ MOST_ENTRIES = 2**25
 """The most entries of both matrices, 256 MiB."""
 
 
-def goes_by_matrices(tables: Integers, blocks: tuple[int, int], terms: int) -> bool:
-    """True if matrix products give the residual exactly, soon, and sooner than `terms` single products of coefficients.
-
-    `blocks` are the numbers of blocks of A and of B.
-    """
-    a, b = blocks
+def by_matrices(scheme: Scheme, tables: Integers) -> bool:
+    """True if products of matrices give the residual of a large scheme exactly, soon, and sooner than single products of coefficients."""
+    a, b, terms = scheme.m * scheme.k, scheme.k * scheme.n, products_of_coefficients(scheme)
     work = sum(map(len, tables.outputs)) * a * b
     small = work <= min(MOST_MULTIPLICATIONS, WORTH * terms) and len(tables.left) * (a + b) <= MOST_ENTRIES
     return terms >= FEW_TERMS and small and tables.units.reach == 0 and _largest_sum(tables) < EXACT
 
 
-def rows_by_matrices(tables: Integers, blocks: tuple[int, int], needed: Callable[[int], Iterable[int]]) -> Iterator[Row]:
-    """The rows of the residual, without zeros; `goes_by_matrices` must be true. `needed` gives the pairs of blocks of an output."""
+def _rows_by_matrices(scheme: Scheme, tables: Integers) -> Iterator[Row]:
     import numpy as np
 
-    a, b = blocks
-    left, right = np.zeros((len(tables.left), a)), np.zeros((len(tables.right), b))
+    left = np.zeros((len(tables.left), scheme.m * scheme.k))
+    right = np.zeros((len(tables.right), scheme.k * scheme.n))
     for matrix, rows, step in ((left, tables.left, tables.units.width), (right, tables.right, 1)):
         for p, row in enumerate(rows):
             for place, value in row:
@@ -195,7 +190,7 @@ def rows_by_matrices(tables: Integers, blocks: tuple[int, int], needed: Callable
         products = [p for p, _ in terms]
         factors = np.array([factor[0][1] for _, factor in terms], dtype=np.float64)
         found = ((left[products] * factors[:, None]).T @ right[products]).ravel()
-        found[list(needed(output))] -= tables.units.scale
+        found[list(needed_pairs(scheme, output))] -= tables.units.scale
         yield {int(pair): int(found[pair]) for pair in np.flatnonzero(found)}
 
 
@@ -285,9 +280,8 @@ def residual_of(scheme: Scheme, tables: Integers, most: int = 100_000) -> Residu
 
 
 def _rows(scheme: Scheme, tables: Integers) -> Iterator[Row]:
-    """The rows of the residual, without zeros."""
     if by_matrices(scheme, tables):
-        yield from rows_by_matrices(tables, _blocks(scheme), lambda output: needed_pairs(scheme, output))
+        yield from _rows_by_matrices(scheme, tables)
         return
     units = tables.units
     for output, terms in enumerate(tables.outputs):
@@ -295,15 +289,6 @@ def _rows(scheme: Scheme, tables: Integers) -> Iterator[Row]:
         for p, factor in terms:
             accumulate(row, factor, tables.left[p], tables.right[p])
         yield units.settle(row)
-
-
-def by_matrices(scheme: Scheme, tables: Integers) -> bool:
-    """True if the residual of a large scheme is computed by products of matrices."""
-    return goes_by_matrices(tables, _blocks(scheme), products_of_coefficients(scheme))
-
-
-def _blocks(scheme: Scheme) -> tuple[int, int]:
-    return scheme.m * scheme.k, scheme.k * scheme.n
 
 
 def changed(left: Residual, tables: Integers, table: str, row: int, column: int, delta: Coefficient) -> Residual:

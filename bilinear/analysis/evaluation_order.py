@@ -48,7 +48,6 @@ def equal_groups(layers: Sequence[GroupLayer], state: Callable[[Block], Hashable
 
 
 def _groups(layers: Sequence[GroupLayer]) -> Iterator[Members]:
-    """The parts of all layers, grouped by the blocks that they share."""
     parent: dict[Block, Block] = {}
 
     def root(block: Block) -> Block:
@@ -208,7 +207,6 @@ class _Order:
                 self.costs.pop(cost, None)
 
     def _release_cost(self, value: int) -> int:
-        """How many live values releasing a value adds."""
         held, readers, forms, known = self.held, self.readers, *self.seen_by
         taken = dict.fromkeys((value,), 0)
         begun = set() if value in held else {value}

@@ -160,7 +160,6 @@ class _Run(ScheduleRun[_Content]):
         return Fraction(sum([abs(c) * sizes[s] for s, c in terms.items()]), denominator * self.unit)
 
     def _part(self, content: _Content) -> int:
-        """The common denominator of a content's values."""
         if content.denominator == 1:
             return math.lcm(*{self.parts[s] for s in content.terms})
         return math.lcm(*{self.parts[s] * (content.denominator // math.gcd(content.denominator, c)) for s, c in content.terms.items()})

@@ -99,16 +99,6 @@ def threshold(operations_per_second: float, bytes_per_second: float, itemsize: i
     return operations_per_second / bytes_per_second * itemsize / 2
 
 
-def needed_under_way(bytes_per_second: float, latency: float) -> float:
-    """The bytes that must be under way for this bandwidth, if each takes `latency` seconds (Little's law)."""
-    return bytes_per_second * latency
-
-
-def utilisation(under_way: float, needed: float) -> float:
-    """The share of the bandwidth that so many bytes under way can use."""
-    return min(1.0, under_way / needed)
-
-
 def bound_by(share: float, moving: float, multiplying: float, ms: float | None = None) -> str:
     """What bounds a kernel that can use this share of the bandwidth, whose traffic and arithmetic take so many seconds at full speed.
 

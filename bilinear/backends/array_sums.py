@@ -83,7 +83,6 @@ def coefficient(value: Coefficient, dtype: Dtype) -> Any:
 
 @lru_cache(maxsize=4096)
 def _nearest(value: int | Fraction, dtype: Dtype) -> Any:
-    """The number of a floating-point type nearest to a rational."""
     kind = np.finfo(str(dtype))
     mantissa, exponent = rounded(value, kind.nmant + 1, kind.minexp - kind.nmant)
     return np.ldexp(dtype.type(mantissa), exponent)
@@ -125,11 +124,6 @@ def add(out: Array, value: Array, scratch: Array, factor: Any, keep: Any) -> Non
         np.add(out, scratch, out=out)
 
 
-def multiply(left: Array, right: Array, out: Array) -> None:
-    """out = left * right."""
-    np.matmul(left, right, out=out)
-
-
 class ElementArithmetic:
     """How sums and products of elements are computed: in their own type, in which integers wrap around."""
 
@@ -148,7 +142,7 @@ class ElementArithmetic:
 
     def multiply(self, left: Array, right: Array, out: Array) -> None:
         """out = left * right."""
-        multiply(left, right, out)
+        np.matmul(left, right, out=out)
 
 
 Sum = Callable[[Form, list[Array]], Array]

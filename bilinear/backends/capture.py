@@ -59,7 +59,6 @@ def capturing_relaxed() -> Iterator[None]:
 
 @cache
 def _driver() -> ctypes.CDLL | None:
-    """The CUDA driver's library; None if it is not found."""
     for name in DRIVERS:
         try:
             return ctypes.CDLL(name)

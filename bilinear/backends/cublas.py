@@ -83,7 +83,6 @@ def _faster(points: LibraryPoints, order: str, extents: Shape, lanes: int, kerne
 
 
 def _is_dot(gemm: Gemm, rules: LibraryRules) -> bool:
-    """Whether the product is that of a row and a column of medium length."""
     m, n, k = gemm.extents
     return m == n == 1 and rules.dot_least <= k <= rules.dot_most
 

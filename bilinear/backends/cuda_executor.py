@@ -187,8 +187,6 @@ _idle_flags: list[_Flag] = []
 
 
 class _ThreadDevice(local):
-    """The device whose context a thread has."""
-
     device: int | None = None
 
 
@@ -235,7 +233,6 @@ def _launches(placement: Placement, element: Element, values: Values) -> Iterato
 
 
 def _moved(place: MatrixPlace, row: int, column: int) -> MatrixPlace:
-    """The place of the element in this row and column."""
     return replace(place, offset=place.offset + row * place.strides[0] + column * place.strides[1])
 
 

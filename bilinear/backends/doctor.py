@@ -69,13 +69,14 @@ def native_architecture() -> str:
 def examine() -> list[Ability]:
     """Everything that `bilinear doctor` reports, in the order in which a user needs it."""
     cache = default_cache()
+    undescribed = "no description: `auto` is NumPy's multiply" if kept_cpu(cpu_name(), library_name()) is None else None
     unkept, compiler = "in memory only" if cache.folder is None else None, "install g++ 10 or newer, or `pip install ziglang`"
     return [
         Ability("run on the CPU", True, f"NumPy {np.__version__}, {os.cpu_count()} core(s), Python {platform.python_version()}"),
         _unless(nvrtc.available(), "build kernels", nvrtc.compiler_version, install("nvrtc")),
         _unless(why_no_gpu(), "run on a GPU", _gpu, f"{install('cuda13,nvrtc')}, on a machine with an NVIDIA GPU and driver"),
         *_description(),
-        _cpu_description(),
+        _unless(undescribed, "plan for the processors", lambda: f"a measured description of {cpu_name()}, {library_name()}", TUNE_CPU),
         _unless(skip_reason(), "execute CUDA C on the CPU (tests)", compiler_name, compiler),
         _unless(unkept, "keep built kernels", lambda: f"{cache.folder}, {cache.size() / 2**20:.1f} MiB", NO_FOLDER),
         _package("look for schemes", "numba", "discover"),
@@ -112,11 +113,3 @@ def _description() -> list[Ability]:
         return [Ability(what, False, "no description: `auto` is the library's multiply", TUNE)]
     told = f"an estimate ({device.estimate}); `{TUNE}` measures it" if device.estimate else f"a measured description of {device.name}"
     return [Ability(what, True, told)]
-
-
-def _cpu_description() -> Ability:
-    """The description by which `auto` plans for the processors; without one it is NumPy's multiply."""
-    what = "plan for the processors"
-    if kept_cpu(cpu_name(), library_name()) is None:
-        return Ability(what, False, "no description: `auto` is NumPy's multiply", TUNE_CPU)
-    return Ability(what, True, f"a measured description of {cpu_name()}, {library_name()}")

@@ -156,7 +156,6 @@ def run_parts(
 def _run_steps(
     parts: Parts, steps: Sequence[Step], stopped: Callable[[Parts], Stopped], came: Collection[int] = (), deliver: Deliver = nothing
 ) -> None:
-    """Run the parts; signals that came are delivered after each."""
     for number, (part, step) in enumerate(zip(parts, steps, strict=True)):
         try:
             step()
@@ -202,7 +201,6 @@ def lay_out(placement: Placement, call: Call) -> dict[str, Matrix]:
 
 
 def _cut(call: Call, rows: Range, inner: Range, columns: Range) -> dict[str, Matrix]:
-    """The operands of a call, cut to ranges of M, K and N."""
     ranges = {"A": (rows, inner), "B": (inner, columns), "C": (rows, columns)}
     return {name: matrix.part(*ranges[name[0]]) for name, matrix in call.operands.items()}
 
@@ -260,7 +258,6 @@ def place_strip(strip: Strip, dtype: Dtype, of: Placement) -> Placement:
 
 
 def _plain_beside(schedule: Schedule) -> Schedule:
-    """The plain schedule of what this one multiplies."""
     return plain_complex(schedule.conjugated) if schedule.is_complex else plain().schedule
 
 

@@ -92,7 +92,6 @@ def _is_finite(value: Array) -> bool:
 
 
 def _shown(value: Array) -> str:
-    """A factor as a message shows it."""
     try:
         text = repr(value)
     except ValueError:  # more digits than Python prints

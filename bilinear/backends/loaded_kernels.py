@@ -21,7 +21,6 @@ NUM_REGS, MAX_DYNAMIC_SHARED_SIZE_BYTES = 4, 8
 
 
 def _function(kernel: AnyKernel, built: Built) -> Function:
-    """A kernel's image, loaded on the current device."""
     return load_function(built.image, kernel.name, kernel.shared_bytes)
 
 

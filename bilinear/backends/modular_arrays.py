@@ -142,8 +142,6 @@ def parts(extent: int, step: int) -> Iterator[slice]:
 
 
 class _TileProducts:
-    """Products of tiles of C, in one way."""
-
     def __init__(self, way: ModularWay, inner: int) -> None:
         self._way, self._inner = way, inner
 

@@ -138,7 +138,6 @@ class NcclRounds:
 
 
 def _event(stream: Array) -> Array:
-    """An event that a stream reaches after all work given to it so far."""
     event = cupy.cuda.Event(disable_timing=True)
     event.record(stream)
     return event

@@ -180,7 +180,6 @@ class NumpyExecutor:
 
 
 def _is_finite(array: Array) -> bool:
-    """Whether every element is finite, read a tile at a time."""
     tiles = tiles_by_row(array.shape[0], array.shape[1], LINEAR_TILE)
     if array.dtype.kind == "O":  # numbers of any type: x - x is 0 only if x is finite
         with np.errstate(all="ignore"):
@@ -234,14 +233,13 @@ class _OrderedPart(NamedTuple):
 @lru_cache(maxsize=MOST_ORDERED)
 def ordered_parts(stage: Same[LinearStage]) -> tuple[_OrderedPart, ...]:
     """The parts of a stage. For small matrices, to find them would take longer than to run them."""
-    return tuple(_ordered_part(part) for block_map in stage.what.maps for part in components(block_map))
-
-
-def _ordered_part(part: BlockMap) -> _OrderedPart:
-    place = {block: i for i, block in enumerate(part.sources)}
-    steps = tuple(_ordered(step, None) for step in part.map.steps)
-    outputs = tuple(_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True))
-    return _OrderedPart(part, steps, outputs, tuple(_write_order(part)))
+    found = []
+    for part in (part for block_map in stage.what.maps for part in components(block_map)):
+        place = {block: i for i, block in enumerate(part.sources)}
+        steps = tuple(_ordered(step, None) for step in part.map.steps)
+        outputs = tuple(_ordered(output, place.get(t)) for output, t in zip(part.map.outputs, part.targets, strict=True))
+        found.append(_OrderedPart(part, steps, outputs, tuple(_write_order(part))))
+    return tuple(found)
 
 
 class LinearPart:

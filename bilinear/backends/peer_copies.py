@@ -82,7 +82,6 @@ class PeerCopies:
         own.held.clear()
 
     def _match(self, source: int, sender: _ThreadRound, target: int, receiver: _ThreadRound) -> None:
-        """Copy what one thread sends another in a round: the first with the first, and so on."""
         places: dict[int, deque[Array]] = defaultdict(deque)
         for other, _, place in receiver.receives:
             places[other].append(place)

@@ -117,7 +117,6 @@ def projected(a: Array, b: Array, c: Array, before: Array, x: Array, alpha: floa
 
 @lru_cache(16)
 def _processors(device: int) -> int:
-    """The multiprocessors of a device."""
     import cupy
 
     return int(cupy.cuda.Device(device).attributes["MultiProcessorCount"])
@@ -132,7 +131,6 @@ def splits_for(rows: int, columns: int, processors: int) -> int:
 
 @lru_cache(64)
 def _plan(layouts: tuple[Layout | None, ...], is_wide: bool, processors: int, device: int) -> _ProjectionPlan:
-    """The launches for matrices of these layouts, on the current device."""
     a, b, c, before = layouts
     assert a is not None and b is not None and c is not None
     (m, k), end = a.shape, 0
@@ -188,5 +186,4 @@ def _how(is_wide: bool) -> str:
 
 
 def _at(doubles: int) -> MatrixPlace:
-    """A place in the memory between the launches."""
     return MatrixPlace(SCRATCH, doubles * CELL, (0, 0), CELL)

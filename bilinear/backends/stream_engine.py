@@ -9,50 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import groupby
 from threading import Event as Flag
 from threading import Lock
-from typing import Protocol
 
 from bilinear.backends.workers import HeldSignals
 from bilinear.ir.matrix import Array, Factor
 from bilinear.planner.streamed import COMPUTE, IN, OUT, STREAMS, StreamPlan, StreamStep, StreamTask
 
-Event = object
-"""What a device gives for the moment when all work that a stream has so far is done."""
-
-
-class StreamDevice(Protocol):
-    """One GPU with its streams. Every method but `allocate` and `finish` only puts work on a stream, and may return before it is done."""
-
-    def allocate(self, elements: int) -> Array:
-        """A slot on the device."""
-
-    def copy_in(self, host: Array, slot: Array) -> None:
-        """Copy a matrix of the host to the first elements of a slot, row after row."""
-
-    def copy_out(self, slot: Array, host: Array) -> None:
-        """Copy the first elements of a slot to a matrix of the host."""
-
-    def multiply(self, a: Array, b: Array, c: Array, shape: tuple[int, int, int], factors: tuple[Factor, Factor], inputs: str) -> None:
-        """C = alpha * A * B + beta * C in slots, with `shape` (m, k, n)."""
-
-    def record(self, stream: str) -> Event:
-        """An event after the work of a stream."""
-
-    def wait(self, stream: str, event: Event) -> None:
-        """Further work of a stream begins after the event."""
-
-    def reach(self, event: Event) -> None:
-        """Wait for an event; raise what failed on a stream."""
-
-    def finish(self) -> None:
-        """Wait for all streams; raise what failed on one."""
-
-    def stop(self) -> None:
-        """Begin nothing more, and wait for what has begun."""
-
 
 def run_streamed(
     plan: StreamPlan,
-    devices: Sequence[StreamDevice],
+    devices: Sequence[StreamThreads],
     matrices: tuple[Array, Array, Array],
     factors: tuple[Factor, Factor],
     *,
@@ -82,7 +47,7 @@ def run_streamed(
 
 
 def _share_blocks(
-    plan: StreamPlan, devices: Sequence[StreamDevice], matrices: tuple[Array, Array, Array], factors: tuple[Factor, Factor]
+    plan: StreamPlan, devices: Sequence[StreamThreads], matrices: tuple[Array, Array, Array], factors: tuple[Factor, Factor]
 ) -> None:
     """Each device, on a thread, takes one block of C after another of its part, and then the last one of whoever has most left."""
     parts = [deque(tuple(block) for _, block in groupby(plan.tasks(gpu), lambda task: task.block("C"))) for gpu in range(plan.gpus)]
@@ -121,7 +86,7 @@ def _share_blocks(
 def issue(
     plan: StreamPlan,
     steps: Iterable[StreamStep],
-    device: StreamDevice,
+    device: StreamThreads,
     matrices: tuple[Array, Array, Array],
     factors: tuple[Factor, Factor],
     *,
@@ -130,7 +95,7 @@ def issue(
     """Put the steps of one GPU on its streams; if `is_paced`, those of a block of C only when the block before the last is multiplied."""
     host = dict(zip("ABC", matrices, strict=True))
     slots = {x: [device.allocate(plan.most_elements(x)) for _ in range(plan.slots(x))] for x in "ABC"}
-    events, multiplied = list[Event](), list[Event]()
+    events, multiplied = list[Future[Array]](), list[Future[Array]]()
     for step in steps:
         for before in step.waits:
             device.wait(step.stream, events[before])
@@ -142,7 +107,10 @@ def issue(
             else:
                 device.copy_out(slot, piece)
         else:
-            _multiply(plan, step, device, slots, factors)
+            task, (alpha, beta) = step.task, factors
+            a, b, c = (slots[operand][slot] for operand, slot in zip("ABC", step.slots, strict=True))
+            (m, k), n = plan.shape("A", task.block("A")), plan.shape("B", task.block("B"))[1]
+            device.multiply(a, b, c, (m, k, n), (alpha, beta if task.first else 1), plan.inputs)
         events.append(device.record(step.stream))
         if is_paced and step.stream == COMPUTE and step.task.last:
             multiplied.append(events[-1])
@@ -150,22 +118,14 @@ def issue(
                 device.reach(multiplied.pop(0))
 
 
-def _multiply(
-    plan: StreamPlan, step: StreamStep, device: StreamDevice, slots: dict[str, list[Array]], factors: tuple[Factor, Factor]
-) -> None:
-    task, (alpha, beta) = step.task, factors
-    a, b, c = (slots[operand][slot] for operand, slot in zip("ABC", step.slots, strict=True))
-    (m, k), n = plan.shape("A", task.block("A")), plan.shape("B", task.block("B"))[1]
-    device.multiply(a, b, c, (m, k, n), (alpha, beta if task.first else 1), plan.inputs)
-
-
 class _StreamStoppedError(Exception):
     """Another stream failed, or the call was interrupted."""
 
 
 class StreamThreads(ABC):
-    """A device of the engine. Subclasses do the work, each method on the thread of its stream.
+    """One GPU with its streams. Subclasses do the work, each method on the thread of its stream.
 
+    The methods down to `wait` only put work on a stream, and may return before it is done.
     A wait holds the thread until the event is recorded: a GPU takes a wait for an event that is not recorded yet for none. Steps stand
     after those that they wait for, so no two threads wait for each other. After a failure every later job ends at once.
     """
@@ -176,36 +136,34 @@ class StreamThreads(ABC):
         self._stopped, self._errors = Flag(), list[BaseException]()
 
     def copy_in(self, host: Array, slot: Array) -> None:
-        """See `StreamDevice`."""
+        """Copy a matrix of the host to the first elements of a slot, row after row."""
         self._put(IN, lambda: self.upload(host, slot))
 
     def copy_out(self, slot: Array, host: Array) -> None:
-        """See `StreamDevice`."""
+        """Copy the first elements of a slot to a matrix of the host."""
         self._put(OUT, lambda: self.download(slot, host))
 
     def multiply(self, a: Array, b: Array, c: Array, shape: tuple[int, int, int], factors: tuple[Factor, Factor], inputs: str) -> None:
-        """See `StreamDevice`."""
+        """C = alpha * A * B + beta * C in slots, with `shape` (m, k, n)."""
         self._put(COMPUTE, lambda: self.product(a, b, c, shape, factors, inputs))
 
     def record(self, stream: str) -> Future[Array]:
-        """See `StreamDevice`."""
+        """An event after the work of a stream."""
         return self._put(stream, lambda: self.mark(stream))
 
-    def wait(self, stream: str, event: object) -> None:
-        """See `StreamDevice`."""
-        assert isinstance(event, Future)
+    def wait(self, stream: str, event: Future[Array]) -> None:
+        """Further work of a stream begins after the event."""
         self._put(stream, lambda: self.hold(stream, event.result()))
 
-    def reach(self, event: object) -> None:
-        """See `StreamDevice`."""
-        assert isinstance(event, Future)
+    def reach(self, event: Future[Array]) -> None:
+        """Wait for an event; raise what failed on a stream."""
         failed = event.exception()
         if failed is not None:
             raise (self._errors or [failed])[0]
         self.settle(event.result())
 
     def finish(self) -> None:
-        """See `StreamDevice`."""
+        """Wait for all streams; raise what failed on one."""
         for job in self._jobs:
             job.exception()
         if self._errors:
@@ -213,7 +171,7 @@ class StreamThreads(ABC):
         self.stop()
 
     def stop(self) -> None:
-        """See `StreamDevice`."""
+        """Begin nothing more, and wait for what has begun."""
         self._stopped.set()
         for thread in self._threads.values():
             thread.shutdown(wait=True)
@@ -237,7 +195,7 @@ class StreamThreads(ABC):
 
     @abstractmethod
     def allocate(self, elements: int) -> Array:
-        """See `StreamDevice`."""
+        """A slot on the device."""
 
     @abstractmethod
     def upload(self, host: Array, slot: Array) -> None:

@@ -115,7 +115,6 @@ def settled_steps(steps: Sequence[Call]) -> list[float]:
 
 
 def _rounds(about: float) -> int:
-    """How many calls of this time are timed."""
     return max(LEAST_ROUNDS, min(SETTLED_ROUNDS, int(SETTLE_MS / about)))
 
 
@@ -147,7 +146,6 @@ def interleaved(
 
 
 def _count(ms: float, each: float, most: int) -> int:
-    """How many calls fill this time."""
     return max(1, min(most, ceil(ms / max(each, 1e-3))))
 
 

@@ -145,7 +145,6 @@ def _linear_kernel(schedule: Schedule, key: Key, places: list[Place], name: str,
 
 
 def _stands(piece: BlockMap) -> dict[str, tuple[int, int]]:
-    """The least grid row and column of a piece's blocks, by space."""
     blocks: dict[str, list[Block]] = {}
     for block in piece.sources + piece.targets:
         blocks.setdefault(block.space, []).append(block)

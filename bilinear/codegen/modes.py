@@ -101,7 +101,6 @@ def _places(stage: ProductStage, following: Stage | None) -> list[list[Product]]
 
 
 def _columns(places: Sequence[Sequence[T]]) -> list[RowGroup[T]]:
-    """A group for each task, at all places."""
     return [RowGroup(tuple(task for task in column if task is not None)) for column in zip_longest(*places)]
 
 

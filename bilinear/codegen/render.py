@@ -108,7 +108,6 @@ def _flag(value: bool) -> str:
 
 
 def _address(port: Port) -> str:
-    """The C expression for the address of an element in a port's block."""
     x = port.space
     moves = [f"{count} * opaque({x}_{way})" for count, way in ((port.down, "down"), (port.right, "right")) if count]
     return " + ".join([f"{x}_at", *moves])

@@ -70,7 +70,6 @@ def _compiler() -> tuple[tuple[str, ...], str, str] | None:
 
 
 def _candidates() -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Compilers by name, each with the command that runs it."""
     for name in ("g++", "clang++"):
         path = shutil.which(name)
         if path is not None:

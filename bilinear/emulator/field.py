@@ -68,7 +68,6 @@ def _limbs(x: Words) -> list[Words]:
 
 
 def _reduced(x: Words) -> Words:
-    """A value below 2^64 reduced modulo p."""
     x = (x & np.uint64(PRIME)) + (x >> np.uint64(_BITS))
     return np.where(x >= PRIME, x - np.uint64(PRIME), x)
 

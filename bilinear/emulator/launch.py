@@ -103,7 +103,6 @@ def _words(ctype: str) -> str:
 
 
 def _pointer(ctype: str, value: Value) -> int:
-    """The address passed for a pointer parameter."""
     if value is None:
         return 0
     if isinstance(value, (int, np.integer)):
@@ -295,14 +294,12 @@ class CompiledModule:
         return blocks
 
     def _declared(self, what: str, kernel: str, default: int) -> int:
-        """A declaration about a kernel in the text, or the default."""
         try:
             return int(self._library[f"cuda_on_cpu_{what}_{kernel}"]())
         except AttributeError:
             return default
 
     def _error(self, kernel: str, launch: _CpuLaunch, args: Sequence[Value]) -> LaunchError:
-        """What happened, where, and the source line or argument concerned."""
         kind = FAILURES[launch.failure]
         block, thread = _triple(launch.failed_block), _triple(launch.failed_thread)
         where = f"{kernel}, block {block}" if kind is BarrierError else f"{kernel}, block {block}, thread {thread}"

@@ -15,9 +15,9 @@ from bilinear.ir.number import Symbolic
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
-from bilinear.verify.facts import told
+from bilinear.verify.facts import Equation, told
 from bilinear.verify.schedule import ScheduleProof
-from bilinear.verify.scheme import Equation, SchemeProof, multiplies
+from bilinear.verify.scheme import SchemeProof, multiplies
 
 MOST_WORK = 500_000
 """With more terms in all products together, no confusion is tried."""

@@ -82,7 +82,6 @@ def explicit_depth_first(schedule: Schedule) -> ScaledSchedule:
 
 
 def _written_out(schedule: Schedule, number: int) -> Iterator[Stage]:
-    """The stages that write out one stage."""
     stage = schedule.stages[number]
     if isinstance(stage, ProductStage):
         targets = [tuple(ScaledTarget(t.block, ALPHA * t.coefficient, t.kept) for t in p.targets) for p in stage.products]

@@ -11,7 +11,7 @@ from math import gcd, lcm
 from bilinear.errors import fail
 from bilinear.ir.bilinear_map import BilinearAlgorithm
 from bilinear.ir.number import Coefficient, Symbolic, exact, rank_modulo, residue
-from bilinear.verify.facts import told
+from bilinear.verify.facts import Equation, told
 
 MOST_TERMS = 1_000_000
 """The most products of three coefficients that a proof adds up; these maps are small."""
@@ -20,20 +20,6 @@ MOST_ELEMENTS = 4096
 
 Computed = dict[tuple[int, int], Coefficient]
 """An output as computed: the coefficient of each pair of values, without zeros."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The wrong coefficient of `left` * `right` in `output`."""
-
-    output: str
-    left: str
-    right: str
-    found: Coefficient
-    needed: Coefficient
-
-    def __str__(self) -> str:
-        return f"{self.left}*{self.right} in {self.output}: found {told(self.found)}, needed {self.needed}"
 
 
 @dataclass(frozen=True)
@@ -47,9 +33,9 @@ class MapProof:
     name: str
     title: str
     ring: str
-    differences: tuple[Difference, ...]
+    differences: tuple[Equation, ...]
     modulus: int
-    remainder: tuple[Difference, ...] = ()
+    remainder: tuple[Equation, ...] = ()
 
     @property
     def order(self) -> int | None:
@@ -93,8 +79,8 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
         if not algorithm.ring.holds(value):
             raise fail("E302", f"{algorithm.name}: the coefficient {told(value)} is not an element of {algorithm.ring}")
     target, common = algorithm.target, 0
-    differences: list[Difference] = []
-    allowed: list[Difference] = []
+    differences: list[Equation] = []
+    allowed: list[Equation] = []
     for number, row in enumerate(computed_outputs(algorithm)):
         computed, wanted = _folded(row) if number in target.symmetric else row, target.terms(number)
         for i, j in sorted({*computed, *wanted}):
@@ -103,7 +89,7 @@ def prove_map(algorithm: BilinearAlgorithm) -> MapProof:
             common = gcd(common, *_numerators(difference))
             if residue(difference, algorithm.ring.modulus) if algorithm.ring.modulus else difference:
                 kept = allowed if target.order and _lowest_power(difference) >= target.order else differences
-                kept.append(Difference(target.outputs[number], target.left[i], target.right[j], found, needed))
+                kept.append(Equation(target.left[i], target.right[j], target.outputs[number], found, needed))
     return MapProof(algorithm.name, target.title, str(algorithm.ring), tuple(differences), common, tuple(allowed))
 
 

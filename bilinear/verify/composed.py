@@ -15,7 +15,7 @@ trusts none of the passes that lowered the schedule. A schedule that it does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate, product
@@ -97,7 +97,6 @@ def _written_out(scheme: Scheme) -> Iterator[_Size]:
 
 
 def _sizes(linear: LinearMap, values: list[_Size]) -> Iterator[_Size]:
-    """The sizes of the steps and the outputs of a map of values of these sizes, in order."""
     known, most = list(values), max((value.terms for value in values), default=0) * linear.inputs
     for step in linear.steps:
         known.append(_substituted(step, known, most))
@@ -275,14 +274,11 @@ def _are_combined(packing: Packing, scheme: Scheme) -> bool:
         *combined_forms(packing, v, places_of_levels(k, n)),
         *(outputs[block] for block in range(len(outputs))),
     ]
-    found = [row for table in _packed_tables(packing, scheme) for row in table]
-    return len(found) == len(needed) and all(map(packing.equal, found, needed))
-
-
-def _packed_tables(packing: Packing, scheme: Scheme) -> Iterator[Iterable[Packed]]:
     if scheme.bases is None:
-        return (linear.packed(packing) for linear in (scheme.u, scheme.v, scheme.w))
-    return ((packing.sum([(packing.unit(i), c) for i, c in row]) for row in table) for table in scheme.tables)
+        found = [row for linear in (scheme.u, scheme.v, scheme.w) for row in linear.packed(packing)]
+    else:
+        found = [packing.sum([(packing.unit(i), c) for i, c in row]) for table in scheme.tables for row in table]
+    return len(found) == len(needed) and all(map(packing.equal, found, needed))
 
 
 MOST_WRITTEN_OUT = 500_000
@@ -448,7 +444,6 @@ class _Known:
 
 
 def _combined(packing: Packing, levels: Sequence[_Terms]) -> _Known:
-    """The combinations of the terms of all levels."""
     m, k, n = ([level.grid[i] for level in levels] for i in range(3))
     is_complex = levels[0].is_complex
     left = _combined_side(packing, [[u for u, _ in level.factors] for level in levels], _places(m, k, is_complex))

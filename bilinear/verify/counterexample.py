@@ -367,7 +367,6 @@ def _letter(place: int, exponent: int) -> Word:
 
 
 def _listed(state: Mapping[Block, str]) -> str:
-    """The nonzero blocks as text."""
     told = [f"{block} = {value}" for block, value in state.items() if set(value) - set("[]| 0")]
     spaces = sorted({block.space for block in state})
     if not told:

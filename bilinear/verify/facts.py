@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bilinear.errors import Diagnostic
 from bilinear.ir.number import Coefficient, Symbolic
+from bilinear.source import Span
 
 RESTORED, LINEAR, RECOMPUTE, LOST = "restored", "linearly recoverable", "recoverable by recomputing a product", "lost"
 UNDECIDED = "undecided"
@@ -94,6 +95,21 @@ class ScheduleCosts:
     widths: tuple[int, ...]
     groups: tuple[int, ...]
     passes: int
+
+
+@dataclass(frozen=True)
+class Equation:
+    """An equation that fails: the coefficient of `left` * `right` in `output`."""
+
+    left: str
+    right: str
+    output: str
+    found: Coefficient
+    needed: Coefficient
+    span: Span | None = None
+
+    def __str__(self) -> str:
+        return f"{self.left}*{self.right} in {self.output}: found {told(self.found)}, needed {self.needed}"
 
 
 MOST_LETTERS = 80

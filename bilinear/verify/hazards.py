@@ -134,7 +134,7 @@ def _struck(number: int, writer: StageStep, reader: StageStep) -> Diagnostic:
 def find_shared_operands(number: int, stage: ProductStage, written: frozenset[str]) -> Iterator[tuple[Block, Diagnostic]]:
     """Report blocks shared by two products of a stage (E404), if one of the products writes them when it recurses in place.
 
-    An inner level writes its left operand if the schedule writes A, its right operand if it writes B; `written` names those operands.
+    An inner level writes its left operand if the schedule writes A, its right operand if it writes B; `written` names what it writes.
     """
     users: dict[Block, list[tuple[Product, bool]]] = {}
     for product in stage.products:
@@ -149,11 +149,6 @@ def find_shared_operands(number: int, stage: ProductStage, written: frozenset[st
             message = f"hazard in stage {number}: two products use {block}, which one of them writes when it recurses in place"
             note = f"{name_of(first)}{where} and {name_of(product)}"
             yield block, Diagnostic("E404", message, product.span, notes=(note,), hints=("put the products into two stages",))
-
-
-def written_operands(schedule: AnySchedule) -> frozenset[str]:
-    """The operands among A and B that a schedule writes, even temporarily."""
-    return schedule.written & {"A", "B"}
 
 
 def name_of(product: Product) -> str:
@@ -183,7 +178,7 @@ def why_not_recursive(schedule: AnySchedule, restored: tuple[str, ...]) -> str:
 def _obstacles(
     number: int, stage: ProductStage, schedule: AnySchedule, restored: tuple[str, ...], needed: frozenset[object]
 ) -> Iterator[str]:
-    for block, _ in find_shared_operands(number, stage, written_operands(schedule)):
+    for block, _ in find_shared_operands(number, stage, schedule.written):
         yield f"two products of stage {number} share the operand {block}, which an inner level writes"
     for product in stage.products:
         for side, block in (("A", product.left), ("B", product.right)):
@@ -192,12 +187,12 @@ def _obstacles(
                     f"{name_of(product)} in stage {number} would overwrite its operand {block}, which is still needed:"
                     f" {schedule.name} does not restore {side}"
                 )
+        what = f"{name_of(product)} in stage {number}"
+        if (isinstance(schedule, ScaledSchedule) or schedule.overwrites) and len(product.targets) != 1:
+            yield f"{what} has {len(product.targets)} targets, and the schedule one result"
         if isinstance(schedule, ScaledSchedule):
-            yield from _unfit(number, product, schedule.result)
+            yield from _unfit(what, product, schedule.result)
         elif schedule.overwrites:
-            what = f"{name_of(product)} in stage {number}"
-            if len(product.targets) != 1:
-                yield f"{what} has {len(product.targets)} targets, and the schedule one result"
             for target in product.targets:
                 if target.kept:
                     yield f"{what} adds to what {target.block} holds, which every inner level overwrites"
@@ -205,11 +200,8 @@ def _obstacles(
         yield f"two products of stage {number} write {stage.contended[0]}, which every inner level uses as its own C"
 
 
-def _unfit(number: int, product: Product, result: Result) -> Iterator[str]:
-    """Products that are not instances of the schedule's own result."""
-    what = f"{name_of(product)} in stage {number}"
-    if len(product.targets) != 1:
-        yield f"{what} has {len(product.targets)} targets, and the schedule one result"
+def _unfit(what: str, product: Product, result: Result) -> Iterator[str]:
+    """Why a product is no instance of the schedule's own result."""
     for target in product.targets:
         if not _takes(result.alpha, target.coefficient):
             yield f"{what} is scaled by {target.coefficient}, which {result} is not"

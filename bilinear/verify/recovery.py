@@ -30,11 +30,6 @@ MOST_WORDS = 4000
 """With more products of blocks than this, none is recomputed: only rank and two inputs decide."""
 
 
-def operand_fates(schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> tuple[OperandFate, OperandFate]:
-    """The fates of A and B in a one-level schedule that ended in this state."""
-    return _Recovery(schedule, symbols, state).fates()
-
-
 class _RecoveryStep(NamedTuple):
     """A step that brings blocks back, as text, the blocks whose contents it reads, and its coefficients."""
 
@@ -44,8 +39,8 @@ class _RecoveryStep(NamedTuple):
     numbers: tuple[Number, ...]
 
 
-class _Recovery:
-    """The final contents of A and B, and what follows from them."""
+class Recovery:
+    """The final contents of A and B after a one-level schedule, and what follows from them."""
 
     def __init__(self, schedule: AnySchedule, symbols: Symbols, state: Mapping[Block, Value]) -> None:
         self.schedule = schedule
@@ -109,7 +104,6 @@ class _Recovery:
             number += 1
 
     def _known_blocks(self) -> set[Block]:
-        """The original blocks that are known after the last round."""
         words = {next(iter(value)): block for block, value in self.symbols.original.items()}
         forms = [row.entries for rows in self.rounds[-1].values() for row in rows.values()]
         return {words[word] for entries in forms if len(entries) == 1 for word in entries}
@@ -226,7 +220,6 @@ class _WayBack(_Contents):
         return bool(self.state[self.names[name]] == self.symbols.original[self.names[name]])
 
     def _next(self) -> _RecoveryStep | None:
-        """Take one step; None if there is none."""
         rows = self.rows()
         linear = self.forms(rows)
         single = self._singles(linear)
@@ -290,7 +283,6 @@ class _WayBack(_Contents):
 
 
 def _plain(side: str, word: Word) -> Word:
-    """The block of one operand in a word."""
     return tuple(e if place == LETTERS[side] else 0 for place, e in enumerate(word))
 
 

@@ -10,8 +10,8 @@ from bilinear.errors import BilinearError, Diagnostic
 from bilinear.ir.schedule import AnySchedule, Block, LinearStage, ProductStage
 from bilinear.ir.scheme import Scheme
 from bilinear.verify.facts import LINEAR, LOST, OperandFate, ScheduleCosts, ShapeConditions, StageFact, first_of
-from bilinear.verify.hazards import find_hazards, find_shared_operands, needed_after, steps_of, why_not_recursive, written_operands
-from bilinear.verify.recovery import operand_fates
+from bilinear.verify.hazards import find_hazards, find_shared_operands, needed_after, steps_of, why_not_recursive
+from bilinear.verify.recovery import Recovery
 from bilinear.verify.symbolic_run import SymbolicRun, Value, Word
 
 ILL_DEFINED = frozenset({"E401", "E402", "E405", "E409"})
@@ -69,7 +69,7 @@ def prove_schedule(schedule: AnySchedule, scheme: Scheme | None = None) -> Sched
     restored = tuple(name for name in ("A", "B") if name not in changed)
     failures = [*run.failures, *_shared_operands(schedule), *(run.strangers if wrong else []), *wrong]
     sound = schedule.levels == 1 and not wrong and not any(d.code in ILL_DEFINED for d in run.failures)
-    fates = operand_fates(schedule, run.symbols, run.state) if sound else ()
+    fates = Recovery(schedule, run.symbols, run.state).fates() if sound else ()
     failures += _broken_promises(run, fates)
     why_not = why_not_recursive(schedule, restored)
     return ScheduleProof(
@@ -107,9 +107,8 @@ def _shared_operands(schedule: AnySchedule) -> list[Diagnostic]:
     """The operands that prevent the in-place recursion that a schedule claims (E404)."""
     if not schedule.in_place:
         return []
-    written = written_operands(schedule)
     stages = [(number, stage) for number, stage in enumerate(schedule.stages, 1) if isinstance(stage, ProductStage)]
-    return [diagnostic for number, stage in stages for _, diagnostic in find_shared_operands(number, stage, written)]
+    return [diagnostic for number, stage in stages for _, diagnostic in find_shared_operands(number, stage, schedule.written)]
 
 
 def _wrong_results(run: SymbolicRun) -> list[Diagnostic]:

@@ -25,26 +25,11 @@ from bilinear.ir.number import Coefficient
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
 from bilinear.verify.composed import is_product_of, require_expandable
-from bilinear.verify.facts import told
+from bilinear.verify.facts import Equation, told
 from bilinear.verify.rings import RingFacts, facts_of
 
 MOST_TERMS = 5_000_000
 """The most products of three coefficients that a proof adds up one by one; that takes about a second."""
-
-
-@dataclass(frozen=True)
-class Equation:
-    """A Brent equation that fails: the coefficient of `left` * `right` in `output`."""
-
-    left: str
-    right: str
-    output: str
-    found: Coefficient
-    needed: Coefficient
-    span: Span | None = None
-
-    def __str__(self) -> str:
-        return f"{self.left}*{self.right} in {self.output}: found {told(self.found)}, needed {self.needed}"
 
 
 @dataclass(frozen=True)

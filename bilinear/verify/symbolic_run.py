@@ -54,24 +54,15 @@ def domain_of(ring: Ring) -> Domain:
     return QQ if root is None else QQ.algebraic_field(I if root == -1 else sqrt(root))
 
 
-def _domain(schedule: AnySchedule) -> Domain:
-    """The integers, for several levels with integer coefficients: nothing is divided there, and arithmetic dominates the time.
-
-    A schedule of several levels has no explicit scaling, so all its coefficients are in its forms and products.
-    """
-    from bilinear.verify.engine import QQ, ZZ
-
-    domain = domain_of(schedule.ring)
-    return ZZ if domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in schedule.coefficients) else domain
-
-
 class Symbols:
     """The ring of one schedule, its blocks as letters, and its values as text."""
 
     def __init__(self, schedule: AnySchedule) -> None:
-        from bilinear.verify.engine import ring
+        from bilinear.verify.engine import QQ, ZZ, ring
 
-        self.domain = _domain(schedule)
+        self.domain = domain_of(schedule.ring)
+        if self.domain == QQ and schedule.levels > 1 and all(isinstance(c, int) for c in schedule.coefficients):
+            self.domain = ZZ  # nothing is divided in several levels, which have no explicit scaling, and arithmetic dominates the time
         self.ring, self.alpha, self.beta, *letters = ring("alpha beta a b c", self.domain)
         self.generators: dict[str, Value] = {"alpha": self.alpha, "beta": self.beta}
         self.original: dict[Block, Value] = {}
@@ -187,7 +178,6 @@ def _laurent(coefficient: Number) -> str:
 
 
 def _order(coefficient: Number) -> int:
-    """The lowest power of lambda in a rational function of it."""
     return int(min(m[0] for m in coefficient.numer.monoms()) - min(m[0] for m in coefficient.denom.monoms()))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY, bound_by, needed_under_way, threshold, utilisation
+from bilinear.analysis.traffic import ARITHMETIC, LATENCY, MEMORY, bound_by, threshold
 
 
 def test_the_threshold_is_half_of_the_papers() -> None:
@@ -17,13 +17,6 @@ def test_at_the_threshold_reading_and_multiplying_take_as_long() -> None:
     rate, bandwidth, m, k = 50e12, 4e12, 10**6, 10**3
     n = threshold(rate, bandwidth, 8)
     assert 2 * m * k * n / rate == pytest.approx(m * k * 8 / bandwidth)
-
-
-def test_littles_law() -> None:
-    needed = needed_under_way(900e9, 500e-9)
-    assert needed == pytest.approx(450_000)
-    assert utilisation(needed / 4, needed) == pytest.approx(0.25)
-    assert utilisation(2 * needed, needed) == 1
 
 
 def test_what_bounds_a_kernel() -> None:

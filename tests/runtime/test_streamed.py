@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 from each_case import each
-from runtime.late_device import LateDevice
+from runtime import late_device
 
 import bilinear
 from bilinear.backends.stream_engine import StreamThreads, issue, run_streamed
@@ -29,6 +29,8 @@ from bilinear.planner.streamed import COMPUTE, STREAMS, StreamPlan, even_blocks,
 from bilinear.runtime.options import Options
 from bilinear.runtime.streamed import _block as multiply_block
 from bilinear.runtime.streamed import numbers_of, plan_streamed
+
+LateDevice: Any = late_device.LateDevice  # it has the methods of StreamThreads that the engine calls
 
 ORDERS: list[Any] = [*permutations(STREAMS), None]
 EXTENTS = 7, 5, 9
@@ -165,7 +167,7 @@ def test_blocks_have_the_bits_of_one_product() -> None:
     assert given[2].tobytes() == bitwise(a, b).tobytes()
 
 
-class InBlocks(LateDevice):
+class InBlocks(late_device.LateDevice):
     """Multiplies as a GPU's device does, and keeps the most bytes that a product took beside its slots."""
 
     def __init__(self, asked: Options) -> None:
@@ -196,7 +198,7 @@ def test_a_schedule_runs_in_place_in_what_was_loaded(monkeypatch: pytest.MonkeyP
             plan = plan_streamed((n, n, n), "float64", memory=8 * 8 * n * n, algorithm=name, levels=1)
             a, b = (random.integers(-9, 10, (n, n)).astype(float) for _ in range(2))
             c, kept = np.full((n, n), np.nan), (a.copy(), b.copy())
-            device = InBlocks(Options(algorithm=name, levels=1, workspace=plan.workspace).as_named())
+            device: Any = InBlocks(Options(algorithm=name, levels=1, workspace=plan.workspace).as_named())
             run_streamed(plan, [device], (a, b, c), (1, 0))
             assert np.array_equal(c, a @ b) and np.array_equal(a, kept[0]) and np.array_equal(b, kept[1])
             peaks.append(device.most)

@@ -274,8 +274,8 @@ def test_a_schedule_with_temporaries_is_written_as_one_that_scales_for_itself() 
 def test_forms_that_depend_on_each_other_are_not_put_into_one_stage() -> None:
     forms = ((1, 0, 0), (0, 1, 0), (1, PRIME - 1, 0), (0, 0, 1))
     side = OperandSide(forms, 3)
-    assert not side.fits([0, 1, 2]) and side.fits([0, 1, 3])
-    assert OperandSide(forms, 3, spare=1).fits([0, 1, 2, 3])
+    assert (side.needs([0, 1, 2]), side.needs([0, 1, 3])) == (1, 0)
+    assert side.needs([0, 1, 2, 3]) == 1
     partition = find_partition(Independence([side]), 4, 2, random.Random(0), 100)
     assert partition is not None and not any({0, 1, 2} <= group for group in partition)
     assert find_partition(Independence([side]), 4, 1, random.Random(0), 100) is None

@@ -509,38 +509,38 @@ def findings(seeds: range, folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_a_wrong_multiply_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = array_sums.multiply
+    real = array_sums.ElementArithmetic.multiply
 
-    def wrong(left: Any, right: Any, out: Any) -> None:
-        real(left, right, out)
+    def wrong(own: Any, left: Any, right: Any, out: Any) -> None:
+        real(own, left, right, out)
         if out.dtype.kind == "f" and out.size > 40:
             out[-1, -1] += 1
 
-    monkeypatch.setattr(array_sums, "multiply", wrong)
+    monkeypatch.setattr(array_sums.ElementArithmetic, "multiply", wrong)
     assert any("wrong" in text or "off by" in text for text in findings(range(60), tmp_path))
 
 
 @pytest.mark.slow
 def test_a_write_to_an_operand_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = array_sums.multiply
+    real = array_sums.ElementArithmetic.multiply
 
-    def writing(left: Any, right: Any, out: Any) -> None:
-        real(left, right, out)
+    def writing(own: Any, left: Any, right: Any, out: Any) -> None:
+        real(own, left, right, out)
         if left.flags.writeable and left.size:
             left[0, 0] = left[0, 0] + 1
 
-    monkeypatch.setattr(array_sums, "multiply", writing)
+    monkeypatch.setattr(array_sums.ElementArithmetic, "multiply", writing)
     assert any("was written" in text or "restor" in text for text in findings(range(60), tmp_path))
 
 
 @pytest.mark.slow
 def test_a_lost_nan_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = array_sums.multiply
+    real = array_sums.ElementArithmetic.multiply
 
-    def cleaning(left: Any, right: Any, out: Any) -> None:
-        real(np.nan_to_num(left) if left.dtype.kind == "f" else left, right, out)
+    def cleaning(own: Any, left: Any, right: Any, out: Any) -> None:
+        real(own, np.nan_to_num(left) if left.dtype.kind == "f" else left, right, out)
 
-    monkeypatch.setattr(array_sums, "multiply", cleaning)
+    monkeypatch.setattr(array_sums.ElementArithmetic, "multiply", cleaning)
     assert any("are wrong" in text and "hostile" in text for text in findings(range(400), tmp_path))
 
 

@@ -76,10 +76,6 @@ def architectures() -> tuple[int, ...]:
     return tuple(_call("nvrtcGetSupportedArchs")[0])
 
 
-def _nothing(done: int) -> None:
-    """Show no progress."""
-
-
 Request = tuple[str, str, CudaTarget]
 """What to build: a kernel's source, its name, and the target."""
 
@@ -90,7 +86,9 @@ def build(source: str, name: str, target: CudaTarget, *, cache: Cache | None = N
     return built
 
 
-def build_all(requests: Sequence[Request], *, cache: Cache | None = None, done: Callable[[int], None] = _nothing) -> tuple[Built, ...]:
+def build_all(
+    requests: Sequence[Request], *, cache: Cache | None = None, done: Callable[[int], None] = lambda done: None
+) -> tuple[Built, ...]:
     """Compile sources for targets, as many at once as there are cores, or take their images from the cache.
 
     PTX is assembled, too: what the assembler refuses is no image. `done` is called with the number of images that are there. Raises

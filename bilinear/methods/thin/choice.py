@@ -260,8 +260,8 @@ class Thin(Choice):
         under_way = blocks * (tile.stages - 1) * lines * min(tile.k, view.k) * element.bytes
         extents = view.m, view.k, view.n
         reading = 1 - view.m * view.n / models.least_traffic(extents)
-        needed = models.needed_under_way(reading * memory / device.processors, rates.latency * 1e-6)
-        share = models.utilisation(under_way, needed)
+        needed = reading * memory / device.processors * rates.latency * 1e-6  # Little's law
+        share = min(1.0, under_way / needed)
         moving, multiplying = models.least_traffic(extents) * element.bytes / memory, models.operations(extents) / rate
         bound = models.bound_by(share, moving, multiplying, ms)
         return models.Streaming(

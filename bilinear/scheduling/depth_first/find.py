@@ -241,8 +241,6 @@ def _columns(spans: Mapping[Block, tuple[int, int]], kinds: Mapping[Block, str])
 
 @dataclass
 class _MoveWriter:
-    """A schedule under construction, over places."""
-
     scheme: Scheme
     factors: tuple[HeldFactors, HeldFactors]
     results: Results

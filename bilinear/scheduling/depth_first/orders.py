@@ -285,7 +285,6 @@ class HeldFactors:
 
 
 def _multiple(row: Form, line: Form) -> Fraction | None:
-    """The factor of `row` to `line`; None if it is not a multiple."""
     factor = rational(row[0][1]) / rational(line[0][1])
     return factor if row == form((i, factor * rational(c)) for i, c in line) else None
 

@@ -280,15 +280,11 @@ def find_in_place(
     search = StageSearch(sides, outputs, not consume, seed, few_launches)
     if overwrite:
         search = ScratchSearch(sides, outputs, not consume, seed, ("A" in scratch, "B" in scratch), scheme.m * scheme.n)
-    best = search.run(effort_for(scheme.rank * max(side.blocks for side in sides), effort, seconds), progress)
+    size = scheme.rank * max(side.blocks for side in sides)
+    finalists, width = (4, 32) if size < 500 else (2, 8)
+    best = search.run(StageEffort(effort * max(60, min(600, 150_000 // size)), finalists, width, time.monotonic() + seconds), progress)
     order = tuple(frozenset(useful[i] for i in group) for group in best.order)
     return write_schedule(scheme, order, (best.walks[0], best.walks[1]), not consume, temporaries, best.lent)
-
-
-def effort_for(size: int, effort: int, seconds: float) -> StageEffort:
-    """The search effort for a scheme of this size (products times blocks)."""
-    candidates = effort * max(60, min(600, 150_000 // size))
-    return StageEffort(candidates, 4 if size < 500 else 2, 32 if size < 500 else 8, time.monotonic() + seconds)
 
 
 def rational_tables(scheme: Scheme) -> tuple[tuple[Form, ...], tuple[Form, ...], tuple[Form, ...]]:

@@ -40,10 +40,6 @@ class OperandSide:
         rows = [self.forms[p] for p in group]
         return len({monic(row) for row in rows if is_sum(row)}) if self.kept else len(rows) - rank_modulo(rows, PRIME)
 
-    def fits(self, group: Sequence[int]) -> bool:
-        """True if the forms of these products can stand at once."""
-        return self.needs(group) <= self.spare
-
     @property
     def fewest_stages(self) -> int:
         """A lower bound on the number of groups, from the number of blocks and from forms that are equal up to a factor."""
@@ -192,7 +188,6 @@ class SumSearch:
         return done or [self._forced(state, size, spare) for state in last]
 
     def _step(self, frontier: list[_State], size: int, weights: Matrix, seen: set[bytes]) -> list[_State]:
-        """The best states after one more addition."""
         options: list[tuple[int, int, int, BlockAddition]] = []
         for number, state in enumerate(frontier):
             moves, gains = self._moves(state, size, weights)
