@@ -311,11 +311,8 @@ class SumWalk:
         most = 2 if self._one_is_too_few else 1
         return not extras or (self.is_plain and extras <= most and not self.budget.is_spent)
 
-    def origins(self, made: Made) -> list[Origin]:
-        """How each value is made."""
-        return [self._origin(value, v, w) for value, (v, w) in made.items()]
-
-    def _origin(self, value: int, v: int, w: int) -> Origin:
+    def origin(self, value: int, v: int, w: int) -> Origin:
+        """How a value is made of two others."""
         for a, b in self.pairs:
             other = a * value + b * v
             if (abs(other) if self.is_plain else primitive(other)) == w:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import partial
 from math import lcm
 
 from bilinear.algebra.maps import transposed, without_copies
@@ -319,23 +318,22 @@ def _share(scheme: Scheme, seed: int, work: int, deadline: float, progress: Call
     whole = SearchBudget(work, deadline)
     found = []
     for number, (operand, linear) in enumerate(zip("ABC", _maps(scheme), strict=True)):
-        tell = partial(_tell, progress, operand, work, whole)
+
+        def tell(additions: int, operand: str = operand) -> None:
+            progress(ShareProgress(operand, work - whole.work, work, additions))
+
         found.append(_MapSearch(linear, scheme.ring, whole.part(3 - number), seed, tell).run())
     (u, a), (v, b), (w, c) = found
     return Shared(replace(scheme, u=u, v=v, w=w, places=None), (a, b, c), work - whole.work, whole.was_cut)
 
 
-def _tell(progress: Callable[[ShareProgress], None], operand: str, allowed: int, budget: SearchBudget, additions: int) -> None:
-    progress(ShareProgress(operand, allowed - budget.work, allowed, additions))
-
-
+@dataclass
 class _MapSearch:
-    def __init__(self, linear: LinearMap, ring: Ring, budget: SearchBudget, seed: int, progress: Callable[[int], None]) -> None:
-        self.linear = linear
-        self.ring = ring
-        self.budget = budget
-        self.seed = seed
-        self.progress = progress
+    linear: LinearMap
+    ring: Ring
+    budget: SearchBudget
+    seed: int
+    progress: Callable[[int], None]
 
     def run(self) -> tuple[LinearMap, bool]:
         """The best program, and whether it is proved to be minimal."""
@@ -371,7 +369,7 @@ class _MapSearch:
         others = [value for row in partial_sums(start) if (value := rows.value_of(row))]
         made = walk.run([made for made, _ in guesses], others, self.progress)
         whole = not self.ring.modulus and all(c in (1, -1) for row in start.matrix for _, c in row)
-        return program_of(start.inputs, rows, walk.origins(made)), whole and walk.is_least(made)
+        return program_of(start.inputs, rows, [walk.origin(value, v, w) for value, (v, w) in made.items()]), whole and walk.is_least(made)
 
 
 def _cost(linear: LinearMap) -> tuple[int, int]:

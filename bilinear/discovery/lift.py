@@ -214,8 +214,10 @@ class _Attempt:
                 self.values[self.order] += bits.astype(np.uint64) << shift
             if power == self.target:
                 return self._scheme(self._least_residues(power).view(np.int64).tolist(), self.over), power
-            if not self.target and power <= INTEGER_POWER and (found := self._integers(power)) is not None:
-                return found, power
+            if not self.target and power <= INTEGER_POWER:  # over Z sums of the least residues are far below 2^63, so that they are exact
+                signed = self._least_residues(power)
+                if not self.begin.wrong(signed).any():
+                    return self._scheme(signed.view(np.int64).tolist(), "Z"), power
         found = self._rationals()
         if found is not None:
             return found, MOST_POWER
@@ -235,13 +237,6 @@ class _Attempt:
             notes = (contradiction, "so it is the residue of no scheme over Z/4, over Z, or over Q with odd denominators")
             return _FinalError(fail("E744", message, "look for another scheme over Z/2: its --seed decides", notes=notes))
         return fail("E744", message, "other digits may do: give more --tries, or another --seed", notes=(contradiction,))
-
-    def _integers(self, power: int) -> Scheme | None:
-        """The scheme of the residues of least size, if it holds over Z: its sums are far below 2^63, so that they are exact."""
-        signed = self._least_residues(power)
-        if self.begin.wrong(signed).any():
-            return None
-        return self._scheme(signed.view(np.int64).tolist(), "Z")
 
     def _least_residues(self, power: int) -> Words:
         """The residues modulo 2^power of least size, as signed numbers modulo 2^64."""

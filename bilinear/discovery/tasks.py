@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
+from math import prod
 from shlex import quote
 
 import numpy as np
@@ -125,15 +126,9 @@ class SearchTask:
     lifted: bool = False
 
     @property
-    def classical(self) -> int:
-        """The rank of the classical scheme."""
-        m, k, n = self.format
-        return m * k * n
-
-    @property
     def begin(self) -> int:
         """The rank of the scheme where walkers begin."""
-        return self.start.rank if self.start is not None else self.classical
+        return self.start.rank if self.start is not None else prod(self.format)
 
     @property
     def options(self) -> str:

@@ -97,6 +97,8 @@ Row = tuple[Block, Terms, Span]
 class StageReader:
     """Reads the stages of one schedule and reports every error."""
 
+    scales = False  # with explicit scaling a linear step may write any block, and a stage is one map
+
     def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring = RATIONALS) -> None:
         self.blocks = blocks
         self.reporter = reporter
@@ -133,16 +135,12 @@ class StageReader:
         rows = [row for row in read if row is not None]
         if len(rows) < len(read):
             return None
-        maps = [self._block_map(group) for group in self._groups(rows)]
-        kept = tuple(m for m in maps if m is not None)
-        return LinearStage(kept, stage.restores) if len(kept) == len(maps) else None
-
-    def _groups(self, rows: list[Row]) -> list[list[Row]]:
-        """The rows of each map: here an operand has a map of its own."""
         groups: dict[str, list[Row]] = {}
         for row in rows:
-            groups.setdefault(row[0].space, []).append(row)
-        return list(groups.values())
+            groups.setdefault("" if self.scales else row[0].space, []).append(row)
+        maps = [self._block_map(group) for group in groups.values()]
+        kept = tuple(m for m in maps if m is not None)
+        return LinearStage(kept, stage.restores) if len(kept) == len(maps) else None
 
     def _row(self, step: Update) -> Row | None:
         plain = step.targets[0]
@@ -151,21 +149,13 @@ class StageReader:
             self._unsupported("a linear step has one block as its target", step.targets[-1].span, hint)
             return None
         target = self._block(plain.name)
-        if target is None or not self._may_become_a_sum(target, plain.span):
+        if target is None:
+            return None
+        if target.space == "C" and not self.scales:
+            self._unsupported("a linear step into C", plain.span, "only products are added to blocks of C: C11 += A11 * B11")
             return None
         terms = self._sum(step, step.terms, target)
         return (target, self._with_old(step, target, terms), step.span) if terms is not None else None
-
-    def _may_become_a_sum(self, target: Block, span: Span) -> bool:
-        if target.space == "C":
-            self._unsupported("a linear step into C", span, "only products are added to blocks of C: C11 += A11 * B11")
-        return target.space != "C"
-
-    def _may_be_added(self, block: Block, target: Block, span: Span) -> bool:
-        if block.space != target.space:
-            hint = f"blocks of {target.space} are updated by sums of blocks of {target.space}"
-            self.reporter.report("E211", f"{target} cannot take up {block}", span, f"a block of {block.space}", hint=hint)
-        return block.space == target.space
 
     def _with_old(self, step: Update, target: Block, terms: Terms) -> Terms:
         return terms if step.operator.text == "=" else [(target, 1), *terms]
@@ -178,11 +168,14 @@ class StageReader:
             scale = self._coefficient(term.sign * sign, term.number)
             for plain in term.factors[0].terms:
                 block, coefficient = self._block(plain.name), self._coefficient(plain.sign, plain.number)
-                fits = block is not None and (target is None or self._may_be_added(block, target, plain.span))
-                if block is None or not fits or coefficient is None or scale is None:
+                if block is not None and target is not None and block.space != target.space and not self.scales:
+                    hint = f"blocks of {target.space} are updated by sums of blocks of {target.space}"
+                    self.reporter.report("E211", f"{target} cannot take up {block}", plain.span, f"a block of {block.space}", hint=hint)
+                    block = None
+                if block is None or coefficient is None or scale is None:
                     sound = False
-                    continue
-                found.append((block, coefficient * scale))
+                else:
+                    found.append((block, coefficient * scale))
         return found if sound else None
 
     def _block_map(self, rows: Sequence[Row]) -> BlockMap | None:
@@ -260,18 +253,11 @@ SCALES = frozenset({"alpha", "beta"})
 class ScaledStageReader(StageReader):
     """Reads stages in which `=` overwrites, `+=` adds, and scalings are explicit, as [alpha] and [beta]."""
 
+    scales = True
+
     def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring, temporaries: Mapping[str, Space]) -> None:
         super().__init__(blocks, reporter, ring)
         self.temporaries = temporaries
-
-    def _groups(self, rows: list[Row]) -> list[list[Row]]:
-        return [rows]
-
-    def _may_become_a_sum(self, target: Block, span: Span) -> bool:
-        return True
-
-    def _may_be_added(self, block: Block, target: Block, span: Span) -> bool:
-        return True
 
     def _product(self, step: Update) -> Product | None:
         products = [term for term in step.terms if len(term.factors) == 2]

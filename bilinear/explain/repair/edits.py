@@ -464,7 +464,8 @@ def _turned(term: _RowTerm) -> Edit:
     sign = _Sign.before(term.writing, term.written)
     old, new = ("-", "+") if sign.minus else ("+", "-")
     text, span = f"writing {new}{term.text} for {old}{term.text}", sign.span(term.written.span)
-    return term.edit("sign", change, text, f"write {new}{term.text}", span, sign.patch(new))
+    patch = (sign.start, sign.start, new) if sign.at is None else (sign.at, sign.at + 1, new)
+    return term.edit("sign", change, text, f"write {new}{term.text}", span, patch)
 
 
 def _renamed(term: _RowTerm) -> Iterator[Edit]:
@@ -501,7 +502,8 @@ def _left_out(term: _RowTerm) -> Edit:
         return term.edit("drop", change, f"leaving out {'-' if _is_minus(term.coefficient) else '+'}{term.text}", "leave this out")
     sign = _Sign.before(term.writing, term.written)
     text = f"leaving out {'-' if sign.minus else '+'}{term.text}"
-    return term.edit("drop", change, text, "leave this out", sign.span(term.written.span), sign.removal(term.written.span))
+    removal = (sign.start if sign.at is None else sign.at, term.written.span.end, "")
+    return term.edit("drop", change, text, "leave this out", sign.span(term.written.span), removal)
 
 
 @dataclass(frozen=True)
@@ -518,12 +520,6 @@ class _Sign:
         if before.endswith(("+", "-")):
             return cls(len(before) - 1, term.span.start, before.endswith("-"))
         return cls(None, term.span.start, False)
-
-    def patch(self, new: str) -> Patch:
-        return (self.start, self.start, new) if self.at is None else (self.at, self.at + 1, new)
-
-    def removal(self, term: Span) -> Patch:
-        return (self.start if self.at is None else self.at, term.end, "")
 
     def span(self, term: Span) -> Span:
         """From the sign to the end of the term, if both are on one line."""
