@@ -107,11 +107,12 @@ def _readings(scheme: Scheme, count: int) -> list[Confusion]:
         if names:
             facts.append(f"the blocks of {_listed(names)} are numbered column by column")
             actions.append(f"numbering the blocks of {_listed(names)} row by row")
-        found.append(Confusion(" and ".join(facts), " and ".join(actions), _reread(scheme, exchange, columns)))
+        found.append(Confusion(" and ".join(facts), " and ".join(actions), reread(scheme, exchange, columns)))
     return found
 
 
-def _reread(scheme: Scheme, exchange: bool, columns: list[bool]) -> Scheme:
+def reread(scheme: Scheme, exchange: bool, columns: Sequence[bool]) -> Scheme:
+    """The scheme with A and B exchanged, or with those of its blocks of A, B and C read row by row that were column by column."""
     u, v, w = scheme.tables
     if exchange:
         u, v = v, u

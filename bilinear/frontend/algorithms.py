@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from bilinear.algebra.composition import is_real
 from bilinear.errors import BilinearError, Diagnostic, fail
@@ -25,6 +26,7 @@ __all__ = ["Loaded", "LoadedDigits", "load", "load_any", "load_shipped", "parse_
 
 Thing = Scheme | AnySchedule | DigitScheme | GramScheme | ComplexAlgorithm
 """What a file holds."""
+OtherScheme = TypeVar("OtherScheme", DigitScheme, GramScheme, ComplexAlgorithm)
 EXPRESSION = "<expression>"
 """The source name of a composition that is given in place of an algorithm."""
 MOST_LETTERS = 4096
@@ -62,30 +64,24 @@ class Loaded:
 
 
 @dataclass(frozen=True)
-class LoadedDigits:
-    """A scheme that multiplies digits, and its source."""
+class LoadedMap(Generic[OtherScheme]):
+    """An algorithm for another map than the product of two matrices, and its source."""
 
-    scheme: DigitScheme
+    scheme: OtherScheme
     source: Source
     path: Path
 
 
-@dataclass(frozen=True)
-class LoadedGram:
-    """A scheme for A*A^T, and its source."""
-
-    scheme: GramScheme
-    source: Source
-    path: Path
+class LoadedDigits(LoadedMap[DigitScheme]):
+    """A scheme that multiplies digits."""
 
 
-@dataclass(frozen=True)
-class LoadedComplex:
-    """An algorithm for complex numbers, and its source."""
+class LoadedGram(LoadedMap[GramScheme]):
+    """A scheme for A*A^T."""
 
-    scheme: ComplexAlgorithm
-    source: Source
-    path: Path
+
+class LoadedComplex(LoadedMap[ComplexAlgorithm]):
+    """An algorithm for complex numbers."""
 
 
 AnyLoaded = Loaded | LoadedDigits | LoadedGram | LoadedComplex

@@ -119,29 +119,27 @@ def read_gram(header: SchemeHeader, claims: Word, body: Sequence[Statement], rep
     scheme = read_scheme_of(format_, header, body, reporter, lambda given, _: _triangle(given, format_))
     if scheme is None:
         return None
-    given = [i for i, form in enumerate(scheme.w.outputs) if form]
-    if any(_is_above(i, format_) for i in given) and any(_is_below(i, format_) for i in given):
+    sides = {_side(i, format_.n) for i, form in enumerate(scheme.w.outputs) if form}
+    if sides >= {-1, 1}:
         hint = "leave out the blocks below the diagonal, or those above it"
         reporter.report("E793", "both triangles of C are defined", header.name.span, "one gives the other", hint=hint)
         return None
     if scheme.bases is not None:
         reporter.report("E793", "an algorithm for A*A^T has no changes of basis", header.name.span, "not known", hint="multiply them out")
         return None
-    return GramScheme(scheme, any(_is_above(i, format_) for i in given))
+    return GramScheme(scheme, 1 in sides)
 
 
 def _triangle(given: Iterable[int], format_: FormatAndRing) -> list[int]:
     """The blocks that have to be defined: the upper triangle if a block above the diagonal is given, else the lower one."""
-    other = _is_below if any(_is_above(i, format_) for i in given) else _is_above
-    return [i for i in range(format_.m * format_.n) if not other(i, format_)]
+    other = -1 if any(_side(i, format_.n) > 0 for i in given) else 1
+    return [i for i in range(format_.m * format_.n) if _side(i, format_.n) != other]
 
 
-def _is_above(block: int, format_: FormatAndRing) -> bool:
-    return block // format_.n < block % format_.n
-
-
-def _is_below(block: int, format_: FormatAndRing) -> bool:
-    return block // format_.n > block % format_.n
+def _side(block: int, columns: int) -> int:
+    """1 above the diagonal, 0 on it, -1 below."""
+    row, column = divmod(block, columns)
+    return (column > row) - (column < row)
 
 
 SCALED = "scaled by rows of A and columns of B"

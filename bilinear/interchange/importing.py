@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bilinear.errors import BilinearError, Diagnostic, fail
-from bilinear.explain.why_wrong import explain_scheme
+from bilinear.explain.why_wrong import explain_scheme, reread
 from bilinear.interchange import arrays, fmm_json, npz, plinopt, tables, targets
 from bilinear.interchange.arrays import scheme_from_arrays
 from bilinear.interchange.expressions import begins_exp, begins_formulas, commuting_exp, other_formulas, read_exp, read_named
 from bilinear.interchange.papers import HEAD as HEAD_OF_FORMULA
 from bilinear.interchange.reader_parts import Asked, Beginning, Reading, assemble
 from bilinear.interchange.targets import Identified
-from bilinear.ir.linear import LinearMap, form
+from bilinear.ir.linear import LinearMap
 from bilinear.ir.ring import RINGS, Ring, parse_ring
 from bilinear.ir.scheme import Scheme
 from bilinear.reading import open_input
@@ -245,7 +245,7 @@ def _readings(reading: Reading, ring: Ring | None, transposed: bool | None) -> I
         ways.append((scheme if as_read else turned(scheme, reading.transposed), orientation, tuple(found)))
     yield from ways
     for way, orientation, told in ways if reading.by_columns else ():
-        yield other_numbering(way), orientation, (*told, "the blocks of A and B are numbered column by column")
+        yield reread(way, False, (True, True, False)), orientation, (*told, "the blocks of A and B are numbered column by column")
     for way, orientation, told in ways if ring is None else ():
         for modular in _modular(way):
             yield modular, orientation, (*told, f"it holds over {modular.ring} alone")
@@ -266,16 +266,6 @@ def _modular(scheme: Scheme) -> Iterator[Scheme]:
         residues = any(all(low <= c < low + p for c in whole) for low in (0, -((p - 1) // 2)))
         if ring is not None and residues and len(whole) == len(coefficients):
             yield replace(scheme, ring=ring)
-
-
-def other_numbering(scheme: Scheme) -> Scheme:
-    """A scheme without named sums whose blocks of A and B were read row by row, read column by column."""
-
-    def renumbered(linear: LinearMap, rows: int) -> LinearMap:
-        columns = linear.inputs // rows
-        return LinearMap(linear.inputs, tuple(form((i % rows * columns + i // rows, c) for i, c in row) for row in linear.outputs))
-
-    return replace(scheme, u=renumbered(scheme.u, scheme.m), v=renumbered(scheme.v, scheme.k))
 
 
 def turned(scheme: Scheme, transposed: bool) -> Scheme:

@@ -33,14 +33,8 @@ _NOTHING = (
 )
 
 
-Rule = tuple[re.Pattern[str], Callable[[re.Match[str]], Sequence[Piece]]]
-
-
-def _rules(*rules: tuple[str, Sequence[Piece]]) -> tuple[Rule, ...]:
-    def always(pieces: Sequence[Piece]) -> Callable[[re.Match[str]], Sequence[Piece]]:
-        return lambda match: pieces
-
-    return tuple((re.compile(written, re.MULTILINE | re.ASCII), always(pieces)) for written, pieces in rules)
+def _rules(*rules: tuple[str, Sequence[Piece]]) -> tuple[tuple[re.Pattern[str], Sequence[Piece]], ...]:
+    return tuple((re.compile(written, re.MULTILINE | re.ASCII), pieces) for written, pieces in rules)
 
 
 _LATEX = _rules(
@@ -92,12 +86,12 @@ def plain(source: Source) -> PlainText:
     """The text with what LaTeX and PDF files have for indices, products and fractions as on a keyboard."""
     text, places = source.text, list(range(len(source.text) + 1))
     latex = re.search(r"\\|_\{|\$", text) is not None
-    for pattern, replacement in [*(_LATEX if latex else ()), (_BELOW, _indices_below), *_COPIED]:
+    for pattern, replacement in [*(_LATEX if latex else ()), (_BELOW, None), *_COPIED]:
         pieces: list[str] = []
         moved: list[int] = []
         last = 0
         for match in pattern.finditer(text):
-            for piece in [(last, match.start()), *replacement(match)]:
+            for piece in [(last, match.start()), *(_indices_below(match) if replacement is None else replacement)]:
                 if isinstance(piece, str):
                     pieces.append(piece)
                     moved += [places[match.start()]] * len(piece)
