@@ -187,7 +187,6 @@ class _RowBasis:
         self.budget = budget
 
     def vectors(self) -> list[int]:
-        """The basis as packed forms over the inputs."""
         return [self.values[number] for number in self.basis]
 
     def combinations(self) -> list[int]:

@@ -170,7 +170,6 @@ class _Begin:
 
     @property
     def equations(self) -> int:
-        """The number of Brent equations."""
         return self.needed.size
 
     def jacobian(self) -> Words:

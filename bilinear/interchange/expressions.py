@@ -306,7 +306,6 @@ class _FormulaReader:
         self.words: list[int] = []
 
     def read(self) -> None:
-        """Every formula, each behind those that it names."""
         lost = LOST.search(self.source.text)
         if not self.formulas and lost is not None:
             raise malformed(self.source, *lost.span(1), f"{lost[1]!r} is not known here", "not read", LOST_INDEX)
@@ -357,7 +356,6 @@ class _FormulaReader:
         return {key: before.get(key, 0) + sign * value.get(key, 0) for key in {**before, **value}}
 
     def finish(self, where: Path) -> Formulas:
-        """The maps of all that was read."""
         if not self.outputs:
             end = len(self.source.text)
             raise malformed(self.source, end, end, "no block of C is computed", "the file ends here", code="E254")

@@ -90,7 +90,6 @@ class _File:
         return BilinearError(Diagnostic(code, where + what, span, label="of this key" if span else "", hints=(hint,) if hint else ()))
 
     def rows_under(self, key: str) -> list[object]:
-        """The list under a key."""
         if key not in self.data:
             raise self.wrong(key, f"the key {key!r} is missing", "E254", "a scheme has n, m, u, v and w")
         value = self.data[key]
@@ -99,7 +98,6 @@ class _File:
         return value
 
     def dims(self) -> Dims:
-        """m, k and n."""
         sizes = self.rows_under("n") if "n" in self.data else self.sizes_without_n()
         known = [size for size in sizes if isinstance(size, int) and 1 <= size <= MOST_BLOCKS]
         if len(sizes) != 3 or len(known) != 3:
@@ -142,7 +140,6 @@ class _File:
         return Ring("Z/2") if self.data.get("z2") is True else (parse_ring(said) if said else None) or Ring()
 
     def dense_map(self, key: str, inputs: int, rank: int) -> LinearMap:
-        """A table of `rank` rows of `inputs` numbers."""
         rows: list[list[object]] = []
         for number, row in enumerate(self.rows(key, rank)):
             if not isinstance(row, list) or len(row) != inputs:
@@ -152,12 +149,10 @@ class _File:
         return self.require_small(key, LinearMap(inputs, tuple(tuple((i, c) for i, c in row if c) for row in numbers)))
 
     def sparse_rows(self, key: str, inputs: int, rank: int) -> tuple[Form, ...]:
-        """A table of `rank` rows of index and value."""
         rows = tuple(self.sparse(key, i, row, inputs) for i, row in enumerate(self.rows(key, rank)))
         return self.require_small(key, LinearMap(inputs, rows)).outputs
 
     def sparse_map(self, key: str, inputs: int, outputs: int, prefix: str) -> LinearMap:
-        """A table of rows of {index, value}, and its temporaries."""
         fresh = self.rows(f"{key}_fresh") if f"{key}_fresh" in self.data else []
         steps = tuple(self.sparse(f"{key}_fresh", i, row, inputs + i) for i, row in enumerate(fresh))
         rows = self.rows(key, outputs)
@@ -165,7 +160,6 @@ class _File:
         return self.require_small(key, LinearMap(inputs, forms, steps, tuple(f"{prefix}{i + 1}" for i in range(len(steps)))))
 
     def rows(self, key: str, count: int | None = None) -> list[object]:
-        """The rows under a key, exactly `count` of them."""
         rows = self.rows_under(key)
         if count is not None and len(rows) != count:
             raise self.wrong(key, f"{key} has {len(rows)} rows, not {count}", "E253")
@@ -184,7 +178,6 @@ class _File:
         return form((index, self.number(f"{key}[{number}]", key, value)) for index, value in pairs)
 
     def require_small(self, key: str, linear: LinearMap) -> LinearMap:
-        """The map; refuses one that is too large."""
         if sum(map(len, linear.steps + linear.outputs)) > MOST_NONZEROS:
             raise self.wrong(key, f"{key} has more than {MOST_NONZEROS} coefficients other than 0")
         return linear

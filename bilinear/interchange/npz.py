@@ -122,7 +122,6 @@ class _Unpickler(pickle.Unpickler):
 
     @staticmethod
     def array(kind: object, *_: object) -> PickledArray:
-        """An array that is filled later."""
         if kind != _Name("numpy ndarray"):
             raise _StrangeError("its pickle makes an array of another class")
         return PickledArray()
@@ -135,7 +134,6 @@ class _Unpickler(pickle.Unpickler):
         return _Type(code.lstrip("<>=|"))
 
     def encoded(self, text: str, encoding: object) -> bytes:
-        """Bytes that are written as text."""
         self.encodable -= len(text)
         if encoding != "latin1" or self.encodable < 0:
             raise _StrangeError("its pickle writes the same bytes again and again")

@@ -221,7 +221,6 @@ class _ProgramReader:
         self.nonzeros = 0
 
     def read(self) -> None:
-        """Every assignment, in order."""
         text = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), self.source.text)
         source, heads = Source(self.source.name, text), list(_HEAD.finditer(text))
         start = heads[0].start() if heads else len(text)

@@ -242,7 +242,6 @@ class _RocqWriter:
         return f"({_fraction(parts.get((), Fraction(0)))}, {_fraction(parts.get(root, Fraction(0)))})"
 
     def scheme(self, scheme: Scheme) -> dict[str, object]:
-        """Each product with its two forms, and the blocks of C that it is added to."""
         u, v, w = scheme.tables
         outputs: list[list[Entry]] = [[] for _ in scheme.products]
         for entry, form in enumerate(w):
@@ -261,7 +260,6 @@ class _RocqWriter:
         return {"title": _comment(title).strip(), "grid": f"{scheme.m} {scheme.k} {scheme.n}", "products": rows}
 
     def schedule(self, schedule: AnySchedule) -> dict[str, object]:
-        """The stages, step by step, and the claims about them."""
         if isinstance(schedule, ScaledSchedule):
             message = f"{schedule.name} has explicit scaling, and the theorem for Rocq implies alpha and beta"
             raise fail("E595", message, OTHERWISE, span=schedule.span)

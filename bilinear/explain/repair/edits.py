@@ -425,7 +425,6 @@ class _RowTerm:
         return self.written.span.text if self.written is not None else self.name
 
     def edit(self, kind: str, changes: dict[int, Coefficient], text: str, brief: str, span: Span | None = None, *patches: Patch) -> Edit:
-        """An edit that adds to coefficients of the row."""
         told = f"{text} in {self.writing.row(self.table, self.row)}"
         amounts = tuple(Change(self.row, index, delta) for index, delta in changes.items())
         return Edit(kind, self.table, amounts, told, brief, span, frozenset({("term", self.number, 0)}), patches)

@@ -295,7 +295,6 @@ class _EditCombinations:
         return sorted(split)[1] == 0
 
     def hits(self) -> Iterator[tuple[Edit, ...]]:
-        """The combinations that give the right number."""
         for split in self.splits:
             sides = self._sides(split)
             for chosen in Join(sides, self.point.target).hits():
