@@ -199,7 +199,7 @@ def discover(
     It is written in this folder, named by format, rank and seed, unless `-o` names another place.
     """
     from bilinear.discovery.flip_search import discover
-    from bilinear.discovery.tasks import SearchTask
+    from bilinear.discovery.walker import SearchTask
     from bilinear.frontend import load
 
     shape, seconds = read_shape(format), read_seconds(time)

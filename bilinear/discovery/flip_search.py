@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bilinear.discovery.lift import lift
-from bilinear.discovery.tasks import SearchTask
 from bilinear.discovery.walker import (
     BEST,
     BEST_AT,
@@ -31,6 +30,7 @@ from bilinear.discovery.walker import (
     RANK,
     STEPS,
     BinaryWalker,
+    SearchTask,
     Walker,
     binary_walker,
     classical_masks,

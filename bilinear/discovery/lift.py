@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bilinear.algebra.change_basis import normalise_signs
 from bilinear.algebra.composition import shortened
-from bilinear.discovery.tasks import residues_of, scheme_of
+from bilinear.discovery.walker import residues_of, scheme_of
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.ring import Ring
 from bilinear.ir.scheme import Scheme, block_name

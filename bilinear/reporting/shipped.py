@@ -252,7 +252,7 @@ def found_rows() -> tuple[LibraryRow, ...]:
 
 def same_as(scheme: Scheme) -> str:
     """The shipped schemes that a proved one equals up to the symmetries of the tensor, in words; empty for an approximate one."""
-    from bilinear.algebra.equivalence import equivalent
+    from bilinear.algebra.change_basis import equivalent
     from bilinear.frontend import load
 
     if scheme.ring.is_approximate:

@@ -13,8 +13,7 @@ import pytest
 from shell import Shell
 
 from bilinear.algebra import composition
-from bilinear.algebra.change_basis import Matrix, change_basis
-from bilinear.algebra.equivalence import equivalent
+from bilinear.algebra.change_basis import Matrix, change_basis, equivalent
 from bilinear.frontend import load
 from bilinear.ir.linear import LinearMap, form, transposed_rows
 from bilinear.ir.number import to_float

@@ -16,8 +16,7 @@ from bilinear.algebra.composition import classical
 from bilinear.discovery import flip_search
 from bilinear.discovery.flip_search import Found
 from bilinear.discovery.lift import lift
-from bilinear.discovery.tasks import SearchTask
-from bilinear.discovery.walker import BEST, FIELD, PAIRS, RANK, BinaryWalker, binary_walker, classical_masks
+from bilinear.discovery.walker import BEST, FIELD, PAIRS, RANK, BinaryWalker, SearchTask, binary_walker, classical_masks
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import load_shipped
 from bilinear.ir.linear import LinearMap

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from published import FOLDER
 
 from bilinear.discovery.lift import EquationsMod2, _Attempt, _Begin, lift, packed, reconstructed, unpacked
-from bilinear.discovery.tasks import coefficients_of, residues_of, scheme_of
+from bilinear.discovery.walker import coefficients_of, residues_of, scheme_of
 from bilinear.errors import BilinearError
 from bilinear.frontend.algorithms import load_shipped
 from bilinear.interchange.importing import Imported, import_file

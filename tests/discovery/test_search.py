@@ -20,8 +20,7 @@ from each_case import each
 
 from bilinear.discovery import flip_search
 from bilinear.discovery.flip_search import AnyWalker, Found, LowestRank, WalkState, read_state, write_state
-from bilinear.discovery.tasks import SearchTask, fewest_products
-from bilinear.discovery.walker import BEST, binary_walker, classical_masks, ternary_walker
+from bilinear.discovery.walker import BEST, SearchTask, binary_walker, classical_masks, fewest_products, ternary_walker
 from bilinear.errors import BilinearError
 from bilinear.frontend import parse_source
 from bilinear.frontend.algorithms import load_shipped

@@ -16,12 +16,10 @@ from each_case import each
 from oracle import computes, scheme_computes
 
 from bilinear.errors import BilinearError
-from bilinear.explain.repair import join
 from bilinear.explain.repair import scheme as scheme_repairs
 from bilinear.explain.repair.edits import PRIME, Array, patched
-from bilinear.explain.repair.join import Join, Pool, RandomPoint, Side
 from bilinear.explain.repair.schedule import search_schedule_repairs
-from bilinear.explain.repair.scheme import solve_tables
+from bilinear.explain.repair.scheme import Join, Pool, RandomPoint, Side, solve_tables
 from bilinear.explain.why_wrong import Explanation, Repair, explain_schedule, explain_scheme, explained
 from bilinear.frontend import load, parse_source
 from bilinear.ir.linear import Form, LinearMap, form
@@ -434,12 +432,12 @@ def test_repairs_that_do_equally_well_are_shown_at_their_places() -> None:
 
 def test_what_a_search_without_a_repair_computes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted are the values of blocks and products, and the combinations multiplied out: seconds depend on the machine."""
-    computed = 0
+    computed, plain = 0, scheme_repairs.values_of
 
     def values_of(table: str, pool: Pool, point: RandomPoint, sets: Array) -> Array:
         nonlocal computed
         computed += len(sets) * (pool.linear.inputs + len(pool.linear.steps) + len(pool.linear.outputs))
-        return join.values_of(table, pool, point, sets)
+        return plain(table, pool, point, sets)
 
     monkeypatch.setattr(scheme_repairs, "values_of", values_of)
     scheme = load("hopcroft_kerr").scheme

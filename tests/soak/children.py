@@ -25,7 +25,7 @@ import bilinear
 from bilinear import cli
 from bilinear.codegen.cache import default_cache
 from bilinear.discovery.flip_search import discover
-from bilinear.discovery.tasks import SearchTask
+from bilinear.discovery.walker import SearchTask
 from bilinear.driver import verify as prove
 from bilinear.errors import BilinearError
 

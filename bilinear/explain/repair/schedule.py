@@ -20,7 +20,7 @@ import numpy as np
 from bilinear.analysis.block_maps import over_blocks
 from bilinear.errors import BilinearError
 from bilinear.explain.repair.edits import KINDS, PRIME, Array, Patch, has_residue
-from bilinear.explain.repair.join import Join, Side
+from bilinear.explain.repair.scheme import Join, Side
 from bilinear.ir.number import Coefficient, residue
 from bilinear.ir.schedule import BETA, AnySchedule, Block, LinearStage, Product, ProductStage, ScaledSchedule, Schedule, Stage, Target
 from bilinear.ir.scheme import Scheme
