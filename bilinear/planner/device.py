@@ -35,7 +35,8 @@ class Policy:
     The planner does not weigh plans with a block of fewer than `least_block` rows or columns. For plain plans whose operands are one
     matrix each, with rows that begin at multiples of 16 bytes, `least_plain_block` has other limits by element type. Plans that are timed
     before they are chosen may have blocks down to `least_timed_block`, plain ones of any size if sums have `least_timed_inner` terms.
-    Products of digits that are computed in parts to save workspace have parts of at least `least_digit_block` rows and columns.
+    Products of digits that are computed in parts to save workspace have parts of at least `least_digit_block` rows and columns, half as
+    many columns in memory that C lends.
 
     `auto` leaves products to the library if an extent is below `least_complex` for complex numbers, `least_integers` for integers, and
     `least_halves` for numbers of 16 bits. The kernel for thin products runs if C has at least `least_thin` rows and columns: a library

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from bilinear.emulator import skip_reason
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Layout, layout_of
 from bilinear.ir.tile import FLOAT_TILES, RESIDUE_TILES, SMALL
+from bilinear.methods.digits import method
 from bilinear.methods.digits.binding import digit_multiply_of, kernels_of, multiply_of
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.method import Lending
@@ -171,6 +174,27 @@ def test_what_is_planned_fits_the_rows_that_are_lent(
     assert isinstance(direct, Digits) and kernels_of(a, b, c, direct, False)
     assert bytes_of(plan) <= (found.workspace or 0) + problem.itemsize
     assert (found.workspace or 0) <= budget or found.choice.needs_little
+
+
+@pytest.mark.parametrize("n", [8192, 12288, 16384])
+def test_no_other_chain_of_parts_is_predicted_to_be_much_faster(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All chains whose parts have multiples of 512 rows, each in the fewest blocks of columns that fit, from 512 columns on."""
+    problem, device = Problem(n, n, n, workspace=0), load_device("h100")
+    found = Lending(problem, device, "residues14", ((),)).best()
+    lending = Lending(problem, replace(device, policy=replace(device.policy, least_digit_block=512)), "residues14", ((),))
+    monkeypatch.setattr(method, "COLUMNS", tuple(range(1, n // 512 + 1)))
+
+    @cache
+    def least(left: int) -> float:
+        ms = [lending._last(left).ms or inf]
+        for rows in range(512, left, 512):
+            part = lending._fitted(rows, left - rows)
+            if part is None:
+                break
+            ms.append((part.ms or inf) + least(left - rows))
+        return min(ms)
+
+    assert found is not None and found.ms is not None and found.ms < 1.015 * least(n)
 
 
 def test_it_is_chosen_where_no_workspace_is_allowed_and_c_is_overwritten() -> None:

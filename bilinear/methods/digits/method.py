@@ -42,10 +42,12 @@ if TYPE_CHECKING:  # imported late
     from bilinear.methods.digits.launches import CutMultiply
     from bilinear.methods.digits.rates import DigitBench
 
-STEPS, MOST_STEPS = 16, 13
-"""A part may compute up to so many 16ths of the rows that are left, in whole panels."""
-COLUMNS = (*CUTS, 20, 24, 32)
+STEPS, MOST_STEPS = 36, 29
+"""A part may compute up to so many 36ths of the rows that are left, in whole panels."""
+COLUMNS = (*CUTS, 20, 24, 32, 40, 48, 64)
 """Numbers of blocks of columns in which a part may be computed."""
+NARROWER = 2
+"""These blocks may have so many times fewer columns than others: narrow ones let a part have more rows, and B is cut for fewer parts."""
 MOST_PARTS = 12
 LENDABLE = "ABP"
 """The names of the digits of A, those of B, and the products, in their order in a workspace."""
@@ -111,7 +113,8 @@ class Lending:
         room = later * across * problem.itemsize - 2 * CELL  # C, and a row of it, may begin anywhere
         found: list[Candidate] = []
         for levels in self.levels:
-            counts = [count for count in COLUMNS if count == 1 or across >= count * self.device.policy.least_digit_block]
+            least = self.device.policy.least_digit_block // NARROWER
+            counts = [count for count in COLUMNS if count == 1 or across >= count * least]
             lies = partial(self._lies, problem, levels, room)
             first = bisect_left(counts, True, key=lambda count: lies(count) is not None)  # more blocks need less memory
             if first < len(counts) and (areas := lies(counts[first])) is not None:
