@@ -1,9 +1,9 @@
 """The many-core paper's variants beside `numpy.matmul`: one to five levels, one thread and more, as in its figures 5 to 12.
 
-Every number of threads gets a process of its own, which may run on that many cores; its BLAS takes as many threads. What is timed, and how
-it is checked, is `cpu_workspace.py`'s: calls in turn, each exact on integers, with a workspace that is kept between calls. `load` is the
-machine's load average before and after: above the number of cores, other programs took part of the time. Then `--clock processor` compares
-the processors' seconds of all threads of the process, which others disturb less; waiting threads of a BLAS may count in them.
+Every number of threads gets a process of its own, which may run on that many cores; its BLAS takes as many threads. Calls run in turn, each
+exact on integers, with a workspace that is touched once and kept between calls. `load` is the machine's load average before and after:
+above the number of cores, other programs took part of the time. Then `--clock processor` compares the processors' seconds of all threads
+of the process, which others disturb less; waiting threads of a BLAS may count in them.
 """
 
 from __future__ import annotations
@@ -14,22 +14,12 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-KEPT = (
-    "size",
-    "dtype",
-    "algorithm",
-    "levels",
-    "exact",
-    "seconds",
-    "library_seconds",
-    "ratio",
-    "best_ratio",
-    "workspace_bytes",
-    "processors",
-)
 LEVELS = 3
 """Of the counts."""
 BLOCKS = 2**LEVELS
@@ -54,22 +44,56 @@ def here(
     """The rows of this process, which NumPy joins only now: it counts the cores that are left to it."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:threads]))
-    from cpu_workspace import measure
-
-    configurations = [(name, level) for name, most in algorithms for level in range(1, most + 1)]
+    variants = [(name, level) for name, most in algorithms for level in range(1, most + 1)]
     rows = []
     for dtype in dtypes:
         for size in sizes:
             before = os.getloadavg()[0]
-            found = measure(size, dtype, configurations, repeats, fresh=False, clock=CLOCKS[clock])
+            found = measured(size, dtype, variants, repeats, CLOCKS[clock])
             load = [round(x, 2) for x in (before, os.getloadavg()[0])]
-            rows += [{name: _rounded(row[name]) for name in KEPT} | {"threads": threads, "clock": clock, "load": load} for row in found]
+            rows += [row | {"threads": threads, "clock": clock, "load": load} for row in found]
             print(threads, dtype, size, load, file=sys.stderr, flush=True)
     return rows
 
 
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.4g}") if isinstance(value, float) else value
+def measured(size: int, dtype: str, variants: list[tuple[str, int]], repeats: int, clock: Callable[[], float]) -> list[dict[str, Any]]:
+    """A row a variant and number of levels: its median beside the library's, the ratio of both, and that of their fastest runs."""
+    import numpy as np
+    from common import by_clock
+
+    import bilinear
+    from bilinear.frontend import load
+    from bilinear.lowering.place import place_schedule
+    from bilinear.lowering.prepare import prepare
+
+    generator, itemsize = np.random.default_rng(7), np.dtype(dtype).itemsize
+    a, b = (generator.integers(-4, 5, (size, size)).astype(dtype) for _ in range(2))
+    wanted, c, workspaces = a @ b, np.empty((size, size), dtype), {}
+    for name, levels in variants:
+        loaded = load(name)
+        schedule = prepare(loaded.scheme, loaded.schedule, levels, "preserve").schedule
+        workspaces[name, levels] = place_schedule(schedule, size, size, size, itemsize).workspace_elements * itemsize
+    buffer = np.full(max(workspaces.values()), 255, np.uint8)  # touched once, as a program that multiplies often would have it
+    calls: dict[str, Callable[[], object]] = {"numpy": partial(np.matmul, a, b, out=c)}
+    for name, levels in variants:
+        calls[f"{name} {levels}"] = partial(bilinear.matmul, a, b, c, algorithm=name, levels=levels, workspace=buffer)
+    exact = {}
+    for way, call in calls.items():
+        c[...] = np.nan
+        call()
+        exact[way] = bool(np.array_equal(c, wanted))
+    times = by_clock(calls, repeats, clock)
+    library, best = median(times["numpy"]), min(times["numpy"])
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    rows = []
+    for (name, levels), workspace in workspaces.items():
+        way = f"{name} {levels}"
+        seconds = median(times[way])
+        told = {"seconds": seconds, "library_seconds": library, "ratio": library / seconds, "best_ratio": best / min(times[way])}
+        row = {"size": size, "dtype": dtype, "algorithm": name, "levels": levels, "exact": exact[way]}
+        row |= {key: float(f"{value:.4g}") for key, value in told.items()}
+        rows.append(row | {"workspace_bytes": workspace, "processors": processors})
+    return rows
 
 
 def table(rows: list[dict[str, Any]]) -> str:
