@@ -141,6 +141,7 @@ def test_the_probable_bound_is_near_and_the_certain_one_holds(name: str, inputs:
     assert bound <= certain(name, inputs, levels, size) * most and error <= certain(name, inputs, levels, size) * most
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [("strassen", "preserve", 2), ("winograd", "preserve", 3), ("msmes", "restore", 2)])
 def test_the_probable_bound_knows_data_with_a_mean(name: str, inputs: Any, levels: int) -> None:
     """Uniform on [0, 1): mean 1/2, rms sqrt(1/3)."""

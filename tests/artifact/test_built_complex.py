@@ -104,6 +104,7 @@ def test_a_part_that_is_taken_for_another_is_found(tmp_path: Path) -> None:
         verify_built(folder, trust=True, seed=1).require()
 
 
+@pytest.mark.slow
 def test_a_manifest_of_real_and_of_complex_types_is_refused(tmp_path: Path) -> None:
     def mix(manifest: dict[str, Any]) -> None:
         manifest["programs"]["float32"] = manifest["programs"]["complex64"]

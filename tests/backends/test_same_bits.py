@@ -130,6 +130,7 @@ def test_bits_are_those_of_rows_columns_and_terms_in_any_order(of: object, count
     assert [name for name, way in ways.items() if not same(way, whole)] == []
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(("of", "count", "times"), [(FLOAT64, 14, 8), (FLOAT64, 15, 1), (FLOAT32, 7, 8), (FLOAT32, 8, 1)])
 def test_errors_are_those_that_are_promised(of: object, count: int, times: float) -> None:
     element, k = KNOWN[str(of)], 300

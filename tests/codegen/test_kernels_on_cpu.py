@@ -84,7 +84,7 @@ def test_odd_rectangles(name: str, inputs: str, levels: int, dtype: str) -> None
     multiply(name, inputs, levels, (29, 19, 23), dtype)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("dtype", IN_ARRAYS)
 @pytest.mark.parametrize(("name", "inputs", "levels"), [case for case in ALGORITHMS if case[2] == 1 or case == ("winograd", "preserve", 2)])
 def test_whole_lanes(name: str, inputs: str, levels: int, dtype: str) -> None:
@@ -187,7 +187,7 @@ def test_sums_of_floats_on_the_matrix_units_are_rounded_once(tile: str) -> None:
     assert (abs(c - exact) <= np.spacing(abs(c)) * 0.5001).all()
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("at", ["start", "end"])
 @pytest.mark.parametrize("late", range(4))
 @pytest.mark.parametrize("tile", IN_DOUBLES)

@@ -73,6 +73,7 @@ def test_every_misprint_is_tested_and_cites_its_source() -> None:
         assert all([*(scheme.citation for scheme in module.schemes), *(schedule.citation for schedule in module.schedules)])
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("name", sorted(EDITS))
 def test_the_smallest_repair_is_unique_and_stands_where_the_misprint_is(name: str) -> None:
     explanation = explanation_of(name)
@@ -137,6 +138,7 @@ def test_each_stage_of_the_thesis_is_mended_where_the_other_is_right(right: str,
     assert [str(repair) for repair in explanation.repairs] == told
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("by", ["search", "hand"])
 def test_the_repaired_schedule_is_proved_and_computes_the_product(by: str) -> None:
     text = text_of("krishnan-msmes")

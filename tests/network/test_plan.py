@@ -96,6 +96,7 @@ def test_panels_save_memory() -> None:
     check(plan)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("distribution", "ranks", "first"),
     [

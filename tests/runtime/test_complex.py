@@ -242,6 +242,7 @@ def test_interleaved_arrays_are_parts_too() -> None:
     assert (c == bilinear.matmul(a, b, algorithm="strassen", levels=1)).all()
 
 
+@pytest.mark.sample(1)
 @needs_emulator
 @pytest.mark.parametrize("orders", ["CCCCCC", "CSFCSF"])
 def test_kernels_read_and_write_both_parts_where_they_lie(monkeypatch: pytest.MonkeyPatch, orders: str) -> None:

@@ -257,6 +257,7 @@ MUTANTS = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("change", MUTANTS.values(), ids=MUTANTS)
 def test_these_tests_find_mistakes(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str]) -> None:
     def changed(kernel: Any) -> Any:

@@ -212,7 +212,7 @@ def peak(call: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("levels", "inputs", "layout"),
     [(1, "restore", layout) for layout in ("C", "F", "strided", "reversed", "unaligned")] + [(2, "restore", "C"), (2, "consume", "C")],
