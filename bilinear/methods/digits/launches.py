@@ -26,7 +26,7 @@ from bilinear.ir.launch import Launch, PlainLaunch
 from bilinear.ir.matrix import Layout
 from bilinear.ir.residue_kernel import IntegerRecomposeKernel, ResidueKernel, ResidueProductKernel, ResidueRecomposeKernel
 from bilinear.ir.scheme import Scheme
-from bilinear.ir.tile import LARGE, USUAL, DigitTile, ModularTile
+from bilinear.ir.tile import USUAL, DigitTile, ModularTile
 from bilinear.lowering.prepare import plain, proved
 from bilinear.methods.digits.choice import Digits
 from bilinear.methods.digits.geometry import WORD, DigitGeometry, complex_scheme_of, scheme_of
@@ -91,8 +91,6 @@ class CutMultiply(Program):
 
     what = "a product of digits"
     writing = 2
-    _by_warps = False
-    """Whether the kernels are those for chips without warpgroups."""
 
     def __init__(self, a: Layout, b: Layout, c: Layout, scheme: Products, stem: str, tile: DigitTile | ModularTile, element: Cut) -> None:
         swaps = not is_by_rows(c)
@@ -156,8 +154,7 @@ class CutMultiply(Program):
             four = ComplexProductKernel(name, self._cut, conjugated)
             blocks = min(ceil(m / four.tile) * ceil(n / four.tile), RESIDENT * multiprocessors)
             return launched(four, blocks, self.result() | self._matrices() | {"k": k})
-        tile = USUAL if self._by_warps else LARGE  # the large one of float64 has more shared memory than most of those chips
-        launch, values = self.plain(tile)
+        launch, values = self.plain(USUAL)  # the large tile takes twice as long to build, longer than all else of a first call
         kernel = launch.kernel
         if not isinstance(kernel, ProductKernel):
             raise TypeError("the plain schedule is one product")
