@@ -56,7 +56,7 @@ class PackedRows:
     def value_of(self, row: Form) -> int:
         """A form over the inputs, packed over the atoms without its factor; 0 if it cannot be packed."""
         if self.whole:
-            value = 0 if _is_symbolic([row]) else _whole(row)[0]
+            value = 0 if any(isinstance(c, Symbolic) for _, c in row) else _whole(row)[0]
             return value if all(abs(c) <= LARGEST for _, c in unpack(value)) else 0
         numbers = {atom: number for number, atom in enumerate(self.atoms)}
         terms, _ = _signs(row)
@@ -95,7 +95,7 @@ def pack_rows(matrix: Sequence[Form], inputs: int, *, fractions: bool) -> Packed
     With `fractions`, rational rows become multiples of forms with whole coefficients over the inputs, so sums such as a + 2b are found in
     any multiple. Otherwise, and for all other numbers, rows have coefficients 1 and -1 over multiples of the inputs.
     """
-    if fractions and not _is_symbolic(matrix):
+    if fractions and not any(isinstance(c, Symbolic) for row in matrix for _, c in row):
         packed = tuple(map(_whole, matrix))
         if all(abs(c) <= LARGEST for value, _ in packed for _, c in unpack(value)):
             return PackedRows(tuple((i, 1) for i in range(inputs)), packed, True)
@@ -105,10 +105,6 @@ def pack_rows(matrix: Sequence[Form], inputs: int, *, fractions: bool) -> Packed
         value = pack((numbers.setdefault(atom, len(numbers)), sign) for atom, sign in terms)
         found.append((abs(value), -factor if value < 0 else factor))
     return PackedRows(tuple(numbers), tuple(found), False)
-
-
-def _is_symbolic(matrix: Sequence[Form]) -> bool:
-    return any(isinstance(c, Symbolic) for row in matrix for _, c in row)
 
 
 def _whole(row: Form) -> PackedForm:

@@ -32,13 +32,17 @@ def print_scheme(scheme: Scheme) -> str:
 
     Raises `BilinearError` (E241) if its name or a product's name cannot be written.
     """
-    _check_names((scheme.name,), re.compile(_TITLE))
+    head = _header(scheme)
     _check_names(scheme.products, re.compile(_NAME))
-    ring = "" if scheme.ring == Ring() else f" over {scheme.ring}"
-    head = [f"scheme {scheme.name} {scheme.format}{ring}", *_citation(scheme.citation), *_bases(scheme)]
     maps = (scheme.u, scheme.v, scheme.w)
     body = _equations(maps, scheme.products, _blocks(scheme)) if any(linear.steps for linear in maps) else _table(scheme)
-    return "\n".join([*head, *body]) + "\n"
+    return "\n".join([*head, *_bases(scheme), *body]) + "\n"
+
+
+def _header(scheme: Scheme, claim: str = "") -> list[str]:
+    _check_names((scheme.name,), re.compile(_TITLE))
+    ring = "" if scheme.ring == Ring() else f" over {scheme.ring}"
+    return [f"scheme {scheme.name} {scheme.format}{ring}{claim}", *_citation(scheme.citation)]
 
 
 def print_map(scheme: DigitScheme | GramScheme | ComplexAlgorithm) -> str:
@@ -51,9 +55,7 @@ def print_map(scheme: DigitScheme | GramScheme | ComplexAlgorithm) -> str:
 def print_gram(gram: GramScheme) -> str:
     """A scheme for A*A^T as equations, without the empty triangle of C. Raises `BilinearError` (E241) if a name cannot be written."""
     scheme = gram.scheme
-    _check_names((scheme.name,), re.compile(_TITLE))
-    ring = "" if scheme.ring == Ring() else f" over {scheme.ring}"
-    head = [f"scheme {scheme.name} {scheme.format}{ring}: B = A^T", *_citation(scheme.citation)]
+    head = _header(scheme, ": B = A^T")
     _, *groups, outputs = scheme_equations(scheme)
     wanted = [outputs[i * scheme.m + j] for i, j in gram.outputs]
     return "\n".join([*head, *(f"  {line}" for group in (*groups, wanted) for line in group)]) + "\n"

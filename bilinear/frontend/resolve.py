@@ -241,14 +241,8 @@ class Composer:
         return self._made(make, operator.span)
 
     def _of_blocks(self, scheme: AnyScheme | None, operator: Word) -> Scheme | None:
-        """A scheme of blocks; one that multiplies digits or complex numbers is reported (E236)."""
-        if scheme is None or isinstance(scheme, Scheme):
-            return scheme
-        numbers = "digits" if isinstance(scheme, DigitScheme) else "complex numbers"
-        hint = f"(x) composes it with block schemes: strassen (x) {scheme.name}"
-        message = f"{shown(scheme.name)} multiplies {numbers}, and {operator.text} joins schemes of blocks"
-        self._reporter.report("E236", message, operator.span, "not of blocks", hint=hint)
-        return None
+        why, hint = f"and {operator.text} joins schemes of blocks", "(x) composes it with block schemes: strassen (x) {}"
+        return _of_blocks(scheme, "E236", why, operator.span, hint, self._reporter)
 
     def _made(self, make: Callable[[], Made], place: Span) -> Made | None:
         """The result of an operation. Its errors, and excessive work (E641), are reported at this place."""
@@ -320,7 +314,9 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     for item in items:
         if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full or _is_claimed(item.header, items, reporter):
             continue
-        schedule = _schedule(item.header, item.body, _of_blocks(composer.named(item.header.scheme), item.header, reporter), reporter)
+        of, hint = item.header.scheme, "a schedule is of a scheme of blocks, such as strassen"
+        scheme = _of_blocks(composer.named(of), "E222", "not blocks", of.span, hint, reporter)
+        schedule = _schedule(item.header, item.body, scheme, reporter)
         if schedule is not None:
             schedules.append(schedule)
     order = dict.fromkeys(item.header.name.text for item in items if not isinstance(item.header, ScheduleHeader))
@@ -383,13 +379,12 @@ def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> di
     return schemes
 
 
-def _of_blocks(scheme: AnyScheme | None, header: ScheduleHeader, reporter: Reporter) -> Scheme | None:
-    """The scheme of a schedule; one that multiplies digits or complex numbers is reported (E222)."""
+def _of_blocks(scheme: AnyScheme | None, code: str, why: str, place: Span, hint: str, reporter: Reporter) -> Scheme | None:
+    """A scheme of blocks; one that multiplies digits or complex numbers is reported."""
     if scheme is None or isinstance(scheme, Scheme):
         return scheme
     numbers = "digits" if isinstance(scheme, DigitScheme) else "complex numbers"
-    hint = "a schedule is of a scheme of blocks, such as strassen"
-    reporter.report("E222", f"{shown(scheme.name)} multiplies {numbers}, not blocks", header.scheme.span, "not of blocks", hint=hint)
+    reporter.report(code, f"{shown(scheme.name)} multiplies {numbers}, {why}", place, "not of blocks", hint=hint.format(scheme.name))
     return None
 
 

@@ -303,21 +303,14 @@ class ScaledStageReader(StageReader):
         return None
 
     def _coefficient(self, sign: int, number: Word | None) -> Coefficient | None:
-        value = self._scale(number.text) if number is not None else None
-        if value is None:
+        try:
+            value = parse_number(number.text) if number is not None else None
+        except NumberError:
+            value = None
+        is_scale = isinstance(value, Symbolic) and SCALES & value.generators and value.generators <= SCALES | {self.ring.generator}
+        if number is None or not isinstance(value, Symbolic) or not is_scale:  # then the scheme's ring reads it
             return super()._coefficient(sign, number)
-        assert number is not None
         if any(name in SCALES and exponent < 0 for monomial, _ in value.terms for name, exponent in monomial):
             self.reporter.report("E205", "alpha and beta may be zero, nothing can be divided by them", number.span, "a division")
             return None
         return value * sign
-
-    def _scale(self, text: str) -> Symbolic | None:
-        """A coefficient that contains alpha or beta; the scheme's ring reads any other."""
-        try:
-            value = parse_number(text)
-        except NumberError:
-            return None
-        if isinstance(value, Symbolic) and SCALES & value.generators and value.generators <= SCALES | {self.ring.generator}:
-            return value
-        return None

@@ -147,7 +147,11 @@ class _Section:
             self.used.add((known.name, known.line))
         if block is None:
             near = self.values.get(name.rstrip("_"))
-            note = f"{near.name} is computed in line {near.line}; {self._fate(near)}" if near is not None else ""
+            note = ""
+            if near is not None:
+                last = self.holds[near.block]
+                fate = "it is still there" if last is near else f"line {last.line} puts {last.name} into its block {near.block}"
+                note = f"{near.name} is computed in line {near.line}; {fate}"
             self._gap(f"{name} is used in line {line}, but no step computes it", span, "never computed", note)
             return self._missing(name)
         holder = self.holds.get(block)
@@ -156,10 +160,6 @@ class _Section:
         note = f"line {holder.line} puts {holder.name} into {block}"
         self._gap(f"{name} is used in line {line}, but is no longer there", span, "overwritten", note)
         return self._missing(name)
-
-    def _fate(self, value: _Written) -> str:
-        holder = self.holds[value.block]
-        return "it is still there" if holder is value else f"line {holder.line} puts {holder.name} into its block {value.block}"
 
     def _missing(self, name: str) -> Block:
         missing = f"{name}_original" if _BLOCK.fullmatch(name) is not None else name

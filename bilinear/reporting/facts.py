@@ -189,10 +189,11 @@ def _product_lines(scheme: Scheme, tables: ExpandedTables) -> tuple[ProductLine,
         for product, coefficient in row:
             targets[product].append((block, str(coefficient)))
     rows = zip(scheme.products, u, v, targets, strict=True)
-    return tuple(ProductLine(name, _form(a, tables.a), _form(b, tables.b), tuple(to)) for name, a, b, to in rows)
+    return tuple(ProductLine(name, form_text(a, tables.a), form_text(b, tables.b), tuple(to)) for name, a, b, to in rows)
 
 
-def _form(row: Form, names: Sequence[str]) -> str:
+def form_text(row: Form, names: Sequence[str]) -> str:
+    """A linear form in the names of its values."""
     return written_sum((coefficient, names[index]) for index, coefficient in row)
 
 
@@ -203,7 +204,7 @@ def _step_names(linear: LinearMap, letter: str) -> tuple[str, ...]:
 def _subexpressions(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
     for linear, letter, inputs in ((scheme.u, "S", tables.a), (scheme.v, "T", tables.b), (scheme.w, "U", tables.products)):
         own = _step_names(linear, letter)
-        yield from (f"{name} = {_form(step, (*inputs, *own))}" for name, step in zip(own, linear.steps, strict=True))
+        yield from (f"{name} = {form_text(step, (*inputs, *own))}" for name, step in zip(own, linear.steps, strict=True))
 
 
 def _shared(scheme: Scheme) -> tuple[SharedSums, ...]:
@@ -223,7 +224,7 @@ def _basis_lines(scheme: Scheme, tables: ExpandedTables) -> Iterable[str]:
             if row != ((number, 1),):
                 name = outputs[number] if len(change.matrix) == len(outputs) else f"{outputs[0][0]}'{number + 1}"
                 names = inputs if change.inputs == len(inputs) else [f"{outputs[0][0]}'{i + 1}" for i in range(change.inputs)]
-                yield f"{name} <- {_form(row, names)}"
+                yield f"{name} <- {form_text(row, names)}"
 
 
 Content = dict[str, Coefficient]

@@ -46,7 +46,7 @@ from bilinear.ir.linear import Form
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.tile import LONGEST_SUM
 from bilinear.lowering.prepare import Level, prepare_complex, proved
-from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, written_sum
+from bilinear.reporting.facts import PROVED, REFUSED, KernelLine, form_text, written_sum
 from bilinear.reporting.report import ReportViews, Rows, Table, kernel_lines, kernel_table
 from bilinear.reporting.table import aligned
 from bilinear.verify.bilinear_map import prove_map
@@ -102,12 +102,12 @@ def written_products(algorithm: BilinearAlgorithm) -> tuple[str, ...]:
     names = [f"M{number}" for number in range(1, algorithm.rank + 1)]
     factors = ((_factor(left, target.left), _factor(right, target.right)) for left, right in zip(u, v, strict=True))
     products = [f"{name} = {left} * {right}" for name, (left, right) in zip(names, factors, strict=True)]
-    outputs = (f"{output} = {written_sum((c, names[p]) for p, c in row)}" for output, row in zip(target.outputs, w, strict=True))
+    outputs = (f"{output} = {form_text(row, names)}" for output, row in zip(target.outputs, w, strict=True))
     return *products, *outputs
 
 
 def _factor(row: Form, names: tuple[str, ...]) -> str:
-    text = written_sum((c, names[i]) for i, c in row)
+    text = form_text(row, names)
     return text if len(row) == 1 else f"({text})"
 
 
@@ -281,9 +281,9 @@ def _products(scheme: DigitScheme) -> Iterator[str]:
         return
     u, v, (w,) = core.tables
     for name, x, y in zip(scheme.products, u, v, strict=True):
-        factors = (written_sum((c, names[i]) for i, c in row) for row, names in ((x, left), (y, right)))
+        factors = (form_text(row, names) for row, names in ((x, left), (y, right)))
         yield f"{name} = {' * '.join(f'({factor})' if ' ' in factor else factor for factor in factors)}"
-    yield f"C = {written_sum((c, scheme.products[p]) for p, c in w)}"
+    yield f"C = {form_text(w, scheme.products)}"
 
 
 def _errors(scheme: DigitScheme, levels: int) -> tuple[tuple[DigitErrors, ...], tuple[str, ...]]:
