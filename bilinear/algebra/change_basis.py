@@ -9,7 +9,7 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import count, product
 from math import comb, gcd
@@ -174,12 +174,12 @@ def _sparse(scheme: Scheme, rows: Sequence[Form], size: int, seed: int) -> tuple
     return transposed_rows([column.image for column in chosen], len(rows)), tuple(form(enumerate(row)) for row in change)
 
 
+@dataclass
 class VectorSpan:
     """The span of some vectors, with a basis in which each vector alone has a 1 at its own index."""
 
-    def __init__(self, ring: Ring, pivots: dict[int, Vector] | None = None) -> None:
-        self.ring = ring
-        self.pivots = pivots or {}
+    ring: Ring
+    pivots: dict[int, Vector] = field(default_factory=dict)
 
     def extend(self, x: Vector) -> bool:
         """Add a vector; returns whether it was outside the space."""

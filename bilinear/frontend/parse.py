@@ -200,11 +200,11 @@ NESTED = "("
 """The text of the word that replaces deeper nesting."""
 
 
+@dataclass
 class TreeReader:
     """Reads the tree of one source; children are in the order of the grammar's rule."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
+    source: Source
 
     def statements(self, tree: Tree[Token]) -> list[Statement]:
         """The statements of a whole text, in order."""

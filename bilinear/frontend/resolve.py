@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -146,22 +146,16 @@ MOST_TERMS = 250_000
 _FORMAT_ALONE = re.compile(r"<\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*,\s*([1-9][0-9]{0,8})\s*>")
 
 
+@dataclass
 class Composer:
     """The schemes of one file by name: those written out, and the compositions, each built on first use."""
 
-    def __init__(
-        self,
-        written: MutableMapping[str, AnyScheme | None],
-        compositions: Mapping[str, tuple[CompositionStatement, Sequence[Statement]]],
-        find: FindScheme,
-        reporter: Reporter,
-    ) -> None:
-        self._known = written
-        self._compositions = compositions
-        self._find = find
-        self._reporter = reporter
-        self._open: list[str] = []
-        self._terms = 0
+    _known: MutableMapping[str, AnyScheme | None]
+    _compositions: Mapping[str, tuple[CompositionStatement, Sequence[Statement]]]
+    _find: FindScheme
+    _reporter: Reporter
+    _open: list[str] = field(default_factory=list)
+    _terms: int = 0
 
     def named(self, word: Word) -> AnyScheme | None:
         """The scheme that a word names, in this file or elsewhere; None if there is none, which is reported."""

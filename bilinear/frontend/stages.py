@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import ClassVar
 
 from bilinear.frontend.messages import Reporter, did_you_mean, shown
 from bilinear.frontend.names import Grid, NumberError, add_up, claims_in, is_block, parse_number, read_block, read_number
@@ -94,15 +95,15 @@ Row = tuple[Block, Terms, Span]
 """A linear step: its target, the sum that it becomes, and its place."""
 
 
+@dataclass
 class StageReader:
     """Reads the stages of one schedule and reports every error."""
 
-    scales = False  # with explicit scaling a linear step may write any block, and a stage is one map
+    scales: ClassVar[bool] = False  # with explicit scaling a linear step may write any block, and a stage is one map
 
-    def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring = RATIONALS) -> None:
-        self.blocks = blocks
-        self.reporter = reporter
-        self.ring = ring
+    blocks: Grid
+    reporter: Reporter
+    ring: Ring = RATIONALS
 
     def read(self, stage: StageStatement) -> StageIR | None:
         """The stage; None if an error was reported."""
@@ -250,14 +251,12 @@ class StageReader:
 SCALES = frozenset({"alpha", "beta"})
 
 
+@dataclass
 class ScaledStageReader(StageReader):
     """Reads stages in which `=` overwrites, `+=` adds, and scalings are explicit, as [alpha] and [beta]."""
 
     scales = True
-
-    def __init__(self, blocks: Grid, reporter: Reporter, ring: Ring, temporaries: Mapping[str, Space]) -> None:
-        super().__init__(blocks, reporter, ring)
-        self.temporaries = temporaries
+    temporaries: Mapping[str, Space] = field(default_factory=dict)
 
     def _product(self, step: Update) -> Product | None:
         products = [term for term in step.terms if len(term.factors) == 2]

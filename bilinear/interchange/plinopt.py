@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -209,16 +209,16 @@ def read_program(path: Path) -> WrittenMap:
     return program.finish()
 
 
+@dataclass
 class _ProgramReader:
     """A program being read: inputs are numbered -1, -2 and so on, steps from 0."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.steps: list[Linear] = []
-        self.names: list[str] = []
-        self.values: dict[str, Value] = {}
-        self.inputs = 0
-        self.nonzeros = 0
+    source: Source
+    steps: list[Linear] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    values: dict[str, Value] = field(default_factory=dict)
+    inputs: int = 0
+    nonzeros: int = 0
 
     def read(self) -> None:
         text = re.sub(r"#[^\n]*", lambda comment: " " * len(comment[0]), self.source.text)

@@ -318,11 +318,6 @@ _NUMBER = r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:j(?![A-Za-z0-9_]))?"
 _TOKEN = re.compile(rf"\s*(?:({_NUMBER})|([A-Za-z]+(?:[0-9_]+|\[[0-9]+,[0-9]+\])?)|([-+*/()]))", re.ASCII)
 
 
-def as_it_is(form: Linear) -> Linear:
-    """The form itself, so that a sum in parentheses is multiplied out."""
-    return form
-
-
 class ArithmeticReader:
     """A reader of one expression between two offsets of a source.
 
@@ -337,7 +332,7 @@ class ArithmeticReader:
         start: int,
         end: int,
         lookup: Callable[[str], Value | None],
-        shared: Callable[[Linear], Linear] = as_it_is,
+        shared: Callable[[Linear], Linear] = lambda form: form,
         multiply: Callable[[Linear, Linear], Linear | None] = lambda left, right: None,
         imaginary: bool = False,
     ) -> None:

@@ -303,12 +303,12 @@ UNEDITED: Array = np.zeros((1, 0), dtype=np.int64)
 """The combination of no edits."""
 
 
+@dataclass
 class RepairBudget:
     """The work that a search may still do. It is counted, not timed, so the search finds the same repairs on every machine."""
 
-    def __init__(self, work: int) -> None:
-        self.left = work
-        self.looked = 0
+    left: int
+    looked: int = 0
 
     def take(self, work: int) -> bool:
         """Take this amount of work if it is left; otherwise nothing is left afterwards."""
