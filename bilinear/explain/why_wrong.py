@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from bilinear.errors import BilinearError, Diagnostic
-from bilinear.explain.repair.edits import Edit, Patch, place
+from bilinear.explain.repair.edits import Edit, Patch, Writing, place
 from bilinear.explain.repair.schedule import ScheduleSearch, StepEdit, search_schedule_repairs
 from bilinear.explain.repair.scheme import Solution, search_repairs, solve_tables
 from bilinear.ir.linear import Form, LinearMap, form
-from bilinear.ir.number import Symbolic
+from bilinear.ir.number import Coefficient, Symbolic
 from bilinear.ir.schedule import AnySchedule
 from bilinear.ir.scheme import Scheme, block_name
 from bilinear.source import Span
@@ -336,37 +336,35 @@ def _solved_facts(scheme: Scheme, solutions: dict[str, Solution]) -> list[str]:
         facts.append("at least two of the three tables are wrong: none of them can be mended alone")
     wrong = solutions["w"].impossible if "w" in solutions else ()
     if wrong and len(wrong) < scheme.m * scheme.n:
-        names = [block_name("C", *divmod(output, scheme.n)) for output in wrong]
+        names = [_output(scheme, output) for output in wrong]
         facts.append(f"no sum of these products gives {_listed(names)}")
     return facts
 
 
 def _rows(scheme: Scheme, solution: Solution) -> str:
-    told = []
+    value, told = Writing(scheme).value, []
     for row, terms in solution.rows:
+        total = _sum((value(solution.table, index), c) for index, c in terms)
         if solution.table == "w":
-            told.append(f"{block_name('C', *divmod(row, scheme.n))} = {_sum(terms, scheme.products)}")
-            continue
-        columns = scheme.k if solution.table == "u" else scheme.n
-        count = scheme.m * scheme.k if solution.table == "u" else scheme.k * scheme.n
-        names = [block_name("A" if solution.table == "u" else "B", *divmod(i, columns)) for i in range(count)]
-        told.append(f"{_sum(terms, names)} as the {'left' if solution.table == 'u' else 'right'} factor of {scheme.products[row]}")
+            told.append(f"{_output(scheme, row)} = {total}")
+        else:
+            told.append(f"{total} as the {'left' if solution.table == 'u' else 'right'} factor of {scheme.products[row]}")
     return _listed(told)
 
 
 def _others(scheme: Scheme, solution: Solution) -> str:
     if solution.table == "w":
-        return f"other sums for {_listed([block_name('C', *divmod(row, scheme.n)) for row, _ in solution.rows])}"
+        return f"other sums for {_listed([_output(scheme, row) for row, _ in solution.rows])}"
     side = "left" if solution.table == "u" else "right"
     return f"other {side} factors of {_listed([scheme.products[row] for row, _ in solution.rows])}"
 
 
-def _sum(form: Form, names: Sequence[str]) -> str:
+def _sum(terms: Iterable[tuple[str, Coefficient]]) -> str:
     text = ""
-    for index, coefficient in form:
+    for name, coefficient in terms:
         minus = not isinstance(coefficient, Symbolic) and coefficient < 0
         size = -coefficient if minus else coefficient
-        body = names[index] if size == 1 else f"{told(size)} {names[index]}"
+        body = name if size == 1 else f"{told(size)} {name}"
         text += (f" {'-' if minus else '+'} " if text else "-" * minus) + body
     return text or "0"
 

@@ -76,9 +76,7 @@ def print_complex(found: ComplexAlgorithm) -> str:
     text = "\n".join([*head, *_equations((core.u, core.v, core.w), names, values)]) + "\n"
     if not is_composed:
         return text
-    text += "".join(map(print_scheme, found.parts))
-    composed = f"scheme {found.name} = {' (x) '.join((core.name, *(part.name for part in found.parts)))}"
-    return text + "\n".join([composed, *_citation(found.citation)]) + "\n"
+    return text + _composition(found.name, (core.name, *(part.name for part in found.parts)), found.parts, found.citation)
 
 
 def print_digits(scheme: DigitScheme) -> str:
@@ -99,9 +97,13 @@ def print_digits(scheme: DigitScheme) -> str:
     parts = {part.name: part for part in scheme.parts}
     if any(parts[part.name] != part for part in scheme.parts):
         raise fail("E241", f"{scheme.name} is made of two schemes that are both called {scheme.parts[0].name}", "rename one of them")
-    text += "".join(map(print_scheme, parts.values()))
     operands = [part.name for part in (scheme.above, core, scheme.inside) if part is not None]
-    return text + "\n".join([f"scheme {scheme.name} = {' (x) '.join(operands)}", *_citation(scheme.citation)]) + "\n"
+    return text + _composition(scheme.name, operands, parts.values(), scheme.citation)
+
+
+def _composition(name: str, operands: Iterable[str], parts: Iterable[Scheme], citation: str) -> str:
+    """The block schemes of a composition, and then the composition itself."""
+    return "".join(map(print_scheme, parts)) + "\n".join([f"scheme {name} = {' (x) '.join(operands)}", *_citation(citation)]) + "\n"
 
 
 def print_schedule(schedule: AnySchedule) -> str:

@@ -65,7 +65,7 @@ def read_fmm_json(path: str | Path) -> Scheme:
     (m, k, n), rank = file.dims(), file.rank()
     sizes = {"u": m * k, "v": k * n, "w": m * n}
     if "u_sparse" in file.data:
-        tables = [file.sparse_rows(f"{table}_sparse", inputs, rank) for table, inputs in sizes.items()]
+        tables = [file.sparse_map(f"{table}_sparse", inputs, rank, "").outputs for table, inputs in sizes.items()]
         return by_products(file.source, where.stem, (m, k, n), tables, True, file.ring())
     reduced = any(f"{table}_fresh" in file.data for table in sizes)
     left = file.sparse_map("u", sizes["u"], rank, "X") if reduced else file.dense_map("u", sizes["u"], rank)
@@ -147,10 +147,6 @@ class _File:
             rows.append(row)
         numbers = [[(i, self.number(f"{key}[{p}][{i}]", key, value)) for i, value in enumerate(row)] for p, row in enumerate(rows)]
         return self.require_small(key, LinearMap(inputs, tuple(tuple((i, c) for i, c in row if c) for row in numbers)))
-
-    def sparse_rows(self, key: str, inputs: int, rank: int) -> tuple[Form, ...]:
-        rows = tuple(self.sparse(key, i, row, inputs) for i, row in enumerate(self.rows(key, rank)))
-        return self.require_small(key, LinearMap(inputs, rows)).outputs
 
     def sparse_map(self, key: str, inputs: int, outputs: int, prefix: str) -> LinearMap:
         fresh = self.rows(f"{key}_fresh") if f"{key}_fresh" in self.data else []
