@@ -1,6 +1,7 @@
 """Other representatives of a scheme: normal signs, changes of basis by its symmetries, and bases in which its maps have few terms.
 
-And are two schemes the same up to the symmetries of the tensor: order and scale of products, changes of basis, rotation, transposition?
+Last, whether two schemes are the same up to the symmetries of the tensor: order and scale of products, changes of basis, rotation,
+transposition.
 """
 
 from __future__ import annotations
@@ -310,10 +311,10 @@ def equivalent(one: Scheme, other: Scheme, steps: int = STEPS) -> bool | None:
     sides, ring = sorted((one.m, one.k, one.n)), _common_ring(one.ring, other.ring)
     if sides != sorted((other.m, other.k, other.n)) or one.rank != other.rank:
         return False
-    field = None if ring is None or one.rank > MOST_PRODUCTS else _field(ring)
-    if ring is None or field is None or ring.modulus >= 2**31:
+    prime = None if ring is None or one.rank > MOST_PRODUCTS else _field(ring)
+    if ring is None or prime is None or ring.modulus >= 2**31:
         return None
-    p, root = field
+    p, root = prime
     mine, left = _Configuration.of(one, p, root), count(steps, -1)
     turned = (each for each in permutations(other) if (each.m, each.k, each.n) == (one.m, one.k, one.n))
     try:
