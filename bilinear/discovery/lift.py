@@ -132,9 +132,9 @@ def lift(
         attempt = _Attempt(begin, over, np.random.default_rng([seed, number]) if number else None)
         try:
             lifted, power = attempt.run()
-        except _FinalError as final:
-            raise final.error from None
         except BilinearError as error:
+            if attempt.is_final:
+                raise
             refused.append(error)
             continue
         citation = f"{scheme.citation or scheme.name} Lifted from Z/2 by `bilinear lift`, with --seed {seed}."
@@ -143,14 +143,6 @@ def lift(
         system = attempt.system
         return Lifted(lifted, power, system.equations, system.unknowns, system.rank, number + 1)
     raise refused[0]
-
-
-class _FinalError(Exception):
-    """No choice of coefficients would have helped."""
-
-    def __init__(self, error: BilinearError) -> None:
-        self.error = error
-        super().__init__(error)
 
 
 class _Begin:
@@ -197,6 +189,7 @@ class _Attempt:
 
     def __init__(self, begin: _Begin, over: str, random: np.random.Generator | None) -> None:
         self.begin, self.over, self.target = begin, over, power_of(over)
+        self.is_final = False  # no other choice of coefficients would have helped
         self.values = np.concatenate(begin.factors, axis=1).reshape(-1)
         mixed = np.arange(len(self.values)) if random is None else random.permutation(len(self.values))
         self.order = mixed[np.argsort(self.values[mixed] == 0, kind="stable")]
@@ -209,6 +202,7 @@ class _Attempt:
                 shift = np.uint64(power - 1)
                 bits = self.system.solve((self.begin.wrong(self.values) >> shift & np.uint64(1)).astype(bool))
                 if isinstance(bits, tuple):
+                    self.is_final = power == 2
                     raise self._unsolvable(power, bits)
                 self.values[self.order] += bits.astype(np.uint64) << shift
             if power == self.target:
@@ -225,7 +219,7 @@ class _Attempt:
         notes = (f"numerators and denominators of at most {MOST_SIZE} were looked for",)
         raise fail("E745", message, "give more --tries, or another --seed" + (", or --over Q" if self.over == "Z" else ""), notes=notes)
 
-    def _unsolvable(self, power: int, equations: tuple[int, ...]) -> Exception:
+    def _unsolvable(self, power: int, equations: tuple[int, ...]) -> BilinearError:
         scheme = self.begin.scheme
         listed = ", ".join(_equation(scheme, e) for e in equations[:SHOWN])
         more = f" and {len(equations) - SHOWN} more" if len(equations) > SHOWN else ""
@@ -234,7 +228,7 @@ class _Attempt:
         message = f"{scheme.name} does not lift from Z/{2 ** (power - 1)} to Z/{2**power}: the linear system has no solution"
         if power == 2:
             notes = (contradiction, "so it is the residue of no scheme over Z/4, over Z, or over Q with odd denominators")
-            return _FinalError(fail("E744", message, "look for another scheme over Z/2: its --seed decides", notes=notes))
+            return fail("E744", message, "look for another scheme over Z/2: its --seed decides", notes=notes)
         return fail("E744", message, "other digits may do: give more --tries, or another --seed", notes=(contradiction,))
 
     def _least_residues(self, power: int) -> Words:

@@ -171,9 +171,9 @@ def _parse(text: str, source: Source, reporter: Reporter, broken: list[Broken]) 
     except UnexpectedInput as error:
         accepted = frozenset(error.interactive_parser.accepts())  # type: ignore[no-untyped-call]
         place = None if getattr(getattr(error, "token", None), "type", "") == "$END" else error.pos_in_stream
-        found = syntax_error(source, text, len(text) if place is None else place, accepted)
-    reporter.found.append(found.diagnostic)
-    statement, start, end = broken_statement(source, text, found.offset, found.opening)
+        diagnostic, offset, opening = syntax_error(source, text, len(text) if place is None else place, accepted)
+    reporter.found.append(diagnostic)
+    statement, start, end = broken_statement(source, text, offset, opening)
     broken.append(statement)
     return text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
 
@@ -413,53 +413,48 @@ def _stage_end(text: str, offset: int) -> int:
     return stop if stop >= 0 else len(text)
 
 
-@dataclass(frozen=True)
-class SyntaxFinding:
-    """A syntax error: its diagnostic, where recovery starts, and whether that is a `{` without a `}`."""
-
-    diagnostic: Diagnostic
-    offset: int
-    opening: bool = False
+Finding = tuple[Diagnostic, int, bool]
+"""A syntax error: its diagnostic, where recovery starts, and whether that is a `{` without a `}`."""
 
 
-def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str]) -> SyntaxFinding:
+def syntax_error(source: Source, text: str, offset: int, accepted: frozenset[str]) -> Finding:
     """The diagnostic for the text at an offset where only the accepted terminals are allowed."""
     marked = skeleton(text)
     opened = unclosed_brace(marked, offset)
     line = marked.rfind("\n", 0, offset) + 1
     keyword = first_word(marked[line : line + 200]) in KEYWORDS
     if opened is not None and (not marked[offset:].strip() or (keyword and opened < line)):
-        return SyntaxFinding(_diagnostic(_pick(accepted, "unclosed brace", ""), source, opened, opened + 1), opened, True)
+        return _diagnostic(_pick(accepted, "unclosed brace", ""), source, opened, opened + 1), opened, True
     starts = "SCHEME" in accepted or {"RBRACE", "NAME"} <= accepted
     before = marked[:offset].rstrip()
     dangling = marked[:line].rstrip()
     if not starts and dangling[-1:] in tuple("+-*=,") and _begins_statement(marked, line):
         place = len(dangling) - 1
-        return SyntaxFinding(_diagnostic(_pick(accepted, "operator before a statement", ""), source, place, place + 1), place)
+        return _diagnostic(_pick(accepted, "operator before a statement", ""), source, place, place + 1), place, False
     at_end = (not starts and "\n" in marked[len(before) : offset]) or not marked[offset:].strip()
     if at_end:
         offset = len(before)
     return _finding(source, marked, offset, accepted | {"START"} if starts else accepted, at_end)
 
 
-def _finding(source: Source, text: str, offset: int, accepted: frozenset[str], at_end: bool) -> SyntaxFinding:
+def _finding(source: Source, text: str, offset: int, accepted: frozenset[str], at_end: bool) -> Finding:
     group = text.rfind("(", 0, offset)
     head = first_word(text[statement_start(text, offset) :][:200])
     grouped = text.find(")", max(group, 0), offset) < 0 <= group >= statement_start(text, offset)
     message = _pick(accepted, "end" if at_end else _kind(text, offset), "group" if grouped else head)
     if message.code == "E109":
-        return SyntaxFinding(_diagnostic(message, source, group, group + 1), group)
+        return _diagnostic(message, source, group, group + 1), group, False
     if message.code == "E111" and (meant := keyword_of(text[statement_start(text, offset) :][:200])) != head:
         start = text.index(head, statement_start(text, offset))
         place = Span(source, start, start + len(head))
         what = f"no statement begins with {shown(head)}"
-        return SyntaxFinding(Diagnostic("E111", what, place, "no keyword", hints=(f"did you mean {meant}?",)), start)
+        return Diagnostic("E111", what, place, "no keyword", hints=(f"did you mean {meant}?",)), start, False
     word = re.compile(r'[A-Za-z0-9_]+|"[^"\n]*"?|.', re.DOTALL).match(text, offset)
     end = offset if at_end or word is None else word.end()
     diagnostic, meant_here = _diagnostic(message, source, offset, end), meant_within(text, offset, accepted)
     if meant_here is not None:
         diagnostic = replace(diagnostic, hints=(f"did you mean {meant_here}?", *diagnostic.hints))
-    return SyntaxFinding(diagnostic, min(offset, max(0, len(text) - 1)))
+    return diagnostic, min(offset, max(0, len(text) - 1)), False
 
 
 def _pick(accepted: frozenset[str], found: str, head: str) -> Message:
