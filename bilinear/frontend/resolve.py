@@ -287,10 +287,8 @@ class ResolvedFile:
     complexes: tuple[ComplexAlgorithm, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Item:
-    header: Header
-    body: tuple[Statement, ...]
+Item = tuple[Header, tuple[Statement, ...]]
+"""A header and the statements up to the next one."""
 
 
 def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: Reporter, with_schedules: bool = True) -> ResolvedFile:
@@ -300,20 +298,20 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     schedules: list[AnySchedule] = []
     unsure = any(isinstance(s, Broken) and s.header for s in statements)
     schemes = _written_out(items, unsure, reporter)
-    compositions = {i.header.name.text: (i.header, i.body) for i in reversed(items) if isinstance(i.header, CompositionStatement)}
+    compositions = {header.name.text: (header, body) for header, body in reversed(items) if isinstance(header, CompositionStatement)}
     composer = Composer(schemes, compositions, lambda word, to: find_scheme(word, Reporter() if unsure else to), reporter)
-    for item in items:
-        if isinstance(item.header, CompositionStatement) and not reporter.full:
-            composer.named(item.header.name)
-    for item in items:
-        if not isinstance(item.header, ScheduleHeader) or not with_schedules or reporter.full or _is_claimed(item.header, items, reporter):
+    for header, _ in items:
+        if isinstance(header, CompositionStatement) and not reporter.full:
+            composer.named(header.name)
+    for header, body in items:
+        if not isinstance(header, ScheduleHeader) or not with_schedules or reporter.full or _is_claimed(header, items, reporter):
             continue
-        of, hint = item.header.scheme, "a schedule is of a scheme of blocks, such as strassen"
+        of, hint = header.scheme, "a schedule is of a scheme of blocks, such as strassen"
         scheme = _of_blocks(composer.named(of), "E222", "not blocks", of.span, hint, reporter)
-        schedule = _schedule(item.header, item.body, scheme, reporter)
+        schedule = _schedule(header, body, scheme, reporter)
         if schedule is not None:
             schedules.append(schedule)
-    order = dict.fromkeys(item.header.name.text for item in items if not isinstance(item.header, ScheduleHeader))
+    order = dict.fromkeys(header.name.text for header, _ in items if not isinstance(header, ScheduleHeader))
     found = [schemes.get(name) for name in order]
     own = tuple(scheme for scheme in found if isinstance(scheme, Scheme))
     digits = tuple(scheme for scheme in found if isinstance(scheme, DigitScheme))
@@ -321,9 +319,9 @@ def resolve(statements: Sequence[Statement], find_scheme: FindScheme, reporter: 
     return ResolvedFile(own, tuple(schedules), digits, _grams(items, reporter), complexes)
 
 
-def _is_claimed(header: ScheduleHeader, items: Sequence[_Item], reporter: Reporter) -> bool:
+def _is_claimed(header: ScheduleHeader, items: Sequence[Item], reporter: Reporter) -> bool:
     """Whether a schedule is of a scheme with claims, of A*A^T or of complex numbers, which is reported (E222)."""
-    name, schemes = header.scheme.text, (i.header for i in items if isinstance(i.header, SchemeHeader))
+    name, schemes = header.scheme.text, (header for header, _ in items if isinstance(header, SchemeHeader))
     found = next((own for own in schemes if own.claims is not None and own.name.text == name), None)
     if found is not None:
         hint = "a schedule is of a scheme for two matrices, such as strassen"
@@ -332,44 +330,43 @@ def _is_claimed(header: ScheduleHeader, items: Sequence[_Item], reporter: Report
     return found is not None
 
 
-def _grams(items: Sequence[_Item], reporter: Reporter) -> tuple[GramScheme, ...]:
+def _grams(items: Sequence[Item], reporter: Reporter) -> tuple[GramScheme, ...]:
     """The schemes for A*A^T. Nothing else refers to them: no schedule, and no composition."""
     found: list[GramScheme | None] = []
-    for item in items:
-        header = item.header
+    for header, body in items:
         if isinstance(header, SchemeHeader) and header.claims is not None and not is_of_complex(header) and not reporter.full:
-            found.append(read_gram(header, header.claims, item.body, reporter))
+            found.append(read_gram(header, header.claims, body, reporter))
     return tuple(gram for gram in found if gram is not None)
 
 
-def _written_out(items: Sequence[_Item], unsure: bool, reporter: Reporter) -> dict[str, AnyScheme | None]:
+def _written_out(items: Sequence[Item], unsure: bool, reporter: Reporter) -> dict[str, AnyScheme | None]:
     """The schemes that are written out, by name, but for those for A*A^T, and those of residues, which need not be.
 
     `unsure` says that a header is broken.
     """
     known: dict[str, Representation | None] = {}
     schemes: dict[str, AnyScheme | None] = {}
-    for item in items:
-        if isinstance(item.header, DigitsHeader):
-            representation = read_digits(item.header, item.body, reporter)
-            known.setdefault(item.header.name.text, representation)
+    for header, body in items:
+        if isinstance(header, DigitsHeader):
+            representation = read_digits(header, body, reporter)
+            known.setdefault(header.name.text, representation)
             if representation is not None and representation.is_modular:
                 schemes.setdefault(representation.name, residues(representation))
-    for item in items:
-        if not isinstance(item.header, SchemeHeader):
+    for header, body in items:
+        if not isinstance(header, SchemeHeader):
             continue
-        if is_of_complex(item.header) and not reporter.full:
-            schemes.setdefault(item.header.name.text, read_complex(item.header, item.body, reporter))
-        if item.header.claims is not None:
+        if is_of_complex(header) and not reporter.full:
+            schemes.setdefault(header.name.text, read_complex(header, body, reporter))
+        if header.claims is not None:
             continue
-        over = digits_of(item.header, known, unsure)
+        over = digits_of(header, known, unsure)
         digits = known.get(over)
         scheme: AnyScheme | None = None
         if not over:
-            scheme = read_scheme(item.header, item.body, reporter, known)
+            scheme = read_scheme(header, body, reporter, known)
         elif digits is not None:
-            scheme = read_digit_scheme(item.header, item.body, digits, reporter)
-        schemes.setdefault(item.header.name.text, scheme)
+            scheme = read_digit_scheme(header, body, digits, reporter)
+        schemes.setdefault(header.name.text, scheme)
     return schemes
 
 
@@ -382,7 +379,7 @@ def _of_blocks(scheme: AnyScheme | None, code: str, why: str, place: Span, hint:
     return None
 
 
-def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
+def _items(statements: Sequence[Statement], reporter: Reporter) -> list[Item]:
     """Group statements under their headers. Those before any header are reported once (E217); those under a broken one are dropped."""
     items: list[tuple[Header, list[Statement]]] = []
     outside, dropped = False, False
@@ -398,18 +395,18 @@ def _items(statements: Sequence[Statement], reporter: Reporter) -> list[_Item]:
             outside = True
             hint = "begin with a header, such as: scheme strassen <2,2,2;7>"
             reporter.report("E217", "this belongs to no scheme and no schedule", statement.span, "no header before it", hint=hint)
-    return [_Item(header, tuple(body)) for header, body in items]
+    return [(header, tuple(body)) for header, body in items]
 
 
-def _find_duplicates(items: Sequence[_Item], reporter: Reporter) -> None:
+def _find_duplicates(items: Sequence[Item], reporter: Reporter) -> None:
     """Report names that two schemes (digits are among them), or two schedules, of a file share (E227)."""
     first: dict[tuple[str, str], Word] = {}
-    for item in items:
-        name, kind = item.header.name, "schedule" if isinstance(item.header, ScheduleHeader) else "scheme"
+    for header, _ in items:
+        name, kind = header.name, "schedule" if isinstance(header, ScheduleHeader) else "scheme"
         other = first.setdefault((kind, name.text), name)
         if other is not name:
             note = f"the first is at {other.span}"
-            what = "representation" if isinstance(item.header, DigitsHeader) else kind
+            what = "representation" if isinstance(header, DigitsHeader) else kind
             reporter.report("E227", f"a second {what} {shown(name.text)}", name.span, "named again", note=note, hint="rename one of them")
 
 
