@@ -252,7 +252,9 @@ def assemble(maps: Maps, dims: Dims | None) -> Scheme:
     if dims is not None and found != tuple(dims):
         raise fail("E253", f"{maps.source.name} is of the format {shape(found)}, not {shape(dims)}: {told}")
     products = tuple(f"M{p + 1}" for p in range(maps.w.inputs))
-    return Scheme(scheme_name(maps.name), *found, maps.u, maps.v, maps.w, products, maps.ring, bases=maps.bases)
+    stem = re.sub(r"[^A-Za-z0-9_]+", "_", maps.name)[:80].strip("_")
+    name = stem if stem[:1].isalpha() else f"scheme_{stem}".rstrip("_")
+    return Scheme(name, *found, maps.u, maps.v, maps.w, products, maps.ring, bases=maps.bases)
 
 
 def require_one_rank(maps: Maps) -> None:
@@ -291,12 +293,6 @@ def _longest(linear: LinearMap) -> int:
 def shape(dims: Dims) -> str:
     """A format without its rank: `<2,2,2>`."""
     return f"<{','.join(map(str, dims))}>"
-
-
-def scheme_name(stem: str) -> str:
-    """A name of the language made from a file's name."""
-    name = re.sub(r"[^A-Za-z0-9_]+", "_", stem)[:80].strip("_")
-    return name if name[:1].isalpha() else f"scheme_{name}".rstrip("_")
 
 
 MOST_NESTED = 40

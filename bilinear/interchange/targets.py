@@ -233,8 +233,17 @@ def structure_of(path: Path) -> Structure | None:
     return Structure(left, right, m, k, n, bool(match[6])) if square else None
 
 
-def prove_structured(maps: Maps, structure: Structure) -> Identified:
-    """Prove that three maps compute the product that the name tells. Raises `BilinearError` (E253, E350) if they do not."""
+def other_structure(path: Path, maps: Maps, ring: Ring | None) -> Identified | None:
+    """What the name of a file of flip-cpd tells; of another name, a known map of these sizes; None for a product of general matrices.
+
+    Raises `BilinearError` (E253, E350) if the maps do not compute what the name tells.
+    """
+    maps = maps if ring is None else replace(maps, ring=ring)
+    structure = structure_of(path)
+    if structure is None:
+        return None if dims_of(*maps.sizes) is not None else identify(maps)
+    if structure.left == structure.right == "g":
+        return None
     require_one_rank(maps)
     wanted = frozenset(number for number, row in enumerate(maps.w.matrix) if row) if structure.partial else None
     target = structured_product(structure.left, structure.right, structure.m, structure.k, structure.n, wanted)
@@ -242,15 +251,6 @@ def prove_structured(maps: Maps, structure: Structure) -> Identified:
     proof = prove_map(algorithm)
     proof.require()
     return Identified(algorithm, proof)
-
-
-def other_structure(path: Path, maps: Maps, ring: Ring | None) -> Identified | None:
-    """What the name of a file of flip-cpd tells; of another name, a known map of these sizes; None for a product of general matrices."""
-    maps = maps if ring is None else replace(maps, ring=ring)
-    structure = structure_of(path)
-    if structure is not None:
-        return None if structure.left == structure.right == "g" else prove_structured(maps, structure)
-    return None if dims_of(*maps.sizes) is not None else identify(maps)
 
 
 def read_flat(path: Path) -> Maps:

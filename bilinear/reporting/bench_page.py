@@ -124,14 +124,6 @@ def asked_name(row: Measurement) -> str:
     return f"{f'{row.budget:g} N^2' if row.budget else 'nothing'} allocated, inputs {inputs}"
 
 
-def plans_with_launches(rows: Sequence[Measurement]) -> Iterator[Measurement]:
-    """For each element type, the rows of its largest shape whose launches were timed, each plan once."""
-    for dtype in dict.fromkeys(row.dtype for row in rows):
-        own = [row for row in rows if row.dtype == dtype and row.launches]
-        largest = max((_size(row) for row in own), default=0.0)
-        yield from {row.plan: row for row in own if _size(row) == largest}.values()
-
-
 def _size(row: Measurement) -> float:
     return math.cbrt(math.prod(row.shape))
 
@@ -219,8 +211,13 @@ def _errors(points: Sequence[ErrorPoint], name: str, number: int, x: Scale, y: S
 
 
 def launch_bars(rows: Sequence[Measurement]) -> tuple[Bar, ...]:
-    """One bar for each plan, on the largest shape of each element type."""
-    return tuple(map(_bar, plans_with_launches(rows)))
+    """One bar for each plan, on the largest shape of each element type whose launches were timed."""
+    bars: list[Bar] = []
+    for dtype in dict.fromkeys(row.dtype for row in rows):
+        own = [row for row in rows if row.dtype == dtype and row.launches]
+        largest = max(map(_size, own), default=0.0)
+        bars += map(_bar, {row.plan: row for row in own if _size(row) == largest}.values())
+    return tuple(bars)
 
 
 def _bar(row: Measurement) -> Bar:
