@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from bilinear.errors import BilinearError, Diagnostic, fail
+from bilinear.errors import Diagnostic, fail
 from bilinear.ir.linear import LinearMap, form
 from bilinear.ir.number import Coefficient, generator
 from bilinear.ir.schedule import Block, BlockMap, LinearStage, Product, ProductStage, Result, ScaledSchedule, ScaledTarget, Space, Stage
@@ -25,7 +25,7 @@ from bilinear.source import Source, Span
 MOST_LINES = 10_000
 """The most lines of one file."""
 
-_SECTION = re.compile(r"\[\s*([^\]]*?)\s*::\s*([A-Za-z_][A-Za-z0-9_-]*)\s*\]")
+_SECTION = re.compile(r"\[[^\]]*?::\s*([A-Za-z_][A-Za-z0-9_-]*)\s*\]")
 _STEP = re.compile(r"([0-9]{1,9})\s*:\s*([A-Za-z_]\w*)\s*=\s*([^>]*?)\s*->\s*([A-Za-z_]\w*)")
 _TOKEN = re.compile(r"\s*(?:([+-])|([A-Za-z_]\w*)|[.*])")
 _SCALARS = {"a": "alpha", "alpha": "alpha", "b": "beta", "beta": "beta"}
@@ -40,18 +40,12 @@ class ForeignSchedule:
     fails.
     """
 
-    file: str
     schedule: ScaledSchedule
     gaps: tuple[Diagnostic, ...]
 
-    def require(self) -> None:
-        """Raise `BilinearError` with every gap, if there are any."""
-        if self.gaps:
-            raise BilinearError(self.gaps)
 
-
-def read_fflas(source: Source, scheme: str = "winograd") -> tuple[ForeignSchedule, ...]:
-    """Every schedule of a file, for 2 x 2 blocks, as a schedule of the given scheme.
+def read_fflas(source: Source) -> tuple[ForeignSchedule, ...]:
+    """Every schedule of a file, for 2 x 2 blocks, as a schedule of Winograd's scheme.
 
     Raises `BilinearError` (E261) if a line cannot be read.
     """
@@ -63,12 +57,12 @@ def read_fflas(source: Source, scheme: str = "winograd") -> tuple[ForeignSchedul
         span = Span(source, start, start + len(text))
         header = _SECTION.fullmatch(text.strip())
         if header is not None:
-            sections.append(_Section(header[1], header[2], span))
+            sections.append(_Section(header[1], span))
         elif text.strip() and not text.startswith("#"):
             if not sections:
                 raise fail("E261", "a step before the first [FILE :: NAME]", span=span)
             sections[-1].read(text, span)
-    return tuple(section.finish(scheme) for section in sections)
+    return tuple(section.finish() for section in sections)
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,6 @@ class _Written:
 
 @dataclass
 class _Section:
-    file: str
     name: str
     span: Span
     stages: list[Stage] = field(default_factory=list)
@@ -173,7 +166,7 @@ class _Section:
         hint = "the source does something here that its comments leave out"
         self.gaps.append(Diagnostic("E262", f"{self.name}: {message}", span, label, (note,) if note else (), (hint,)))
 
-    def finish(self, scheme: str) -> ForeignSchedule:
+    def finish(self) -> ForeignSchedule:
         for value, later in self.overwritten:
             self._check_use(value, f"line {later.line} puts {later.name} into its block {later.block}")
         for value in self.holds.values():
@@ -182,8 +175,8 @@ class _Section:
         alpha = generator("alpha") if "alpha" in self.scalars else 1
         result = Result(alpha, generator("beta") if "beta" in self.scalars else 0)
         spaces = tuple(self.temporaries.values())
-        schedule = ScaledSchedule(self.name, scheme, 2, 2, 2, tuple(self.stages), spaces, span=self.span, result=result)
-        return ForeignSchedule(self.file, schedule, tuple(sorted(self.gaps, key=lambda gap: gap.span.start if gap.span else 0)))
+        schedule = ScaledSchedule(self.name, "winograd", 2, 2, 2, tuple(self.stages), spaces, span=self.span, result=result)
+        return ForeignSchedule(schedule, tuple(sorted(self.gaps, key=lambda gap: gap.span.start if gap.span else 0)))
 
 
 def _terms(text: str, span: Span) -> Iterator[tuple[Coefficient, list[str]]]:
