@@ -6,12 +6,11 @@ typedef unsigned long long Word;
 extern "C" __global__ void __launch_bounds__(256)
 digest_double(double* X, Index X_rs, Index X_cs, Index rows, Index columns, double* sums)
 {
-    // Rows of the order in memory to blocks of threads, elements of a row to threads.
+    const Bits* const bits = reinterpret_cast<const Bits*>(X);
+    Word sum = 0;
     const bool by_row = X_cs == 1;
     const Index slow = by_row ? rows : columns, fast = by_row ? columns : rows;
     const Index outer = by_row ? X_rs : X_cs, inner = by_row ? X_cs : X_rs;
-    const Bits* const bits = reinterpret_cast<const Bits*>(X);
-    Word sum = 0;
     for (Index i = blockIdx.x; i < slow; i += gridDim.x)
         for (Index j = threadIdx.x; j < fast; j += blockDim.x) {
             // Odd factors lose no bits; the shift brings the high bits of a product down, where the next one spreads them.

@@ -97,7 +97,7 @@ inline Place behind(Place place, int elements) { return place + elements; }
 // become zero; the `unread` first ones, which lie before a row in the 16 bytes that it begins in, may become anything.
 struct Copies {
 #ifdef __CUDA_ARCH__
-    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, int inside, int)
+    template <int COUNT> __device__ __forceinline__ void start(Place to, const Real* from, int inside, int = 0)
     {
         const int bytes = int(sizeof(Real)) * inside;
         if (COUNT == LANES) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" :: "r"(to), "l"(from), "r"(bytes) : "memory");
@@ -106,11 +106,10 @@ struct Copies {
     __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
     __device__ __forceinline__ void wait() { asm volatile("cp.async.wait_group %0;" :: "n"(STAGES - 2) : "memory"); }
 #else
-    static constexpr int MOST = LOADS_A * (CHUNK_A + LANES) + LOADS_B * 2 * LANES;
-    Real* targets[STAGES][MOST];
-    Real values[STAGES][MOST];
+    Real* targets[STAGES][LOADS_A * (CHUNK_A + LANES) + LOADS_B * 2 * LANES];
+    Real values[STAGES][LOADS_A * (CHUNK_A + LANES) + LOADS_B * 2 * LANES];
     int counts[STAGES] = {}, newest = 0;
-    template <int COUNT> void start(Place to, const Real* from, int inside, int unread)
+    template <int COUNT> void start(Place to, const Real* from, int inside, int unread = 0)
     {
         for (int x = 0; x < COUNT; ++x) {
             targets[newest][counts[newest]] = to + x;

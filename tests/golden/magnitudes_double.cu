@@ -8,11 +8,10 @@ extern "C" __global__ void __launch_bounds__(256)
 magnitudes_double(const Bits* X, Index X_rs, Index X_cs, Index rows, Index columns, Index across, Bits* largest)
 {
     const Bits* const block = X + blockIdx.y / across * rows * X_rs + blockIdx.y % across * columns * X_cs;
-    // Rows of the order in memory to blocks of threads, elements of a row to threads.
+    Bits most = 0;
     const bool by_row = X_cs == 1;
     const Index slow = by_row ? rows : columns, fast = by_row ? columns : rows;
     const Index outer = by_row ? X_rs : X_cs, inner = by_row ? X_cs : X_rs;
-    Bits most = 0;
     for (Index i = blockIdx.x; i < slow; i += gridDim.x)
         for (Index j = threadIdx.x; j < fast; j += blockDim.x) {
             const Bits x = block[i * outer + j * inner] & (~Bits(0) >> 1);
