@@ -13,7 +13,7 @@ from bilinear.codegen.render import environment
 from bilinear.errors import fail
 from bilinear.frontend import Loaded
 from bilinear.ir.element import COMPILED
-from bilinear.ir.schedule import Schedule, Space
+from bilinear.ir.schedule import Schedule
 from bilinear.lowering.place import ALIGNMENT, LEAST_SECTORS, PEELED_FROM, SECTOR, lifetimes
 from bilinear.reporting.report import name_of
 
@@ -133,14 +133,12 @@ def _images(images: Sequence[tuple[CudaTarget, bytes]]) -> list[dict[str, object
 
 def _workspaces(schedule: Schedule) -> list[dict[str, object]]:
     """The workspaces, in which stage each is used first, and which of the others are in use at the same time."""
-    alive = lifetimes(schedule)
-
-    def described(space: Space) -> dict[str, object]:
+    alive, found = lifetimes(schedule), list[dict[str, object]]()
+    for space in schedule.workspaces:
         own = alive[space.name]
         beside = [int(bool(own & alive[other.name])) for other in schedule.workspaces]
-        return {"space": space, "first": (own & -own).bit_length(), "beside": beside}
-
-    return [described(space) for space in schedule.workspaces]
+        found.append({"space": space, "first": (own & -own).bit_length(), "beside": beside})
+    return found
 
 
 def _shapes(schedule: Schedule) -> list[tuple[object, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -63,10 +62,6 @@ class BuiltCheck:
         """The tests as a JSON object."""
         found = {**asdict(self), "failures": [diagnostic.to_json() for diagnostic in self.failures]}
         return {"format": "bilinear-built/1", "passed": self.passed, **found}
-
-    def json(self) -> str:
-        """The tests as JSON text."""
-        return json.dumps(self.to_json(), indent=1) + "\n"
 
     def __str__(self) -> str:
         head = f"{self.folder}: {self.name}, {self.levels} level(s), inputs={self.inputs}; seed {self.seed}"

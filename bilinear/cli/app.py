@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from bilinear.cli import discovering, exchanging, listing, measuring, planning, preloading, proving, running
+from bilinear.cli import discovering, listing, measuring, planning, proving, running
 from bilinear.cli.answers import FAILED, INTERRUPTED, UNREAD, prepare_streams, tell, written_out
 from bilinear.cli.spelling import as_spelled_now, plainly, with_options
 from bilinear.errors import BilinearError, StageError
@@ -51,16 +51,16 @@ COMMANDS: tuple[tuple[str, Callable[..., None], str, str], ...] = (
     ("tune", measuring.tune, MULTIPLY, "tune --shape 4096 --shape 8192x1024x8192"),
     ("warm", measuring.warm, MULTIPLY, "warm --device h100"),
     ("bench", measuring.bench, MULTIPLY, "bench --shape 4096 --shape 8192 --html bench.html"),
-    ("run-with", preloading.run_with, MULTIPLY, "run-with --log calls.jsonl -- python train.py"),
-    ("preload", preloading.preload, MULTIPLY, "preload --report calls.jsonl"),
+    ("run-with", running.run_with, MULTIPLY, "run-with --log calls.jsonl -- python train.py"),
+    ("preload", running.preload, MULTIPLY, "preload --report calls.jsonl"),
     ("doctor", running.doctor, MULTIPLY, "doctor"),
     ("schedule", planning.schedule, FIND, "schedule laderman --in-place -o found.bl"),
     ("discover", discovering.discover, FIND, "discover 3,3,3 --rank 23 -o found.bl"),
     ("lift", discovering.lift, FIND, "lift walk_3x4x5_47_seed0.bl -o found.bl"),
     ("combine", discovering.combine, FIND, "combine 4,5,6 -o found.bl"),
     ("share", discovering.share, FIND, "share smirnov_333 -o found.bl"),
-    ("import", exchanging.import_, EXCHANGE, "import table.json -o mine.bl"),
-    ("export", exchanging.export, EXCHANGE, "export laderman --to npz"),
+    ("import", listing.import_, EXCHANGE, "import table.json -o mine.bl"),
+    ("export", listing.export, EXCHANGE, "export laderman --to npz"),
 )
 """Every command with its place in the help, and a line to begin with."""
 for _name, _command, _panel, _example in COMMANDS:

@@ -64,6 +64,13 @@ def is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name != "DEFAULT"
 
 
+def refuse(others: Mapping[str, object], where: str, hint: str = "leave it out") -> None:
+    """Refuse (E557) options that are given where they have no meaning, such as "with --modulus"."""
+    lost = next((name for name, value in others.items() if value), None)
+    if lost is not None:
+        raise fail("E557", f"{lost} has no meaning {where}", hint)
+
+
 def words(text: str) -> tuple[str, ...]:
     """Words separated by commas."""
     return tuple(word.strip() for word in text.split(",") if word.strip())

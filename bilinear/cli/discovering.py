@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bilinear.algebra.composition import SchemeTree, Triple
     from bilinear.algebra.share_sums import Shared
     from bilinear.discovery.flip_search import Found
-    from bilinear.discovery.lift import Lifted
     from bilinear.errors import BilinearError
     from bilinear.ir.linear import LinearMap
     from bilinear.ir.ring import Ring
@@ -148,22 +147,7 @@ def lift(
         lifted = lift(scheme, over=over, seed=seed, tries=tries, progress=progress)
     head = f"{lifted.scheme.name} {lifted.scheme.format}: proved over {lifted.scheme.ring}, {lifted.scheme.additions} additions"
     how = f"lifted to Z/{2**lifted.power} by {lifted.equations} equations for {lifted.unknowns} unknowns, of rank {lifted.rank}"
-    answer(json_file, lambda: _lifted_facts(lifted, output), lambda: f"{head}\n{how}")
-    write_result(output, lambda place: _named_like(lifted.scheme, place), json_file)
-
-
-def _named_like(scheme: Scheme, place: Path) -> str:
-    """The scheme in the language, named like its file if that is a valid name."""
-    from bilinear.frontend.printer import print_scheme
-
-    try:
-        return print_scheme(replace(scheme, name=place.stem))
-    except BilinearError:
-        return print_scheme(scheme)
-
-
-def _lifted_facts(lifted: Lifted, output: Path | None) -> dict[str, object]:
-    return {
+    facts = {
         "scheme": lifted.scheme.name,
         "format": lifted.scheme.format,
         "ring": lifted.scheme.ring.name,
@@ -176,6 +160,18 @@ def _lifted_facts(lifted: Lifted, output: Path | None) -> dict[str, object]:
         "additions": lifted.scheme.additions,
         "file": str(output) if output is not None else None,
     }
+    answer(json_file, lambda: facts, lambda: f"{head}\n{how}")
+    write_result(output, lambda place: _named_like(lifted.scheme, place), json_file)
+
+
+def _named_like(scheme: Scheme, place: Path) -> str:
+    """The scheme in the language, named like its file if that is a valid name."""
+    from bilinear.frontend.printer import print_scheme
+
+    try:
+        return print_scheme(replace(scheme, name=place.stem))
+    except BilinearError:
+        return print_scheme(scheme)
 
 
 def discover(
@@ -212,7 +208,14 @@ def discover(
     if found.interrupted:
         raise KeyboardInterrupt
     if not found.reached:
-        raise _not_reached(found, time, written)
+        m, k, n = found.task.format
+        what = f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}:"
+        if found.scheme is None:
+            begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
+            raise fail("E663", f"{what} nothing is below {begin}", "give more --time, or another --seed")
+        what += f" the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)
+        keep = ("give --best to write the scheme that was reached",) if written is None else ()
+        raise fail("E663", what, "give more --time, or another --seed", *keep)
 
 
 def _write(found: Found, output: Path | None) -> Path | None:
@@ -263,17 +266,6 @@ def _told(found: Found, written: Path | None) -> str:
     return visible_lines(lines)
 
 
-def _not_reached(found: Found, time: str, written: Path | None) -> BilinearError:
-    m, k, n = found.task.format
-    begin = "the classical rank" if found.task.start is None else f"the rank {found.task.begin} of the start"
-    rank = f"the best rank is {found.rank}" + ", and nothing of the rank was lifted" * (found.rank <= found.task.rank)
-    below = rank if found.scheme is not None else f"nothing is below {begin}"
-    keep = ("give --best to write the scheme that was reached",) if found.scheme is not None and written is None else ()
-    return fail(
-        "E663", f"<{m},{k},{n};{found.task.rank}> was not found in --time {time}: {below}", "give more --time, or another --seed", *keep
-    )
-
-
 def combine(
     format: Annotated[str, typer.Argument(metavar="M,K,N", help="The format: blocks m,k,n, or one number for all three.")],
     library: Annotated[list[Path] | None, typer.Argument(help="Files and folders of more schemes, .bl or published tables.")] = None,
@@ -304,7 +296,12 @@ def combine(
     if output is not None:
         made = replace(recipe.made(), name=name or "best_{}_{}_{}".format(*asked), places=None)
         proved(made)
-        text = _combined_text(made, recipe)
+        from bilinear.frontend.printer import readable_text
+
+        told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
+        head = visible(told, len(told) * WIDEST) + "\n"
+        hint = f"write a file that says how it is made: scheme {made.name} = {recipe.expression}"
+        text = readable_text(made, head, hint=hint[:500])
     facts = _combined_facts(recipe, ring)
     if every:
         facts["formats"] = [_combined_facts(recipe, ring) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
@@ -314,15 +311,6 @@ def combine(
 
 def _tell(path: Path, error: BilinearError) -> None:
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
-
-
-def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
-    from bilinear.frontend.printer import readable_text
-
-    told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
-    head = visible(told, len(told) * WIDEST) + "\n"
-    hint = f"write a file that says how it is made: scheme {scheme.name} = {recipe.expression}"
-    return readable_text(scheme, head, hint=hint[:500])
 
 
 def _told_combined(recipe: SchemeTree, ring: Ring) -> str:

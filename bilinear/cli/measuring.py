@@ -11,38 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli import completing
-from bilinear.cli.answers import (
-    STDOUT,
-    Json,
-    Svg,
-    answer,
-    file_of,
-    in_place_of_text,
-    limit_option,
-    output_option,
-    problem_option,
-    require_pages,
-    say,
-    write_pages,
-)
-from bilinear.cli.common import (
-    ENDED,
-    AnyDtypes,
-    Shapes,
-    device_files,
-    joined,
-    modular_times,
-    nothing_measured,
-    progress_bar,
-    raises_on_sigterm,
-    read_accuracy,
-    read_dtypes,
-    read_seconds,
-    read_sides,
-    read_workspace,
-    words,
-)
+from bilinear.cli import answers, common, completing
 from bilinear.errors import BilinearError, Diagnostic, fail
 from bilinear.ir.element import MULTIPLIED
 from bilinear.places import require_files
@@ -61,10 +30,10 @@ SIZES = "2048", "4096", "8192", "16384", "32768"
 
 def bench(
     context: typer.Context,
-    shape: Shapes = None,
-    dtype: AnyDtypes = None,
-    shapes_file: Annotated[Path | None, problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
-    grid: Annotated[bool, problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
+    shape: common.Shapes = None,
+    dtype: common.AnyDtypes = None,
+    shapes_file: Annotated[Path | None, answers.problem_option(help="Measure the shapes of a file, N or MxKxN a line.")] = None,
+    grid: Annotated[bool, answers.problem_option("--grid", help="Measure `auto` on 200 shapes of all kinds.")] = False,
     algorithms: Annotated[
         str | None,
         typer.Option(
@@ -76,18 +45,18 @@ def bench(
     ] = None,
     accuracy: Annotated[
         str,
-        limit_option(
+        answers.limit_option(
             help="Plans with at most this error: a bound relative to max|A| * max|B|, classical, or twice.",
             autocompletion=completing.accuracies,
         ),
     ] = "",
-    modulus: Annotated[int | None, problem_option(help="Products of integers modulo this number, at most 2^62, instead.")] = None,
-    rounds: Annotated[int | None, limit_option(min=1, help="The most rounds of calls (default: 7; for the grid 25).")] = None,
-    time: Annotated[str, limit_option(help="Start no further shape after this time: seconds, or 90s, 5m.")] = "",
-    json_file: Json = None,
-    png: Annotated[Path | None, output_option("--png", hidden=True)] = None,
-    html: Annotated[Path | None, output_option("--html", help="Write a page with pictures and the table.")] = None,
-    svg: Svg = None,
+    modulus: Annotated[int | None, answers.problem_option(help="Products of integers modulo this number, at most 2^62, instead.")] = None,
+    rounds: Annotated[int | None, answers.limit_option(min=1, help="The most rounds of calls (default: 7; for the grid 25).")] = None,
+    time: Annotated[str, answers.limit_option(help="Start no further shape after this time: seconds, or 90s, 5m.")] = "",
+    json_file: answers.Json = None,
+    png: Annotated[Path | None, answers.output_option("--png", hidden=True)] = None,
+    html: Annotated[Path | None, answers.output_option("--html", help="Write a page with pictures and the table.")] = None,
+    svg: answers.Svg = None,
 ) -> None:
     """Measure plans and the library on the current GPU; each plan is checked in the same run.
 
@@ -105,20 +74,20 @@ def bench(
     if modulus is not None:
         others = {"--dtype": dtype is not None, "--shapes-file": shapes_file, "--grid": grid, "--accuracy": accuracy, "--keep": keep}
         others |= {"--time": time, "--html": html, "--svg": svg}
-        _bench_modulo(joined(shape or SIZES), modulus, words(algorithms or "auto"), rounds, json_file, others)
+        _bench_modulo(common.joined(shape or SIZES), modulus, common.words(algorithms or "auto"), rounds, json_file, others)
         return
     if sum((shape is not None, shapes_file is not None, grid)) > 1:
         raise fail("E684", "--shape, --shapes-file and --grid exclude each other", "give one of them")
-    seconds = read_seconds(time) if time else None
-    asked = words(algorithms or ("auto" if grid else "plan"))
-    kept = read_sides(keep)
-    dtypes = read_dtypes(DTYPES if dtype is None else dtype, MULTIPLIED)
-    tasks = tasks_for(joined(shape or SIZES), shapes_file, grid, dtypes, asked, read_accuracy(accuracy), kept)
-    file = file_of(json_file)
-    require_pages(html, svg, file, unread=device_files())
+    seconds = common.read_seconds(time) if time else None
+    asked = common.words(algorithms or ("auto" if grid else "plan"))
+    kept = common.read_sides(keep)
+    dtypes = common.read_dtypes(DTYPES if dtype is None else dtype, MULTIPLIED)
+    tasks = tasks_for(common.joined(shape or SIZES), shapes_file, grid, dtypes, asked, common.read_accuracy(accuracy), kept)
+    file = answers.file_of(json_file)
+    answers.require_pages(html, svg, file, unread=common.device_files())
     measuring.require_gpu()
     effort = measuring.effort(grid, rounds, seconds)
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
         device = measuring.described(tasks, progress)
         build_ahead(tasks, device, progress)
         result = measuring.collect(measuring.measure(tasks, device, effort, progress), "bench", ["bilinear", *sys.argv[1:]], file)
@@ -126,14 +95,14 @@ def bench(
             result = with_errors(result, device, progress)
             measuring.save(result, file)
     written = [str(path) for path in (file, html, svg) if path is not None]
-    answer(
-        STDOUT if in_place_of_text(json_file) else None,
+    answers.answer(
+        answers.STDOUT if answers.in_place_of_text(json_file) else None,
         result.json,
         lambda: bench_table(result) + (f"\n\n{grid_summary(result.rows)}" if grid else ""),
     )
-    write_pages(lambda date: bench_html(result, date), html, svg)
+    answers.write_pages(lambda date: bench_html(result, date), html, svg)
     if written:
-        say("", f"written to {', '.join(written)}", error=in_place_of_text(json_file))
+        answers.say("", f"written to {', '.join(written)}", error=answers.in_place_of_text(json_file))
     _require_checks(result)
 
 
@@ -147,22 +116,22 @@ def _bench_modulo(
     from bilinear.measure.bench_tasks import pinned, read_sizes
     from bilinear.runtime.integers import read_modulus
 
-    wrong = next((name for name, given in others.items() if given), None)
-    if wrong is not None:
-        raise fail("E557", f"{wrong} has no meaning with --modulus: products of int64 are timed, exactly", "leave it out")
+    common.refuse(others, "with --modulus: products of int64 are timed, exactly")
     read_modulus(modulus)
     for word in (word for word in asked if word != AUTO):
         pinned(word)
-    shapes, file = read_sizes(sizes), file_of(json_file)
-    require_pages(None, None, file, unread=device_files())
+    shapes, file = read_sizes(sizes), answers.file_of(json_file)
+    answers.require_pages(None, None, file, unread=common.device_files())
     measuring.require_gpu()
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
         found = list(measure_modulo(shapes, modulus, asked, rounds or ROUNDS, progress))
     left_out = [one for one in found if isinstance(one, LeftOut)]
     rows = [one for one in found if not isinstance(one, LeftOut)]
-    answer(json_file, lambda: modular_json(rows, left_out, ["bilinear", *sys.argv[1:]]), lambda: modular_times(rows, left_out))
+    answers.answer(
+        json_file, lambda: modular_json(rows, left_out, ["bilinear", *sys.argv[1:]]), lambda: common.modular_times(rows, left_out)
+    )
     if not rows:
-        raise nothing_measured(left_out)
+        raise common.nothing_measured(left_out)
     failing = [row for row in rows if not row.exact]
     if failing:
         each = (f"{row.asked} at {'x'.join(map(str, row.shape))}, modulo {row.modulus}, failed its check" for row in failing)
@@ -172,7 +141,7 @@ def _bench_modulo(
 def _require_checks(result: Benchmark) -> None:
     """Raise `BilinearError` if nothing was measured (E686), and for every row whose check failed (E685)."""
     if not result.rows:
-        raise nothing_measured(result.left_out)
+        raise common.nothing_measured(result.left_out)
     if result.failing:
         failures = []
         for row in result.failing:
@@ -193,16 +162,16 @@ _TIME = f"With --shape, start no further problem or group of eight plans after t
 
 
 def tune(
-    shape: Shapes = None,
-    shapes_file: Annotated[Path | None, problem_option(help="The shapes of a file, N or MxKxN a line.")] = None,
-    dtype: Annotated[str | None, problem_option(help=_DTYPES, autocompletion=completing.dtypes)] = None,
-    inputs: Annotated[str | None, limit_option(help=_INPUTS, autocompletion=completing.inputs)] = None,
-    workspace: Annotated[str | None, limit_option(help=_WORKSPACE, autocompletion=completing.workspaces)] = None,
-    time: Annotated[str | None, limit_option(help=_TIME)] = None,
+    shape: common.Shapes = None,
+    shapes_file: Annotated[Path | None, answers.problem_option(help="The shapes of a file, N or MxKxN a line.")] = None,
+    dtype: Annotated[str | None, answers.problem_option(help=_DTYPES, autocompletion=completing.dtypes)] = None,
+    inputs: Annotated[str | None, answers.limit_option(help=_INPUTS, autocompletion=completing.inputs)] = None,
+    workspace: Annotated[str | None, answers.limit_option(help=_WORKSPACE, autocompletion=completing.workspaces)] = None,
+    time: Annotated[str | None, answers.limit_option(help=_TIME)] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Describe the processors and NumPy's library here, not the GPU.")] = False,
-    output: Annotated[Path | None, output_option("--output", "-o", help="Write the description to a file.")] = None,
-    keep: Annotated[bool, output_option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
-    json_file: Json = None,
+    output: Annotated[Path | None, answers.output_option("--output", "-o", help="Write the description to a file.")] = None,
+    keep: Annotated[bool, answers.output_option("--keep", help="Keep it for this kind of GPU and driver, so that `auto` uses it.")] = False,
+    json_file: answers.Json = None,
 ) -> None:
     """Measure the current GPU and describe it for the planner (default: print it).
 
@@ -215,12 +184,10 @@ def tune(
         if output is not None:
             raise fail("E557", "-o names a file for a description, and a search keeps plans", "leave one of them out, or give --keep")
         words = (DTYPES if dtype is None else dtype, "preserve" if inputs is None else inputs, TIME if time is None else time)
-        _search(shapes, *words, read_workspace("unlimited" if workspace is None else workspace), keep, json_file)
+        _search(shapes, *words, common.read_workspace("unlimited" if workspace is None else workspace), keep, json_file)
         return
     options = {"--dtype": dtype, "--inputs": inputs, "--workspace": workspace, "--time": time, "--json": json_file}
-    lost = [name for name, value in options.items() if value is not None]
-    if lost:
-        raise fail("E557", f"{lost[0]} has no meaning without --shape", "leave it out, or name problems")
+    common.refuse({name: value is not None for name, value in options.items()}, "without --shape", "leave it out, or name problems")
     require_files(output)
     if cpu:
         _describe_cpu(output, keep)
@@ -230,7 +197,7 @@ def tune(
     device = _describe(keep)
     if output is not None:
         write_file(output, device_json(device))
-        say(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
+        answers.say(f"written to {output}; BILINEAR_DEVICE={output} makes `auto` use it")
     elif not keep:
         print(device_json(device), end="")
 
@@ -242,7 +209,7 @@ def _shapes(given: Sequence[str] | None, file: Path | None) -> Sequence[Shape] |
         raise fail("E684", "--shape and --shapes-file exclude each other", "give one of them")
     if file is not None:
         return read_shapes_file(file)
-    return None if given is None else read_sizes(joined(given))
+    return None if given is None else read_sizes(common.joined(given))
 
 
 def _describe(keep: bool, is_told: bool = True) -> Device:
@@ -252,12 +219,12 @@ def _describe(keep: bool, is_told: bool = True) -> Device:
 
     if keep:
         require_place()
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
         device = measure(progress)
     if keep:
         path = keep_description(device, driver_version())
         if is_told:
-            say(f"kept in {path}: `auto` uses it on every {device.name} under this driver")
+            answers.say(f"kept in {path}: `auto` uses it on every {device.name} under this driver")
     return device
 
 
@@ -269,15 +236,15 @@ def _describe_cpu(output: Path | None, keep: bool) -> None:
     if keep:
         require_place()
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
         cpu = tune_cpu(progress)
     if load > BUSY and (keep or output is not None):
-        say(f"the load average before was {load:.1f}: other programs took part of the time; measure again on an idle machine")
+        answers.say(f"the load average before was {load:.1f}: other programs took part of the time; measure again on an idle machine")
     if output is not None:
         write_file(output, cpu_json(cpu))
-        say(f"written to {output}; --keep makes `auto` use it")
+        answers.say(f"written to {output}; --keep makes `auto` use it")
     if keep:
-        say(f"kept in {keep_cpu(cpu)}: `auto` uses it on {cpu.name}, with {cpu.library}")
+        answers.say(f"kept in {keep_cpu(cpu)}: `auto` uses it on {cpu.name}, with {cpu.library}")
     elif output is None:
         print(cpu_json(cpu), end="")
 
@@ -296,19 +263,19 @@ def _search(
 
     if inputs not in ("preserve", "restore"):
         raise fail("E513", f"inputs={inputs!r}: plans are timed on the same inputs again and again", "choose preserve or restore")
-    problems = [(shape, dtype) for dtype in read_dtypes(dtypes) for shape in shapes]
-    (budget, _), seconds = budget_and_buffer(workspace), read_seconds(time)
-    require_files(file_of(json_file))
+    problems = [(shape, dtype) for dtype in common.read_dtypes(dtypes) for shape in shapes]
+    (budget, _), seconds = budget_and_buffer(workspace), common.read_seconds(time)
+    require_files(answers.file_of(json_file))
     require_gpu()
     require_use([dtype for _, dtype in problems])
     folder = folder_of_plans(gpu_name(), driver_version())
     device = None if describe else current_device()
     if device is None or device.estimate:
-        device = _describe(keep=True, is_told=not in_place_of_text(json_file))
+        device = _describe(keep=True, is_told=not answers.in_place_of_text(json_file))
     plans: list[Plan] = []
     left_out: list[LeftOut] = []
     try:
-        with raises_on_sigterm(SystemExit(ENDED)), progress_bar() as progress:
+        with common.raises_on_sigterm(SystemExit(common.ENDED)), common.progress_bar() as progress:
             for found in search(problems, inputs, budget, device, seconds, progress):
                 if isinstance(found, Plan):
                     keep_plan(found, driver_version())
@@ -318,7 +285,7 @@ def _search(
     finally:
         _show(plans, left_out, folder, json_file)
     if not plans:
-        raise nothing_measured(left_out)
+        raise common.nothing_measured(left_out)
 
 
 def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, json_file: Path | None) -> None:
@@ -333,21 +300,22 @@ def _show(plans: Sequence[Plan], left_out: Sequence[LeftOut], folder: Path, json
         )
 
     found = {"plans": [json.loads(plan_json(plan)) for plan in plans], "left_out": [vars(left) for left in left_out]}
-    if plans or left_out or in_place_of_text(json_file):
-        answer(json_file, lambda: found, told)
+    if plans or left_out or answers.in_place_of_text(json_file):
+        answers.answer(json_file, lambda: found, told)
 
 
 def warm(
     dtype: Annotated[
-        str | None, problem_option(help="Element types, comma-separated (default: all that are planned).", autocompletion=completing.dtypes)
+        str | None,
+        answers.problem_option(help="Element types, comma-separated (default: all that are planned).", autocompletion=completing.dtypes),
     ] = None,
     device: Annotated[
         str,
-        problem_option(
+        answers.problem_option(
             help="Build for a described GPU, which need not be here (default: the GPU here).", autocompletion=completing.devices
         ),
     ] = "",
-    json_file: Json = None,
+    json_file: answers.Json = None,
 ) -> None:
     """Build the kernels of the usual products ahead of the first call, and keep them in the cache."""
     from bilinear.backends.machine import target_here
@@ -355,16 +323,16 @@ def warm(
     from bilinear.runtime.ahead import warm as build_ahead
     from bilinear.runtime.devices_here import device_of
 
-    dtypes = tuple(MULTIPLIED) if dtype is None else read_dtypes(dtype, MULTIPLIED)
-    require_files(file_of(json_file), unread=device_files(device))
+    dtypes = tuple(MULTIPLIED) if dtype is None else common.read_dtypes(dtype, MULTIPLIED)
+    require_files(answers.file_of(json_file), unread=common.device_files(device))
     described = device_of(device or None)
     if described is None:
         raise fail("E541", "there is no GPU here, or no description of it is known", "give --device h100, or a file of `bilinear tune`")
     target = target_of(described.capability) if device else target_here()
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
         found = build_ahead(described, target, dtypes, progress)
     where, seconds = f"{found.device}, {found.target}", f"{found.seconds:.0f} s"
     text = f"{where}: {found.kernels} kernels of {found.plans} plans are in the cache; {found.built} of them were built now, in {seconds}"
     if not found.kernels:
         text = f"{where}: all {found.plans} plans are the library's multiply, which needs no kernels of ours"
-    answer(json_file, lambda: vars(found), lambda: visible(text))
+    answers.answer(json_file, lambda: vars(found), lambda: visible(text))

@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from bilinear.cli import completing
+from bilinear.cli import common, completing
 from bilinear.cli.answers import Json, Svg, answer, file_of, limit_option, output_option, problem_option, require_pages, say, write_pages
-from bilinear.cli.common import (
-    AlgorithmName,
-    Output,
-    device_files,
-    progress_bar,
-    read_accuracy,
-    read_chain,
-    read_seconds,
-    read_shape,
-    read_workspace,
-    waiting,
-)
 from bilinear.cli.spelling import as_options
 from bilinear.errors import fail
 from bilinear.ir.element import COMPLEX, ELEMENTS, IN_ARRAYS
@@ -36,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def schedule(
-    algorithm: AlgorithmName,
+    algorithm: common.AlgorithmName,
     in_place: Annotated[bool, typer.Option("--in-place", help="Form sums in A and B themselves.")] = False,
     depth_first: Annotated[bool, typer.Option("--depth-first", help="One product at a time, A and B never written.")] = False,
     accumulate: Annotated[bool, typer.Option("--accumulate", help="With --depth-first, find C += A*B; else C = A*B.")] = False,
@@ -50,7 +38,7 @@ def schedule(
         bool, limit_option("--few-launches", help="With --in-place, take few launches of products before few stages.")
     ] = False,
     time: Annotated[str, limit_option(help="End the search after this time with the best so far: seconds, or 90s, 5m.")] = "60",
-    output: Output = None,
+    output: common.Output = None,
 ) -> None:
     """Find a schedule for a scheme, and write it in the language."""
     from bilinear.frontend import load
@@ -61,12 +49,10 @@ def schedule(
         raise fail("E507", what, "give --in-place or --depth-first")
     others = {"--consume": consume, "--keep": keep, "--overwrite": overwrite, "--few-launches": few_launches} if depth_first else {}
     others |= {"--accumulate": accumulate, "--directly": directly} if in_place else {}
-    lost = [name for name, value in others.items() if value]
-    if lost:
-        raise fail("E557", f"{lost[0]} has no meaning with {'--depth-first' if depth_first else '--in-place'}", "leave it out")
+    common.refuse(others, f"with {'--depth-first' if depth_first else '--in-place'}")
     if scratch and not overwrite:
         raise fail("E561", "--scratch says whose sums may stand in C, and C is not overwritten", "give --overwrite, too")
-    seconds = read_seconds(time)
+    seconds = common.read_seconds(time)
     loaded = load(algorithm)
     require_files(output)
     scheme = loaded.scheme
@@ -99,7 +85,7 @@ def _in_place(
     from bilinear.scheduling.scaling import explicit_in_place
 
     states: list[StageProgress] = []
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
 
         def tell(state: StageProgress) -> None:
             states[:] = [state]
@@ -127,7 +113,7 @@ def _depth_first(scheme: Scheme, accumulate: bool, directly: bool, temporaries: 
     from bilinear.scheduling.depth_first.find import find_depth_first
     from bilinear.scheduling.scaling import explicit_depth_first
 
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
         found = find_depth_first(
             scheme,
             accumulate=accumulate,
@@ -213,9 +199,7 @@ def plan(
     sums: dict[str, object] = {"accumulate": accumulate, "reproducible": reproducible, "contention": at_once, "prefer": prefer != "time"}
 
     def require_alone(option: str, others: Mapping[str, object]) -> None:
-        lost = [name for name, value in others.items() if value]
-        if lost:
-            raise fail("E557", f"--{lost[0]} has no meaning with --{option}", "leave it out")
+        common.refuse({f"--{name}": value for name, value in others.items()}, f"with --{option}")
 
     if chain:
         require_alone("chain", {"shape": shape, "accuracy": accuracy, **pins, "gram": gram, **sums, **pages})
@@ -223,13 +207,13 @@ def plan(
         return
     if gram:
         require_alone("gram", {**pins, **sums, **pages, "inputs": inputs != "preserve"})
-        _plan_gram(shape, dtype, device, workspace, read_accuracy(accuracy), json_file)
+        _plan_gram(shape, dtype, device, workspace, common.read_accuracy(accuracy), json_file)
         return
     if not shape:
         raise fail("E504", "there is no shape", "give --shape m,k,n for a product of two matrices, or --chain for several")
     levels = None if levels == "auto" else levels
     if model or modes:
-        size, limits = read_shape(shape), {"inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
+        size, limits = common.read_shape(shape), {"inputs": inputs != "preserve", "workspace": workspace != "unlimited"}
         others: dict[str, object] = {"accuracy": accuracy, "products": products, **sums}
         require_alone("model" if model else "modes", {"modes": model and modes, **others, **pages, **limits})
         (_bound if model else _cost_of_modes)(size, dtype, device, levels, json_file)
@@ -237,17 +221,17 @@ def plan(
     if levels is not None and re.fullmatch(r"[0-9, ]+", levels):
         hint = "name one for each level, the outermost first: --levels winograd,winograd"
         raise fail("E514", f"--levels {levels[:40]} names no algorithms", hint)
-    m, k, n = read_shape(shape)
+    m, k, n = common.read_shape(shape)
     whole, pinned = bool(explain or html or svg), None if levels is None else [name.strip() for name in levels.split(",")]
-    most = read_workspace(workspace)
-    require_pages(html, svg, file_of(json_file), unread=device_files(device))
-    with waiting("weighing plans"):
+    most = common.read_workspace(workspace)
+    require_pages(html, svg, file_of(json_file), unread=common.device_files(device))
+    with common.waiting("weighing plans"):
         plan = choose(
             *(m, k, n, dtype),
             device=device or None,
             inputs=inputs,
             workspace=most,
-            accuracy=read_accuracy(accuracy),
+            accuracy=common.read_accuracy(accuracy),
             accumulate=accumulate,
             explain=whole,
             levels=pinned,
@@ -313,12 +297,12 @@ def _plan_gram(shape: str, dtype: str, device: str, workspace: str, accuracy: fl
     from bilinear.reporting.plans import figures_json, gram_table
     from bilinear.runtime.gram_plans import plan_gram
 
-    m, k, n = read_shape(shape)
+    m, k, n = common.read_shape(shape)
     if m != n:
         what = f"A*A^T is square, and --shape {shape} has {m} rows and {n} columns"
         raise fail("E504", what, f"give --shape {m},{k},{m} for A {m} x {k}")
-    most = read_workspace(workspace)
-    require_files(file_of(json_file), unread=device_files(device))
+    most = common.read_workspace(workspace)
+    require_files(file_of(json_file), unread=common.device_files(device))
     found = plan_gram(n, k, dtype, device=device or None, workspace=most, accuracy=accuracy)
     answer(json_file, lambda: figures_json("gram", found), lambda: gram_table(found))
 
@@ -327,7 +311,7 @@ def _plan_chain(chain: str, dtype: str, device: str, inputs: str, workspace: str
     from bilinear.reporting.plans import chain_table, figures_json
     from bilinear.runtime.multi_dot import plan_chain
 
-    shapes, most = read_chain(chain), read_workspace(workspace)
-    require_files(file_of(json_file), unread=device_files(device))
+    shapes, most = common.read_chain(chain), common.read_workspace(workspace)
+    require_files(file_of(json_file), unread=common.device_files(device))
     found = plan_chain(shapes, dtype, device=device or None, inputs=inputs, workspace=most)
     answer(json_file, lambda: figures_json("chain", found), lambda: chain_table(found))

@@ -12,28 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli import completing
+from bilinear.cli import common, completing
 from bilinear.cli.answers import Json, Svg, answer, file_of, in_place_of_text, output_option, require_pages, say, write_pages
-from bilinear.cli.common import (
-    AlgorithmName,
-    Dtypes,
-    Inputs,
-    Levels,
-    Shape,
-    SomeLevels,
-    check_inputs,
-    check_table,
-    devices,
-    progress_bar,
-    read_dtypes,
-    read_levels,
-    read_levels_for,
-    read_shape,
-    require,
-    run_checks,
-    waiting,
-    words,
-)
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.element import COMPILED, COMPLEX, MULTIPLIED
 from bilinear.places import goes_straight, require_files
@@ -52,12 +32,12 @@ WRITTEN = "algorithm.bl, sources, cubins, PTX, manifest, report"
 
 
 def compile(
-    algorithm: AlgorithmName,
+    algorithm: common.AlgorithmName,
     output: Annotated[
         Path | None, output_option("--output", "-o", help="Folder for sources, images, manifest and report (default: build/NAME).")
     ] = None,
-    levels: SomeLevels = "1",
-    dtype: Dtypes = "float64,float32",
+    levels: common.SomeLevels = "1",
+    dtype: common.Dtypes = "float64,float32",
     arch: Annotated[
         str,
         typer.Option(
@@ -65,8 +45,8 @@ def compile(
             autocompletion=completing.architectures,
         ),
     ] = "sm_80,sm_90,compute_90",
-    inputs: Inputs = None,
-    shape: Shape = "515,387,259",
+    inputs: common.Inputs = None,
+    shape: common.Shape = "515,387,259",
     floats: Annotated[
         str,
         typer.Option(
@@ -103,18 +83,19 @@ def compile(
     from bilinear.places import require_folder
     from bilinear.reporting.report import name_of
 
-    dtypes, size, depth = dtypes_of(read_dtypes(dtype, COMPILED)), read_shape(shape), None if levels == "auto" else read_levels(levels)
+    dtypes, size = dtypes_of(common.read_dtypes(dtype, COMPILED)), common.read_shape(shape)
+    depth = None if levels == "auto" else common.read_levels(levels)
     require_memory(size)
     require_emitted(emit, dtypes)
-    check_inputs(inputs)
+    common.check_inputs(inputs)
     loaded = load_for_arrays(algorithm)
     inputs = inputs or ("preserve" if dtypes[0] in COMPLEX else natural_inputs(loaded.schedule))
-    targets = [native_architecture() if name == "native" else name for name in words(arch)]
+    targets = [native_architecture() if name == "native" else name for name in common.words(arch)]
     folder = output or Path("build") / file_name(name_of(loaded, inputs))
     require_folder(folder)
     require_files(file_of(json_file))
-    depth = depth or read_levels_for(levels, loaded.scheme, size)
-    with progress_bar() as progress:
+    depth = depth or common.read_levels_for(levels, loaded.scheme, size)
+    with common.progress_bar() as progress:
         compiled = driver.compile(
             loaded,
             levels=depth,
@@ -128,11 +109,11 @@ def compile(
             emit=emit,
         )
         in_arrays = [one for one in dtypes if one in MULTIPLIED]
-        checks = run_checks(compiled.loaded, size, in_arrays, depth, compiled.options.inputs, devices(), progress)
+        checks = common.run_checks(compiled.loaded, size, in_arrays, depth, compiled.options.inputs, common.devices(), progress)
     facts = {**compiled.report.to_json(), "checks": [c.to_json() for c in checks]}
-    whole = [str(compiled.report), *(["", check_table(checks)] if checks else []), ""]
+    whole = [str(compiled.report), *(["", common.check_table(checks)] if checks else []), ""]
     answer(json_file, lambda: facts, lambda: "\n".join(whole if verbose or not all(c.passed for c in checks) else _in_short(compiled)))
-    require(checks)
+    common.require(checks)
     compiled.write(folder)
     written = ", ".join([WRITTEN, *["certificate"] * (compiled.prepared is not None), *["C library"] * (emit == "c")])
     further = "" if verbose else f"; `bilinear verify --built {folder}` tests each kernel"
@@ -170,9 +151,9 @@ def _told(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def verify(
-    algorithm: AlgorithmName = "",
-    levels: Levels = "1",
-    inputs: Inputs = None,
+    algorithm: common.AlgorithmName = "",
+    levels: common.Levels = "1",
+    inputs: common.Inputs = None,
     accuracy: Annotated[float | None, typer.Option(help="Report how many levels keep this error, relative to max|A| * max|B|.")] = None,
     built: Annotated[Path | None, typer.Option("--built", help="Test the kernels of an output folder instead of an algorithm.")] = None,
     trust: Annotated[
@@ -190,7 +171,7 @@ def verify(
     check: Annotated[bool, output_option("--check", help="With --rocq: run coqc on them, and report that it accepts them.")] = False,
 ) -> None:
     """Prove a scheme and its schedule, and print the report; or test the kernels of an output folder."""
-    depth = read_levels(levels)
+    depth = common.read_levels(levels)
     if (built is None) == (not algorithm):
         raise fail("E507", "name one thing to verify", "bilinear verify ALGORITHM, or bilinear verify --built FOLDER")
     if in_place_of_text(json_file) and markdown:
@@ -209,7 +190,7 @@ def verify(
     from bilinear.reporting.examine import certificate_of, examined
     from bilinear.reporting.report import Report
 
-    check_inputs(inputs)
+    common.check_inputs(inputs)
     if accuracy is not None and not 0 < accuracy < math.inf:
         raise fail("E507", f"{accuracy} is not an accuracy", "give the largest error, such as 1e-6")
     try:
@@ -222,7 +203,7 @@ def verify(
     if rocq is not None and not goes_straight(rocq):
         require_file_name(rocq)
     inputs = inputs or (natural_inputs(loaded.schedule) if isinstance(loaded, Loaded) else "preserve")
-    with waiting("proving"):
+    with common.waiting("proving"):
         report, error = examined(loaded, depth, inputs, accuracy)
     theorems = ""
     if bits:
@@ -315,7 +296,7 @@ def _verify_built(folder: Path, trust: bool, json_file: Path | None, other_optio
     from bilinear.artifact.check_folder import verify_built
 
     require_files(file_of(json_file))
-    with progress_bar() as progress:
+    with common.progress_bar() as progress:
         check = verify_built(folder, trust=trust, progress=progress)
-    answer(json_file, check.json, lambda: str(check))
+    answer(json_file, check.to_json, lambda: str(check))
     check.require()

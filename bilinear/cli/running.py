@@ -1,37 +1,30 @@
-"""run, check, show, doctor, and explain."""
+"""run, check, show, doctor and explain; run-with and preload: a stand-in for cuBLAS before programs that nobody changes."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bilinear.cli import completing
-from bilinear.cli.answers import Json, answer, columns_of, file_of, in_place_of_text, limit_option, print_fitted, problem_option
-from bilinear.cli.common import (
-    AlgorithmName,
-    Inputs,
-    Shape,
-    SomeLevels,
-    check_inputs,
-    check_table,
-    devices,
-    is_given,
-    modular_table,
-    progress_bar,
-    read_accuracy,
-    read_dtypes,
-    read_levels,
-    read_levels_for,
-    read_shape,
-    require,
-    require_exact,
-    run_checks,
-    waiting,
+from bilinear.cli import common, completing
+from bilinear.cli.answers import (
+    Json,
+    answer,
+    columns_of,
+    file_of,
+    in_place_of_text,
+    limit_option,
+    output_option,
+    print_fitted,
+    problem_option,
+    say,
 )
 from bilinear.errors import fail
 from bilinear.ir.element import MULTIPLIED
@@ -74,13 +67,13 @@ def _flowing(text: str) -> str:
 
 def run(
     context: typer.Context,
-    algorithm: AlgorithmName,
-    shape: Shape = "1024",
+    algorithm: common.AlgorithmName,
+    shape: common.Shape = "1024",
     dtype: Annotated[
         str | None, problem_option(help="Element types, comma-separated (default: float64).", autocompletion=completing.dtypes)
     ] = None,
-    levels: SomeLevels = "1",
-    inputs: Inputs = None,
+    levels: common.SomeLevels = "1",
+    inputs: common.Inputs = None,
     device: Annotated[str, typer.Option(help="cpu, gpu, or all usable ones.", autocompletion=completing.usable)] = "all",
     tolerance: Annotated[float | None, typer.Option(help="How far restored inputs may drift, relative to a block.")] = None,
     modulus: Annotated[int | None, problem_option(help="Multiply integers modulo this number, from 2 to 2^62.")] = None,
@@ -97,21 +90,18 @@ def run(
     from bilinear.frontend import load_for_arrays
     from bilinear.lowering.prepare import natural_inputs
 
-    check_inputs(inputs)
-    size, dtypes, depth = (
-        read_shape(shape),
-        read_dtypes("float64" if dtype is None else dtype, MULTIPLIED),
-        None if levels == "auto" else read_levels(levels),
-    )
+    common.check_inputs(inputs)
+    size, dtypes = common.read_shape(shape), common.read_dtypes("float64" if dtype is None else dtype, MULTIPLIED)
+    depth = None if levels == "auto" else common.read_levels(levels)
     loaded = load_for_arrays(algorithm)
     require_files(file_of(json_file))
-    depth = depth or read_levels_for(levels, loaded.scheme, size)
+    depth = depth or common.read_levels_for(levels, loaded.scheme, size)
     promised = inputs or natural_inputs(loaded.schedule)
     if tolerance is not None and promised != "restore":
         raise fail("E532", "a tolerance is for inputs that are restored, and here none are", "use a schedule that restores, such as msmes")
     if modulus is not None:
         for name, why in (("accuracy", "integers are exact"), ("tolerance", "integers are exact"), ("dtype", "integers are of int64")):
-            if is_given(context, name):
+            if common.is_given(context, name):
                 raise fail("E557", f"--{name} has no meaning with --modulus: {why}", "leave it out")
         _run_modulo(loaded, size, depth, promised, device, modulus, json_file)
         return
@@ -119,11 +109,11 @@ def run(
         from bilinear.measure.check_multiply import require_accurate
 
         for name in dtypes:
-            require_accurate(loaded, size[1], name, depth, promised, read_accuracy(accuracy) or 0.0)
-    with progress_bar() as progress:
-        checks = run_checks(loaded, size, dtypes, depth, promised, devices(device), progress, "running", tolerance)
-    answer(json_file, lambda: [c.to_json() for c in checks], lambda: check_table(checks))
-    require(checks)
+            require_accurate(loaded, size[1], name, depth, promised, common.read_accuracy(accuracy) or 0.0)
+    with common.progress_bar() as progress:
+        checks = common.run_checks(loaded, size, dtypes, depth, promised, common.devices(device), progress, "running", tolerance)
+    answer(json_file, lambda: [c.to_json() for c in checks], lambda: common.check_table(checks))
+    common.require(checks)
 
 
 def _run_modulo(
@@ -133,14 +123,15 @@ def _run_modulo(
     from bilinear.runtime.integers import read_modulus
 
     read_modulus(modulus)
-    checks = [check_modulo(loaded, size, modulus, levels, inputs, each) for each in devices(device)]
-    answer(json_file, lambda: [check.to_json() for check in checks], lambda: modular_table(checks))
+    checks = [check_modulo(loaded, size, modulus, levels, inputs, each) for each in common.devices(device)]
+    answer(json_file, lambda: [check.to_json() for check in checks], lambda: common.modular_table(checks))
     for check in checks:
-        require_exact(check)
+        common.require_exact(check)
 
 
 def show(
-    algorithm: AlgorithmName, as_latex: Annotated[bool, typer.Option("--latex", help="Print tables for a paper instead, in LaTeX.")] = False
+    algorithm: common.AlgorithmName,
+    as_latex: Annotated[bool, typer.Option("--latex", help="Print tables for a paper instead, in LaTeX.")] = False,
 ) -> None:
     """Print an algorithm in the language as it was read: its tables, or its equations and stages."""
     from bilinear.algorithm import load
@@ -198,7 +189,7 @@ def check(
     factors = [int(value) if value.is_integer() else value for value in (alpha, beta)]
     old = None if before is None else _mapped(before)
     given = {"alpha": factors[0], "beta": factors[1], "before": old, "tolerance": tolerance, "confidence": confidence}
-    with waiting("checking"):
+    with common.waiting("checking"):
         found = check_arrays(x, y, z, **given, vectors=vectors, seed=seed)  # type: ignore[arg-type]
 
     def data() -> str:
@@ -222,3 +213,109 @@ def _mapped(path: Path) -> Array:
     except Exception as error:  # a header is text of Python, in which NumPy meets errors of many kinds
         reason = getattr(error, "strerror", None) or str(error)
         raise fail("E705", f"{str(path)[:200]!r} is not a .npy file that can be read: {reason}", "write one with numpy.save") from None
+
+
+PRELOAD = "LD_PRELOAD"
+WHAT = "shape", "dtype", "plan", "bound", "why"
+
+
+def run_with(
+    program: Annotated[list[str], typer.Argument(metavar="-- PROGRAM [ARGS]", help="The program and its arguments, after two dashes.")],
+    accuracy: Annotated[
+        str, limit_option(help="A bound relative to max|A| * max|B|, classical, or twice.", autocompletion=completing.accuracies)
+    ] = "",
+    workspace: Annotated[str, limit_option(help="The most bytes of workspace of a product: bytes, 2GiB, none.")] = "",
+    reproducible: Annotated[str, limit_option(help="bitwise: the same bits on every GPU and in every run.")] = "",
+    log: Annotated[Path | None, output_option(help="Add a line of JSON for each large product to this file.")] = None,
+) -> None:
+    """Run a program whose large products by cuBLAS are bilinear's where that is predicted to gain."""
+    from bilinear.runtime.standin import asked_for
+
+    given = {"ACCURACY": accuracy, "WORKSPACE": workspace, "REPRODUCIBLE": reproducible}
+    given["LOG"] = "" if log is None else str(log.absolute())
+    variables = os.environ | {f"BILINEAR_{name}": value for name, value in given.items() if value}
+    asked_for(variables)
+    require_files(log)
+    if shutil.which(program[0]) is None:
+        raise fail("E616", f"there is no program {program[0][:60]!r}", "give its path, or the name of one in PATH")
+    variables[PRELOAD] = _preloaded()
+    sys.stdout.flush()
+    os.execvpe(program[0], program, variables)
+
+
+def preload(
+    report: Annotated[Path | None, typer.Option(help="Tell what a log of `run-with --log` says.")] = None,
+    output: Annotated[Path | None, output_option("--output", "-o", help="Write the stand-in's C source to this file, too.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Build the stand-in for cuBLAS and print the line that loads it, or tell what its log says."""
+    if report is None and json_file is not None:
+        raise fail("E557", "--json has no meaning without --report", "name the file of `run-with --log`, or leave it out")
+    if report is not None and output is not None:
+        raise fail("E557", "--output has no meaning with --report", "leave it out")
+    require_files(output, file_of(json_file))
+    if report is None:
+        from bilinear.artifact.preload import standin_source
+
+        line = f"{PRELOAD}={_preloaded()}"
+        if output is not None:
+            write_file(output, standin_source())
+        say(line)
+        return
+    rows = list(_gains(report))
+    answer(json_file, lambda: {"products": rows, "total": _total(rows)}, lambda: _table(rows))
+
+
+def _preloaded() -> str:
+    """The stand-in before what is loaded already."""
+    from bilinear.artifact.preload import standin_library
+
+    return ":".join(filter(None, (str(standin_library()), os.environ.get(PRELOAD, ""))))
+
+
+Row = dict[str, object]
+
+
+def _gains(log: Path) -> Iterator[Row]:
+    """What the lines of a log say of each shape, type and plan, the largest gain first. Raises `BilinearError` (E615)."""
+    found: dict[tuple[object, ...], Row] = {}
+    with open_input(log) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                told = json.loads(line)
+                key = *told.get("shape", ()), told.get("dtype"), told["plan"], told["why"]
+                calls = max(1, told.get("batch", 1))
+                gain = (told["library_ms"] - told["ms"]) * calls if "library_ms" in told else 0.0
+                row = found.setdefault(key, {name: told.get(name) for name in WHAT} | {"calls": 0, "gained_ms": 0.0})
+                row |= {"calls": _number(row, "calls") + calls, "gained_ms": _number(row, "gained_ms") + gain}
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise fail("E615", f"line {number} of {log} is not of a log of `bilinear run-with`", "name the file of --log") from None
+    yield from sorted(found.values(), key=lambda row: -_number(row, "gained_ms"))
+
+
+def _number(row: Mapping[str, object], name: str) -> float:
+    value = row[name]
+    return value if isinstance(value, int | float) else 0.0
+
+
+def _total(rows: list[Row]) -> Row:
+    """The products that bilinear multiplied, the predicted gain of all, and the largest bound of an error."""
+    ours = [row for row in rows if row["plan"] != "library"]
+    calls, gained = (sum(_number(row, name) for row in ours) for name in ("calls", "gained_ms"))
+    return {"calls": calls, "gained_ms": gained, "bound": max((_number(row, "bound") for row in ours), default=None)}
+
+
+def _table(rows: list[Row]) -> str:
+
+    def cells(row: Mapping[str, object], shape: object, *names: object) -> tuple[object, ...]:
+        bound = "-" if row["bound"] is None else f"{_number(row, 'bound'):.1e}"
+        return shape, *names, row["calls"], f"{_number(row, 'gained_ms'):.1f}", bound
+
+    lines = []
+    for row in rows:
+        shape = row["shape"]
+        lines.append(
+            (*cells(row, "x".join(map(str, shape)) if isinstance(shape, list) else "-", row["dtype"] or "-", row["plan"]), row["why"])
+        )
+    lines.append((*cells(_total(rows), "all of bilinear", "", ""), ""))
+    return "\n".join(aligned(lines, ("shape", "dtype", "plan", "calls", "gained ms (predicted)", "error at most", "why")))

@@ -153,13 +153,6 @@ class Told:
     refused: Diagnostic | None = None
 
 
-def agree(comm: MPI.Intracomm, watch: RankWatch, told: Told, timeout: float) -> None:
-    """Return if all ranks say the same; else raise the same `BilinearError` on all of them: E763, E765, E767, or why all were refused."""
-    verdict = _judge(comm, watch, told, timeout) if comm.rank == 0 else _ask(comm, watch, told, timeout)
-    if verdict is not None:
-        raise BilinearError(verdict)
-
-
 def _ask(comm: MPI.Intracomm, watch: RankWatch, told: Told, timeout: float) -> Diagnostic | None:
     request = comm.isend(told, 0, TOLD)
     end = monotonic() + timeout + MARGIN
@@ -376,10 +369,12 @@ class Connection:
         register(self.close)
 
     def agree(self, told: Told, timeout: float) -> None:
-        """Return if all ranks are about to do the same, else raise the same error on all of them."""
+        """Return if all ranks say the same; else raise the same `BilinearError` on all: E763, E765, E767, or why all were refused."""
         self.watch.require_sound()
         self.watch.since = monotonic()
-        agree(self.comm, self.watch, told, timeout)
+        verdict = (_judge if self.comm.rank == 0 else _ask)(self.comm, self.watch, told, timeout)
+        if verdict is not None:
+            raise BilinearError(verdict)
         self.watch.since = None
 
     def run(self, steps: Steps, on_gpu: bool = False) -> Array:

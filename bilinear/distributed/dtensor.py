@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -59,9 +59,9 @@ class Mesh:
         """The coordinates of each rank."""
         return dict(zip(self.ranks, product(*map(range, self.shape)), strict=True))
 
-    def beside(self, rank: int, dimensions: Collection[int]) -> tuple[int, ...]:
-        """The ranks, in ascending order, whose coordinates differ from a rank's in these dimensions at most: the rank is one."""
-        fixed = [at for at in range(len(self.shape)) if at not in dimensions]
+    def beside(self, rank: int, placements: MeshPlacements, kind: MeshPlacement) -> tuple[int, ...]:
+        """The ranks, in ascending order, that hold copies, or summands, of what a rank holds, and the rank itself."""
+        fixed = [at for at, placement in enumerate(placements) if placement is not kind]
         return tuple(sorted(other for other, place in self.places.items() if all(place[at] == self.places[rank][at] for at in fixed)))
 
 
@@ -174,16 +174,11 @@ def _inner(mesh: Mesh, a: Operand, b: Operand, c: Operand, part: Spread, k: int)
     """The range of k over which each rank multiplies what it has; None unless that computes each product of two elements exactly once."""
     found = tuple(meet(left.columns, right.rows) for left, right in zip(a.summed, b.summed, strict=True))
     for rank, wanted in enumerate(part):
-        ends_meet = joined(sorted(each for other in _beside(mesh, c, rank, SUMMANDS) for each in found[other])) == run(0, k)
+        ends_meet = joined(sorted(each for other in mesh.beside(rank, c.placements, SUMMANDS) for each in found[other])) == run(0, k)
         has_all = meet(wanted.rows, a.summed[rank].rows) == wanted.rows and meet(wanted.columns, b.summed[rank].columns) == wanted.columns
         if wanted.size and not (ends_meet and has_all):
             return None
     return found
-
-
-def _beside(mesh: Mesh, operand: Operand, rank: int, kind: MeshPlacement) -> tuple[int, ...]:
-    """The ranks that hold copies, or summands, of what a rank holds, and the rank itself."""
-    return mesh.beside(rank, [at for at, placement in enumerate(operand.placements) if placement is kind])
 
 
 def mesh_steps(plan: MeshPlan, rank: int, a: Array, b: Array, multiply: Multiply) -> Steps:
@@ -213,7 +208,7 @@ def _here(plan: MeshPlan, rank: int, a: Array, b: Array, multiply: Multiply) -> 
 
 def _added_up(mesh: Mesh, operand: Operand, rank: int, x: Array, tag: int) -> Steps:
     """What a rank has of a matrix after each of those that hold summands has added up its share of them, in the order of the ranks."""
-    others, whole, own = _beside(mesh, operand, rank, SUMMANDS), operand.whole[rank], operand.summed[rank]
+    others, whole, own = mesh.beside(rank, operand.placements, SUMMANDS), operand.whole[rank], operand.summed[rank]
     if len(others) == 1:
         return x
     post, summands = Post(), dict[int, Array]()
@@ -224,8 +219,7 @@ def _added_up(mesh: Mesh, operand: Operand, rank: int, x: Array, tag: int) -> St
         summands[other] = take(x, whole, own) if other == rank else np.empty_like(x, shape=own.shape, order="C")
         if other != rank and own.size:
             post.receives.append((other, tag, summands[other]))
-    ticket = yield post
-    yield Wait(ticket)
+    yield Wait((yield post))
     total = np.zeros_like(x, shape=own.shape, order="C")
     for other in others:
         np.add(total, summands.pop(other), out=total)
@@ -235,7 +229,7 @@ def _added_up(mesh: Mesh, operand: Operand, rank: int, x: Array, tag: int) -> St
 def _copied(plan: MeshPlan, rank: int, c: Array) -> Steps:
     """What a rank is to hold of C, from what each has computed; a summand is zero where others have computed."""
     whole, own = plan.c.whole[rank], plan.part[rank]
-    others = [other for other in _beside(plan.mesh, plan.c, rank, COPIES) if other != rank]
+    others = [other for other in plan.mesh.beside(rank, plan.c.placements, COPIES) if other != rank]
     if own == whole and not others:
         return c
     out, post = np.zeros_like(c, shape=whole.shape, order="C"), Post()
@@ -247,8 +241,7 @@ def _copied(plan: MeshPlan, rank: int, c: Array) -> Steps:
         if plan.part[other].size:
             arrivals.append((plan.part[other], np.empty_like(c, shape=plan.part[other].shape, order="C")))
             post.receives.append((other, RESULT, arrivals[-1][1]))
-    ticket = yield post
-    yield Wait(ticket)
+    yield Wait((yield post))
     for part, buffer in arrivals:
         put(out, whole, part, buffer)
     return out

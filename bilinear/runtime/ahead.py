@@ -24,7 +24,6 @@ from bilinear.errors import BilinearError
 from bilinear.ir.element import COMPILED
 from bilinear.ir.launch import AnyKernel
 from bilinear.ir.matrix import Layout
-from bilinear.ir.placement import Placement
 from bilinear.methods.registry import method_of
 from bilinear.planner.device import Device
 from bilinear.planner.plan import Plan
@@ -59,18 +58,21 @@ def _build(plan: Plan, target: CudaTarget, done: Event) -> None:
         done.set()
 
 
-def kernels_of(plan: Plan, target: CudaTarget) -> Iterable[AnyKernel]:
+def kernels_of(plan: Plan, target: CudaTarget) -> Iterator[AnyKernel]:
     """The kernels that a plan launches for matrices without gaps, at multiples of 16 bytes; none for the library's multiply."""
     problem, choice = plan.problem, plan.chosen.choice
     if choice.is_bound:
         a, b, c = (_without_gaps(problem, name) for name in "ABC")
-        return method_of(choice).kernels(choice, a, b, c, target.has_warpgroups)
+        yield from method_of(choice).kernels(choice, a, b, c, target.has_warpgroups)
+        return
     recipe = chosen_recipe(plan)
     if recipe is None:
-        return ()
-    by_column = frozenset(problem.column_major)
+        return
+    element, by_column = COMPILED[problem.dtype], frozenset(problem.column_major)
     placement = fitted_placement(recipe, (problem.m, problem.k, problem.n), np.dtype(problem.dtype), by_column)
-    return (kernel for part in placement.chain for kernel in _scheduled(part, problem.dtype))
+    for part in placement.chain:
+        for own in (part, *(place_strip(strip, np.dtype(element.name), part) for strip in part.strips)):
+            yield from distinct_kernels(schedule_to_launches(own.schedule, element, own.tile, mode=own.mode))
 
 
 def fill_cache(plans: Iterable[Plan], progress: Progress = no_progress) -> None:
@@ -86,13 +88,6 @@ def fill_cache(plans: Iterable[Plan], progress: Progress = no_progress) -> None:
 def _without_gaps(p: Problem, name: str) -> Layout:
     (m, n), size = {"A": (p.m, p.k), "B": (p.k, p.n), "C": (p.m, p.n)}[name], np.dtype(p.dtype).itemsize
     return Layout((m, n), (size, m * size) if name in p.column_major else (n * size, size), np.dtype(p.dtype))
-
-
-def _scheduled(placement: Placement, dtype: str) -> Iterable[AnyKernel]:
-    element = COMPILED[dtype]
-    strips = (place_strip(strip, np.dtype(element.name), placement) for strip in placement.strips)
-    for part in (placement, *strips):
-        yield from distinct_kernels(schedule_to_launches(part.schedule, element, part.tile, mode=part.mode))
 
 
 SQUARES = tuple(2**power for power in range(9, 16))

@@ -283,7 +283,8 @@ def as_arrays(
         if bits:
             yield [*(adopt_bits(torch, x) for x in (*read, *written[:-1])), adopt_tensor(torch, written[-1], False)]
             return
-        copies = [x.resolve_conj().resolve_neg() if stream is None and _is_view(torch, x) else x for x in written]
+        views = [stream is None and isinstance(x, torch.Tensor) and (x.is_conj() or x.is_neg()) for x in written]
+        copies = [x.resolve_conj().resolve_neg() if is_view else x for x, is_view in zip(written, views, strict=True)]
         yield [*(adopt_tensor(torch, x, stream is None) for x in read), *(adopt_tensor(torch, x, False) for x in copies)]
         for x, copy in zip(written, copies, strict=True):
             if copy is not x:
@@ -312,11 +313,6 @@ def surroundings(torch: ModuleType, stream: object, *arrays: Array) -> Iterator[
         yield
 
 
-def _is_view(torch: ModuleType, array: Array) -> bool:
-    """Whether an array is a tensor that conjugates or negates its memory."""
-    return isinstance(array, torch.Tensor) and bool(array.is_conj() or array.is_neg())
-
-
 def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
     """A tensor as a CuPy or NumPy array of the same memory; anything else unchanged.
 
@@ -335,7 +331,7 @@ def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
         if torch._is_functional_tensor(array):  # its memory may be older than what it stands for
             raise ValueError("it stands for another one in torch.func.functionalize")
         own = array.detach()
-        if reads and _is_view(torch, own):
+        if reads:
             own = own.resolve_conj().resolve_neg()
         if own.is_neg():  # PyTorch would export it without its sign
             raise BufferError("it is a view that negates its memory")

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 from types import ModuleType
 
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import LARGE, fitting
 from bilinear.errors import BilinearError, fail
 from bilinear.frontend import Loaded
-from bilinear.ir.element import HALVES, Element
+from bilinear.ir.element import HALVES
 from bilinear.ir.matrix import Array, Factor, is_own_transpose
 from bilinear.planner.problem import TIME
+from bilinear.runtime import arrays
 from bilinear.runtime.accept import accepted
-from bilinear.runtime.arrays import (
-    NUMPY,
-    ONLY_AS_ARRAYS,
-    TYPES,
-    as_arrays,
-    cupy_stream,
-    give_tensor,
-    half_of,
-    name_of,
-    why_not_dense,
-)
 from bilinear.runtime.devices_here import builds_behind
 from bilinear.runtime.magnitudes import check_tolerance_option
 from bilinear.runtime.multiply import multiply
@@ -83,28 +75,19 @@ class TensorRepeat:
             if out is None:
                 out = torch.empty(self._shape, dtype=self._dtype, device=self._device)
                 target = out.data_ptr()
-            with cupy_stream(handle):
+            with arrays.cupy_stream(handle):
                 repeat.launch(left, right, target, alpha, beta, 0 if space is None else space.data_ptr())
         except (BilinearError, MemoryError, torch.cuda.OutOfMemoryError):
             return None
         return out
 
 
-class TorchRepeat:
-    """PyTorch's own multiply, where it is what a call runs."""
-
-    def __init__(self, torch: ModuleType) -> None:
-        self._torch = torch
-
-    def run(self, a: Array, b: Array, out: Array, alpha: Factor, beta: Factor) -> Array | None:
-        """a @ b; None, with nothing written, for factors, and for an `out` that PyTorch would refuse or resize."""
-        if alpha != 1 or beta != 0:
-            return None
-        return by_torch(self._torch, a, b, out)
-
-
-def by_torch(torch: ModuleType, a: Array, b: Array, out: Array) -> Array | None:
-    """a @ b by PyTorch itself; None for an `out` that it would refuse or resize, or on processors whose elements may share memory."""
+def by_torch(torch: ModuleType, a: Array, b: Array, out: Array, alpha: Factor = 1, beta: Factor = 0) -> Array | None:
+    """a @ b by PyTorch itself. None, with nothing written, for factors, and for an `out` that it would refuse or resize, or on processors
+    whose elements may share memory.
+    """
+    if alpha != 1 or beta != 0:
+        return None
     if out is None:
         return torch.matmul(a, b)
     fits = a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and out.shape == (a.shape[0], b.shape[1]) and out.dtype == a.dtype
@@ -117,8 +100,8 @@ def by_torch(torch: ModuleType, a: Array, b: Array, out: Array) -> Array | None:
     return torch.mm(a, b, out=out)
 
 
-_repeats: dict[Key, tuple[TensorRepeat | TorchRepeat | None, object]] = {}
-"""Each with what was asked for, which keeps alive what its key names by identity; None for calls of which nothing can be repeated."""
+_repeats: dict[Key, tuple[Callable[..., Array | None] | None, object]] = {}
+"""What runs a call again, with what was asked for, which keeps alive what its key names by identity; None if nothing can be repeated."""
 
 
 def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options) -> tuple[Key | None, Array]:
@@ -143,7 +126,7 @@ def found_again(torch: ModuleType, a: Array, b: Array, out: Array, asked: Option
     found = _repeats.get(key)
     if found is None:
         return key, None
-    return None, None if found[0] is None else found[0].run(a, b, out, asked.alpha, asked.beta)
+    return None, None if found[0] is None else found[0](a, b, out, asked.alpha, asked.beta)
 
 
 def keep_pytorchs(torch: ModuleType, key: Key, a: Array, b: Array, asked: Options) -> None:
@@ -152,7 +135,7 @@ def keep_pytorchs(torch: ModuleType, key: Key, a: Array, b: Array, asked: Option
     If an algorithm is named, a warning belongs to each call.
     """
     if asked.algorithm == "auto" and (a.is_cuda or min(a.shape + b.shape, default=0) < LEAST_EXTENT):
-        keep(_repeats, key, (TorchRepeat(torch), asked), MOST_REPEATS)
+        keep(_repeats, key, (partial(by_torch, torch), asked), MOST_REPEATS)
 
 
 def is_product(asked: Options) -> bool:
@@ -172,24 +155,24 @@ def multiplies_by_itself(a: Array, b: Array, asked: Options) -> bool:
     check_options(asked, None)
     if asked.reproducible is not None:
         return False
-    is_unnamed = asked.is_plain(NUMPY)
+    is_unnamed = asked.is_plain(arrays.NUMPY)
     named = None if is_unnamed else asked.algorithm
     reason = _why_itself(a) or _why_itself(b)
     if reason is None:
-        is_pytorchs = not a.is_cuda and name_of(a.dtype) not in ONLY_AS_ARRAYS
-        return is_unnamed and is_pytorchs and asked.described_cpu(NUMPY, a, b) is None
+        is_pytorchs = not a.is_cuda and arrays.name_of(a.dtype) not in arrays.ONLY_AS_ARRAYS
+        return is_unnamed and is_pytorchs and asked.described_cpu(arrays.NUMPY, a, b) is None
     if isinstance(named, Loaded):
         warn_unused(named.name, reason)
     return True
 
 
 def _why_itself(tensor: Array) -> str | None:
-    dtype, reason = name_of(tensor.dtype), why_not_dense(tensor)
+    dtype, reason = arrays.name_of(tensor.dtype), arrays.why_not_dense(tensor)
     if reason is not None:
         return reason
     if not tensor.is_cuda and str(tensor.device).partition(":")[0] != "cpu":
         return f"no schedule runs on the device {tensor.device}"
-    return None if dtype in TYPES else f"no schedule runs on {dtype}"
+    return None if dtype in arrays.TYPES else f"no schedule runs on {dtype}"
 
 
 def matmul_tensors(
@@ -203,11 +186,11 @@ def matmul_tensors(
     if key is not None:
         if is_pytorchs:
             keep_pytorchs(torch, key, a, b, asked)
-        elif a.is_cuda and name_of(a.dtype) not in HALVES:
-            with as_arrays(torch, None, (a, b), (out,)) as (left, right, target):  # on PyTorch's stream: another one would end a capture
+        elif a.is_cuda and arrays.name_of(a.dtype) not in HALVES:
+            with arrays.as_arrays(torch, None, (a, b), (out,)) as (left, right, target):  # another stream would end a capture
                 repeat = repeated(left, right, target, asked)[1]
                 if repeat is not None or not (builds_behind() or is_open()):  # else the library may have stood in for another plan
-                    kept = TensorRepeat(torch, repeat, result) if repeat is not None and repeat.is_launched else None
+                    kept = TensorRepeat(torch, repeat, result).run if repeat is not None and repeat.is_launched else None
                     keep(_repeats, key, (kept, asked), MOST_REPEATS)
     return result
 
@@ -220,13 +203,17 @@ def _matmul_anew(
         with suppress(RuntimeError):  # two types without a common one are refused as they are
             common = torch.promote_types(a.dtype, b.dtype)  # which PyTorch's products leave to the caller
             a, b = a.to(common), b.to(common)
-    element = half_of(torch, a, b, out)
-    if asked.reproducible is not None and name_of(a.dtype) in HALVES and name_of(b.dtype) in HALVES:
+    element = arrays.half_of(torch, a, b, out)
+    if asked.reproducible is not None and arrays.name_of(a.dtype) in HALVES and arrays.name_of(b.dtype) in HALVES:
         return _same_bits_of_half(torch, a, b, out, asked, stream), False
     if element is not None:
-        half = _by_half(torch, element, a, b, out, asked, stream)
-        if half is not None:
-            return half, False
+        from bilinear.runtime.half import by_half  # most calls need none of it
+
+        check_options(asked, out)
+        with accepted({"a": a, "b": b}, {"out": out}, asked.workspace, stream, bits=True) as (kind, (left, right), (target,), buffer):
+            half = by_half(asked._replace(workspace=buffer), kind, element, left, right, target)  # on 16 bits: CuPy need not know bfloat16
+            if half is not None:
+                return out if out is not None else kind.give_back(half).view(a.dtype), False
         is_plain = asked.is_unsaid and asked.alpha == 1 and asked.accuracy is None and stream is None
         own = by_torch(torch, a, b, out) if is_plain else None
         if own is not None:
@@ -238,9 +225,9 @@ def _matmul_anew(
             return own, True
     conjugated = "".join(name for name, x in zip("AB", (a, b), strict=True) if isinstance(x, torch.Tensor) and x.is_conj())
     a, b = (x.conj() if name in conjugated else x for name, x in zip("AB", (a, b), strict=True))  # the memory as it is
-    with as_arrays(torch, stream, (a, b), (out, asked.workspace)) as (left, right, target, buffer):
+    with arrays.as_arrays(torch, stream, (a, b), (out, asked.workspace)) as (left, right, target, buffer):
         result = matmul_arrays(left, right, target, asked._replace(workspace=buffer, conjugated=conjugated))
-        return give_tensor(torch, result) if out is None else out, False
+        return arrays.give_tensor(torch, result) if out is None else out, False
 
 
 def _same_bits_of_half(torch: ModuleType, a: Array, b: Array, out: Array, asked: Options, stream: object) -> Array:
@@ -254,15 +241,3 @@ def _same_bits_of_half(torch: ModuleType, a: Array, b: Array, out: Array, asked:
         return out
     rounded = value.to(a.dtype if out is None else out.dtype).masked_fill_(value.isnan(), float("nan"))
     return rounded if out is None else out.copy_(rounded)
-
-
-def _by_half(torch: ModuleType, element: Element, a: Array, b: Array, out: Array, asked: Options, stream: object) -> Array | None:
-    """The product of such tensors, as CuPy's arrays of their 16 bits: CuPy need not know bfloat16. None for what PyTorch is to multiply."""
-    from bilinear.runtime.half import by_half  # most calls need none of it
-
-    check_options(asked, out)
-    with accepted({"a": a, "b": b}, {"out": out}, asked.workspace, stream, bits=True) as (kind, (left, right), (target,), buffer):
-        result = by_half(asked._replace(workspace=buffer), kind, element, left, right, target)
-        if result is None or out is not None:
-            return None if result is None else out
-        return kind.give_back(result).view(a.dtype)

@@ -14,19 +14,9 @@ from bilinear.analysis.accuracy import expected, least_exact_vectors, least_vect
 from bilinear.backends.factor import factor
 from bilinear.errors import BilinearError, fail
 from bilinear.ir.matrix import Array, Dtype, Factor
+from bilinear.runtime import projected
 from bilinear.runtime.accept import accepted
 from bilinear.runtime.arrays import Kind
-from bilinear.runtime.projected import (
-    TINY,
-    UNIT,
-    CheckedProduct,
-    fits,
-    is_zero,
-    largest_in,
-    residuals_exactly,
-    residuals_of_floats,
-    residuals_on_gpu,
-)
 
 
 @dataclass(frozen=True)
@@ -224,20 +214,20 @@ def check(
         return replace(checked, confidence=confidence, tolerance=tolerance)
 
 
-def _floats(problem: CheckedProduct, c: Array, risk: float) -> Checked:
+def _floats(problem: projected.CheckedProduct, c: Array, risk: float) -> Checked:
     """The bounds of floats. Half of the risk belongs to the norm, the other half to all rows at once."""
-    found = residuals_on_gpu(problem) or residuals_of_floats(problem)
+    found = projected.residuals_on_gpu(problem) or projected.residuals_of_floats(problem)
     shape, dtype, seed = tuple(c.shape), str(c.dtype), problem.seed
-    if found.scale < SMALL and is_zero(problem):  # what underflow may change is no multiple of a scale of 0
+    if found.scale < SMALL and projected.is_zero(problem):  # what underflow may change is no multiple of a scale of 0
         return Checked(shape, dtype, 0.0, problem.count, seed, None, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, _place(problem, 0))
     rows, count = max(1, found.rows), problem.count
     inner = sum(x.shape[-1] + x.shape[-2] for x in (problem.a, problem.b))
-    slack = 1 + 8 * UNIT * (inner + rows + count + 100)  # of the norms themselves
+    slack = 1 + 8 * projected.UNIT * (inner + rows + count + 100)  # of the norms themselves
     residual, rounding = found.norm, found.error
     whole, each = shrinking(risk / 2, count), shrinking(risk / 2 / rows, count)
     bound = slack * (residual + rounding) / whole
     largest = min(bound, slack * found.most / each) if each > 0 else bound
-    underflow = (2 * count * rows * TINY) ** 0.5  # that is in the norms, which are from above
+    underflow = (2 * count * rows * projected.TINY) ** 0.5  # that is in the norms, which are from above
     certain = max(0.0, residual / slack - slack * rounding - underflow) / (found.longest * slack)
     if not np.isfinite(bound):
         bound, largest, certain, residual, rounding = inf, inf, 0.0, inf, 0.0
@@ -246,22 +236,22 @@ def _floats(problem: CheckedProduct, c: Array, risk: float) -> Checked:
     return Checked(shape, dtype, 0.0, count, seed, None, bound, found.scale, largest, estimate, certain, rounding / whole, place)
 
 
-def _exact(problem: CheckedProduct, c: Array) -> Checked:
+def _exact(problem: projected.CheckedProduct, c: Array) -> Checked:
     """The verdict on integers: rows that are not mapped to 0 are certainly wrong.
 
     A C of a wider type than that of A*B holds either the product itself, or the product as `matmul` wraps it in the narrower type.
     """
-    wrong, own = residuals_exactly(problem), np.result_type(problem.a.dtype, problem.b.dtype)
-    if wrong.any() and own.kind in "iu" and own.itemsize < problem.dtype.itemsize and fits(problem, own):
-        wrong = residuals_exactly(replace(problem, dtype=own))
+    wrong, own = projected.residuals_exactly(problem), np.result_type(problem.a.dtype, problem.b.dtype)
+    if wrong.any() and own.kind in "iu" and own.itemsize < problem.dtype.itemsize and projected.fits(problem, own):
+        wrong = projected.residuals_exactly(replace(problem, dtype=own))
     is_wrong = bool(wrong.any())
     bound = inf if is_wrong else 0.0
     shape, dtype = tuple(c.shape), str(c.dtype)
-    facts = bound, 1.0, bound, bound, float(is_wrong), 0.0, _place(problem, largest_in(wrong))
+    facts = bound, 1.0, bound, bound, float(is_wrong), 0.0, _place(problem, projected.largest_in(wrong))
     return Checked(shape, dtype, 0.0, problem.count, problem.seed, None, *facts, exact=True)
 
 
-def _place(problem: CheckedProduct, row: int) -> tuple[int, ...]:
+def _place(problem: projected.CheckedProduct, row: int) -> tuple[int, ...]:
     """The index of a row of C by its number; none if there are no rows."""
     shape = (*problem.batch, problem.c.shape[-2])
     return tuple(int(i) for i in np.unravel_index(row, shape)) if 0 not in shape else ()
@@ -289,7 +279,7 @@ def _check_options(tolerance: float | None, confidence: float, seed: int) -> Non
         raise fail("E703", f"seed={seed!r} is not a whole number from 0", "give for example seed=1")
 
 
-def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype: Dtype, count: int, seed: int) -> CheckedProduct:
+def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype: Dtype, count: int, seed: int) -> projected.CheckedProduct:
     """The arrays as batches of matrices, and the factors as numbers of the working type (E702, E528)."""
     a, b, c, before = given
     inner, outer = np.result_type(a.dtype, b.dtype), c.dtype
@@ -308,4 +298,6 @@ def _problem(kind: Kind, given: list[Array], alpha: Factor, beta: Factor, dtype:
         raise fail("E702", f"no product has these shapes: {told}", "give A (..., m, k), B (..., k, n) and C (..., m, n)")
     full = (*batch, left.shape[-2], right.shape[-1])
     c, before = (None if x is None else x.reshape(full) for x in (c, before))
-    return CheckedProduct(kind.module, kind.on_gpu, left, right, c, before, factors[0], factors[1], dtype, tuple(batch), count, int(seed))
+    return projected.CheckedProduct(
+        kind.module, kind.on_gpu, left, right, c, before, factors[0], factors[1], dtype, tuple(batch), count, int(seed)
+    )

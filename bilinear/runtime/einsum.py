@@ -125,20 +125,15 @@ class Labelled(NamedTuple):
         return self.array.transpose(*self.axes(labels))
 
 
-def diagonal(part: Labelled) -> Labelled:
-    """A view in which every label stands once."""
+def diagonal(part: Labelled, extents: Mapping[str, int]) -> Labelled:
+    """A view in which every label stands once, without the dimensions of extent 1 whose label has another extent: they fit everything."""
     array, labels = part
     while (twice := next((label for label in labels if labels.count(label) > 1), None)) is not None:
         first = labels.index(twice)
         second = labels.index(twice, first + 1)
         array = array.diagonal(axis1=first, axis2=second)  # its dimension is the last one
         labels = (*(label for axis, label in enumerate(labels) if axis not in (first, second)), twice)
-    return Labelled(array, labels)
-
-
-def without_ones(part: Labelled, extents: Mapping[str, int]) -> Labelled:
-    """A view without the dimensions of extent 1 whose label has another extent elsewhere: they fit everything."""
-    return _first(part, [axis for axis, size in enumerate(part.array.shape) if size == 1 != extents[part.labels[axis]]])
+    return _first(Labelled(array, labels), [axis for axis, size in enumerate(array.shape) if size == 1 != extents[labels[axis]]])
 
 
 def summed(part: Labelled, kept: Collection[str], dtype: Dtype) -> Labelled:
@@ -413,7 +408,7 @@ def _contract(contraction: Contraction, given: Sequence[Array], out: Array, opti
         dtype = np.result_type(*(x.dtype for x in arrays))
         if target is not None:
             check_out(layout_of(target), (), tuple(extents[label] for label in contraction.result), dtype)
-        parts = [without_ones(diagonal(Labelled(x, labels)), extents) for x, labels in zip(arrays, contraction.operands, strict=True)]
+        parts = [diagonal(Labelled(x, labels), extents) for x, labels in zip(arrays, contraction.operands, strict=True)]
         held = [label for part in parts for label in part.labels]
         is_named = options.get("algorithm", "auto") != "auto"
         if is_named and not any(held.count(label) > 1 for label in set(held).difference(contraction.result)):

@@ -13,8 +13,6 @@ from bilinear.runtime.budgets import Workspace
 from bilinear.runtime.gram_blocks import gram_of_array
 from bilinear.runtime.options import Accuracy, Named, Options, spelled
 
-TRIANGLES = "lower", "upper"
-
 
 def gram(
     a: ArrayT,
@@ -95,7 +93,7 @@ def gram(
            [12, 17,  0],
            [15, 22, 29]])
     """
-    if triangle is not None and triangle not in TRIANGLES:
+    if triangle not in ("lower", "upper", None):
         raise fail("E790", f"triangle={triangle!r} is not a triangle", "give 'lower', 'upper' or, for both, None")
     if isinstance(a, Kept):
         raise fail("E791", "the operand is prepared", "give the array itself")

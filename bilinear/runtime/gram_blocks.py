@@ -30,7 +30,7 @@ from bilinear.runtime.accept import accepted, check_out, shares_memory
 from bilinear.runtime.arrays import Kind, half_of, multiplies_itself, torch_of
 from bilinear.runtime.decide import check_library_accuracy
 from bilinear.runtime.devices_here import uses_library
-from bilinear.runtime.gram_plans import TILE, GramCall, described_plan, plan_for_call
+from bilinear.runtime.gram_plans import TILE, described_plan, plan_for_call
 from bilinear.runtime.half import FLOAT, by_half_itself
 from bilinear.runtime.multiply import look, multiply
 from bilinear.runtime.operands import require_budget, workspace_array
@@ -367,7 +367,7 @@ def gram_arrays(
     if triangle is None and products.at_once(x, result):
         products.mirror(result)
         return result
-    plan = plan or plan_for_call(GramCall(asked, kind, triangle is not None), x)
+    plan = plan or plan_for_call(asked, kind.on_gpu, triangle is not None, x)
     if asked.reproducible is None and any(step.plan == LIBRARY for step in plan.steps):
         check_library_accuracy(asked.accuracy, x.shape[-1], x.dtype)
     products.blocks(plan, x, lower_of(result, triangle), (asked.alpha, asked.beta), triangle is not None)
@@ -409,7 +409,7 @@ def own_product(asked: Options, kind: Kind, x: Array, out: Array) -> Array:
     if out is not None and (out.dtype != x.dtype or out.shape != (*x.shape[:-1], x.shape[-2]) or shares_memory(out, x)):
         return None
     try:
-        plan = described_plan(GramCall(asked, kind, False), x)
+        plan = described_plan(asked, kind.on_gpu, x)
         if plan is None or not plan.gains or (kind.on_gpu and is_captured()):
             return None
         return gram_arrays(asked, kind, x, out, None, plan)

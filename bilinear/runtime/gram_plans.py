@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from bilinear.planner.gram import ONE_TRIANGLE, TRIANGLE_TILE, BlockTimes, GramP
 from bilinear.planner.plan import LIBRARY
 from bilinear.planner.problem import Problem, require_accuracy
 from bilinear.planner.ways import kept_by_names
-from bilinear.runtime.arrays import Kind
 from bilinear.runtime.auto import dtype_name, plan
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.decide import check_library_accuracy
@@ -36,21 +35,12 @@ TOGETHER = 1024
 """With a named algorithm, rows are halved at least once, and until at most so many stay together."""
 
 
-class GramCall(NamedTuple):
-    """What decides the blocks: the options, the kind of array, and whether only one triangle may be written."""
-
-    options: Options
-    kind: Kind
-    one_triangle: bool
-
-
-def plan_for_call(asked: GramCall, x: Array) -> GramPlan:
-    """The plan for a matrix of this shape and type."""
-    (n, k), dtype = x.shape[-2:], str(x.dtype)
-    options, on_gpu, most_together = asked.options, asked.kind.on_gpu, TILE[asked.kind.on_gpu]
+def plan_for_call(options: Options, on_gpu: bool, one_triangle: bool, x: Array) -> GramPlan:
+    """The plan for a matrix of this shape and type, of which perhaps only one triangle may be written."""
+    (n, k), dtype, most_together = x.shape[-2:], str(x.dtype), TILE[on_gpu]
     is_auto = options.algorithm == "auto" and options.levels == "auto" and not uses_library()
     if is_auto and options.reproducible is None:
-        found = described_plan(asked, x)
+        found = None if one_triangle else described_plan(options, on_gpu, x)
         if found is not None:
             return found
     named = options.algorithm.name if isinstance(options.algorithm, Loaded) else str(options.algorithm)
@@ -59,22 +49,20 @@ def plan_for_call(asked: GramCall, x: Array) -> GramPlan:
     else:
         named = named if is_auto else LIBRARY
         together = n if not on_gpu and dtype in IN_ARRAYS else most_together
-    return plan_by_size(n, k, dtype, min(together, most_together) if asked.one_triangle else together, named)
+    return plan_by_size(n, k, dtype, min(together, most_together) if one_triangle else together, named)
 
 
-def described_plan(asked: GramCall, x: Array) -> GramPlan | None:
+def described_plan(options: Options, on_gpu: bool, x: Array) -> GramPlan | None:
     """The plan by the description of the device on which a matrix lies; None without one, and for what it does not describe."""
-    (n, k), dtype, options = x.shape[-2:], str(x.dtype), asked.options
+    (n, k), dtype = x.shape[-2:], str(x.dtype)
     if dtype not in IN_ARRAYS or x.ndim != 2 or not 0 < min(n, k) <= max(n, k) <= MOST_EXTENT:
         return None
     question = n, k, dtype, options.most_bytes, options.accuracy
-    if asked.kind.on_gpu:
+    if on_gpu:
         device = device_of(None)
-        return None if device is None or asked.one_triangle else _on_gpu(*question, device, False)
+        return None if device is None else _on_gpu(*question, device, False)
     cpu = current_cpu() if min(n, k) >= LEAST_EXTENT else None
-    if cpu is None or cpu.rates(dtype) is None or asked.one_triangle:
-        return None
-    return _on_cpu(*question, cpu, options.buffer is not None)
+    return None if cpu is None or cpu.rates(dtype) is None else _on_cpu(*question, cpu, options.buffer is not None)
 
 
 def plan_gram(

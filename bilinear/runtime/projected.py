@@ -9,7 +9,6 @@ from functools import lru_cache
 from math import sqrt
 from operator import attrgetter
 from types import ModuleType
-from typing import NamedTuple
 
 import numpy as np
 
@@ -88,7 +87,7 @@ def times(xp: ModuleType, panel: Array, z: Vectors, is_wide: bool) -> PanelProdu
     size = norms(xp, panel)
     if not is_wide:
         high = xp.matmul(panel, z.whole)
-        error = gamma(terms + 4) * size * z.norm[..., None] + size * _column(z.error) + terms * count * TINY
+        error = gamma(terms + 4) * size * z.norm[..., None] + size * z.error[..., None] + terms * count * TINY
         return PanelProduct(high, high * 0, error, size)
     bits = max(4, 52 - z.bits - max(0, (terms - 1).bit_length()))
     upper, lower = _split(xp, panel, bits, -1)
@@ -103,7 +102,7 @@ def times(xp: ModuleType, panel: Array, z: Vectors, is_wide: bool) -> PanelProdu
     cut_off = norms(xp, lower) * z.norm[..., None]
     if z.rest is not None:
         cut_off = cut_off + (size + norms(xp, lower)) * norms(xp, norms(xp, z.rest))[..., None]
-    error = gamma(terms + 8) * cut_off + 16 * UNIT**2 * size * z.norm[..., None] + size * _column(z.error) + terms * count * TINY
+    error = gamma(terms + 8) * cut_off + 16 * UNIT**2 * size * z.norm[..., None] + size * z.error[..., None] + terms * count * TINY
     return PanelProduct(high, low, error, size)
 
 
@@ -124,10 +123,6 @@ def norms(xp: ModuleType, x: Array) -> Array:
 def gamma(roundings: int) -> float:
     """n u / (1 - n u), the relative error of n roundings."""
     return roundings * UNIT / (1 - roundings * UNIT)
-
-
-def _column(error: Array) -> Array:
-    return error[..., None] if hasattr(error, "ndim") else error
 
 
 def _split(xp: ModuleType, x: Array, bits: int, axis: int) -> tuple[Array, Array]:
@@ -212,7 +207,7 @@ def rows_of_floats(problem: CheckedProduct) -> tuple[Array, Array, float, float]
     """The norms of the projected rows and of their errors, in the order of C's rows; the scale; the 2-norm of X, from above."""
     xp, entries = problem.xp, random_entries(problem.c.shape[-1], problem.count, problem.seed)
     z = xp.asarray(entries).astype(problem.dtype)
-    x = Vectors(z, None, z, BITS, norms(xp, norms(xp, z)), 0.0)
+    x = Vectors(z, None, z, BITS, norms(xp, norms(xp, z)), xp.zeros(()))
     found, scale = [(np.empty(0), np.empty(0))], 0.0
     shared = _vectors_of_b(problem, problem.b[None], x) if problem.b.ndim == 2 else None
     for a, b, c, before in _groups(problem):
@@ -363,17 +358,14 @@ def _random_vectors(length: int, seed: int, device: int) -> tuple[Array, float, 
 
 
 def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float, float], size_x: float, longest_x: float) -> Residuals:
-    """The result:
-
-    upper bounds of norms, and bounds of errors. Those of all rows follow from sums of squares, those of one row from the largest.
-    """
+    """Upper bounds of norms, and bounds of errors. Those of all rows follow from sums of squares, those of one row from the largest."""
     alpha, beta = (abs(factor) for factor in factors)
     (m, k), n, wide = problem.a.shape, problem.b.shape[1], problem.is_wide
-    of_x = _VectorNorms(size_x, 0.0, 0.0)
-    b = _bounds(*found.b[:2], (k, n, found.b[2]), of_x, wide)
+    of_x = size_x, 0.0, 0.0
+    _, error_b, _ = _bounds(*found.b[:2], (k, n, found.b[2]), of_x, wide)
     size_y = _from_above(found.y, k * COLUMNS)
     rest = _from_above(found.rest, k * COLUMNS) if wide else 0.0
-    of_y = _VectorNorms(size_y, rest, b.error + UNIT * (rest if wide else size_y))
+    of_y = size_y, rest, error_b + UNIT * (rest if wide else size_y)
     parts = [(1.0, found.c, n, of_x), (alpha, found.a, k, of_y)]
     if found.before is not None:
         parts.append((beta, found.before, n, of_x))
@@ -383,8 +375,8 @@ def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float
         norm = sqrt(take(found.residual) + 2 * COLUMNS * rows * TINY)
         error = 4 * UNIT * norm + 16 * COLUMNS * rows * TINY
         for factor, own, terms, vectors in parts:
-            part = _bounds(take(own.rows), take(own.tails), (rows, terms, own.splits), vectors, wide)
-            error += factor * (part.error + 8 * UNIT * part.low + 16 * UNIT * UNIT * vectors.norm * part.size)
+            size, error_of_part, low = _bounds(take(own.rows), take(own.tails), (rows, terms, own.splits), vectors, wide)
+            error += factor * (error_of_part + 8 * UNIT * low + 16 * UNIT * UNIT * vectors[0] * size)
         return norm, error
 
     norm, error = bounded(m, attrgetter("total"))
@@ -395,40 +387,27 @@ def _with_errors(found: Projected, problem: CheckedProduct, factors: tuple[float
     return Residuals(m, norm, error, most + error_of_one, found.worst, scale, longest_x)
 
 
-class _VectorNorms(NamedTuple):
-    """Vectors: their Frobenius norm, that of their rest, and a bound of their error."""
+def _bounds(
+    squares: float, tails: float, order: tuple[int, int, int], vectors: tuple[float, float, float], is_wide: bool
+) -> tuple[float, float, float]:
+    """Bound a projection by the squared norms of its rows and of their lower parts: the norm of the matrix, and bounds of the error and of
+    the norm of the sums' low parts.
 
-    norm: float
-    rest: float
-    error: float
-
-
-class _RowBounds(NamedTuple):
-    """For all rows of a projection: the norm of the matrix, and bounds of the error and of the norm of the sums' low parts."""
-
-    size: float
-    error: float
-    low: float
-
-
-def _bounds(squares: float, tails: float, order: tuple[int, int, int], vectors: _VectorNorms, is_wide: bool) -> _RowBounds:
-    """Bound a projection by the squared norms of its rows and of their lower parts.
-
-    `order` has its rows, the terms of each, and the parts in which they are added up.
+    `order` has its rows, the terms of each, and the parts in which they are added up; `vectors` their Frobenius norm, that of their rest,
+    and a bound of their error.
     Each row is bounded by the inequality of Cauchy and Schwarz, several together by the triangle inequality. Three things are rounded: the
     lower part of a row times the vectors, the row times the rest of the vectors, and the additions of exact sums. One chain of additions
     sums them up. Without pieces (not `is_wide`) the whole sum is one such chain.
     """
-    rows, terms, splits = order
+    (rows, terms, splits), (norm, rest, error) = order, vectors
     elements = terms * rows
     size = _from_above(squares, elements)
     added = 2 * (-(-terms // CHUNK)) + 2 * splits
     tiny = elements * COLUMNS * TINY
     if not is_wide:
-        low = UNIT * splits * vectors.norm * size
-        return _RowBounds(size, (gamma(terms + added + 8) * vectors.norm + vectors.error) * size + tiny, low)
-    low = (vectors.norm + vectors.rest) * _from_above(tails, elements) + (vectors.rest + added * UNIT * vectors.norm) * size
-    return _RowBounds(size, gamma(2 * terms + 2 * added + 8) * low + vectors.error * size + tiny, 2 * low)
+        return size, (gamma(terms + added + 8) * norm + error) * size + tiny, UNIT * splits * norm * size
+    low = (norm + rest) * _from_above(tails, elements) + (rest + added * UNIT * norm) * size
+    return size, gamma(2 * terms + 2 * added + 8) * low + error * size + tiny, 2 * low
 
 
 def _from_above(squares: float, terms: int) -> float:

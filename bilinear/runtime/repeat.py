@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from bilinear.backends.caches import keep
 from bilinear.backends.capture import LARGE, fitting, is_captured
-from bilinear.backends.executor import Parts, Stopped, execute, parts_of, run_parts
+from bilinear.backends.executor import Stopped, execute, parts_of, run_parts
 from bilinear.backends.factor import check_scaling, factor
 from bilinear.errors import BilinearError
 from bilinear.ir.matrix import Array, Call, Factor, Layout, Matrix, flat, is_own_transpose
@@ -183,10 +183,8 @@ class PlacementRepeat(Repeat):
             execute(self._executor, self._placement, self._call(bases, factors))
             return
         ready = self._bound.ready(bases, *factors, self._executor.stream() if stream is None else stream)
-        run_parts(self._placement, self._parts, ready, partial(self._stopped, bases, factors))
-
-    def _stopped(self, bases: tuple[int, ...], factors: tuple[Factor, Factor], done: Parts) -> Stopped:
-        return Stopped(self._executor, self._placement, self._call(bases, factors), None, done)
+        call = partial(self._call, bases, factors)
+        run_parts(self._placement, self._parts, ready, lambda done: Stopped(self._executor, self._placement, call(), None, done))
 
     def _call(self, bases: tuple[int, ...], factors: tuple[Factor, Factor]) -> Call:
         a, b, c = map(Matrix, bases[:3], self._layouts)

@@ -21,7 +21,6 @@ from bilinear.planner.problem import Problem, require_reproducible
 from bilinear.planner.streamed import BALANCES, BUS, QUEUE, StreamPlan, stream_plan
 from bilinear.runtime import devices_here
 from bilinear.runtime.accept import accepted, shares_memory
-from bilinear.runtime.arrays import Kind
 from bilinear.runtime.budgets import budget_and_buffer
 from bilinear.runtime.call import matmul_arrays
 from bilinear.runtime.options import Named, Options, check_options, runs_in_place
@@ -109,7 +108,11 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object
         raise fail("E773", what, "leave out plan=, tolerance=, inputs= and workspace=; memory= limits what each GPU holds")
     if balance not in BALANCES:
         raise fail("E773", f"balance={balance!r} is no way to share blocks", f"choose one of {', '.join(BALANCES)}")
-    kind = _kind(a, b, out)
+    with accepted({"a": a, "b": b}, {"out": out}) as (kind, *_):
+        pass
+    present = [x for x in (a, b, out) if x is not None]  # others than arrays are refused by `_check`
+    if kind.on_gpu and all(isinstance(x, kind.module.ndarray) for x in present) and len({x.device.id for x in present}) > 1:
+        raise fail("E772", "the matrices lie on several GPUs", "move them to one, or give a rank of MPI each (docs/distributed.md)")
     _check(a, b, out)
     check_options(asked, out)
     module = kind.module
@@ -157,17 +160,6 @@ def matmul_streamed(a: Array, b: Array, out: Array, asked: Options, gpus: object
         with a.device:
             result[...] = matrices[2]
     return result
-
-
-def _kind(*given: Array) -> Kind:
-    """NumPy's, or CuPy's if all lie on one GPU; refuses (E772) others, which `_check` does by their types."""
-    a, b, out = given
-    present = [x for x in given if x is not None]
-    with accepted({"a": a, "b": b}, {"out": out}) as (kind, *_):
-        pass
-    if kind.on_gpu and all(isinstance(x, kind.module.ndarray) for x in present) and len({x.device.id for x in present}) > 1:
-        raise fail("E772", "the matrices lie on several GPUs", "move them to one, or give a rank of MPI each (docs/distributed.md)")
-    return kind
 
 
 def _block(asked: Options, a: Array, b: Array, c: Array, factors: tuple[Factor, Factor], inputs: str) -> None:

@@ -66,9 +66,8 @@ def multiply(
     found, network = run_all([mesh_steps(plan, rank, *own, times) for rank, own in enumerate(pieces)])
     assert all(x.flags.c_contiguous for x in found)
     summed = tuple(COPIES if placement is SUMMANDS else placement for placement in placements[2])
-    dimensions = [at for at, placement in enumerate(placements[2]) if placement is SUMMANDS]
     for rank, wanted in enumerate(over(mesh, summed, a @ b)):
-        got = sum(found[other] for other in mesh.beside(rank, dimensions))
+        got = sum(found[other] for other in mesh.beside(rank, placements[2], SUMMANDS))
         assert np.array_equal(got, wanted), (mesh, extents, placements)
     return plan, network
 
