@@ -331,7 +331,7 @@ def adopt_tensor(torch: ModuleType, array: Array, reads: bool = True) -> Array:
         if torch._is_functional_tensor(array):  # its memory may be older than what it stands for
             raise ValueError("it stands for another one in torch.func.functionalize")
         own = array.detach()
-        if reads:
+        if reads and (own.is_conj() or own.is_neg()):
             own = own.resolve_conj().resolve_neg()
         if own.is_neg():  # PyTorch would export it without its sign
             raise BufferError("it is a view that negates its memory")
