@@ -296,12 +296,7 @@ def combine(
     if output is not None:
         made = replace(recipe.made(), name=name or "best_{}_{}_{}".format(*asked), places=None)
         proved(made)
-        from bilinear.frontend.printer import readable_text
-
-        told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
-        head = visible(told, len(told) * WIDEST) + "\n"
-        hint = f"write a file that says how it is made: scheme {made.name} = {recipe.expression}"
-        text = readable_text(made, head, hint=hint[:500])
+        text = _combined_text(made, recipe)
     facts = _combined_facts(recipe, ring)
     if every:
         facts["formats"] = [_combined_facts(recipe, ring) for shape, recipe in best.items() if shape == tuple(sorted(shape))]
@@ -311,6 +306,15 @@ def combine(
 
 def _tell(path: Path, error: BilinearError) -> None:
     say(f"{path} is passed over: {error.diagnostics[0].message} ({error.diagnostics[0].code})", error=True)
+
+
+def _combined_text(scheme: Scheme, recipe: SchemeTree) -> str:
+    from bilinear.frontend.printer import readable_text
+
+    told = f"# {recipe.rank} products in place of {recipe.m * recipe.k * recipe.n}: {recipe.expression}"
+    head = visible(told, len(told) * WIDEST) + "\n"
+    hint = f"write a file that says how it is made: scheme {scheme.name} = {recipe.expression}"
+    return readable_text(scheme, head, hint=hint[:500])
 
 
 def _told_combined(recipe: SchemeTree, ring: Ring) -> str:

@@ -207,7 +207,8 @@ def rows_of_floats(problem: CheckedProduct) -> tuple[Array, Array, float, float]
     """The norms of the projected rows and of their errors, in the order of C's rows; the scale; the 2-norm of X, from above."""
     xp, entries = problem.xp, random_entries(problem.c.shape[-1], problem.count, problem.seed)
     z = xp.asarray(entries).astype(problem.dtype)
-    x = Vectors(z, None, z, BITS, norms(xp, norms(xp, z)), xp.zeros(()))
+    size = norms(xp, norms(xp, z))
+    x = Vectors(z, None, z, BITS, size, size * 0)
     found, scale = [(np.empty(0), np.empty(0))], 0.0
     shared = _vectors_of_b(problem, problem.b[None], x) if problem.b.ndim == 2 else None
     for a, b, c, before in _groups(problem):

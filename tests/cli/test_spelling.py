@@ -121,7 +121,7 @@ def test_a_file_that_cannot_be_written_is_told_before_the_work(
         "bilinear.reporting.map_report.gram_report",
         "bilinear.algebra.composition.best_compositions",
         "bilinear.algebra.share_sums.share_sums",
-        "bilinear.cli.running.run_checks",
+        "bilinear.cli.common.run_checks",
         "bilinear.driver.compile",
         "bilinear.backends.doctor.examine",
         "bilinear.interchange.importing.import_file",
