@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -159,6 +160,8 @@ def _all_modules() -> None:
         if room not in ("torch", "jax", "dask", "distributed") and names and names[-1] != "__main__":
             with suppress(ModuleNotFoundError):  # CuPy is not everywhere
                 import_module(".".join(("bilinear", room, *names)).removesuffix(".__init__"))
+    gc.freeze()  # these modules and the tests live as long as the process: the collector need not look at them again and again
+    gc.set_threshold(20_000, 10, 10)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,10 @@ import pytest
 
 from bilinear.backends import timing as bench_timing
 from bilinear.backends.numpy_executor import NumpyExecutor
+from bilinear.ir.measurement import Measurement
 from bilinear.measure import bench, bench_library
+from bilinear.measure.bench import Effort, measure
+from bilinear.measure.bench_tasks import BenchTask
 from bilinear.planner import choose
 from bilinear.planner.device import Policy
 from bilinear.planner.device_files import load_device
@@ -149,3 +152,9 @@ def pretend(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         cached.cache_clear()
     decide._decisions.clear()
     return gpu
+
+
+def rows_of(*tasks: BenchTask, effort: Effort | None = None) -> list[Measurement]:
+    found = list(measure(tasks, SLOW_LIBRARY, effort or Effort()))
+    assert all(isinstance(one, Measurement) for one in found), found
+    return [one for one in found if isinstance(one, Measurement)]

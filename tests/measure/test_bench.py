@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend
+from measure.bench_gpu import SLOW_LIBRARY, Gpu, Timed, pretend, rows_of
 
 from bilinear.backends.timing import LONGEST_HOLD, MOST_IN_A_ROW, interleaved, median_interval, queued
 from bilinear.codegen.cuda.target import CudaTarget
@@ -54,12 +54,6 @@ SMALL = (64, 65, 64)
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return pretend(monkeypatch)
-
-
-def rows_of(*tasks: BenchTask, effort: Effort | None = None) -> list[Measurement]:
-    found = list(measure(tasks, SLOW_LIBRARY, effort or Effort()))
-    assert all(isinstance(one, Measurement) for one in found), found
-    return [one for one in found if isinstance(one, Measurement)]
 
 
 def test_the_three_plans_are_checked_and_timed_by_the_clock(gpu: Gpu) -> None:

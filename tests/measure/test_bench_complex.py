@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from measure.bench_gpu import SLOW_LIBRARY, Gpu, pretend
+from measure.bench_gpu import SLOW_LIBRARY, Gpu, pretend, rows_of
 from shell import Shell
 
 import bilinear
 from bilinear.errors import BilinearError
-from bilinear.ir.measurement import LeftOut, Measurement
+from bilinear.ir.measurement import LeftOut
 from bilinear.measure import bench, bench_library
 from bilinear.measure.bench import Effort, errors_by_level, measure
 from bilinear.measure.bench_check import check, fill_integers, fill_normal, wrong_libraries
@@ -29,12 +29,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     found = pretend(monkeypatch)
     monkeypatch.setattr(bench, "library_calls", lambda a, b, c: {"cupy": partial(found.matmul, a, b, out=c)})
     return found
-
-
-def rows_of(*tasks: BenchTask) -> list[Measurement]:
-    found = list(measure(tasks, SLOW_LIBRARY, Effort()))
-    assert all(isinstance(one, Measurement) for one in found), found
-    return [one for one in found if isinstance(one, Measurement)]
 
 
 @pytest.mark.slow

@@ -15,6 +15,19 @@ def integers(generator: np.random.Generator, shape: tuple[int, ...], dtype: Any 
     return generator.integers(low, high, shape).astype(dtype)
 
 
+def residues(seed: int, shape: tuple[int, ...], p: int) -> Any:
+    """Numbers from 0 to p - 1 by rows, a sixth of them the largest."""
+    generator = np.random.default_rng(seed)
+    x = generator.integers(0, p, shape)
+    x[generator.random(shape) < 1 / 6] = p - 1
+    return x
+
+
+def exact_modulo(a: Any, b: Any, p: int, alpha: int = 1, beta: int = 0, old: Any = 0) -> Any:
+    """The product in Python's integers."""
+    return (alpha * (a.astype(object) @ b.astype(object)) + beta * (old.astype(object) if beta else 0)) % p
+
+
 def laid_out(array: Any, layout: str) -> Any:
     """A writable view with the values of a matrix, in this memory layout. NaN (77 for other types) lies between its elements."""
     rows, columns = array.shape

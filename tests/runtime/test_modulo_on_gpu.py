@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from runtime import pretended_gpu
 from runtime.one_modulus import over
+from runtime.operands import exact_modulo, residues
 from runtime.pretended_gpu import Array, Gpu
 
 import bilinear
@@ -30,19 +31,6 @@ from bilinear.runtime.options import algorithm_as_it_is
 pytestmark = pytest.mark.skipif(skip_reason() is not None, reason=skip_reason() or "")
 
 
-def exact(a: Any, b: Any, p: int, alpha: int = 1, beta: int = 0, old: Any = 0) -> Any:
-    """The product in Python's integers."""
-    return (alpha * (a.astype(object) @ b.astype(object)) + beta * (old.astype(object) if beta else 0)) % p
-
-
-def residues(seed: int, shape: tuple[int, ...], p: int) -> Any:
-    """Numbers from 0 to p - 1, a sixth of them the largest, by rows."""
-    generator = np.random.default_rng(seed)
-    x = generator.integers(0, p, shape)
-    x[generator.random(shape) < 1 / 6] = p - 1
-    return x
-
-
 @pytest.mark.sample(3, slow=12)
 @pytest.mark.parametrize("p", [2, 101, 2**62, 65521, 2**31 - 1, 257, 2**61 - 1])
 @pytest.mark.parametrize(
@@ -54,7 +42,7 @@ def test_in_place(gpu: Gpu, algorithm: str, inputs: Any, levels: int, p: int) ->
         left, right, out = (Array(np.array(x, order=order)) for x in (a, b, old))  # type: ignore[call-overload]  # "C" or "F"
         options: dict[str, Any] = {"algorithm": algorithm, "levels": levels, "inputs": inputs, "workspace": "none"}
         assert bilinear.matmul(left, right, out, modulus=p, alpha=alpha, beta=beta, **options) is out
-        np.testing.assert_array_equal(out.host.astype(object), exact(a, b, p, alpha, beta, old))
+        np.testing.assert_array_equal(out.host.astype(object), exact_modulo(a, b, p, alpha, beta, old))
         if inputs == "restore":
             np.testing.assert_array_equal(left.host, a)
             np.testing.assert_array_equal(right.host, b)
@@ -71,7 +59,7 @@ def test_fractions_where_residues_hold_none(gpu: Gpu, p: int, out_dtype: str | N
     out = None if out_dtype is None else Array(old.astype(out_dtype))
     beta = 0 if out is None else 7
     found = bilinear.matmul(Array(a), Array(b), out, modulus=p, algorithm="accurate_halves", levels=2, alpha=5, beta=beta)
-    np.testing.assert_array_equal(found.host.astype(object), exact(a, b, p, 5, beta, old))
+    np.testing.assert_array_equal(found.host.astype(object), exact_modulo(a, b, p, 5, beta, old))
 
 
 @pytest.mark.slow
@@ -81,7 +69,7 @@ def test_sums_and_blocks_that_residues_do_not_hold(gpu: Gpu, algorithm: str, lev
     with pytest.raises(BilinearError, match=code):
         bilinear.matmul(Array(a), Array(b), algorithm=algorithm, levels=levels)
     found = bilinear.matmul(Array(a), Array(b), modulus=65521, algorithm=algorithm, levels=levels)
-    np.testing.assert_array_equal(found.host.astype(object), exact(a, b, 65521))
+    np.testing.assert_array_equal(found.host.astype(object), exact_modulo(a, b, 65521))
 
 
 @pytest.mark.sample(1)
@@ -92,7 +80,7 @@ def test_schemes_over_a_large_modulus_run_for_it_and_for_no_other(gpu: Gpu, tmp_
     named = bilinear.load(tmp_path / "only_modulo.bl")
     for levels in (1, 2):
         found = bilinear.matmul(Array(a), Array(b), modulus=p, algorithm=named, levels=levels)
-        np.testing.assert_array_equal(found.host.astype(object), exact(a, b, p))
+        np.testing.assert_array_equal(found.host.astype(object), exact_modulo(a, b, p))
     with pytest.raises(BilinearError, match="E594"):
         bilinear.matmul(Array(a), Array(b), modulus=p - 2, algorithm=named, levels=1)
 
@@ -106,7 +94,7 @@ def test_large_products_are_multiplied_in_parts(gpu: Gpu, monkeypatch: pytest.Mo
         left, right, out = Array(a.copy()), Array(b.copy()), Array(old.copy())
         del gpu.launches[:]
         bilinear.matmul(left, right, out, modulus=p, algorithm="msmes", levels=1, inputs="restore", alpha=2, beta=3)
-        np.testing.assert_array_equal(out.host.astype(object), exact(a, b, p, 2, 3, old))
+        np.testing.assert_array_equal(out.host.astype(object), exact_modulo(a, b, p, 2, 3, old))
         np.testing.assert_array_equal(left.host, a)
         counts.append(sum("residue_product" in name for name, _ in gpu.launches))
     assert counts[0] == 7 and counts[1] > 28
@@ -116,16 +104,16 @@ def test_batches_overlaps_and_other_types(gpu: Gpu) -> None:
     p, generator = 257, np.random.default_rng(12)
     a, b = residues(13, (2, 20, 22), p), residues(14, (2, 22, 20), p)
     found = bilinear.matmul(Array(a), Array(b), modulus=p, algorithm="accurate_halves", levels=1)
-    np.testing.assert_array_equal(found.host.astype(object), exact(a, b, p))
+    np.testing.assert_array_equal(found.host.astype(object), exact_modulo(a, b, p))
     x, y = residues(15, (24, 24), p), residues(16, (24, 24), p)
     u, v = (generator.integers(2**63, 2**64, shape, "uint64") for shape in ((20,), (20, 22)))
     found = bilinear.matmul(Array(u), Array(v), modulus=p, algorithm="accurate_halves", levels=1)
     assert found.shape == (22,) and found.dtype == np.uint64
-    np.testing.assert_array_equal(found.host.astype(object), exact(u, v, p))
+    np.testing.assert_array_equal(found.host.astype(object), exact_modulo(u, v, p))
     for dtype in ("int16", "int64"):
         left = Array(x.astype(dtype))
         bilinear.matmul(left, Array(y), left, modulus=p, algorithm="accurate_halves", levels=1, alpha=2, beta=3)
-        np.testing.assert_array_equal(left.host.astype(object), exact(x, y, p, 2, 3, x))
+        np.testing.assert_array_equal(left.host.astype(object), exact_modulo(x, y, p, 2, 3, x))
 
 
 def test_alpha_0_in_place_needs_no_workspace(gpu: Gpu) -> None:
@@ -192,7 +180,7 @@ def test_a_product_is_added_to_blocks_that_lie_differently(gpu: Gpu) -> None:
     arrays = {"A": a, "B": b, "C": old.copy(), "X": np.zeros((30, 24), np.int64).T[:, :26], "Y": np.pad(old, (0, 8))[:24, :26]}
     run_stages(schedule, arrays, (24, 20, 26), p, 5, 7)
     for name, factor, kept in (("C", 3, 7), ("X", residue(Fraction(-2, 3), p), 0), ("Y", -1, 1)):
-        np.testing.assert_array_equal(arrays[name].astype(object), exact(a, b, p, 5 * factor, kept, old))
+        np.testing.assert_array_equal(arrays[name].astype(object), exact_modulo(a, b, p, 5 * factor, kept, old))
 
 
 @pytest.mark.parametrize("on", [Array, np.array])
